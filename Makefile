@@ -1,0 +1,57 @@
+# Every target sets up what it needs by itself: `make demo` on a fresh clone is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+PARTS := wire attest inference policy client relay enclave_server
+CODE := $(PARTS) dev benchmarks tools tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format bench fuzz vectors requirements clean
+
+help: ## Say what each target does
+	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
+	@echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@echo
+	@echo "Pass arguments with ARGS, for example:"
+	@echo "  make demo ARGS=\"--ask 'My card 4111 1111 1111 1111 was refused, what now?'\""
+	@echo "  make test ARGS=\"tests/wire -k chunked\""
+
+setup: ## Virtual environment, libraries, engine, model (runs by itself where needed)
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup ## Start enclave, relay and client on loopback and ask six real questions
+	@$(BIN)/curtilage demo $(ARGS)
+
+test: setup ## Run the test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: setup ## Run what is too heavy for every run (every refusal taken out once)
+	@$(BIN)/python tools/mutants.py $(ARGS)
+
+lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docstrings
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+	@$(BIN)/interrogate -q $(PARTS)
+
+format: setup ## Format the code
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix $(CODE)
+
+bench: setup ## Measure: time to first token, decision latency, memory (table and JSON)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+fuzz: setup ## Throw random bytes at every parser (ARGS="--seconds 60")
+	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+vectors: setup ## Make our own test vectors again and compare
+	@$(BIN)/python tests/vectors/make.py
+
+requirements: setup ## Resolve the pinned requirements again (needs uv)
+	@tools/requirements.sh
+
+clean: ## Remove the virtual environment and every cache of the tree
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

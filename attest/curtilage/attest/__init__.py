@@ -1,0 +1,1 @@
+"""Evidence: what it is, how it binds a key, and why it was believed."""

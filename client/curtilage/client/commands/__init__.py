@@ -1,0 +1,1 @@
+"""The commands of ``curtilage``, one module each: its flags, then what it does."""

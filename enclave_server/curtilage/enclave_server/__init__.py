@@ -1,0 +1,1 @@
+"""The enclave server: sees what is asked, not who; keeps nothing."""

@@ -1,0 +1,1 @@
+"""What an auditor reads and what follows from it: classes, rules, decision."""

@@ -1,0 +1,1 @@
+"""The relay: sees who asks, not what; shares no code with anyone."""
