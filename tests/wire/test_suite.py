@@ -1,0 +1,208 @@
+import copy
+import hashlib
+import hmac
+import secrets
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.wire.errors import (
+    ConsumedError,
+    LimitExceededError,
+    MalformedError,
+    OpenError,
+    UnsupportedError,
+    WireError,
+)
+from curtilage.wire.suite import (
+    KEM_X25519,
+    SUITES,
+    AEADKey,
+    PrivateKey,
+    Suite,
+    expand,
+    extract,
+    generate_private_key,
+    private_key_from_bytes,
+    public_key_bytes,
+    setup_recipient,
+    setup_sender,
+)
+
+# Points of small order on Curve25519: any exchange with them gives zero.
+LOW_ORDER = (
+    bytes(32),
+    b"\x01" + bytes(31),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+)
+
+by_suite = pytest.mark.parametrize(
+    "suite", SUITES, ids=lambda suite: f"aead{suite.aead_id}"
+)
+
+
+def test_suites_are_x25519_with_two_aeads() -> None:
+    assert [(s.kem_id, s.kdf_id, s.aead_id) for s in SUITES] == [
+        (0x0020, 1, 1),
+        (0x0020, 1, 3),
+    ]
+    assert [(s.npk, s.nenc, s.nk, s.nn) for s in SUITES] == [
+        (32, 32, 16, 12),
+        (32, 32, 32, 12),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kem_id", "kdf_id", "aead_id"),
+    [
+        (0x0010, 1, 1),
+        (0x0020, 2, 1),
+        (0x0020, 0x0010, 1),
+        (0x0020, 1, 2),
+        (0x0020, 1, 0xFFFF),
+    ],
+    ids=["P-256", "HKDF-SHA384", "SHAKE", "AES-256-GCM", "export-only"],
+)
+def test_suite_refuses_other_combinations(
+    kem_id: int, kdf_id: int, aead_id: int
+) -> None:
+    with pytest.raises(UnsupportedError):
+        Suite(kem_id=kem_id, kdf_id=kdf_id, aead_id=aead_id)
+
+
+def test_public_key_bytes_knows_only_our_kems() -> None:
+    assert public_key_bytes(KEM_X25519) == 32
+    assert public_key_bytes(0x0010) is None
+
+
+def test_generate_private_key_takes_its_randomness_from_the_argument() -> None:
+    key = generate_private_key(KEM_X25519, random=lambda count: b"\x07" * count)
+    expected = X25519PrivateKey.from_private_bytes(b"\x07" * 32).public_key()
+    assert key.public_key == expected.public_bytes_raw()
+    assert generate_private_key(KEM_X25519).public_key != key.public_key
+
+
+def test_private_key_refuses_unknown_kem_and_wrong_length() -> None:
+    with pytest.raises(UnsupportedError):
+        generate_private_key(0x0010)
+    with pytest.raises(UnsupportedError):
+        private_key_from_bytes(0x0010, bytes(32))
+    with pytest.raises(MalformedError):
+        private_key_from_bytes(KEM_X25519, bytes(31))
+
+
+def test_private_key_is_redacted_and_not_copied() -> None:
+    key = private_key_from_bytes(KEM_X25519, b"\x07" * 32)
+    assert repr(key) == "PrivateKey(kem_id=0x0020, redacted)"
+    with pytest.raises(TypeError):
+        copy.copy(key)
+    with pytest.raises(TypeError):
+        copy.deepcopy(key)
+    for protocol in range(6):
+        with pytest.raises(TypeError):
+            key.__reduce_ex__(protocol)
+
+
+@by_suite
+def test_contexts_agree(suite: Suite) -> None:
+    key = generate_private_key(suite.kem_id)
+    enc, sender = setup_sender(suite, key.public_key, b"info")
+    recipient = setup_recipient(suite, enc, key, b"info")
+    assert len(enc) == suite.nenc
+    for aad in (b"", b"final"):
+        assert recipient.open(sender.seal(b"text", aad), aad) == b"text"
+    assert sender.export(b"label", 32) == recipient.export(b"label", 32)
+
+
+@by_suite
+@pytest.mark.parametrize("length", [0, 255 * 32 + 1])
+def test_export_bounds_its_length(suite: Suite, length: int) -> None:
+    key = generate_private_key(suite.kem_id)
+    _, sender = setup_sender(suite, key.public_key, b"")
+    with pytest.raises(LimitExceededError):
+        sender.export(b"label", length)
+
+
+def test_recipient_is_over_after_one_failure() -> None:
+    suite = SUITES[0]
+    key = generate_private_key(suite.kem_id)
+    enc, sender = setup_sender(suite, key.public_key, b"")
+    recipient = setup_recipient(suite, enc, key, b"")
+    sealed = sender.seal(b"text", b"")
+    with pytest.raises(OpenError):
+        recipient.open(sealed, b"other")
+    with pytest.raises(ConsumedError):
+        recipient.open(sealed, b"")
+
+
+@pytest.mark.parametrize("point", LOW_ORDER, ids=["zero", "one", "order8", "order8b"])
+def test_low_order_points_are_refused_on_both_sides(point: bytes) -> None:
+    suite = SUITES[0]
+    with pytest.raises(MalformedError):
+        setup_sender(suite, point, b"")
+    with pytest.raises(OpenError):
+        setup_recipient(suite, point, generate_private_key(suite.kem_id), b"")
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_setup_refuses_keys_of_another_length(length: int) -> None:
+    suite = SUITES[0]
+    with pytest.raises(MalformedError):
+        setup_sender(suite, b"\x09" * length, b"")
+    with pytest.raises(OpenError):
+        setup_recipient(
+            suite, b"\x09" * length, generate_private_key(suite.kem_id), b""
+        )
+
+
+def test_setup_recipient_refuses_a_key_of_another_kem() -> None:
+    suite = SUITES[0]
+    key = generate_private_key(suite.kem_id)
+    enc, _ = setup_sender(suite, key.public_key, b"")
+    other = PrivateKey(kem_id=0x647A, library_pair=key.library_pair)
+    with pytest.raises(OpenError):
+        setup_recipient(suite, enc, other, b"")
+
+
+def test_errors_hold_nothing_of_the_library() -> None:
+    with pytest.raises(WireError) as caught:
+        setup_sender(SUITES[0], bytes(32), b"")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@given(st.binary(), st.binary(), st.integers(min_value=1, max_value=32))
+def test_extract_and_expand_are_hkdf(salt: bytes, ikm: bytes, length: int) -> None:
+    whole = HKDF(algorithm=SHA256(), length=length, salt=salt or None, info=b"nonce")
+    assert extract(salt, ikm) == hmac.digest(salt, ikm, hashlib.sha256)
+    assert expand(extract(salt, ikm), b"nonce", length) == whole.derive(ikm)
+
+
+@pytest.mark.parametrize("length", [0, 33])
+def test_expand_refuses_more_than_a_block(length: int) -> None:
+    with pytest.raises(LimitExceededError):
+        expand(bytes(32), b"", length)
+
+
+@by_suite
+def test_aead_key_opens_what_it_sealed_and_nothing_else(suite: Suite) -> None:
+    key = AEADKey(suite, secrets.token_bytes(suite.nk))
+    nonce = bytes(suite.nn)
+    sealed = key.seal(nonce, b"text", b"aad")
+    assert key.open(nonce, sealed, b"aad") == b"text"
+    for bad in (sealed[:-1], sealed[:3], b"", sealed + b"\x00"):
+        with pytest.raises(OpenError):
+            key.open(nonce, bad, b"aad")
+    with pytest.raises(OpenError):
+        key.open(nonce, sealed, b"")
+
+
+def test_aead_key_is_the_cipher_of_the_suite() -> None:
+    sealed = AEADKey(SUITES[0], bytes(16)).seal(bytes(12), b"text", b"")
+    assert AESGCM(bytes(16)).decrypt(bytes(12), sealed, None) == b"text"

@@ -1,0 +1,140 @@
+"""Read bytes from front to back: a whole string, or one that still arrives.
+
+Knows positions and ends, not what the bytes mean. A parse over arriving bytes
+is a generator: it yields ``None`` when it needs more bytes and a value when it
+has one, so that the code reads in the order of the format it parses.
+"""
+
+from collections.abc import Generator
+from typing import Generic, TypeVar
+
+from curtilage.wire.errors import ConsumedError, LimitExceededError, TruncatedError
+
+EventT = TypeVar("EventT")
+
+
+class Cursor:
+    """A position in one complete byte string."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def remaining(self) -> int:
+        """Number of octets not yet taken."""
+        return len(self._data) - self._position
+
+    def take(self, count: int) -> bytes:
+        """Return the next ``count`` octets.
+
+        Raises:
+            TruncatedError: fewer than ``count`` octets are left.
+        """
+        if count > self.remaining:
+            raise TruncatedError(f"{count} octets expected, {self.remaining} left")
+        start = self._position
+        self._position += count
+        return self._data[start : self._position]
+
+    def take_uint(self, width: int) -> int:
+        """Return the next ``width`` octets as an unsigned big-endian number."""
+        return int.from_bytes(self.take(width), "big")
+
+
+class Feed:
+    """Bytes that arrive in pieces, up to a limit, and then end.
+
+    Args:
+        limit_bytes: octets accepted in total, taken or not.
+    """
+
+    __slots__ = ("_arrived", "_buffer", "_limit_bytes", "ended")
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self._buffer = bytearray()
+        self._arrived = 0
+        self._limit_bytes = limit_bytes
+        self.ended = False
+
+    def __len__(self) -> int:
+        """Count the octets that arrived and were not taken."""
+        return len(self._buffer)
+
+    def push(self, data: bytes) -> None:
+        """Append ``data``; refuse it unstored if the limit would be exceeded."""
+        self._arrived += len(data)
+        if self._arrived > self._limit_bytes:
+            raise LimitExceededError(f"message longer than {self._limit_bytes} octets")
+        self._buffer += data
+
+    def take_at_most(self, count: int) -> bytes:
+        """Return up to ``count`` octets of those that are here."""
+        taken = bytes(self._buffer[:count])
+        del self._buffer[: len(taken)]
+        return taken
+
+    def wait(self) -> Generator[None, None, None]:
+        """Ask for more bytes once; an ended feed is a truncated message."""
+        if self.ended:
+            raise TruncatedError("the message ends too soon")
+        yield None
+
+    def pull(self, count: int) -> Generator[None, None, bytes]:
+        """Wait until ``count`` octets are here, then take them.
+
+        The caller bounds ``count``: that many octets may be buffered.
+        """
+        while len(self._buffer) < count:
+            yield from self.wait()
+        return self.take_at_most(count)
+
+
+class Pump(Generic[EventT]):
+    """Drive one parse while its bytes arrive.
+
+    Gives the same events, content boundaries aside, however the bytes are cut.
+    A failed parse is final: every later call raises ``ConsumedError``.
+
+    Args:
+        feed: where the parse takes its bytes from.
+        steps: the parse; it must not return before the feed has ended.
+    """
+
+    __slots__ = ("_feed", "_steps", "_usable")
+
+    def __init__(self, feed: Feed, steps: Generator[EventT | None, None, None]) -> None:
+        self._feed = feed
+        self._steps = steps
+        self._usable = True
+
+    def push(self, data: bytes) -> list[EventT]:
+        """Take in ``data``; return what it completes."""
+        self._claim()
+        self._feed.push(data)
+        events = self._advance()
+        self._usable = True
+        return events
+
+    def finish(self) -> list[EventT]:
+        """Declare the end of the bytes; return what only the end completes."""
+        self._claim()
+        self._feed.ended = True
+        return self._advance()
+
+    def _claim(self) -> None:
+        # Given back only by a push that went through, so that neither a failed
+        # nor a finished parse can be fed again.
+        if not self._usable:
+            raise ConsumedError("this parse has failed or is finished")
+        self._usable = False
+
+    def _advance(self) -> list[EventT]:
+        events: list[EventT] = []
+        for event in self._steps:
+            if event is None:
+                break
+            events.append(event)
+        return events

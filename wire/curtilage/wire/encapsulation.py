@@ -1,0 +1,213 @@
+"""What plain and chunked Oblivious HTTP share (RFC 9458, sections 4.1 to 4.4).
+
+::
+
+    hdr    = key_id(1) kem_id(2) kdf_id(2) aead_id(2)
+    info   = request_label 00 hdr
+    enc, context = SetupBaseS(public_key, info)
+    secret = context.Export(response_label, max(Nn, Nk))
+    nonce  = random(max(Nn, Nk))
+    prk    = Extract(enc nonce, secret)
+    key    = Expand(prk, "key", Nk)      aead_nonce = Expand(prk, "nonce", Nn)
+
+Extract and Expand are raw HKDF, not HPKE's labelled ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.wire.errors import (
+    MalformedError,
+    OpenError,
+    UnknownKeyError,
+    UnsupportedError,
+)
+from curtilage.wire.keyconfig import KeyConfig, choose_suite
+from curtilage.wire.once import Uncopyable
+from curtilage.wire.suite import (
+    AEADKey,
+    PrivateKey,
+    RecipientContext,
+    SenderContext,
+    Suite,
+    expand,
+    extract,
+    setup_recipient,
+    setup_sender,
+)
+
+HEADER_BYTES: Final = 7
+
+# AES-128-GCM keeps its bounds at 2^20 messages of this size (2^-50).
+MAX_MESSAGE_BYTES: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The two texts that keep one message format from passing as another.
+
+    Attributes:
+        request: begins the HPKE info.
+        response: the exporter context of the response's secret.
+    """
+
+    request: bytes
+    response: bytes
+
+
+PLAIN_LABELS: Final = Labels(
+    request=b"message/bhttp request", response=b"message/bhttp response"
+)
+CHUNKED_LABELS: Final = Labels(
+    request=b"message/bhttp chunked request",
+    response=b"message/bhttp chunked response",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayKey:
+    """A key configuration and its private key.
+
+    Raises:
+        MalformedError: at construction, if the two do not belong together.
+    """
+
+    config: KeyConfig
+    private_key: PrivateKey
+
+    def __post_init__(self) -> None:
+        """Refuse a pair that could only produce failures later."""
+        same_kem = self.private_key.kem_id == self.config.kem_id
+        if not same_kem or self.private_key.public_key != self.config.public_key:
+            raise MalformedError("gateway key: private and public key differ")
+
+
+class ResponseKeys:
+    """The AEAD key and base nonce of one response."""
+
+    __slots__ = ("_aead_nonce", "_key", "_nn")
+
+    def __init__(self, key: AEADKey, aead_nonce: bytes) -> None:
+        self._key = key
+        self._aead_nonce = int.from_bytes(aead_nonce, "big")
+        self._nn = len(aead_nonce)
+
+    def seal(self, counter: int, plaintext: bytes, aad: bytes) -> bytes:
+        """Seal the chunk numbered ``counter``; a plain response is chunk 0."""
+        return self._key.seal(self._nonce(counter), plaintext, aad)
+
+    def open(self, counter: int, ciphertext: bytes, aad: bytes) -> bytes:
+        """Open the chunk numbered ``counter`` or raise ``OpenError``."""
+        return self._key.open(self._nonce(counter), ciphertext, aad)
+
+    def _nonce(self, counter: int) -> bytes:
+        # A counter that outgrew the nonce would raise here instead of wrapping;
+        # the limit on a message's octets stops it long before.
+        return (self._aead_nonce ^ counter).to_bytes(self._nn, "big")
+
+
+class ResponseSecret(Uncopyable):
+    """What both ends of one request keep for its response."""
+
+    __slots__ = ("_enc", "_secret", "_suite")
+
+    def __init__(
+        self,
+        suite: Suite,
+        enc: bytes,
+        context: SenderContext | RecipientContext,
+        labels: Labels,
+    ) -> None:
+        self._suite = suite
+        self._enc = enc
+        self._secret = context.export(labels.response, max(suite.nn, suite.nk))
+
+    @property
+    def nonce_bytes(self) -> int:
+        """Octets of the response nonce: 16 with AES-128-GCM, else 32."""
+        return max(self._suite.nn, self._suite.nk)
+
+    def draw_nonce(self, random: Callable[[int], bytes]) -> bytes:
+        """Draw the nonce of the response.
+
+        Raises:
+            MalformedError: the source of randomness gave another length.
+        """
+        nonce = random(self.nonce_bytes)
+        if len(nonce) != self.nonce_bytes:
+            raise MalformedError(f"response nonce: {self.nonce_bytes} octets expected")
+        return nonce
+
+    def keys(self, nonce: bytes) -> ResponseKeys:
+        """Derive the keys of the response that carries ``nonce``."""
+        prk = extract(self._enc + nonce, self._secret)
+        key = AEADKey(self._suite, expand(prk, b"key", self._suite.nk))
+        return ResponseKeys(key, expand(prk, b"nonce", self._suite.nn))
+
+
+def begin_request(
+    config: KeyConfig,
+    labels: Labels,
+    *,
+    suite: Suite | None,
+    ephemeral: PrivateKey | None,
+) -> tuple[bytes, SenderContext, ResponseSecret]:
+    """Start a request towards ``config``.
+
+    Returns:
+        The octets that open the message (header and ``enc``), the context to
+        seal with, and the secret that opens the response.
+
+    Raises:
+        UnsupportedError: ``config`` offers no suite of ours, or not ``suite``.
+        MalformedError: its public key is no usable point.
+    """
+    chosen = choose_suite(config) if suite is None else suite
+    if chosen not in config.suites():
+        raise UnsupportedError("the key configuration does not offer this suite")
+    header = _encode_header(config.key_id, chosen)
+    enc, context = setup_sender(
+        chosen, config.public_key, _info(labels, header), ephemeral=ephemeral
+    )
+    return header + enc, context, ResponseSecret(chosen, enc, context, labels)
+
+
+def select_key(
+    keys: Mapping[int, GatewayKey], header: bytes
+) -> tuple[GatewayKey, Suite]:
+    """Find the key and suite that a request's header names.
+
+    Raises:
+        UnknownKeyError: no key has its identifier.
+        OpenError: the key does not offer what the header claims.
+    """
+    key = keys.get(header[0])
+    if key is None:
+        raise UnknownKeyError
+    for suite in key.config.suites():
+        if header == _encode_header(key.config.key_id, suite):
+            return key, suite
+    raise OpenError
+
+
+def accept_request(
+    key: GatewayKey, suite: Suite, enc: bytes, labels: Labels
+) -> tuple[RecipientContext, ResponseSecret]:
+    """Take up a request whose header chose ``key`` and ``suite``.
+
+    Raises:
+        OpenError: ``enc`` is unusable.
+    """
+    header = _encode_header(key.config.key_id, suite)
+    context = setup_recipient(suite, enc, key.private_key, _info(labels, header))
+    return context, ResponseSecret(suite, enc, context, labels)
+
+
+def _encode_header(key_id: int, suite: Suite) -> bytes:
+    identifiers = (suite.kem_id, suite.kdf_id, suite.aead_id)
+    return bytes([key_id]) + b"".join(n.to_bytes(2, "big") for n in identifiers)
+
+
+def _info(labels: Labels, header: bytes) -> bytes:
+    return labels.request + b"\x00" + header

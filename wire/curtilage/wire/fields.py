@@ -1,0 +1,141 @@
+"""What may stand in a message: field lines and control data.
+
+The rules of RFC 9292, sections 3.4 to 3.6, and of the RFC 9113 sections that it
+names. Both directions obey them: nothing that we would refuse is ever encoded,
+so no value can smuggle a line into somebody's HTTP/1.1.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from curtilage.wire.errors import MalformedError
+
+Field: TypeAlias = tuple[bytes, bytes]
+
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_METHOD: Final = re.compile(_TOKEN)
+_NAME: Final = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_VALUE: Final = re.compile(rb"(?:[^\x00\r\n\t ](?:[^\x00\r\n]*[^\x00\r\n\t ])?)?")
+_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*")
+# No userinfo (RFC 9110, section 4.2.4) and none of the characters that end an
+# authority in some parser.
+_AUTHORITY: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
+_PATH: Final = re.compile(rb"/[!-\"$-~]*")
+
+_CONTROL_NAMES: Final = frozenset(
+    {b":method", b":scheme", b":authority", b":path", b":status"}
+)
+# RFC 9110, section 7.6.1; the fields that Connection nominates come on top.
+_CONNECTION_FIELDS: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+
+def validate_fields(fields: Iterable[Field], *, trailers: bool) -> None:
+    """Check one field section (RFC 9292, section 3.6).
+
+    Raises:
+        MalformedError: a name or value is not permitted, or a pseudo-field
+            stands after another field, in trailers, or repeats control data.
+    """
+    pseudo_may_follow = not trailers
+    for name, value in fields:
+        _validate_line(name, value)
+        if not name.startswith(b":"):
+            pseudo_may_follow = False
+        elif not pseudo_may_follow:
+            raise MalformedError("pseudo-field out of place")
+
+
+def _validate_line(name: bytes, value: bytes) -> None:
+    # fullmatch, since ``$`` would let a trailing newline through.
+    if _NAME.fullmatch(name) is None:
+        raise MalformedError("field name is not a lower-case token")
+    if name in _CONTROL_NAMES:
+        raise MalformedError("control data sent as a field")
+    if _VALUE.fullmatch(value) is None:
+        raise MalformedError("field value holds CR, LF, NUL or outer whitespace")
+
+
+def validate_request_target(
+    method: bytes, scheme: bytes, authority: bytes, path: bytes
+) -> None:
+    """Check request control data (RFC 9292, section 3.4).
+
+    Says nothing about whether the target exists or may be reached.
+
+    Raises:
+        MalformedError: a value is not one that HTTP/2 permits (RFC 9113,
+            sections 8.3.1 and 8.5).
+    """
+    if _METHOD.fullmatch(method) is None:
+        raise MalformedError("method is not a token")
+    if _AUTHORITY.fullmatch(authority) is None:
+        raise MalformedError("authority holds characters not permitted")
+    if method == b"CONNECT":
+        if scheme or path or not authority:
+            raise MalformedError("CONNECT takes an authority and nothing else")
+        return
+    if _SCHEME.fullmatch(scheme) is None:
+        raise MalformedError("scheme is not a URI scheme")
+    asterisk = method == b"OPTIONS" and path == b"*"
+    if not asterisk and _PATH.fullmatch(path) is None:
+        raise MalformedError("path is not in origin form")
+
+
+def validate_host(authority: bytes, fields: Iterable[Field]) -> None:
+    """Check that Host names what the authority names (RFC 9113, 8.3.1).
+
+    Raises:
+        MalformedError: two Host fields, or one that differs.
+    """
+    hosts = _values(b"host", fields)
+    if len(hosts) > 1:
+        raise MalformedError("more than one Host field")
+    if hosts and authority and hosts[0].lower() != authority.lower():
+        raise MalformedError("Host differs from the authority")
+
+
+def validate_content_length(fields: Iterable[Field], content_bytes: int) -> None:
+    """Check a request's Content-Length, if any (RFC 9113, section 8.1.1).
+
+    Raises:
+        MalformedError: it is not the decimal length of the content.
+    """
+    for value in _values(b"content-length", fields):
+        if value.lstrip(b"0") != str(content_bytes).encode().lstrip(b"0") or not value:
+            raise MalformedError("Content-Length differs from the content")
+
+
+def join_cookies(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Join all Cookie lines at the place of the first (RFC 9113, 8.2.3)."""
+    cookies = _values(b"cookie", fields)
+    if len(cookies) <= 1:
+        return tuple(fields)
+    first = next(i for i, (name, _) in enumerate(fields) if name == b"cookie")
+    others = [field for field in fields[first:] if field[0] != b"cookie"]
+    return (*fields[:first], (b"cookie", b"; ".join(cookies)), *others)
+
+
+def without_connection_fields(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """Drop what concerns one connection only (RFC 9292, section 3.6)."""
+    kept = tuple(fields)
+    nominated = {
+        name.strip(b" \t").lower()
+        for value in _values(b"connection", kept)
+        for name in value.split(b",")
+    }
+    dropped = _CONNECTION_FIELDS | nominated
+    return tuple(field for field in kept if field[0] not in dropped)
+
+
+def _values(name: bytes, fields: Iterable[Field]) -> list[bytes]:
+    return [value for field_name, value in fields if field_name == name]

@@ -1,0 +1,229 @@
+"""Key configurations and their lists (RFC 9458, sections 3.1 and 3.2).
+
+::
+
+    key_config = key_id(1) kem_id(2) public_key(Npk)
+                 length(2) { kdf_id(2) aead_id(2) }+
+    list       = { length(2) key_config }*
+
+Knows shapes only. Whether a list is the true one is for attestation to say.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.wire.cursor import Cursor
+from curtilage.wire.errors import (
+    LimitExceededError,
+    MalformedError,
+    TruncatedError,
+    UnsupportedError,
+)
+from curtilage.wire.suite import Suite, public_key_bytes
+
+# Ours take 1,274 octets in two entries once a post-quantum KEM is among them.
+# These leave room for a decade of larger keys and refuse a body sent to fill
+# the memory of its reader.
+MAX_LIST_BYTES: Final = 16 * 1024
+MAX_ENTRIES: Final = 8
+
+# key_id, kem_id, a public key of one octet, one pair of algorithms.
+_MIN_ENTRY_BYTES: Final = 1 + 2 + 1 + 2 + 4
+_PAIR_BYTES: Final = 4
+_MAX_PAIRS: Final = 65532 // _PAIR_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymmetricAlgorithms:
+    """One pair of KDF and AEAD that a gateway accepts with its key.
+
+    Attributes:
+        kdf_id: registered identifier, supported by us or not.
+        aead_id: the same for the AEAD.
+    """
+
+    kdf_id: int
+    aead_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig:
+    """One public key of a gateway and what it may be used with.
+
+    Attributes:
+        key_id: 0..255, chosen by the gateway.
+        kem_id: a KEM that we support.
+        public_key: Npk octets, not yet tried as a point.
+        algorithms: at least one pair, in the gateway's order of preference.
+
+    Raises:
+        UnsupportedError: at construction, if the KEM is not one of ours.
+        MalformedError: at construction, if a value cannot be encoded.
+    """
+
+    key_id: int
+    kem_id: int
+    public_key: bytes
+    algorithms: tuple[SymmetricAlgorithms, ...]
+
+    def __post_init__(self) -> None:
+        """Check every width, so that ``encode`` cannot fail."""
+        npk = public_key_bytes(self.kem_id)
+        if npk is None:
+            raise UnsupportedError("key configuration: KEM not supported")
+        if len(self.public_key) != npk:
+            raise MalformedError(f"key configuration: public key of {npk} octets")
+        if not 0 <= self.key_id <= 0xFF:  # noqa: PLR2004 - one octet
+            raise MalformedError("key configuration: key identifier of one octet")
+        if not 1 <= len(self.algorithms) <= _MAX_PAIRS:
+            raise MalformedError(f"key configuration: 1..{_MAX_PAIRS} algorithms")
+        for pair in self.algorithms:
+            if not (0 <= pair.kdf_id <= 0xFFFF and 0 <= pair.aead_id <= 0xFFFF):  # noqa: PLR2004 - two octets
+                raise MalformedError("key configuration: identifiers of two octets")
+
+    def encode(self) -> bytes:
+        """Encode this configuration alone (RFC 9458, section 3.1)."""
+        pairs = b"".join(
+            pair.kdf_id.to_bytes(2, "big") + pair.aead_id.to_bytes(2, "big")
+            for pair in self.algorithms
+        )
+        return (
+            self.key_id.to_bytes(1, "big")
+            + self.kem_id.to_bytes(2, "big")
+            + self.public_key
+            + len(pairs).to_bytes(2, "big")
+            + pairs
+        )
+
+    def suites(self) -> tuple[Suite, ...]:
+        """Return the suites offered here that we support, in order."""
+        found: list[Suite] = []
+        for pair in self.algorithms:
+            try:
+                suite = Suite(
+                    kem_id=self.kem_id, kdf_id=pair.kdf_id, aead_id=pair.aead_id
+                )
+            except UnsupportedError:
+                continue
+            found.append(suite)
+        return tuple(found)
+
+
+def choose_suite(config: KeyConfig) -> Suite:
+    """Return the first suite of ``config`` that we support.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    suites = config.suites()
+    if not suites:
+        raise UnsupportedError("key configuration: no supported algorithms")
+    return suites[0]
+
+
+def parse_key_config(data: bytes) -> KeyConfig:
+    """Parse one key configuration, all of ``data``.
+
+    Raises:
+        TruncatedError: ``data`` ends too soon.
+        MalformedError: a length is wrong, or something follows.
+        UnsupportedError: the KEM is not ours, so its key has no known length.
+    """
+    cursor = Cursor(data)
+    key_id = cursor.take_uint(1)
+    kem_id = cursor.take_uint(2)
+    npk = public_key_bytes(kem_id)
+    if npk is None:
+        raise UnsupportedError("key configuration: KEM not supported")
+    public_key = cursor.take(npk)
+    algorithms = _read_algorithms(cursor)
+    if cursor.remaining:
+        raise MalformedError("key configuration: octets behind the algorithms")
+    return KeyConfig(
+        key_id=key_id, kem_id=kem_id, public_key=public_key, algorithms=algorithms
+    )
+
+
+def encode_key_configs(configs: Sequence[KeyConfig]) -> bytes:
+    """Encode a list, ``application/ohttp-keys`` (RFC 9458, section 3.2).
+
+    Raises:
+        LimitExceededError: the list is larger than our own clients accept.
+        MalformedError: two entries share a key identifier.
+    """
+    if len(configs) > MAX_ENTRIES:
+        raise LimitExceededError(f"key list: more than {MAX_ENTRIES} entries")
+    _check_key_ids(config.key_id for config in configs)
+    encoded = [config.encode() for config in configs]
+    data = b"".join(len(entry).to_bytes(2, "big") + entry for entry in encoded)
+    if len(data) > MAX_LIST_BYTES:
+        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} octets")
+    return data
+
+
+def parse_key_configs(data: bytes) -> tuple[KeyConfig, ...]:
+    """Parse a list, ``application/ohttp-keys`` (RFC 9458, section 3.2).
+
+    An error anywhere discards the whole list: clients that recover different
+    parts of a damaged list could be told apart by the key they then use. Entries
+    that are well framed but of no use to us are skipped: an unknown KEM, or no
+    algorithm that we support.
+
+    Raises:
+        LimitExceededError: more than 16 KiB or 8 entries.
+        TruncatedError: the list ends inside an entry.
+        MalformedError: an entry is wrong, or two share a key identifier.
+        UnsupportedError: no entry is of use, or there is none.
+    """
+    if len(data) > MAX_LIST_BYTES:
+        raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} octets")
+    entries = _split_entries(Cursor(data))
+    _check_key_ids(entry[0] for entry in entries)
+    parsed = [_parse_entry(entry) for entry in entries]
+    usable = tuple(config for config in parsed if config is not None)
+    if not usable:
+        raise UnsupportedError("key list: no usable key configuration")
+    return usable
+
+
+def _split_entries(cursor: Cursor) -> list[bytes]:
+    entries: list[bytes] = []
+    while cursor.remaining:
+        if len(entries) == MAX_ENTRIES:
+            raise LimitExceededError(f"key list: more than {MAX_ENTRIES} entries")
+        length = cursor.take_uint(2)
+        if length < _MIN_ENTRY_BYTES:
+            raise MalformedError(f"key list: entry below {_MIN_ENTRY_BYTES} octets")
+        entries.append(cursor.take(length))
+    return entries
+
+
+def _parse_entry(entry: bytes) -> KeyConfig | None:
+    if public_key_bytes(int.from_bytes(entry[1:3], "big")) is None:
+        return None
+    try:
+        config = parse_key_config(entry)
+    except TruncatedError:
+        # The entry is here in full: it is its own lengths that disagree.
+        raise MalformedError("key list: entry shorter than its contents") from None
+    return config if config.suites() else None
+
+
+def _read_algorithms(cursor: Cursor) -> tuple[SymmetricAlgorithms, ...]:
+    length = cursor.take_uint(2)
+    if length % _PAIR_BYTES:  # none at all is refused by KeyConfig
+        raise MalformedError("key configuration: algorithms in units of 4 octets")
+    pairs = Cursor(cursor.take(length))
+    return tuple(
+        SymmetricAlgorithms(kdf_id=pairs.take_uint(2), aead_id=pairs.take_uint(2))
+        for _ in range(length // _PAIR_BYTES)
+    )
+
+
+def _check_key_ids(key_ids: Iterable[int]) -> None:
+    seen: set[int] = set()
+    for key_id in key_ids:
+        if key_id in seen:
+            raise MalformedError("key list: two entries share a key identifier")
+        seen.add(key_id)

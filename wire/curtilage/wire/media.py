@@ -1,0 +1,24 @@
+"""The names on the outside: media types, problem types and fixed paths."""
+
+from typing import Final
+
+# RFC 9458, sections 9.1 to 9.3.
+OHTTP_KEYS: Final = "application/ohttp-keys"
+OHTTP_REQUEST: Final = "message/ohttp-req"
+OHTTP_RESPONSE: Final = "message/ohttp-res"
+
+# Chunked Oblivious HTTP, "IANA Considerations".
+OHTTP_CHUNKED_REQUEST: Final = "message/ohttp-chunked-req"
+OHTTP_CHUNKED_RESPONSE: Final = "message/ohttp-chunked-res"
+
+# RFC 9457; the problem type is RFC 9458, section 5.3.
+PROBLEM_JSON: Final = "application/problem+json"
+PROBLEM_OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
+
+# Ours: the evidence that binds a list of key configurations.
+EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"
+
+# RFC 9540, section 4, names the first; the other two are ours.
+GATEWAY_PATH: Final = "/.well-known/ohttp-gateway"
+KEYS_PATH: Final = "/ohttp-keys"
+BUNDLE_PATH: Final = "/attestation-bundle"
