@@ -1,0 +1,197 @@
+r"""From key configurations to the 64 bytes that a report signs.
+
+``lp(x)`` is a u32 big-endian length and x; integers are big-endian; labels end
+in one NUL byte, one label per use. Version 2 is what the project speaks:
+
+    B0 = SHA-512("curtilage/binding/v2\0" | lp(key_configs)
+         | u64 not_before | u64 not_after | lp(release_digest)
+         | lp(anchor_origin) | u64 anchor_size | lp(anchor_root)
+         | u64 anchor_time | lp(receipt_public_key)
+         | lp(sandbox_policy_digest) | lp(sandbox_result_digest)
+         | lp(transport_parameters))
+    device_nonce = SHA-256("curtilage/device-nonce/v2\0" | B0 | lp(kind) | u32 i)
+    report_data = SHA-512("curtilage/report-data/v2\0" | B0 | u32 n
+         | n x (lp(kind) | u32 i | SHA-256(signed part of the device's report)))
+
+Emulated evidence signs under "curtilage/report-data-emulated/v2\0", so the same
+inputs never give a report that could pass for hardware's. Version 1 ends after
+anchor_time and has labels of its own; it stays as a known answer of the encoding.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+DIGEST_BYTES: Final = 32
+B0_BYTES: Final = 64
+_U32_LIMIT: Final = 2**32
+_U64_LIMIT: Final = 2**64
+
+_BASE_V1: Final = b"attested-inference/binding/v1\0"
+_DEVICE_NONCE_V1: Final = b"attested-inference/device-nonce/v1\0"
+_REPORT_DATA_V1: Final = b"attested-inference/report-data/v1\0"
+_REPORT_DATA_EMULATED_V1: Final = b"attested-inference/report-data-emulated/v1\0"
+_QUALIFYING_V1: Final = b"attested-inference/tpm/v1\0"
+
+_BASE_V2: Final = b"curtilage/binding/v2\0"
+_DEVICE_NONCE_V2: Final = b"curtilage/device-nonce/v2\0"
+_REPORT_DATA_V2: Final = b"curtilage/report-data/v2\0"
+_REPORT_DATA_EMULATED_V2: Final = b"curtilage/report-data-emulated/v2\0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingInputs:
+    """What the evidence signs, besides the devices.
+
+    Attributes:
+        key_configs: the exact RFC 9458 list.
+        not_before: Unix seconds.
+        not_after: Unix seconds, later than ``not_before``.
+        release_digest: SHA-256 of the manifest, 32 bytes.
+        anchor_origin: the log's origin line.
+        anchor_size: the checkpoint's tree size.
+        anchor_root: the checkpoint's root hash, 32 bytes.
+        anchor_time: Unix seconds.
+        receipt_public_key: empty where there is none; version 2 only, as
+            are the three below.
+        sandbox_policy_digest: empty where there is none.
+        sandbox_result_digest: empty where there is none.
+        transport_parameters: empty where there are none.
+    """
+
+    key_configs: bytes
+    not_before: int
+    not_after: int
+    release_digest: bytes
+    anchor_origin: str
+    anchor_size: int
+    anchor_root: bytes
+    anchor_time: int
+    receipt_public_key: bytes = b""
+    sandbox_policy_digest: bytes = b""
+    sandbox_result_digest: bytes = b""
+    transport_parameters: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Refuse inputs that have no encoding."""
+        if len(self.release_digest) != DIGEST_BYTES:
+            raise ValueError("release_digest is not 32 bytes")
+        if len(self.anchor_root) != DIGEST_BYTES:
+            raise ValueError("anchor_root is not 32 bytes")
+        if self.not_after <= self.not_before:
+            raise ValueError("not_after is not later than not_before")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedDevice:
+    """A device's report, as far as its signature covers it.
+
+    Attributes:
+        kind: such as ``nvidia-gpu``.
+        index: its place among its kind, from 0.
+        signed_part: the signed bytes; never the signature, which is malleable.
+    """
+
+    kind: str
+    index: int
+    signed_part: bytes
+
+
+def base_hash_v1(inputs: BindingInputs) -> bytes:
+    """Return version 1's B0; the known-answer vector's encoding."""
+    return hashlib.sha512(_BASE_V1 + _common(inputs)).digest()
+
+
+def device_nonce_v1(b0: bytes, kind: str, index: int) -> bytes:
+    """Return version 1's nonce for one device's report, 32 bytes."""
+    return _device_nonce(_DEVICE_NONCE_V1, b0, kind, index)
+
+
+def report_data_v1(
+    b0: bytes, devices: Sequence[SignedDevice], *, emulated: bool
+) -> bytes:
+    """Return version 1's 64 bytes of report data."""
+    label = _REPORT_DATA_EMULATED_V1 if emulated else _REPORT_DATA_V1
+    return _report_data(label, b0, devices)
+
+
+def qualifying_data_v1(report_data: bytes) -> bytes:
+    """Return version 1's qualifying data of a TPM quote, 32 bytes."""
+    return hashlib.sha256(_QUALIFYING_V1 + report_data).digest()
+
+
+def base_hash_v2(inputs: BindingInputs) -> bytes:
+    """Return B0, 64 bytes: everything that is known before a report exists."""
+    tail = (
+        lp(inputs.receipt_public_key)
+        + lp(inputs.sandbox_policy_digest)
+        + lp(inputs.sandbox_result_digest)
+        + lp(inputs.transport_parameters)
+    )
+    return hashlib.sha512(_BASE_V2 + _common(inputs) + tail).digest()
+
+
+def device_nonce_v2(b0: bytes, kind: str, index: int) -> bytes:
+    """Return the nonce for one device's report, 32 bytes."""
+    return _device_nonce(_DEVICE_NONCE_V2, b0, kind, index)
+
+
+def report_data_v2(
+    b0: bytes, devices: Sequence[SignedDevice], *, emulated: bool
+) -> bytes:
+    """Return the 64 bytes that the CPU's report must carry."""
+    label = _REPORT_DATA_EMULATED_V2 if emulated else _REPORT_DATA_V2
+    return _report_data(label, b0, devices)
+
+
+def lp(data: bytes) -> bytes:
+    """Prefix bytes with their length, u32 big-endian."""
+    return _u32(len(data)) + data
+
+
+def _common(inputs: BindingInputs) -> bytes:
+    return (
+        lp(inputs.key_configs)
+        + _u64(inputs.not_before)
+        + _u64(inputs.not_after)
+        + lp(inputs.release_digest)
+        + lp(inputs.anchor_origin.encode("utf-8"))
+        + _u64(inputs.anchor_size)
+        + lp(inputs.anchor_root)
+        + _u64(inputs.anchor_time)
+    )
+
+
+def _device_nonce(label: bytes, b0: bytes, kind: str, index: int) -> bytes:
+    _check_b0(b0)
+    return hashlib.sha256(label + b0 + lp(kind.encode()) + _u32(index)).digest()
+
+
+def _report_data(label: bytes, b0: bytes, devices: Sequence[SignedDevice]) -> bytes:
+    _check_b0(b0)
+    parts = b"".join(
+        lp(device.kind.encode())
+        + _u32(device.index)
+        + hashlib.sha256(device.signed_part).digest()
+        for device in devices
+    )
+    return hashlib.sha512(label + b0 + _u32(len(devices)) + parts).digest()
+
+
+def _check_b0(b0: bytes) -> None:
+    if len(b0) != B0_BYTES:
+        raise ValueError("B0 is not 64 bytes")
+
+
+def _u32(number: int) -> bytes:
+    if not 0 <= number < _U32_LIMIT:
+        raise ValueError("number does not fit 32 bits")
+    return struct.pack(">I", number)
+
+
+def _u64(number: int) -> bytes:
+    if not 0 <= number < _U64_LIMIT:
+        raise ValueError("number does not fit 64 bits")
+    return struct.pack(">Q", number)

@@ -1,0 +1,86 @@
+"""Why evidence was refused.
+
+AttestError
+└── RefusedError   one check did not hold: a code, the step, a public detail
+
+There is one error because there is one outcome: nothing is sent. A caller
+branches on ``code``; ``detail`` holds field names, lengths, versions and public
+measurements, never evidence bytes.
+"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from curtilage.attest.steps import Step
+
+
+class AttestError(Exception):
+    """Root of every error that this part raises on purpose."""
+
+
+class RefusalCode(StrEnum):
+    """Every reason to refuse; the names are public and stable."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    UNSUPPORTED_ALGORITHM = "unsupported_algorithm"
+    UNSUPPORTED_PRODUCT = "unsupported_product"
+    UNSIGNED = "unsigned"
+    VERIFIER_UNAVAILABLE = "verifier_unavailable"
+    UNTRUSTED_ROOT = "untrusted_root"
+    CHAIN_INVALID = "chain_invalid"
+    EXPIRED_ENDORSEMENT = "expired_endorsement"
+    NOT_YET_VALID = "not_yet_valid"
+    REVOKED = "revoked"
+    CRL_MISSING = "crl_missing"
+    CRL_INVALID = "crl_invalid"
+    CRL_EXPIRED = "crl_expired"
+    COLLATERAL_EXPIRED = "collateral_expired"
+    COLLATERAL_INVALID = "collateral_invalid"
+    BAD_SIGNATURE = "bad_signature"
+    ENDORSEMENT_MISMATCH = "endorsement_mismatch"
+    DEBUG_ENABLED = "debug_enabled"
+    MIGRATION_AGENT_ALLOWED = "migration_agent_allowed"
+    VMPL = "vmpl"
+    TCB_TOO_LOW = "tcb_too_low"
+    TCB_STATUS = "tcb_status"
+    MEASUREMENT_NOT_ALLOWED = "measurement_not_allowed"
+    RELEASE_NOT_LOGGED = "release_not_logged"
+    PROOF_INVALID = "proof_invalid"
+    QUORUM_NOT_MET = "quorum_not_met"
+    CHECKPOINT_STALE = "checkpoint_stale"
+    BINDING_MISMATCH = "binding_mismatch"
+    DEVICE_MISSING = "device_missing"
+    DEVICE_MISMATCH = "device_mismatch"
+    STALE = "stale"
+    EMULATED_REFUSED = "emulated_refused"
+    KEY_INCONSISTENT = "key_inconsistent"
+    POLICY_INVALID = "policy_invalid"
+
+
+class RefusedError(AttestError):
+    """One check did not hold, so nothing may be sent.
+
+    Attributes:
+        code: why, in one word for programs.
+        detail: why, in a few words for people; public.
+        step: the name of the step that refused, or "" outside of ``verify``.
+        steps: every step up to and including the one that refused.
+    """
+
+    def __init__(
+        self,
+        code: RefusalCode,
+        detail: str,
+        *,
+        step: str = "",
+        steps: "tuple[Step, ...]" = (),
+    ) -> None:
+        place = f" at step '{step}'" if step else ""
+        super().__init__(f"{code}{place}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.step = step
+        self.steps = steps

@@ -1,0 +1,178 @@
+import hashlib
+import json
+import runpy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curtilage.attest.binding import (
+    BindingInputs,
+    SignedDevice,
+    base_hash_v1,
+    base_hash_v2,
+    device_nonce_v1,
+    device_nonce_v2,
+    lp,
+    qualifying_data_v1,
+    report_data_v1,
+    report_data_v2,
+)
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "binding-v2"
+INPUTS = BindingInputs(
+    key_configs=b"keys",
+    not_before=1,
+    not_after=2,
+    release_digest=bytes(32),
+    anchor_origin="example.org/log",
+    anchor_size=3,
+    anchor_root=bytes(32),
+    anchor_time=4,
+)
+PLAIN = {"not_before", "not_after", "anchor_origin", "anchor_size", "anchor_time"}
+GPU = SignedDevice(kind="nvidia-gpu", index=0, signed_part=b"report")
+
+
+def test_vectors_are_what_the_script_makes() -> None:
+    made = runpy.run_path(str(VECTORS / "make.py"))["make"]()
+    assert json.loads((VECTORS / "vectors.json").read_text()) == made
+
+
+@pytest.mark.parametrize(
+    "vector",
+    json.loads((VECTORS / "vectors.json").read_text()),
+    ids=lambda vector: vector["name"],
+)
+def test_binding_v2_matches_the_vectors(vector: dict[str, Any]) -> None:
+    texts: dict[str, Any] = vector["inputs"]
+    values: dict[str, Any] = {
+        name: texts[name] if name in PLAIN else bytes.fromhex(texts[name]["hex"])
+        for name in texts
+    }
+    inputs = BindingInputs(**values)
+    devices = tuple(
+        SignedDevice(
+            kind=device["kind"],
+            index=device["index"],
+            signed_part=bytes.fromhex(device["signed_part"]),
+        )
+        for device in vector["devices"]
+    )
+    b0 = base_hash_v2(inputs)
+    assert b0.hex() == vector["b0"]
+    assert report_data_v2(b0, devices, emulated=False).hex() == vector["report_data"]
+    emulated = report_data_v2(b0, devices, emulated=True)
+    assert emulated.hex() == vector["report_data_emulated"]
+    nonces = [device_nonce_v2(b0, d.kind, d.index).hex() for d in devices]
+    assert nonces == vector["device_nonces"]
+
+
+CHANGES: dict[str, Any] = {
+    "key_configs": b"keyz",
+    "not_before": 0,
+    "not_after": 3,
+    "release_digest": bytes(31) + b"\1",
+    "anchor_origin": "example.org/lag",
+    "anchor_size": 4,
+    "anchor_root": bytes(31) + b"\1",
+    "anchor_time": 5,
+    "receipt_public_key": b"\0",
+    "sandbox_policy_digest": b"\0",
+    "sandbox_result_digest": b"\0",
+    "transport_parameters": b"\0",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_input_changes_version_2(name: str) -> None:
+    assert base_hash_v2(replace(INPUTS, **{name: CHANGES[name]})) != base_hash_v2(
+        INPUTS
+    )
+
+
+def test_bytes_do_not_move_between_fields() -> None:
+    one = replace(INPUTS, receipt_public_key=b"ab")
+    two = replace(INPUTS, receipt_public_key=b"a", sandbox_policy_digest=b"b")
+    assert base_hash_v2(one) != base_hash_v2(two)
+
+
+def test_labels_keep_the_uses_apart() -> None:
+    b0 = base_hash_v2(INPUTS)
+    values = {
+        b0,
+        base_hash_v1(INPUTS),
+        report_data_v1(b0, (), emulated=False),
+        report_data_v1(b0, (), emulated=True),
+        report_data_v2(b0, (), emulated=False),
+        report_data_v2(b0, (), emulated=True),
+        device_nonce_v1(b0, "gpu", 0),
+        device_nonce_v2(b0, "gpu", 0),
+        qualifying_data_v1(b0),
+    }
+    assert len(values) == 9
+
+
+def test_devices_are_bound_in_order() -> None:
+    b0 = base_hash_v2(INPUTS)
+    second = replace(GPU, index=1)
+    values = {
+        report_data_v2(b0, devices, emulated=False)
+        for devices in ([], [GPU], [second], [GPU, second], [second, GPU], [GPU, GPU])
+    }
+    assert len(values) == 6
+
+
+def test_version_1_is_a_known_answer() -> None:
+    """Recomputed from the formula; the outside vector is a conformance test."""
+    plain = (
+        b"attested-inference/binding/v1\0"
+        b"\0\0\0\4keys"
+        + (1).to_bytes(8, "big")
+        + (2).to_bytes(8, "big")
+        + b"\0\0\0\x20"
+        + bytes(32)
+        + b"\0\0\0\x0fexample.org/log"
+        + (3).to_bytes(8, "big")
+        + b"\0\0\0\x20"
+        + bytes(32)
+        + (4).to_bytes(8, "big")
+    )
+    assert base_hash_v1(INPUTS) == hashlib.sha512(plain).digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"release_digest": bytes(31)},
+        {"anchor_root": bytes(33)},
+        {"not_after": 1},
+    ],
+    ids=["release", "root", "window"],
+)
+def test_inputs_without_an_encoding_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        replace(INPUTS, **change)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: base_hash_v2(replace(INPUTS, anchor_time=2**64)),
+        lambda: base_hash_v2(replace(INPUTS, not_before=-1)),
+        lambda: device_nonce_v2(bytes(64), "gpu", 2**32),
+        lambda: device_nonce_v2(bytes(64), "gpu", -1),
+        lambda: device_nonce_v2(bytes(63), "gpu", 0),
+        lambda: report_data_v2(bytes(65), (), emulated=False),
+    ],
+    ids=["u64", "negative", "u32", "negative index", "short B0", "long B0"],
+)
+def test_numbers_and_hashes_are_bounded(make: Callable[[], bytes]) -> None:
+    with pytest.raises(ValueError, match=r"bits|64 bytes"):
+        make()
+
+
+def test_length_prefix_is_four_bytes() -> None:
+    assert lp(b"ab") == b"\0\0\0\2ab"

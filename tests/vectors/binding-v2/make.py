@@ -1,0 +1,104 @@
+"""Make the vectors of binding version 2 from the formula, not from our code.
+
+Writes ``vectors.json`` beside itself. Uses only the standard library, so that it
+is a second implementation of the text in ``curtilage.attest.binding``.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+ORDER = [
+    "key_configs",
+    "not_before",
+    "not_after",
+    "release_digest",
+    "anchor_origin",
+    "anchor_size",
+    "anchor_root",
+    "anchor_time",
+    "receipt_public_key",
+    "sandbox_policy_digest",
+    "sandbox_result_digest",
+    "transport_parameters",
+]
+BARE: dict[str, Any] = {
+    "key_configs": bytes.fromhex("0029010020" + "09" * 32 + "000400010001"),
+    "not_before": 1790000000,
+    "not_after": 1790043200,
+    "release_digest": hashlib.sha256(b"release").digest(),
+    "anchor_origin": "example.org/measurements",
+    "anchor_size": 5,
+    "anchor_root": hashlib.sha256(b"root").digest(),
+    "anchor_time": 1789999000,
+    "receipt_public_key": b"",
+    "sandbox_policy_digest": b"",
+    "sandbox_result_digest": b"",
+    "transport_parameters": b"",
+}
+FULL: dict[str, Any] = {
+    **BARE,
+    "receipt_public_key": bytes(range(32)),
+    "sandbox_policy_digest": hashlib.sha256(b"policy").digest(),
+    "sandbox_result_digest": hashlib.sha256(b"result").digest(),
+    "transport_parameters": b"frame=1024",
+}
+GPUS = [("nvidia-gpu", 0, b"signed part of GPU 0"), ("nvidia-gpu", 1, b"of GPU 1")]
+CASES: list[tuple[str, dict[str, Any], list[tuple[str, int, bytes]]]] = [
+    ("bare", BARE, []),
+    ("full", FULL, []),
+    ("full with devices", FULL, GPUS),
+]
+
+
+def framed(value: int | str | bytes) -> bytes:
+    """Encode one input: integers in 8 bytes, the rest with its length."""
+    if isinstance(value, int):
+        return value.to_bytes(8, "big")
+    data = value.encode() if isinstance(value, str) else value
+    return len(data).to_bytes(4, "big") + data
+
+
+def vector(
+    name: str, inputs: dict[str, Any], devices: list[tuple[str, int, bytes]]
+) -> dict[str, Any]:
+    """Compute one vector."""
+    joined = b"".join(framed(inputs[key]) for key in ORDER)
+    b0 = hashlib.sha512(b"curtilage/binding/v2\0" + joined).digest()
+    tail = len(devices).to_bytes(4, "big")
+    nonces: list[str] = []
+    for kind, index, signed_part in devices:
+        place = framed(kind) + index.to_bytes(4, "big")
+        tail += place + hashlib.sha256(signed_part).digest()
+        label = b"curtilage/device-nonce/v2\0"
+        nonces.append(hashlib.sha256(label + b0 + place).hexdigest())
+    genuine = b"curtilage/report-data/v2\0" + b0 + tail
+    emulated = b"curtilage/report-data-emulated/v2\0" + b0 + tail
+    return {
+        "name": name,
+        "inputs": {
+            key: {"hex": inputs[key].hex()}
+            if isinstance(inputs[key], bytes)
+            else inputs[key]
+            for key in ORDER
+        },
+        "devices": [
+            {"kind": kind, "index": index, "signed_part": part.hex()}
+            for kind, index, part in devices
+        ],
+        "b0": b0.hex(),
+        "report_data": hashlib.sha512(genuine).hexdigest(),
+        "report_data_emulated": hashlib.sha512(emulated).hexdigest(),
+        "device_nonces": nonces,
+    }
+
+
+def make() -> list[dict[str, Any]]:
+    """Compute all vectors."""
+    return [vector(name, inputs, devices) for name, inputs, devices in CASES]
+
+
+if __name__ == "__main__":
+    path = Path(__file__).with_name("vectors.json")
+    path.write_text(json.dumps(make(), indent=1) + "\n", encoding="utf-8")
