@@ -1,0 +1,189 @@
+"""One request from turns to its last token, step by step, in one thread.
+
+Nothing of an earlier request is used, and nothing of this one is left in the
+context when it ends, however it ends.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.inference.errors import ContextTooLongError, TemplateError
+from curtilage.inference.native import PREFILL_CHUNK, Context, Draw, Model, Sampler
+from curtilage.inference.protocol import (
+    ChatMessage,
+    Done,
+    Event,
+    Finish,
+    GenerateRequest,
+    Started,
+    Token,
+    Usage,
+)
+from curtilage.inference.sampling import SamplingSettings, choose_seed
+from curtilage.inference.signals import log_probability
+from curtilage.inference.templates import ChatTemplate, Part
+from curtilage.inference.text import TextAssembler
+
+MAX_BYTES_PER_TOKEN: Final = 512
+"""No vocabulary's longest token is longer; more text than the context times
+this cannot fit, and is not tokenised at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model ready to answer.
+
+    Attributes:
+        model: its weights and vocabulary.
+        template: its chat template.
+        context: the one context; empty between requests.
+    """
+
+    model: Model
+    template: ChatTemplate
+    context: Context
+
+
+def answer(
+    loaded: Loaded, request: GenerateRequest, cancelled: Callable[[], bool]
+) -> Iterator[Event]:
+    """Yield one answer's events; ``Done`` comes after the overwriting.
+
+    Args:
+        loaded: owned by this thread.
+        request: what to answer.
+        cancelled: asked before every step.
+
+    Raises:
+        ContextTooLongError: prompt and answer do not fit.
+        TemplateError: the model cannot take these turns.
+        NativeError: the library failed; the context is not to be used again.
+    """
+    try:
+        prompt = build_prompt(loaded, request.messages, request.settings.max_tokens)
+        yield Started(prompt_tokens=len(prompt))
+        ending = yield from _generate(loaded, prompt, request.settings, cancelled)
+    finally:
+        loaded.context.clear()
+    yield ending
+
+
+def build_prompt(
+    loaded: Loaded, messages: Sequence[ChatMessage], max_tokens: int
+) -> list[int]:
+    """Render and tokenise the turns, part by part.
+
+    Raises:
+        ContextTooLongError: prompt and answer do not fit.
+        TemplateError: the model cannot take these turns.
+    """
+    parts = loaded.template.render(messages)
+    size = sum(len(part.text.encode()) for part in parts)
+    at_least = size // MAX_BYTES_PER_TOKEN
+    _refuse_too_long(loaded.context, at_least, max_tokens)
+    tokens = [token for part in parts for token in part_tokens(loaded.model, part)]
+    bos = loaded.model.bos()
+    # Templates often write the marker themselves; twice would be wrong.
+    if bos is not None and loaded.model.adds_bos() and tokens[:1] != [bos]:
+        tokens.insert(0, bos)
+    _refuse_too_long(loaded.context, len(tokens), max_tokens)
+    return tokens
+
+
+def part_tokens(model: Model, part: Part) -> list[int]:
+    """Return the tokens of one part; control tokens from templates alone.
+
+    ``special=False`` does not parse control tokens, but a vocabulary may still
+    merge plain pieces into one. Such a text is tokenised character by character.
+
+    Raises:
+        TemplateError: even single characters become control tokens.
+    """
+    tokens = model.tokenize(part.text, special=part.special)
+    if part.special or not any(map(model.is_control, tokens)):
+        return tokens
+    tokens = [
+        token
+        for character in part.text
+        for token in model.tokenize(character, special=False)
+    ]
+    if any(map(model.is_control, tokens)):
+        raise TemplateError("the vocabulary makes control tokens of plain text")
+    return tokens
+
+
+def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> None:
+    if prompt_tokens + max_tokens > context.size:
+        raise ContextTooLongError(
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            context_tokens=context.size,
+        )
+
+
+def _generate(
+    loaded: Loaded,
+    prompt: Sequence[int],
+    settings: SamplingSettings,
+    cancelled: Callable[[], bool],
+) -> Generator[Event, None, Done]:
+    for start in range(0, len(prompt), PREFILL_CHUNK):
+        if cancelled() or not _prefill(loaded.context, prompt, start, cancelled):
+            return _done(prompt, 0, "cancelled")
+    draw = Draw(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=choose_seed(settings.seed),
+    )
+    sampler = Sampler(draw)
+    try:
+        made, finish = yield from _sample(loaded, sampler, settings, cancelled)
+    finally:
+        sampler.free()
+    return _done(prompt, made, finish)
+
+
+def _prefill(
+    context: Context, prompt: Sequence[int], start: int, cancelled: Callable[[], bool]
+) -> bool:
+    end = start + PREFILL_CHUNK
+    last = end >= len(prompt)
+    return context.prefill(prompt[start:end], last=last, cancelled=cancelled)
+
+
+def _sample(
+    loaded: Loaded,
+    sampler: Sampler,
+    settings: SamplingSettings,
+    cancelled: Callable[[], bool],
+) -> Generator[Event, None, tuple[int, Finish]]:
+    context, model = loaded.context, loaded.model
+    text = TextAssembler(settings.stop)
+    for made in range(settings.max_tokens):
+        if cancelled():
+            return made, "cancelled"
+        token = context.sample(sampler)
+        if model.is_end(token):
+            yield from _rest(text)
+            return made, "stop"
+        logprob = (
+            log_probability(context.logits(), token) if settings.logprobs else None
+        )
+        yield Token(text=text.push(model.piece(token)), logprob=logprob)
+        if text.stopped:
+            return made + 1, "stop"
+        if made + 1 < settings.max_tokens:
+            context.step(token)
+    yield from _rest(text)
+    return settings.max_tokens, "stop" if text.stopped else "length"
+
+
+def _rest(text: TextAssembler) -> Iterator[Token]:
+    if rest := text.flush():
+        yield Token(text=rest)
+
+
+def _done(prompt: Sequence[int], made: int, finish: Finish) -> Done:
+    usage = Usage(prompt_tokens=len(prompt), completion_tokens=made)
+    return Done(usage=usage, finish=finish)

@@ -1,0 +1,314 @@
+"""One thread that owns the model, and the asyncio side that asks it.
+
+Requests are answered one at a time, in order of arrival; the queue is bounded.
+Whatever goes wrong in the owner thread reaches everybody who waits for it.
+"""
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final
+
+from curtilage.inference.decoding import Loaded, answer
+from curtilage.inference.errors import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+    InferenceError,
+    ModelFileError,
+    NativeError,
+    TemplateError,
+)
+from curtilage.inference.modelfile import VerifiedModel
+from curtilage.inference.native import Context, Model, check_machine
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    EngineInfo,
+    Event,
+    GenerateRequest,
+    Load,
+    Usage,
+)
+from curtilage.inference.templates import ChatTemplate
+
+DEFAULT_CONTEXT_TOKENS: Final = 4096
+DEFAULT_MAX_QUEUED: Final = 16
+MAX_THREADS: Final = 16
+"""Decoding is bound by memory; more threads than this only wait."""
+
+_NEVER_RAN: Final = Done(
+    usage=Usage(prompt_tokens=0, completion_tokens=0), finish="cancelled"
+)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Job:
+    """One request on its way, shared by the asker's loop and the owner."""
+
+    request: GenerateRequest = field(repr=False)
+    token: CancelToken
+    loop: asyncio.AbstractEventLoop
+    out: "asyncio.Queue[Event | InferenceError]" = field(repr=False)
+    abandoned: threading.Event = field(default_factory=threading.Event)
+
+    def cancelled(self) -> bool:
+        return self.abandoned.is_set() or self.token.cancelled
+
+    def post(self, item: Event | InferenceError) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self.out.put_nowait, item)
+        except RuntimeError:
+            # The asker's loop is closed: nobody listens any more.
+            self.abandoned.set()
+
+
+class LlamaCppEngine:
+    """The Protocol's engine, in this process, on llama.cpp.
+
+    Args:
+        model: verified and open; closed by the engine once it is loaded.
+        model_id: a name for people.
+        context_tokens: prompt and answer together; cut to what the model was
+            trained for.
+        threads: threads of one decode; None: the CPUs this process may use.
+        max_queued: how many requests may wait.
+    """
+
+    def __init__(
+        self,
+        model: VerifiedModel,
+        *,
+        model_id: str,
+        context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+        threads: int | None = None,
+        max_queued: int = DEFAULT_MAX_QUEUED,
+    ) -> None:
+        self._file = model
+        self._model_id = model_id
+        self._context_tokens = context_tokens
+        self._threads = threads or available_cpus()
+        self._max_queued = max_queued
+        self._changed = threading.Condition()
+        self._queue: deque[_Job] = deque()
+        self._running: _Job | None = None
+        self._closing = False
+        self._failed = False
+        self._ready: Future[EngineInfo] = Future()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answers; see the Protocol."""
+        if not self._ready.done() or self._ready.exception() is not None:
+            raise EngineClosedError("the engine is not running")
+        return self._ready.result()
+
+    async def start(self) -> None:
+        """Load the model and check the machine; see the Protocol."""
+        with self._changed:
+            if self._closing:
+                raise EngineClosedError("the engine was closed")
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._own, name="curtilage-engine", daemon=True
+                )
+                self._thread.start()
+        # Shielded: who gives up waiting does not stop the loading.
+        await asyncio.shield(asyncio.wrap_future(self._ready))
+
+    async def generate(
+        self, request: GenerateRequest, *, cancel: CancelToken | None = None
+    ) -> AsyncGenerator[Event]:
+        """Answer; see the Protocol."""
+        job = _Job(
+            request=request,
+            token=cancel or CancelToken(),
+            loop=asyncio.get_running_loop(),
+            out=asyncio.Queue(),
+        )
+        self._enqueue(job)
+        job.token.subscribe(lambda: self._withdraw(job))
+        try:
+            while True:
+                item = await job.out.get()
+                if isinstance(item, InferenceError):
+                    raise item
+                yield item
+                if isinstance(item, Done):
+                    return
+        finally:
+            job.abandoned.set()
+            self._withdraw(job)
+
+    def load(self) -> Load:
+        """Return how busy the engine is now."""
+        with self._changed:
+            return Load(
+                running=int(self._running is not None),
+                queued=len(self._queue),
+                max_queued=self._max_queued,
+            )
+
+    async def close(self) -> None:
+        """Stop, end every stream, free the model; see the Protocol."""
+        with self._changed:
+            self._closing = True
+            waiting = self._drop_queue()
+            if self._running is not None:
+                self._running.abandoned.set()
+            self._changed.notify()
+        for job in waiting:
+            job.post(EngineClosedError("the engine was closed"))
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        self._file.close()
+
+    # The asker's side.
+
+    def _enqueue(self, job: _Job) -> None:
+        with self._changed:
+            if self._failed:
+                raise EngineFailedError("the engine failed earlier")
+            if self._closing or not self._ready.done() or self._ready.exception():
+                raise EngineClosedError("the engine is not running")
+            if len(self._queue) >= self._max_queued:
+                raise EngineBusyError("too many requests wait already")
+            self._queue.append(job)
+            self._changed.notify()
+
+    def _withdraw(self, job: _Job) -> None:
+        """Take a job that has not begun out of the queue."""
+        with self._changed:
+            if job not in self._queue:
+                return
+            self._queue.remove(job)
+        job.post(_NEVER_RAN)
+
+    def _drop_queue(self) -> list[_Job]:
+        waiting = list(self._queue)
+        self._queue.clear()
+        return waiting
+
+    # The owner thread's side.
+
+    def _own(self) -> None:
+        try:
+            loaded, info = self._open()
+        except InferenceError as problem:
+            self._ready.set_exception(problem)
+            return
+        except Exception:  # noqa: BLE001 - a waiter must hear of any failure
+            self._ready.set_exception(EngineFailedError("the engine did not start"))
+            return
+        self._ready.set_result(info)
+        self._serve(loaded)
+
+    def _open(self) -> tuple[Loaded, EngineInfo]:
+        check_machine()
+        model = Model(str(self._file.load_path))
+        try:
+            self._file.check_unchanged()
+            _refuse_split(model)
+            template, source = _template_of(model)
+            tokens = min(self._context_tokens, model.trained_context)
+            context = Context(model, tokens=tokens, threads=self._threads)
+        except BaseException:
+            model.free()
+            raise
+        self._file.close()
+        info = EngineInfo(
+            model_id=self._model_id,
+            model_sha256=self._file.sha256,
+            template_sha256=hashlib.sha256(source.encode()).hexdigest(),
+            architecture=model.metadata("general.architecture"),
+            context_tokens=tokens,
+            threads=self._threads,
+        )
+        return Loaded(model=model, template=template, context=context), info
+
+    def _serve(self, loaded: Loaded) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                self._answer(loaded, job)
+            except Exception as problem:  # noqa: BLE001 - every waiter must hear
+                job.post(_public(problem))
+                if isinstance(problem, InferenceError) and not isinstance(
+                    problem, EngineFailedError
+                ):
+                    continue
+                try:
+                    loaded = self._renewed(loaded)
+                except Exception:  # noqa: BLE001 - as above; nothing works now
+                    self._fail()
+                    loaded.model.free()
+                    return
+        loaded.context.free()
+        loaded.model.free()
+
+    def _next_job(self) -> _Job | None:
+        with self._changed:
+            self._running = None
+            while not self._queue and not self._closing:
+                self._changed.wait()
+            if self._closing:
+                return None
+            self._running = self._queue.popleft()
+            return self._running
+
+    def _answer(self, loaded: Loaded, job: _Job) -> None:
+        for event in answer(loaded, job.request, job.cancelled):
+            if self._closing and isinstance(event, Done):
+                raise EngineClosedError("the engine was closed")
+            job.post(event)
+
+    def _renewed(self, loaded: Loaded) -> Loaded:
+        """Make a new context in place of one that failed."""
+        loaded.context.free()
+        context = Context(
+            loaded.model, tokens=loaded.context.size, threads=self._threads
+        )
+        return Loaded(model=loaded.model, template=loaded.template, context=context)
+
+    def _fail(self) -> None:
+        with self._changed:
+            self._failed = True
+            self._running = None
+            waiting = self._drop_queue()
+        for job in waiting:
+            job.post(EngineFailedError("the engine failed earlier"))
+
+
+def available_cpus() -> int:
+    """Return how many CPUs this process may use, at most ``MAX_THREADS``."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    return min(os.cpu_count() or 1, MAX_THREADS)
+
+
+def _refuse_split(model: Model) -> None:
+    # The further files of a split model are files that nobody verified.
+    if model.metadata("split.count") not in {"", "0", "1"}:
+        raise ModelFileError("the model is split over several files")
+
+
+def _template_of(model: Model) -> tuple[ChatTemplate, str]:
+    source = model.chat_template()
+    if not source:
+        raise TemplateError("the model file holds no chat template")
+    begin, end = model.marker_texts()
+    return ChatTemplate(source, bos_token=begin, eos_token=end), source
+
+
+def _public(problem: Exception) -> InferenceError:
+    """Return the error that the asker may see: ours as it is, else no cause."""
+    if isinstance(problem, NativeError):
+        return NativeError(problem.call, problem.code)
+    if isinstance(problem, InferenceError):
+        return problem.with_traceback(None)
+    return EngineFailedError("the engine failed while it worked on this request")

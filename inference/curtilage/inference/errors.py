@@ -1,0 +1,101 @@
+"""Why no token came: one tree, grouped by what the caller can do about it.
+
+::
+
+    InferenceError
+    ├── RequestError          the request itself is wrong; asking again cannot help
+    │   └── ContextTooLongError   prompt and answer do not fit; counts attached
+    ├── ModelFileError        the model file is missing, changed or unusable
+    │   └── ModelDigestError      it is not the file whose digest was named
+    ├── TemplateError         the model's chat template cannot render this
+    ├── EngineBusyError       the queue is full; later it may fit
+    ├── EngineClosedError     the engine was not started, or was closed
+    ├── EngineFailedError     the library failed; this request is lost
+    │   └── NativeError           which call failed, and its return code
+    └── WrongThreadError      a call from a thread that does not own the model
+
+Messages hold names, lengths, counts and digests; never a word of a prompt or
+of an answer.
+"""
+
+
+class InferenceError(Exception):
+    """Root of all errors of this part."""
+
+
+class RequestError(InferenceError):
+    """A field of the request is outside its range."""
+
+
+class ContextTooLongError(RequestError):
+    """Prompt and answer together do not fit into the context.
+
+    Attributes:
+        prompt_tokens: length of the prompt; a lower bound where the text was
+            too long to be tokenised at all.
+        max_tokens: tokens asked for.
+        context_tokens: size of the context.
+    """
+
+    def __init__(
+        self, *, prompt_tokens: int, max_tokens: int, context_tokens: int
+    ) -> None:
+        super().__init__(
+            f"{prompt_tokens} prompt tokens and {max_tokens} answer tokens exceed"
+            f" the context of {context_tokens}"
+        )
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.context_tokens = context_tokens
+
+
+class ModelFileError(InferenceError):
+    """The model file cannot be used."""
+
+
+class ModelDigestError(ModelFileError):
+    """The file is not the one whose SHA-256 was named.
+
+    Attributes:
+        expected: the digest named, hex.
+        found: the file's digest, hex.
+    """
+
+    def __init__(self, *, expected: str, found: str) -> None:
+        super().__init__(f"the model file has SHA-256 {found}, not {expected}")
+        self.expected = expected
+        self.found = found
+
+
+class TemplateError(InferenceError):
+    """The model's chat template is missing, unsafe or refuses the turns."""
+
+
+class EngineBusyError(InferenceError):
+    """Too many requests wait already."""
+
+
+class EngineClosedError(InferenceError):
+    """The engine is not running."""
+
+
+class EngineFailedError(InferenceError):
+    """The engine failed while it worked on this request."""
+
+
+class NativeError(EngineFailedError):
+    """A call of the library failed.
+
+    Attributes:
+        call: name of the call.
+        code: its return code.
+    """
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call} failed with code {code}")
+        self.call = call
+        self.code = code
+
+
+class WrongThreadError(InferenceError):
+    """Only the thread that loaded a model may use it."""

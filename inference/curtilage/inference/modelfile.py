@@ -1,0 +1,136 @@
+"""A model file on disk: opened once, hashed through that opening, pinned.
+
+What was hashed is what is loaded: the loader gets the opened file itself (by
+its descriptor, where the system names descriptors as paths), and whoever loads
+asks ``check_unchanged`` afterwards. Fetches nothing.
+"""
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from curtilage.inference.errors import ModelDigestError, ModelFileError
+
+CHUNK_BYTES: Final = 1 << 20
+MAGIC: Final = b"GGUF"
+SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
+DESCRIPTORS: Final = Path("/proc/self/fd")
+
+_Identity = tuple[int, int, int, int, int]
+
+
+class VerifiedModel:
+    """An open model file whose SHA-256 is the one that was named.
+
+    Made by ``verify_model_file`` only. Close it, or use it in a ``with``.
+
+    Attributes:
+        path: where it was found; for messages.
+        sha256: its digest, hex.
+        size_bytes: its size.
+    """
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        self.path = path
+        self.sha256 = sha256
+        try:
+            self._file = path.open("rb")
+        except OSError as problem:
+            raise ModelFileError(
+                f"the model file cannot be opened: {problem.strerror}"
+            ) from None
+        try:
+            self._identity = self._verify()
+        except BaseException:
+            self._file.close()
+            raise
+        self.size_bytes = self._identity[2]
+
+    def __enter__(self) -> Self:
+        """Return the open file."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self.close()
+
+    @property
+    def load_path(self) -> Path:
+        """The path to load from: the descriptor itself on Linux.
+
+        Elsewhere the path by which it was found, which may name another file
+        by now; ``check_unchanged`` tells.
+        """
+        if sys.platform == "linux" and DESCRIPTORS.is_dir():
+            return DESCRIPTORS / str(self._file.fileno())
+        return self.path
+
+    def check_unchanged(self) -> None:
+        """Refuse the file if it was written to, or replaced, since hashing.
+
+        Raises:
+            ModelFileError: it is not the file that was hashed any more.
+        """
+        try:
+            now = _identity(os.fstat(self._file.fileno()))
+            there = _identity(self.load_path.stat())
+        except (OSError, ValueError):
+            raise ModelFileError("the model file was closed or removed") from None
+        if not now == there == self._identity:
+            raise ModelFileError("the model file changed after it was verified")
+
+    def close(self) -> None:
+        """Close the file; a model loaded from it stays."""
+        self._file.close()
+
+    def _verify(self) -> _Identity:
+        before = _identity(os.fstat(self._file.fileno()))
+        if self._file.read(len(MAGIC)) != MAGIC:
+            raise ModelFileError("the model file is not a GGUF file")
+        self._file.seek(0)
+        digest = hashlib.sha256()
+        while chunk := self._file.read(CHUNK_BYTES):
+            digest.update(chunk)
+        if digest.hexdigest() != self.sha256:
+            raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
+        if _identity(os.fstat(self._file.fileno())) != before:
+            raise ModelFileError("the model file changed while it was hashed")
+        return before
+
+
+def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
+    """Open a model file and check its digest.
+
+    Args:
+        path: a GGUF file.
+        expected_sha256: 64 hex digits; there is no way to leave it out.
+
+    Raises:
+        ModelDigestError: it is another file.
+        ModelFileError: it cannot be read, or is no GGUF file.
+    """
+    expected = expected_sha256.lower()
+    if SHA256_HEX.fullmatch(expected) is None:
+        raise ModelFileError("the model's SHA-256 is not 64 hex digits")
+    if path.exists() and not path.is_file():
+        raise ModelFileError("the model file is not a regular file")
+    return VerifiedModel(path, expected)
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )

@@ -1,0 +1,471 @@
+"""The library's only door: llama.cpp through llama-cpp-python's C functions.
+
+Of the package only the plain function table is used, never its ``Llama``
+class: that one reuses one user's prefix for the next, is not thread-safe and
+puts prompts into its exceptions. Importing this module
+
+1. sets what the thread runtime and ggml read when they load,
+2. loads the library and checks version and every symbol used here,
+3. drops everything the library would log.
+
+An object here belongs to the thread that made it; any other thread is refused
+before it reaches the library. Return codes become ``NativeError``.
+"""
+
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+# Read once, when the libraries load. Spinning threads make two-thread decoding
+# three times as fast as sleeping ones, and endless spinning collapses on a busy
+# machine: a short spin is best. And no debugger is to be attached on abort.
+for _name, _value in (
+    ("GOMP_SPINCOUNT", "3000"),
+    ("OMP_WAIT_POLICY", "passive"),
+    ("GGML_NO_BACKTRACE", "1"),
+):
+    os.environ.setdefault(_name, _value)
+
+import llama_cpp as package  # noqa: E402 - the environment comes first
+import numpy as np  # noqa: E402
+import numpy.typing as npt  # noqa: E402
+from llama_cpp import llama_cpp as lib  # noqa: E402
+
+from curtilage.inference.errors import (  # noqa: E402
+    EngineFailedError,
+    ModelFileError,
+    NativeError,
+    WrongThreadError,
+)
+
+VERSION: Final = "0.3.36"
+"""The layout of the library's structures is bound to this version."""
+
+SYMBOLS: Final = (
+    "ggml_abort_callback",
+    "llama_backend_init",
+    "llama_batch_free",
+    "llama_batch_init",
+    "llama_context_default_params",
+    "llama_decode",
+    "llama_free",
+    "llama_get_logits_ith",
+    "llama_get_memory",
+    "llama_init_from_model",
+    "llama_log_callback",
+    "llama_log_set",
+    "llama_memory_clear",
+    "llama_memory_seq_pos_max",
+    "llama_model_chat_template",
+    "llama_model_default_params",
+    "llama_model_free",
+    "llama_model_get_vocab",
+    "llama_model_has_encoder",
+    "llama_model_load_from_file",
+    "llama_model_meta_val_str",
+    "llama_model_n_ctx_train",
+    "llama_print_system_info",
+    "llama_sampler_chain_add",
+    "llama_sampler_chain_default_params",
+    "llama_sampler_chain_init",
+    "llama_sampler_free",
+    "llama_sampler_init_dist",
+    "llama_sampler_init_greedy",
+    "llama_sampler_init_temp",
+    "llama_sampler_init_top_p",
+    "llama_sampler_sample",
+    "llama_set_abort_callback",
+    "llama_token_to_piece",
+    "llama_tokenize",
+    "llama_vocab_bos",
+    "llama_vocab_eos",
+    "llama_vocab_get_add_bos",
+    "llama_vocab_get_text",
+    "llama_vocab_is_control",
+    "llama_vocab_is_eog",
+    "llama_vocab_n_tokens",
+)
+
+PREFILL_CHUNK: Final = 128
+"""Tokens of a prompt per call: 5 % slower than 512, a fifth of the stall."""
+
+ABORTED: Final = 2
+"""``llama_decode`` was stopped by the abort callback."""
+
+
+def require_symbols(table: object, version: str) -> None:
+    """Refuse a library that is not the one these calls were written for.
+
+    Raises:
+        ImportError: another version, or a function is missing; names them.
+    """
+    if version != VERSION:
+        raise ImportError(f"llama-cpp-python {VERSION} is needed, not {version}")
+    missing = [name for name in SYMBOLS if not hasattr(table, name)]
+    if missing:
+        raise ImportError(f"llama-cpp-python lacks {', '.join(missing)}")
+
+
+require_symbols(lib, package.__version__)
+
+
+def _drop_log(_level: int, _text: bytes, _data: ctypes.c_void_p) -> None:
+    """Drop a line of the library's log; it may hold anything."""
+
+
+# Before anything else is called. The module keeps the reference: the library
+# would else call into freed memory.
+LOG_CALLBACK: Final = lib.llama_log_callback(_drop_log)
+NULL: Final = ctypes.c_void_p(0)
+lib.llama_log_set(LOG_CALLBACK, NULL)
+
+
+def check_cpu(machine: str, system_info: str) -> None:
+    """Refuse an x86-64 build without AVX2.
+
+    Such a build answers, three to seven times slower; a reproducible build
+    makes one by accident.
+
+    Args:
+        machine: as ``platform.machine()`` names it.
+        system_info: the library's list of its CPU features.
+
+    Raises:
+        EngineFailedError: AVX2 is missing.
+    """
+    if machine.lower() in {"x86_64", "amd64"} and "AVX2 = 1" not in system_info:
+        raise EngineFailedError("the engine was built without AVX2; build it anew")
+
+
+def check_machine() -> None:
+    """Check this build on this machine; see ``check_cpu``."""
+    lib.llama_backend_init()
+    check_cpu(platform.machine(), lib.llama_print_system_info().decode())
+
+
+class _Owned:
+    """Remembers its thread and refuses the others."""
+
+    def __init__(self) -> None:
+        self._owner = threading.get_ident()
+
+    def _own(self) -> None:
+        if threading.get_ident() != self._owner:
+            raise WrongThreadError("a model belongs to the thread that loaded it")
+
+
+class Model(_Owned):
+    """A loaded model and its vocabulary.
+
+    Args:
+        path: the file; loaded into memory of our own, so that later writes to
+            the file do not change what answers.
+
+    Raises:
+        ModelFileError: the library does not take it.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        params = lib.llama_model_default_params()
+        params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+        params.check_tensors = True
+        loaded = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not loaded:
+            raise ModelFileError("the engine cannot load the model file")
+        self.handle = loaded
+        vocab = lib.llama_model_get_vocab(loaded)
+        if vocab is None or lib.llama_model_has_encoder(loaded):
+            self.free()
+            raise ModelFileError("the model file is not a plain text generator")
+        self._vocab = vocab
+        self.vocabulary_size: int = lib.llama_vocab_n_tokens(vocab)
+        self.trained_context: int = lib.llama_model_n_ctx_train(loaded)
+
+    def free(self) -> None:
+        """Free the model; nothing of it may be used afterwards."""
+        self._own()
+        lib.llama_model_free(self.handle)
+
+    def metadata(self, key: str) -> str:
+        """Return a scalar of the file's metadata as text; empty if absent."""
+        self._own()
+        buffer = ctypes.create_string_buffer(256)
+        # Declared to take bytes, which are immutable; it writes to what it gets.
+        target = cast("bytes", buffer)
+        size = lib.llama_model_meta_val_str(
+            self.handle, key.encode(), target, len(buffer)
+        )
+        return buffer.value.decode(errors="replace") if size >= 0 else ""
+
+    def chat_template(self) -> str:
+        """Return the file's chat template; empty if it has none."""
+        self._own()
+        source = lib.llama_model_chat_template(self.handle, None)
+        return "" if source is None else source.decode(errors="replace")
+
+    def bos(self) -> int | None:
+        """Return the first-token marker, or None if the vocabulary has none."""
+        self._own()
+        token = int(lib.llama_vocab_bos(self._vocab))
+        return token if token >= 0 else None
+
+    def adds_bos(self) -> bool:
+        """Whether every prompt is to begin with the first-token marker."""
+        self._own()
+        return bool(lib.llama_vocab_get_add_bos(self._vocab))
+
+    def marker_texts(self) -> tuple[str, str]:
+        """Return the texts of the first-token and the end marker."""
+        self._own()
+        markers = (lib.llama_vocab_bos(self._vocab), lib.llama_vocab_eos(self._vocab))
+        begin, end = (self._token_text(int(token)) for token in markers)
+        return begin, end
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Return the tokens of a text, without any marker added.
+
+        Args:
+            text: must have a UTF-8 form.
+            special: let control tokens arise; for template text alone.
+
+        Raises:
+            NativeError: the library refuses; without the text.
+        """
+        self._own()
+        data = text.encode()
+        room = len(data) + 16
+        tokens = (lib.llama_token * room)()
+        count = lib.llama_tokenize(
+            self._vocab, data, len(data), tokens, room, False, special
+        )
+        if count < 0:
+            raise NativeError("llama_tokenize", count)
+        return tokens[:count]
+
+    def is_control(self, token: int) -> bool:
+        """Whether a token steers the model, or ends an answer."""
+        self._own()
+        control = bool(lib.llama_vocab_is_control(self._vocab, token))
+        return control or self.is_end(token)
+
+    def is_end(self, token: int) -> bool:
+        """Whether a token ends the answer."""
+        self._own()
+        return bool(lib.llama_vocab_is_eog(self._vocab, token))
+
+    def piece(self, token: int) -> bytes:
+        """Return the bytes of a token; none for a control token."""
+        self._own()
+        buffer = ctypes.create_string_buffer(256)
+        size = self._piece_into(token, buffer)
+        if size < 0:
+            # The negated size is what it needs.
+            buffer = ctypes.create_string_buffer(-size)
+            size = self._piece_into(token, buffer)
+        if size < 0:
+            raise NativeError("llama_token_to_piece", size)
+        return buffer.raw[:size]
+
+    def _piece_into(self, token: int, buffer: "ctypes.Array[ctypes.c_char]") -> int:
+        size = lib.llama_token_to_piece(
+            self._vocab, token, buffer, len(buffer), 0, False
+        )
+        return int(size)
+
+    def _token_text(self, token: int) -> str:
+        if token < 0:
+            return ""
+        data = bytes(lib.llama_vocab_get_text(self._vocab, token))
+        return data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How to draw tokens; see ``SamplingSettings``.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: nucleus, of the probabilities after temperature.
+        seed: 0 to 2^32 - 2.
+    """
+
+    temperature: float
+    top_p: float
+    seed: int
+
+
+class Sampler(_Owned):
+    """One request's chain of samplers; freed with the request."""
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
+        params = lib.llama_sampler_chain_default_params()
+        self.handle = lib.llama_sampler_chain_init(params)
+        if draw.temperature == 0:
+            self._add(lib.llama_sampler_init_greedy())
+            return
+        self._add(lib.llama_sampler_init_temp(draw.temperature))
+        if draw.top_p < 1:
+            self._add(lib.llama_sampler_init_top_p(draw.top_p, 1))
+        self._add(lib.llama_sampler_init_dist(draw.seed))
+
+    def free(self) -> None:
+        """Free the chain."""
+        self._own()
+        lib.llama_sampler_free(self.handle)
+
+    def _add(self, link: "lib.llama_sampler_p") -> None:
+        lib.llama_sampler_chain_add(self.handle, link)
+
+
+class Context(_Owned):
+    """The memory of one conversation at a time.
+
+    Args:
+        model: outlives the context.
+        tokens: size of the context.
+        threads: threads of one decode.
+
+    Raises:
+        NativeError: the library cannot make it; too little memory, say.
+    """
+
+    def __init__(self, model: Model, *, tokens: int, threads: int) -> None:
+        super().__init__()
+        self.size = tokens
+        self._vocabulary_size = model.vocabulary_size
+        self._next = 0
+        self._has_logits = False
+        self._cancelled: Callable[[], bool] = _never
+        # The library calls it from this thread, while a prompt is read.
+        self._on_abort = lib.ggml_abort_callback(self._asked)
+        made = lib.llama_init_from_model(model.handle, _context_params(tokens, threads))
+        if not made:
+            raise NativeError("llama_init_from_model", 0)
+        self._handle = made
+        memory = lib.llama_get_memory(made)
+        if memory is None:
+            lib.llama_free(made)
+            raise NativeError("llama_get_memory", 0)
+        self._memory = memory
+        self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
+        self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
+
+    def free(self) -> None:
+        """Free the context; the kernel gets its memory back."""
+        self._own()
+        lib.llama_batch_free(self._batch)
+        lib.llama_free(self._handle)
+
+    @property
+    def used(self) -> int:
+        """How many positions hold something."""
+        self._own()
+        return int(lib.llama_memory_seq_pos_max(self._memory, 0)) + 1
+
+    def prefill(
+        self, chunk: Sequence[int], *, last: bool, cancelled: Callable[[], bool]
+    ) -> bool:
+        """Read a piece of a prompt; False when it was stopped.
+
+        Args:
+            chunk: at most ``PREFILL_CHUNK`` tokens.
+            last: the answer follows; only then are logits made.
+            cancelled: asked hundreds of times; must be quick and raise nothing.
+
+        Raises:
+            NativeError: the library failed.
+        """
+        self._own()
+        self._cancelled = cancelled
+        lib.llama_set_abort_callback(self._handle, self._on_abort, NULL)
+        try:
+            return self._decode(chunk, sampled=last) != ABORTED
+        finally:
+            lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
+            self._cancelled = _never
+
+    def step(self, token: int) -> None:
+        """Read one token of the answer.
+
+        Raises:
+            NativeError: the library failed.
+        """
+        self._own()
+        self._decode((token,), sampled=True)
+
+    def sample(self, sampler: Sampler) -> int:
+        """Draw the next token after the last ``prefill`` or a ``step``.
+
+        Raises:
+            NativeError: nothing was read yet.
+        """
+        self._own()
+        if not self._has_logits:
+            raise NativeError("llama_sampler_sample", 0)
+        return int(lib.llama_sampler_sample(sampler.handle, self._handle, -1))
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """View the last row of logits; valid until the next call.
+
+        Raises:
+            NativeError: nothing was read yet.
+        """
+        self._own()
+        if not self._has_logits:
+            raise NativeError("llama_get_logits_ith", 0)
+        row = lib.llama_get_logits_ith(self._handle, -1)
+        return np.ctypeslib.as_array(row, (self._vocabulary_size,))
+
+    def clear(self) -> None:
+        """Overwrite what is left of a request: keys, values, tokens, logits."""
+        self._own()
+        if self._has_logits:
+            self.logits()[:] = 0
+            self._has_logits = False
+        lib.llama_memory_clear(self._memory, True)
+        self._tokens[:] = 0
+        self._next = 0
+
+    def _asked(self, _data: object) -> bool:
+        return self._cancelled()
+
+    def _decode(self, chunk: Sequence[int], *, sampled: bool) -> int:
+        count = len(chunk)
+        if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
+            raise NativeError("llama_decode", count)
+        batch = self._batch
+        batch.n_tokens = count
+        for index, token in enumerate(chunk):
+            batch.token[index] = token
+            batch.pos[index] = self._next + index
+            batch.n_seq_id[index] = 1
+            batch.seq_id[index][0] = 0
+            batch.logits[index] = sampled and index == count - 1
+        code = int(lib.llama_decode(self._handle, batch))
+        if code not in (0, ABORTED):
+            raise NativeError("llama_decode", code)
+        if code == 0:
+            self._next += count
+            self._has_logits = sampled
+        return code
+
+
+def _context_params(tokens: int, threads: int) -> lib.llama_context_params:
+    params: lib.llama_context_params = lib.llama_context_default_params()
+    params.n_ctx = tokens
+    params.n_batch = params.n_ubatch = PREFILL_CHUNK
+    params.n_seq_max = 1
+    # Explicit: the default is half the CPUs.
+    params.n_threads = params.n_threads_batch = threads
+    params.no_perf = True
+    return params
+
+
+def _never() -> bool:
+    return False

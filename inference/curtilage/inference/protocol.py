@@ -1,0 +1,259 @@
+"""What an engine is to those who ask it: requests, events, one Protocol.
+
+Knows no library: the whole of other parts' tests runs on ``scripted``.
+"""
+
+import threading
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from curtilage.inference.errors import RequestError
+from curtilage.inference.sampling import SamplingSettings
+
+ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+Finish = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One turn.
+
+    Attributes:
+        role: one of ``ROLES``.
+        content: the text; never becomes a control token.
+
+    Raises:
+        RequestError: the role is unknown or the text has no UTF-8 form.
+    """
+
+    role: str
+    content: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Check role and text."""
+        if self.role not in ROLES:
+            raise RequestError("a message has an unknown role")
+        refuse_unencodable(self.content, "a message")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """A conversation to be continued by one answer.
+
+    A request without a system or developer message gets a neutral one
+    (``templates.DEFAULT_SYSTEM_MESSAGE``), since templates of models else
+    insert their own.
+
+    Attributes:
+        messages: at least one turn, oldest first.
+        settings: sampling and limits.
+
+    Raises:
+        RequestError: there is no message, or a stop string has no UTF-8 form.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    settings: SamplingSettings = field(default_factory=SamplingSettings)
+
+    def __post_init__(self) -> None:
+        """Check that there is something to answer."""
+        if not self.messages:
+            raise RequestError("there is no message")
+        for text in self.settings.stop:
+            refuse_unencodable(text, "a stop string")
+
+
+def refuse_unencodable(text: str, what: str) -> None:
+    """Refuse text with lone surrogates, naming ``what`` but no character.
+
+    Raises:
+        RequestError: the text has no UTF-8 form.
+    """
+    if not _is_encodable(text):
+        raise RequestError(f"{what} has no UTF-8 form")
+
+
+def _is_encodable(text: str) -> bool:
+    # Apart, so that no error of ours has the library's as its context: that
+    # one carries the whole text.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How many tokens were read and made.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, template included.
+        completion_tokens: tokens sampled, the end marker not counted.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The request's turn has come; it fits, and the prompt is being read.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+    """
+
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """One more token of the answer.
+
+    Attributes:
+        text: the text that became certain with it; empty while a character
+            or a possible stop string is incomplete.
+        logprob: natural logarithm of its probability before temperature, when
+            asked for; None also for text that only the end released.
+    """
+
+    text: str = field(repr=False)
+    logprob: float | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The answer ended and its traces in the engine were overwritten.
+
+    Attributes:
+        usage: counts.
+        finish: ``stop`` (end marker or stop string), ``length`` or
+            ``cancelled``.
+    """
+
+    usage: Usage
+    finish: Finish
+
+
+Event = Started | Token | Done
+"""``Started``, then tokens, then exactly one ``Done``; or an exception. A
+request cancelled before its turn is ``Done`` without ``Started``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What answers; shown to people and named in evidence.
+
+    Attributes:
+        model_id: a name for people; only the digest identifies.
+        model_sha256: digest of the model file, hex.
+        template_sha256: digest of its chat template, hex.
+        architecture: as the file names it.
+        context_tokens: prompt and answer together.
+        threads: threads of one decode.
+        ephemerality: what is claimed about forgetting; ``none``: overwritten
+            after each request, but nothing was proven.
+        prefix_reuse: always ``off``: nothing of one request serves another.
+    """
+
+    model_id: str
+    model_sha256: str
+    template_sha256: str
+    architecture: str
+    context_tokens: int
+    threads: int
+    ephemerality: Literal["none"] = "none"
+    prefix_reuse: Literal["off"] = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How busy an engine is.
+
+    Attributes:
+        running: requests being answered, 0 or 1.
+        queued: requests that wait.
+        max_queued: how many may wait.
+    """
+
+    running: int
+    queued: int
+    max_queued: int
+
+
+class CancelToken:
+    """Says once, from any thread, that an answer is no longer wanted."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether ``cancel`` was called."""
+        return self._event.is_set()
+
+    def cancel(self) -> None:
+        """Cancel; calling it again changes nothing."""
+        with self._lock:
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call back on ``cancel``, at once if it came already."""
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+class Engine(Protocol):
+    """One model that answers one request at a time, in order of arrival."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answers.
+
+        Raises:
+            EngineClosedError: the engine was not started.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Load the model and check the machine.
+
+        Raises:
+            ModelFileError: the file cannot be loaded, or changed meanwhile.
+            TemplateError: the model has no usable chat template.
+            EngineFailedError: the library or this machine will not do.
+        """
+        ...
+
+    def generate(
+        self, request: GenerateRequest, *, cancel: CancelToken | None = None
+    ) -> AsyncGenerator[Event]:
+        """Answer; closing the iterator cancels.
+
+        Raises:
+            ContextTooLongError: prompt and answer do not fit.
+            TemplateError: the model cannot take these turns.
+            EngineBusyError: too many requests wait already.
+            EngineClosedError: the engine is not running.
+            EngineFailedError: the library failed.
+        """
+        ...
+
+    def load(self) -> Load:
+        """Return how busy the engine is now."""
+        ...
+
+    async def close(self) -> None:
+        """Stop, end every stream with EngineClosedError, free the model."""
+        ...

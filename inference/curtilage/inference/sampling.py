@@ -1,0 +1,80 @@
+"""How to choose the next token: validated numbers; knows no library.
+
+A ``SamplingSettings`` that exists is within its ranges, so nobody below has to
+check again.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from curtilage.inference.errors import RequestError
+
+SEED_MODULUS: Final = 2**32 - 1
+"""Seeds of the library are 0 to 2^32 - 2: it reads 2^32 - 1 as 'draw one'."""
+
+MAX_SEED_BITS: Final = 64
+MAX_TEMPERATURE: Final = 2.0
+MAX_STOP_STRINGS: Final = 16
+"""Each is searched in every piece of the answer."""
+
+MAX_STOP_CHARS: Final = 1024
+"""As much of the answer's tail may have to be held back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """How long an answer may be and how its tokens are drawn.
+
+    Attributes:
+        max_tokens: at least 1.
+        temperature: 0 (greedy) to 2.
+        top_p: above 0, at most 1.
+        seed: any integer of 64 bits; None draws one for each request.
+        stop: non-empty strings that end the answer and are not part of it.
+        logprobs: report the log-probability of each token.
+
+    Raises:
+        RequestError: a value is outside its range.
+    """
+
+    max_tokens: int = 512
+    temperature: float = 0.7
+    top_p: float = 0.95
+    seed: int | None = None
+    stop: tuple[str, ...] = field(default=(), repr=False)
+    logprobs: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        if self.max_tokens < 1:
+            raise RequestError("max_tokens is less than 1")
+        # Written so that a NaN is refused too.
+        if not 0 <= self.temperature <= MAX_TEMPERATURE:
+            raise RequestError(f"temperature is not 0 to {MAX_TEMPERATURE:g}")
+        if not 0 < self.top_p <= 1:
+            raise RequestError("top_p is not above 0 and at most 1")
+        if self.seed is not None and self.seed.bit_length() > MAX_SEED_BITS:
+            raise RequestError(f"seed has more than {MAX_SEED_BITS} bits")
+        _validate_stop(self.stop)
+
+
+def _validate_stop(stop: tuple[str, ...]) -> None:
+    if len(stop) > MAX_STOP_STRINGS:
+        raise RequestError(f"more than {MAX_STOP_STRINGS} stop strings")
+    if not all(1 <= len(text) <= MAX_STOP_CHARS for text in stop):
+        raise RequestError(f"a stop string is not 1 to {MAX_STOP_CHARS} characters")
+
+
+def choose_seed(
+    seed: int | None, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> int:
+    """Return the library's seed for one request, 0 to 2^32 - 2.
+
+    Without a seed of the caller one is drawn for this request alone: the
+    library's own default is one fixed chain for everybody.
+    """
+    if seed is None:
+        seed = int.from_bytes(random(8), "big")
+    return seed % SEED_MODULUS

@@ -1,0 +1,160 @@
+"""An engine that plays a fixed script: for the tests of whoever asks engines.
+
+Same Protocol, same order of events, same errors; no library, no thread.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from curtilage.inference.errors import EngineBusyError, EngineClosedError
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    EngineInfo,
+    Event,
+    Finish,
+    GenerateRequest,
+    Load,
+    Started,
+    Token,
+    Usage,
+)
+
+SCRIPTED_INFO = EngineInfo(
+    model_id="scripted",
+    model_sha256="00" * 32,
+    template_sha256="00" * 32,
+    architecture="script",
+    context_tokens=4096,
+    threads=1,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """One answer, played word for word.
+
+    Attributes:
+        pieces: texts of the tokens.
+        finish: how it ends.
+        prompt_tokens: reported; not counted.
+        delay_s: pause before each token.
+        fault: raised after ``fault_after`` tokens instead of going on.
+        fault_after: how many tokens come before the fault.
+    """
+
+    pieces: Sequence[str] = field(default=("Hello", ", ", "world", "."), repr=False)
+    finish: Finish = "stop"
+    prompt_tokens: int = 7
+    delay_s: float = 0.0
+    fault: Exception | None = None
+    fault_after: int = 0
+
+
+class ScriptedEngine:
+    """Plays one script after the other; the last one repeats.
+
+    Attributes:
+        requests: what was asked, for tests to look at.
+        cancelled: how many answers ended by cancel or by closing the iterator.
+    """
+
+    def __init__(
+        self,
+        *scripts: Script,
+        info: EngineInfo = SCRIPTED_INFO,
+        max_queued: int = 16,
+        start_fault: Exception | None = None,
+    ) -> None:
+        self._scripts = list(scripts) or [Script()]
+        self._info = info
+        self._max_queued = max_queued
+        self._start_fault = start_fault
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._started = False
+        self.requests: list[GenerateRequest] = []
+        self.cancelled = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        """What answers; see the Protocol."""
+        if not self._started:
+            raise EngineClosedError("the engine is not running")
+        return self._info
+
+    async def start(self) -> None:
+        """Start, or raise the scripted fault."""
+        if self._start_fault is not None:
+            raise self._start_fault
+        self._started = True
+
+    async def generate(
+        self, request: GenerateRequest, *, cancel: CancelToken | None = None
+    ) -> AsyncGenerator[Event]:
+        """Play the next script; see the Protocol."""
+        if not self._started:
+            raise EngineClosedError("the engine is not running")
+        if self._turn.locked() and self._waiting >= self._max_queued:
+            raise EngineBusyError("too many requests wait already")
+        self.requests.append(request)
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            played = self._play(script, request, cancel or CancelToken())
+            async with aclosing(played) as events:
+                async for event in events:
+                    yield event
+        except GeneratorExit:
+            self.cancelled += 1
+            raise
+        finally:
+            self._turn.release()
+
+    def load(self) -> Load:
+        """Return how busy the engine is now."""
+        return Load(
+            running=int(self._turn.locked()),
+            queued=self._waiting,
+            max_queued=self._max_queued,
+        )
+
+    async def close(self) -> None:
+        """Stop; streams end with EngineClosedError at their next token."""
+        self._started = False
+
+    async def _play(
+        self, script: Script, request: GenerateRequest, cancel: CancelToken
+    ) -> AsyncGenerator[Event]:
+        if not cancel.cancelled:
+            yield Started(prompt_tokens=script.prompt_tokens)
+        limit, made = request.settings.max_tokens, 0
+        logprob = math.log(0.5) if request.settings.logprobs else None
+        finish: Finish = script.finish
+        for piece in script.pieces:
+            await asyncio.sleep(script.delay_s)
+            if not self._started:
+                raise EngineClosedError("the engine was closed")
+            if cancel.cancelled or made == limit:
+                finish = "cancelled" if cancel.cancelled else "length"
+                break
+            self._fail_after(script, made)
+            made += 1
+            yield Token(text=piece, logprob=logprob)
+        else:
+            self._fail_after(script, made)
+        self.cancelled += finish == "cancelled"
+        usage = Usage(prompt_tokens=script.prompt_tokens, completion_tokens=made)
+        yield Done(usage=usage, finish=finish)
+
+    @staticmethod
+    def _fail_after(script: Script, made: int) -> None:
+        if script.fault is not None and made == script.fault_after:
+            raise script.fault

@@ -1,0 +1,380 @@
+"""Chat turns to prompt parts, by the template that the model file brings.
+
+The template is code of a stranger. It runs in jinja2's immutable sandbox,
+within bounds of its own: a budget of loop rounds, a cap on every text it makes,
+few filters and string methods. It never sees what anybody wrote: each turn's
+text is a random word to it, and our code puts the text back afterwards as a
+part of its own that is not special. So no template can cut, decode or repeat a
+text into control tokens. The price: a template that looks into a text (to cut
+out a model's own reasoning, say) sees nothing there.
+
+Work is bounded without a clock, so that the same input always ends the same.
+The bounds stop runaway loops and texts that grow; a template is pinned together
+with its model all the same, and a model nobody trusts is not to be loaded.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, cast
+
+import jinja2
+import jinja2.sandbox
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+from typing_extensions import override
+
+from curtilage.inference.errors import TemplateError
+from curtilage.inference.protocol import ChatMessage
+
+DEFAULT_SYSTEM_MESSAGE: Final = "You are a helpful assistant. Answer briefly."
+"""Put first when a request brings no system message: the default model's
+template would otherwise insert one that names its maker."""
+
+MAX_TEMPLATE_CHARS: Final = 64 * 1024
+"""Known templates have up to about 20,000 characters."""
+
+MAX_TEXT_CHARS: Final = 256 * 1024
+"""Cap on any text that a template makes, the users' texts not counted."""
+
+MAX_ROUNDS: Final = 50_000
+"""Loop rounds and macro calls of one rendering: turns are at most thousands."""
+
+MAX_RANGE: Final = 10_000
+
+MAX_INDENT: Final = 8
+
+_TELLING_CHARS: Final = 8
+"""So much of a random word is not there by chance."""
+
+_SYSTEM_ROLES: Final = frozenset({"system", "developer"})
+
+_FILTERS: Final = (
+    "capitalize", "d", "default", "first", "int", "items", "last", "length",
+    "list", "lower", "map", "reject", "rejectattr", "select", "selectattr",
+    "title", "trim", "upper",
+)  # fmt: skip
+"""None makes much of little; ``join``, ``string`` and ``tojson`` are ours."""
+
+_STRING_METHODS: Final = frozenset(
+    {
+        "capitalize", "count", "endswith", "find", "isalnum", "isalpha", "isdigit",
+        "isspace", "lower", "lstrip", "removeprefix", "removesuffix", "rsplit",
+        "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper",
+    }
+)  # fmt: skip
+"""None makes much of little: no ``replace``, ``center``, ``format``, ``join``."""
+
+_TEMPLATE_FAULTS: Final = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What foreign template code can make Python raise; RecursionError included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of the prompt.
+
+    Attributes:
+        text: the piece.
+        special: it is the template's, and may become control tokens; user text
+            is never special.
+    """
+
+    text: str = field(repr=False)
+    special: bool
+
+
+class ChatTemplate:
+    """A compiled template; one object may render any number of times.
+
+    Args:
+        source: the template, as it stands in the model file.
+        bos_token: the text of the vocabulary's first-token marker.
+        eos_token: the text of its end marker.
+
+    Raises:
+        TemplateError: it does not compile, or uses what is not allowed here.
+    """
+
+    def __init__(
+        self, source: str, *, bos_token: str = "", eos_token: str = ""
+    ) -> None:
+        if len(source) > MAX_TEMPLATE_CHARS:
+            raise TemplateError(
+                f"the chat template has more than {MAX_TEMPLATE_CHARS} characters"
+            )
+        self._budget = _Budget()
+        self._names = {"bos_token": bos_token, "eos_token": eos_token}
+        environment = _Environment(self._budget)
+        try:
+            tree = _bound(environment.parse(source), environment)
+            self._template = environment.from_string(tree)
+        except _TEMPLATE_FAULTS:
+            # The cause quotes the template, which is the model's, not ours.
+            raise TemplateError("the chat template does not compile") from None
+
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> tuple[Part, ...]:
+        """Return the prompt up to where the answer begins.
+
+        Adds ``DEFAULT_SYSTEM_MESSAGE`` when there is no system message, unless
+        the template refuses system messages at all.
+
+        Args:
+            messages: the turns, oldest first.
+            random: makes the words that stand for the texts.
+
+        Raises:
+            TemplateError: the template refuses these turns, exceeds a bound,
+                or loses or changes a text.
+        """
+        if any(message.role in _SYSTEM_ROLES for message in messages):
+            return self._render(messages, random(16).hex())
+        ours = ChatMessage(role="system", content=DEFAULT_SYSTEM_MESSAGE)
+        try:
+            return self._render([ours, *messages], random(16).hex())
+        except TemplateError:
+            return self._render(messages, random(16).hex())
+
+    def _render(self, messages: Sequence[ChatMessage], nonce: str) -> tuple[Part, ...]:
+        words = {
+            f"{nonce}x{index}x": message.content
+            for index, message in enumerate(messages)
+            if message.content
+        }
+        turns = [
+            {
+                "role": _template_role(message.role),
+                "content": f"{nonce}x{index}x" if message.content else "",
+            }
+            for index, message in enumerate(messages)
+        ]
+        return _put_back(self._run(turns), words, nonce)
+
+    def _run(self, turns: list[dict[str, str]]) -> str:
+        self._budget.reset()
+        try:
+            return self._template.render(
+                messages=turns, add_generation_prompt=True, **self._names
+            )
+        except TemplateError:
+            raise
+        except _TEMPLATE_FAULTS:
+            raise TemplateError("the chat template refuses these turns") from None
+
+
+def _template_role(role: str) -> str:
+    # Templates know 'system' only; OpenAI renamed it 'developer'.
+    return "system" if role == "developer" else role
+
+
+def _put_back(output: str, words: dict[str, str], nonce: str) -> tuple[Part, ...]:
+    """Split the output at the words and put each text in its place."""
+    pieces = re.split(f"({nonce}x[0-9]+x)", output)
+    if missing := words.keys() - set(pieces):
+        raise TemplateError(f"the chat template leaves out {len(missing)} of the turns")
+    parts: list[Part] = []
+    for piece in pieces:
+        if piece in words:
+            parts.append(Part(text=words[piece], special=False))
+        elif _holds_piece(piece.lower(), nonce):
+            raise TemplateError("the chat template changes the text of a turn")
+        elif piece:
+            parts.append(Part(text=piece, special=True))
+    return tuple(parts)
+
+
+def _holds_piece(text: str, nonce: str) -> bool:
+    """Whether a piece of the random word is there: a turn's text was cut."""
+    ends = range(_TELLING_CHARS, len(nonce) + 1)
+    return any(nonce[end - _TELLING_CHARS : end] in text for end in ends)
+
+
+class _Budget:
+    """Counts the rounds and the characters of one rendering."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+        self._chars = 0
+
+    def reset(self) -> None:
+        self._rounds = MAX_ROUNDS
+        self._chars = MAX_TEXT_CHARS
+
+    def take_round(self) -> None:
+        self._rounds -= 1
+        if self._rounds < 0:
+            raise TemplateError("the chat template takes too many rounds")
+
+    def take_text(self, value: object) -> str:
+        """Count a piece of output, wherever in the template it goes."""
+        text = _scalar_text(value)
+        self._chars -= len(text)
+        if self._chars < 0:
+            raise TemplateError("the chat template makes too much text")
+        return text
+
+
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, with less in it."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, budget: _Budget) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        self.filters = {name: self.filters[name] for name in _FILTERS}
+        self.filters |= {"join": _join, "string": _scalar_text, "tojson": _to_json}
+        self.globals = {
+            "namespace": self.globals["namespace"],
+            "range": _range,
+            "raise_exception": _raise_exception,
+        }
+        # Reached by EnvironmentAttribute: no template can name or replace them.
+        self.take_round = budget.take_round
+        self.take_text = budget.take_text
+        self.concatenate = _concatenate
+
+    @override
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        if isinstance(obj, str):
+            return attr in _STRING_METHODS
+        return super().is_safe_attribute(obj, attr, value)
+
+    @override
+    def call_binop(
+        self, context: object, operator: str, left: object, right: object
+    ) -> object:
+        """Calculate with numbers; add texts and lists as far as bounded."""
+        if operator == "+":
+            return _add(left, right)
+        if not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise TemplateError("the chat template calculates with what is no number")
+        if operator == "**":
+            raise TemplateError("the chat template uses an operator not allowed")
+        return left * right if operator == "*" else left % right
+
+
+class _Bounds(NodeTransformer):
+    """Puts the budget into a template: rounds, pieces of output, every ``~``."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja2's name
+        return self._counted(node)
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802 - jinja2's name
+        return self._counted(node)
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        node.nodes = [_call("take_text", [_expression(n)]) for n in node.nodes]
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - jinja2's name
+        self.generic_visit(node)
+        return _call("concatenate", node.nodes)
+
+    def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
+        self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(_call("take_round", [])))
+        return node
+
+
+def _expression(node: nodes.Node) -> nodes.Expr:
+    if isinstance(node, nodes.TemplateData):
+        return nodes.Const(node.data)
+    return cast("nodes.Expr", node)
+
+
+def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
+
+
+def _bound(tree: nodes.Template, environment: jinja2.Environment) -> nodes.Template:
+    """Return the template with its budget in it.
+
+    Raises:
+        TemplateError: it includes or imports another one.
+    """
+    others = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+    if next(tree.find_all(others), None) is not None:
+        raise TemplateError("the chat template names another template")
+    _Bounds().visit(tree)
+    tree.set_environment(environment)
+    return tree
+
+
+def _scalar_text(value: object) -> str:
+    """Return the text of a text, number, None or undefined; of nothing larger."""
+    if isinstance(value, str | int | float | jinja2.Undefined | None):
+        return str(value)
+    raise TemplateError("the chat template prints what is no text")
+
+
+def _concatenate(*values: object) -> str:
+    texts = [_scalar_text(value) for value in values]
+    _refuse_long(sum(len(text) for text in texts))
+    return "".join(texts)
+
+
+def _join(values: Iterable[object], separator: str = "") -> str:
+    texts = [_scalar_text(value) for value in values]
+    _refuse_long(sum(len(text) + len(separator) for text in texts))
+    return separator.join(texts)
+
+
+def _add(left: object, right: object) -> object:
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return left + right
+    if isinstance(left, str) and isinstance(right, str):
+        return _concatenate(left, right)
+    if isinstance(left, list) and isinstance(right, list):
+        both = [*cast("list[object]", left), *cast("list[object]", right)]
+        if len(both) > MAX_RANGE:
+            raise TemplateError("the chat template makes too long a list")
+        return both
+    raise TemplateError("the chat template adds what does not add")
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    indent = None if indent is None else min(indent, MAX_INDENT)
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent)
+    pieces: list[str] = []
+    size = 0
+    for piece in encoder.iterencode(value):
+        size += len(piece)
+        _refuse_long(size)
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _range(*bounds: int) -> range:
+    numbers = range(*bounds)
+    if len(numbers) > MAX_RANGE:
+        raise TemplateError("the chat template counts too far")
+    return numbers
+
+
+def _raise_exception(_message: object = None) -> NoReturn:
+    # The message may hold what stands in the conversation; it is not repeated.
+    raise TemplateError("the chat template refuses these turns")
+
+
+def _refuse_long(size: int) -> None:
+    if size > MAX_TEXT_CHARS:
+        raise TemplateError("the chat template makes too much text")

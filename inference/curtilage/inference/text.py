@@ -1,0 +1,57 @@
+"""Token bytes to text: whole characters only, and stop strings; pure.
+
+A character may be spread over several tokens, and a stop string over several
+pieces; what could still become either is held back. Work per push depends on
+the push and the longest stop string, never on the length of the answer.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+
+class TextAssembler:
+    """The text of one answer, as it grows.
+
+    ``push`` for every token, then ``flush`` once. After a stop string was met
+    nothing more comes out.
+
+    Attributes:
+        stopped: a stop string was met; it and what follows are dropped.
+    """
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        self._stop = tuple(stop)
+        # "replace": a model may emit bytes that are no character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self.stopped = False
+
+    def push(self, data: bytes) -> str:
+        """Take the bytes of one token; return the text that is certain now."""
+        return self._release(self._decoder.decode(data), last=False)
+
+    def flush(self) -> str:
+        """Return what was held back; a cut character becomes U+FFFD."""
+        return self._release(self._decoder.decode(b"", final=True), last=True)
+
+    def _release(self, new: str, *, last: bool) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + new
+        found = [at for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)]
+        held = 0 if last else max((_overlap(text, s) for s in self._stop), default=0)
+        cut = len(text) - held
+        self._held = text[cut:]
+        return text[:cut]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of the text that begins the stop string."""
+    longest = min(len(text), len(stop) - 1)
+    return next(
+        (size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0
+    )

@@ -1,0 +1,106 @@
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from curtilage.inference.errors import (
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+)
+from curtilage.inference.protocol import (
+    CancelToken,
+    ChatMessage,
+    Done,
+    Engine,
+    Event,
+    GenerateRequest,
+    Started,
+    Token,
+)
+from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.scripted import Script, ScriptedEngine
+
+
+def ask(**settings: int) -> GenerateRequest:
+    return GenerateRequest(
+        messages=(ChatMessage(role="user", content="hi"),),
+        settings=SamplingSettings(**settings),  # type: ignore[arg-type]
+    )
+
+
+async def collect(engine: Engine, request: GenerateRequest) -> list[Event]:
+    async with aclosing(engine.generate(request)) as events:
+        return [event async for event in events]
+
+
+async def started(*scripts: Script, max_queued: int = 16) -> ScriptedEngine:
+    engine = ScriptedEngine(*scripts, max_queued=max_queued)
+    await engine.start()
+    return engine
+
+
+async def test_script_is_played() -> None:
+    engine = await started(Script(pieces=("a", "b")))
+    kinds = [type(event) for event in await collect(engine, ask())]
+    assert kinds == [Started, Token, Token, Done]
+    assert len(engine.requests) == 1
+
+
+async def test_scripts_follow_each_other_and_the_last_repeats() -> None:
+    engine = await started(Script(pieces=("a",)), Script(pieces=("b",)))
+    texts = [(await collect(engine, ask()))[1] for _ in range(3)]
+    assert [t.text for t in texts if isinstance(t, Token)] == ["a", "b", "b"]
+
+
+async def test_length_is_limited() -> None:
+    events = await collect(await started(), ask(max_tokens=2))
+    assert isinstance(events[-1], Done)
+    assert (events[-1].finish, events[-1].usage.completion_tokens) == ("length", 2)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+async def test_fault_comes_after_its_tokens(after: int) -> None:
+    fault = EngineFailedError("scripted")
+    engine = await started(Script(pieces=("a", "b"), fault=fault, fault_after=after))
+    events = engine.generate(ask())
+    seen = [type(await anext(events)) for _ in range(after + 1)]
+    assert seen == [Started] + [Token] * after
+    with pytest.raises(EngineFailedError):
+        await anext(events)
+
+
+async def test_start_fault_is_raised() -> None:
+    engine = ScriptedEngine(start_fault=EngineFailedError("scripted"))
+    with pytest.raises(EngineFailedError):
+        await engine.start()
+    with pytest.raises(EngineClosedError):
+        _ = engine.info
+
+
+async def test_queue_is_bounded_and_closing_ends_streams() -> None:
+    engine = await started(Script(delay_s=0.01), max_queued=1)
+    tasks = [asyncio.create_task(collect(engine, ask())) for _ in range(2)]
+    await asyncio.sleep(0.005)
+    assert (engine.load().running, engine.load().queued) == (1, 1)
+    with pytest.raises(EngineBusyError):
+        await collect(engine, ask())
+    await engine.close()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, EngineClosedError) for result in results)
+    with pytest.raises(EngineClosedError):
+        await collect(engine, ask())
+
+
+async def test_cancel_and_closing_are_counted() -> None:
+    engine = await started()
+    assert engine.info.model_id == "scripted"
+    token = CancelToken()
+    token.cancel()
+    events = [event async for event in engine.generate(ask(), cancel=token)]
+    assert [type(event) for event in events] == [Done]
+    stream = engine.generate(ask(logprobs=1))
+    await anext(stream)
+    await stream.aclose()
+    assert engine.cancelled == 2
+    assert engine.load().running == 0
