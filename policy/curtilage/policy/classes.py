@@ -1,0 +1,122 @@
+"""The tree of data classes: what a finding can be called, and nothing else.
+
+A class is a leaf of the tree, written with dots. Inner names, such as
+``identifier.direct``, are no classes; a pattern reaches below them with ``.*``.
+A name outside the tree is never guessed at: a policy that holds one does not
+load, and a finding that bears one counts as ``uncertain.error``.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+# Identifiers that a state issues, by ISO 3166 country. ``other`` is for a
+# number that a context word calls an official one without telling which.
+_GOV_IDS: Final = (
+    "us_ssn us_itin uk_nino uk_nhs ca_sin au_tfn au_medicare nz_ird "
+    "at_svnr be_nrn bg_egn ch_ahv cz_rc de_id de_svnr de_tax_id dk_cpr ee_ik "
+    "es_nie es_nif fi_hetu fr_nir gr_amka hr_oib hu_taj ie_pps it_cf lt_ak lv_pk "
+    "nl_bsn no_fnr pl_pesel pt_nif ro_cnp se_pnr si_emso sk_rc "
+    "br_cpf cn_ric il_tz in_aadhaar in_pan in_voter jp_my_number kr_rrn mx_curp "
+    "ng_nin ph_umid sg_nric th_tnin tr_tckn za_id other"
+)
+
+_LEAVES: Final = {
+    "identifier.direct": (
+        "person email phone fax address passport licence username ip mac device "
+        "vehicle biometric photo url_personal"
+    ),
+    "identifier.direct.gov_id": _GOV_IDS,
+    "identifier.quasi": (
+        "date dob age age90 zip city nationality gender employer occupation url"
+    ),
+    "financial": (
+        "pan pan_masked cvv expiry track iban account aba swift crypto tax_id "
+        "income balance credit_score"
+    ),
+    "health": "condition medication procedure lab mrn plan_id npi dea provider",
+    "special": (
+        "ethnicity religion politics union sex_life orientation genetic biometric "
+        "criminal"
+    ),
+    "secret": "api_key private_key password token dsn high_entropy",
+    "legal": "privilege docket",
+    "export": "itar eccn cui noforn",
+    "org": "confidential",
+    "topic": "health special finance legal hr",
+    "marker": "first_person",
+    "uncertain": (
+        "number_run opaque_blob language oversize timeout error undecodable "
+        "attachment stale_policy obfuscation name"
+    ),
+}
+
+CLASSES: Final[frozenset[str]] = frozenset(
+    f"{parent}.{leaf}" for parent, leaves in _LEAVES.items() for leaf in leaves.split()
+)
+UNCERTAIN_ERROR: Final = "uncertain.error"
+PATTERN_CHARS: Final = 512
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*(?:\.\*)?")
+
+
+def is_class(name: str) -> bool:
+    """Tell whether ``name`` is a leaf of the tree."""
+    return name in CLASSES
+
+
+def is_uncertain(name: str) -> bool:
+    """Tell whether ``name`` stands for something that could not be known."""
+    return name.startswith("uncertain.")
+
+
+def expand(pattern: str) -> frozenset[str]:
+    """Return the classes that a pattern names; never an empty set.
+
+    A pattern is a class (``financial.pan``), everything below a name
+    (``health.*``), or one name with alternatives in braces, each of which may
+    end in ``.*`` (``identifier.direct.{gov_id.*,passport}``).
+
+    Args:
+        pattern: without spaces at either end.
+
+    Raises:
+        ValueError: not a pattern, or it names nothing in the tree; the message
+            is fit for the author of a policy.
+    """
+    if len(pattern) > PATTERN_CHARS:
+        raise ValueError(f"a class pattern has at most {PATTERN_CHARS} characters")
+    found = (_expand_name(name) for name in _alternatives(pattern))
+    return frozenset[str]().union(*found)
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    head, brace, rest = pattern.partition("{")
+    if not brace:
+        yield pattern
+        return
+    if not rest.endswith("}") or not head.endswith("."):
+        raise ValueError(f"{pattern!r}: braces stand last, after a dot: a.{{b,c}}")
+    for alternative in rest[:-1].split(","):
+        yield head + alternative.strip()
+
+
+def _expand_name(name: str) -> frozenset[str]:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a class pattern")
+    if not name.endswith(".*"):
+        return frozenset({_known(name)})
+    below = frozenset(each for each in CLASSES if each.startswith(name[:-1]))
+    if not below:
+        raise ValueError(f"unknown class {name!r}: nothing in the tree lies below it")
+    return below
+
+
+def _known(name: str) -> str:
+    if name in CLASSES:
+        return name
+    if any(each.startswith(name + ".") for each in CLASSES):
+        raise ValueError(
+            f"{name!r} is not a class; write {name + '.*'!r} for all below"
+        )
+    raise ValueError(f"unknown class {name!r}")

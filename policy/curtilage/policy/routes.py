@@ -1,0 +1,34 @@
+"""Where a query may be answered, from the most private route to the least."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Route(StrEnum):
+    """A route; an earlier member is more private than every later one.
+
+    ``DEIDENTIFY`` is what a policy may ask for. Until names can be replaced on
+    the way out, it is carried out as ``LOCAL``.
+    """
+
+    BLOCK = "block"
+    LOCAL = "local"
+    DEIDENTIFY = "deidentify"
+    ENCLAVE = "enclave"
+
+    @property
+    def privacy(self) -> int:
+        """Return a rank: a larger number is more private."""
+        return _PRIVACY[self]
+
+
+_PRIVACY = {route: -index for index, route in enumerate(Route)}
+
+
+def most_private(routes: Iterable[Route]) -> Route:
+    """Return the most private of the routes.
+
+    Raises:
+        ValueError: there is none; an empty choice permits nothing.
+    """
+    return max(routes, key=lambda route: route.privacy)

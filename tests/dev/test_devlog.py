@@ -1,0 +1,119 @@
+import json
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.manifest import parse_manifest
+from curtilage.attest.strictjson import decode_base64
+from curtilage.attest.tlog import (
+    NoteKey,
+    TrustedLog,
+    hash_leaf,
+    verify_checkpoint,
+    verify_proof,
+)
+from curtilage_dev.devlog import (
+    ReleaseArguments,
+    create,
+    load_log,
+    main,
+    refresh,
+)
+
+NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
+RELEASE = ReleaseArguments(
+    version="0.0.1",
+    source="development",
+    measurements=("ab" * 48,),
+    models=("cd" * 32,),
+)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    create(tmp_path / "log", RELEASE, now=NOW)
+    return tmp_path / "log"
+
+
+def _trusted(out: Path) -> TrustedLog:
+    public: dict[str, Any] = json.loads((out / "log.json").read_text())
+    return TrustedLog(
+        origin=public["origin"],
+        key=NoteKey(
+            name=public["origin"], public_key=decode_base64(public["key"], "key")
+        ),
+        witnesses=tuple(
+            NoteKey(name=w["name"], public_key=decode_base64(w["key"], "key"))
+            for w in public["witnesses"]
+        ),
+    )
+
+
+def test_created_log_verifies(out: Path) -> None:
+    manifest = (out / "manifest.json").read_bytes()
+    proof = (out / "proof.txt").read_text()
+    inclusion = verify_proof(proof, leaf=manifest, log=_trusted(out))
+    assert inclusion.index == json.loads((out / "log.json").read_text())["index"]
+    assert inclusion.checkpoint.vouched_time(1) == int(NOW.timestamp())
+    assert "\n\n" in proof
+    assert len(proof.partition("\n\n")[0].split("\n")) > 3, "the proof is not empty"
+    checkpoint = (out / "checkpoint.txt").read_text()
+    assert (
+        verify_checkpoint(checkpoint, _trusted(out)).root == inclusion.checkpoint.root
+    )
+
+
+def test_manifest_says_what_was_asked(out: Path) -> None:
+    manifest = parse_manifest((out / "manifest.json").read_bytes())
+    assert manifest.measurements == {"emulated-sev-snp": ("ab" * 48,)}
+    assert manifest.models == ("cd" * 32,)
+
+
+def test_refresh_cosigns_again(out: Path) -> None:
+    before = json.loads((out / "log.json").read_text())
+    refresh(out, now=NOW + timedelta(hours=5))
+    proof = (out / "proof.txt").read_text()
+    manifest = (out / "manifest.json").read_bytes()
+    inclusion = verify_proof(proof, leaf=manifest, log=_trusted(out))
+    later = int((NOW + timedelta(hours=5)).timestamp())
+    assert inclusion.checkpoint.vouched_time(1) == later
+    checkpoint = verify_checkpoint((out / "checkpoint.txt").read_text(), _trusted(out))
+    assert checkpoint.vouched_time(1) == later
+    assert json.loads((out / "log.json").read_text()) == before
+
+
+def test_tiles_hold_the_leaves(out: Path) -> None:
+    log = load_log(out)
+    size = len(log.leaves)
+    tile = (out / "tile" / "0" / "000.p" / str(size)).read_bytes()
+    assert tile == b"".join(hash_leaf(leaf) for leaf in log.leaves)
+
+
+def test_private_keys_are_private(out: Path) -> None:
+    mode = (out / "private" / "keys.json").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_senseless_release_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError):
+        create(
+            tmp_path,
+            ReleaseArguments(version="1", source="x", measurements=("ab",), models=()),
+            now=NOW,
+        )
+
+
+def test_command_creates_and_refreshes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path), "--measurement", "ab" * 48]) == 0
+    before = (tmp_path / "manifest.json").read_bytes()
+    assert main(["refresh", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "manifest.json").read_bytes() == before
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path)])
+    assert "--measurement" in capsys.readouterr().err

@@ -1,0 +1,225 @@
+import asyncio
+import json
+import os
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from curtilage.attest.evidence import SnpEvidence, Tee, parse_cpu_evidence
+from curtilage.attest.expectations import AnchorKind, SnpExpectations, TrustAnchor
+from curtilage.attest.snp import SnpRules, verify_snp
+from curtilage.attest.steps import StepLog
+from curtilage.attest.tcb import Product
+from curtilage_dev import emulator
+from curtilage_dev.emulator import (
+    REAL_DEVICES,
+    Emulator,
+    EmulatorConfig,
+    find_real_devices,
+    main,
+    parse_arguments,
+)
+from curtilage_dev.pki import EmulatedPlatform, RootKeys
+
+MEASUREMENT = bytes(range(48))
+DEV = Path(__file__).resolve().parents[2] / "dev"
+
+
+@pytest.fixture
+def config() -> Iterator[EmulatorConfig]:
+    # A socket's path is limited to about 100 characters, so not tmp_path.
+    folder = Path(tempfile.mkdtemp(prefix="emulator"))
+    yield EmulatorConfig(
+        state=folder / "state", listen=folder / "socket", measurement=MEASUREMENT
+    )
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def running(
+    config: EmulatorConfig, platform: EmulatedPlatform
+) -> AsyncIterator[Emulator]:
+    device = Emulator(config, platform)
+    await device.start()
+    yield device
+    await device.close()
+
+
+async def _exchange(path: Path, report_data: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(report_data)
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def _evidence(answer: bytes) -> SnpEvidence:
+    (length,) = struct.unpack(">I", answer[:4])
+    assert length == len(answer) - 4
+    return parse_cpu_evidence(answer[4:])
+
+
+async def test_emulator_answers_with_evidence_that_verifies(
+    running: Emulator, config: EmulatorConfig, platform: EmulatedPlatform
+) -> None:
+    del running
+    evidence = _evidence(await _exchange(config.listen, bytes(range(64))))
+    assert evidence.tee is Tee.EMULATED_SEV_SNP
+    anchor = TrustAnchor(
+        kind=AnchorKind.EMULATED, product="Genoa", certificate_der=platform.ark
+    )
+    rules = SnpRules(
+        anchors=(anchor,),
+        expectations=SnpExpectations(min_tcb={"Genoa": platform.tcb}),
+        clock_skew_s=60,
+        release_min_tcb={},
+        measurements=frozenset({MEASUREMENT.hex()}),
+    )
+    claims = verify_snp(evidence, rules, now=datetime.now(UTC), log=StepLog())
+    assert claims.report_data == bytes(range(64))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63])
+async def test_emulator_answers_nothing_to_a_short_request(
+    running: Emulator, config: EmulatorConfig, size: int
+) -> None:
+    del running
+    assert await _exchange(config.listen, bytes(size)) == b""
+
+
+async def test_emulator_answers_many_in_turn(
+    running: Emulator, config: EmulatorConfig
+) -> None:
+    del running
+    answers = await asyncio.gather(
+        *(_exchange(config.listen, bytes([n]) * 64) for n in range(8))
+    )
+    said = [_evidence(answer).report[0x50:0x90] for answer in answers]
+    assert said == [bytes([n]) * 64 for n in range(8)]
+
+
+async def test_emulator_hangs_up_on_a_silent_caller(
+    running: Emulator, config: EmulatorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del running
+    monkeypatch.setattr(emulator, "EXCHANGE_TIMEOUT_S", 0.05)
+    reader, writer = await asyncio.open_unix_connection(config.listen)
+    assert await asyncio.wait_for(reader.read(), timeout=5) == b""
+    writer.close()
+
+
+async def test_emulator_writes_its_public_root_and_nothing_private(
+    running: Emulator, config: EmulatorConfig
+) -> None:
+    del running
+    files = [path.name for path in config.state.iterdir()]
+    assert files == ["root.pem"]
+    assert "PRIVATE" not in (config.state / "root.pem").read_text()
+
+
+async def test_closing_removes_the_socket(
+    config: EmulatorConfig, platform: EmulatedPlatform
+) -> None:
+    device = Emulator(config, platform)
+    await device.close()
+    await device.start()
+    assert config.listen.exists()
+    await device.close()
+    assert not config.listen.exists()
+
+
+def test_private_keys_do_not_show(platform: EmulatedPlatform) -> None:
+    assert "rsa" not in repr(platform).lower()
+    assert "PrivateKey" not in repr(platform)
+    assert isinstance(platform.root_keys, RootKeys)
+    assert repr(platform.root_keys) == "RootKeys()"
+
+
+@pytest.mark.parametrize("name", REAL_DEVICES)
+def test_emulator_refuses_to_start_beside_a_real_tee(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).touch()
+    assert find_real_devices(tmp_path) == (tmp_path / name,)
+    state = tmp_path / "state"
+    arguments = ["--state", str(state), "--listen", f"unix:{tmp_path}/s"]
+    arguments += ["--measurement", MEASUREMENT.hex()]
+    assert main(arguments, device_root=tmp_path) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert name in captured.err
+    assert not state.exists()
+
+
+def test_no_devices_are_found_where_none_are(tmp_path: Path) -> None:
+    assert find_real_devices(tmp_path) == ()
+
+
+def test_arguments_are_read() -> None:
+    read = parse_arguments(
+        [
+            *("--state", "s", "--listen", "unix:p"),
+            *("--measurement", "ab" * 48, "--product", "Turin"),
+        ]
+    )
+    assert read == EmulatorConfig(
+        state=Path("s"),
+        listen=Path("p"),
+        measurement=b"\xab" * 48,
+        product=Product.TURIN,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("--listen", "tcp:1"),
+        ("--listen", "unix:"),
+        ("--measurement", "ab"),
+        ("--measurement", "AB" * 48),
+        ("--product", "Rome"),
+    ],
+)
+def test_senseless_arguments_are_refused(
+    capsys: pytest.CaptureFixture[str], name: str, value: str
+) -> None:
+    given = {"--state": "s", "--listen": "unix:p", "--measurement": "ab" * 48}
+    given[name] = value
+    with pytest.raises(SystemExit):
+        parse_arguments([part for pair in given.items() for part in pair])
+    assert name in capsys.readouterr().err
+
+
+async def test_emulator_runs_as_a_process(config: EmulatorConfig) -> None:
+    if find_real_devices():
+        pytest.skip("SKIPPED LOUDLY: a real TEE device exists on this machine")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-m", "curtilage_dev.emulator"),
+        *("--state", str(config.state), "--listen", f"unix:{config.listen}"),
+        *("--measurement", MEASUREMENT.hex()),
+        env={**os.environ, "PYTHONPATH": str(DEV)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = await asyncio.wait_for(process.stdout.readline(), timeout=120)
+    ready = json.loads(line)
+    assert ready["event"] == "ready"
+    assert ready["listen"] == f"unix:{config.listen}"
+    evidence = _evidence(await _exchange(config.listen, bytes(64)))
+    assert evidence.tee is Tee.EMULATED_SEV_SNP
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), timeout=10) == 0
+    assert not config.listen.exists()
+    assert b"RSA-4096" in await process.stderr.read()

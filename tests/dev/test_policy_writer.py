@@ -1,0 +1,83 @@
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import encode_bundle
+from curtilage.attest.verify import verify
+from curtilage.policy.load import load_policy, profile_text
+from curtilage.policy.trust import expectations_from
+from curtilage_dev.deployment import MEASUREMENT, make_deployment
+from curtilage_dev.devlog import ReleaseArguments, create, load_log
+from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.policy import main
+
+
+@pytest.fixture
+def state(tmp_path: Path, platform: EmulatedPlatform) -> Path:
+    """Lay out what the emulator and the log command write."""
+    release = ReleaseArguments(
+        version="0.0.1",
+        source="development",
+        measurements=(MEASUREMENT.hex(),),
+        models=(),
+    )
+    create(tmp_path, release, now=datetime.now(UTC))
+    root = x509.load_der_x509_certificate(platform.ark)
+    (tmp_path / "root.pem").write_bytes(root.public_bytes(Encoding.PEM))
+    assert main(["--state", str(tmp_path), "--out", str(tmp_path / "p.yaml")]) == 0
+    return tmp_path
+
+
+def test_written_policy_is_the_profile_and_a_section(state: Path) -> None:
+    text = (state / "p.yaml").read_text()
+    assert text.startswith(profile_text("default").rstrip())
+    assert text.count("\nattestation:\n") == 1
+
+
+def test_written_policy_trusts_this_deployment(
+    state: Path, platform: EmulatedPlatform
+) -> None:
+    """Emulator, log and policy as files, then the client's whole verification."""
+    now = datetime.now(UTC)
+    expectations = expectations_from(load_policy((state / "p.yaml").read_text()))
+    deployment = replace(
+        make_deployment(platform, now=now),
+        log=load_log(state),
+        manifest=(state / "manifest.json").read_bytes(),
+        index=4,
+    )
+    data = encode_bundle(deployment.bundle())
+    verified = verify(data, expectations, now=now)
+    assert verified.emulated
+    assert verified.expectations_digest == expectations.digest
+
+
+def test_written_policy_trusts_no_other_deployment(
+    state: Path, platform: EmulatedPlatform
+) -> None:
+    now = datetime.now(UTC)
+    expectations = expectations_from(load_policy((state / "p.yaml").read_text()))
+    other = make_deployment(platform, now=now)
+    with pytest.raises(RefusedError) as caught:
+        verify(encode_bundle(other.bundle()), expectations, now=now)
+    assert caught.value.code is RefusalCode.UNSIGNED
+
+
+def test_log_may_lie_elsewhere(state: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    (state / "log.json").rename(moved / "log.json")
+    out = tmp_path / "q.yaml"
+    assert main(["--state", str(state), "--log", str(moved), "--out", str(out)]) == 0
+    assert out.read_text() == (state / "p.yaml").read_text()
+
+
+def test_keys_are_written_as_base64(state: Path) -> None:
+    key = load_log(state).signer.public.public_key
+    assert base64.b64encode(key).decode() in (state / "p.yaml").read_text()

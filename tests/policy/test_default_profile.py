@@ -1,0 +1,124 @@
+import pytest
+
+from curtilage.policy.classes import CLASSES
+from curtilage.policy.decide import Inspection, decide
+from curtilage.policy.findings import Finding, View, Where
+from curtilage.policy.load import load_profile, profile_text
+from curtilage.policy.routes import Route
+
+DEFAULT = load_profile("default")
+PERSON = "identifier.direct.person"
+FIRST_PERSON = "marker.first_person"
+DIRECT = [
+    "passport",
+    "licence",
+    "email",
+    "phone",
+    "fax",
+    "address",
+    "ip",
+    "mac",
+    "device",
+    "vehicle",
+    "biometric",
+    "photo",
+]
+FINANCIAL = ["pan", "cvv", "track", "iban", "crypto", "tax_id"]
+
+
+def route_of(*names: str) -> Route:
+    findings = tuple(
+        Finding(
+            data_class=name,
+            detector="test",
+            start=1000 * index,
+            end=1000 * index + 5,
+            score=60,
+            validated=False,
+            view=View.RAW,
+            where=Where(message=index, role="user", json_path="content"),
+        )
+        for index, name in enumerate(names)
+    )
+    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    return decide(DEFAULT, inspection).route
+
+
+def family(*prefixes: str) -> list[str]:
+    return sorted(name for name in CLASSES if name.startswith(prefixes))
+
+
+def test_every_rule_gives_a_reason() -> None:
+    assert [rule.id for rule in DEFAULT.rules if len(rule.reason) < 40] == []
+
+
+def test_first_rule_is_about_the_unknown() -> None:
+    assert DEFAULT.rules[0].id == "any-uncertain"
+
+
+def test_profile_names_no_enclave() -> None:
+    assert DEFAULT.attestation is None
+
+
+def test_unknown_profile_is_refused() -> None:
+    with pytest.raises(KeyError, match="strict"):
+        profile_text("strict")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *family("uncertain.", "secret.", "special.", "legal.", "export.", "org."),
+        *family("identifier.direct.gov_id."),
+        *(f"identifier.direct.{name}" for name in DIRECT),
+        *(f"financial.{name}" for name in FINANCIAL),
+        "health.mrn",
+        "health.plan_id",
+    ],
+)
+def test_stays_home_alone(name: str) -> None:
+    assert route_of(name) is Route.LOCAL
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *family("identifier.quasi.", "topic.", "marker."),
+        "financial.pan_masked",
+        "financial.income",
+        "financial.account",
+        "health.condition",
+        "health.medication",
+    ],
+)
+def test_may_leave_alone(name: str) -> None:
+    expected = Route.LOCAL if name == "topic.special" else Route.ENCLAVE
+    assert route_of(name) is expected
+
+
+def test_names_ask_for_deidentification() -> None:
+    assert route_of(PERSON) is Route.DEIDENTIFY
+    assert route_of("identifier.direct.username") is Route.DEIDENTIFY
+    assert route_of("identifier.direct.url_personal") is Route.DEIDENTIFY
+
+
+@pytest.mark.parametrize("health", family("health.", "topic.health"))
+@pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON, "identifier.quasi.dob"])
+def test_health_of_someone_stays_home(health: str, whose: str) -> None:
+    assert route_of(health, whose) is Route.LOCAL
+
+
+@pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON])
+@pytest.mark.parametrize("money", ["account", "income", "balance", "credit_score"])
+def test_finance_of_someone_stays_home(money: str, whose: str) -> None:
+    assert route_of(f"financial.{money}", whose) is Route.LOCAL
+
+
+def test_three_attributes_stay_home() -> None:
+    two = ("identifier.quasi.zip", "identifier.quasi.dob")
+    assert route_of(*two) is Route.ENCLAVE
+    assert route_of(*two, "identifier.quasi.gender") is Route.LOCAL
+
+
+def test_web_addresses_alone_never_stay_home() -> None:
+    assert route_of(*["identifier.quasi.url"] * 9) is Route.ENCLAVE

@@ -1,0 +1,46 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from curtilage.policy.classes import CLASSES
+from curtilage.policy.load import MAX_CHARS, MAX_DEPTH, MAX_NODES
+from curtilage.policy.model import (
+    Attestation,
+    Document,
+    ExclusionEntry,
+    Limits,
+    RuleEntry,
+)
+from curtilage.policy.rules import RESERVED_IDS, WINDOW_CHARS
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "policy-reference.md"
+TEXT = REFERENCE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "section",
+    [Document, Limits, RuleEntry, ExclusionEntry, Attestation],
+    ids=lambda section: section.__name__,
+)
+def test_reference_names_every_key(section: type[Document]) -> None:
+    keys = {field.alias or name for name, field in section.model_fields.items()}
+    keys.discard("dictionary")  # known only to be refused in plain words
+    assert {key for key in keys if key not in TEXT} == set()
+
+
+def test_reference_names_every_class_family_and_leaf() -> None:
+    leaves = {
+        name.rsplit(".", 1)[1]
+        for name in CLASSES
+        if not name.startswith("identifier.direct.gov_id.")
+    }
+    words = set(re.findall(r"\w+", TEXT))
+    assert leaves - words == set()
+
+
+def test_reference_gives_the_numbers_of_the_code() -> None:
+    for number in (f"{MAX_CHARS:,}", f"{MAX_NODES:,}", str(MAX_DEPTH)):
+        assert number in TEXT
+    assert f"at most {WINDOW_CHARS} characters" in TEXT
+    assert all(f"`{name}`" in TEXT for name in RESERVED_IDS)

@@ -1,0 +1,120 @@
+import base64
+from datetime import UTC, datetime
+
+import pytest
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.expectations import (
+    NO_HOST_DATA,
+    AnchorKind,
+    Environment,
+    validate_expectations,
+)
+from curtilage.attest.tcb import Tcb
+from curtilage.attest.verify import verify
+from curtilage.policy.load import load_policy, profile_text
+from curtilage.policy.trust import expectations_from
+
+# The translation looks at no certificate, so these are DER in name only.
+DER = b"\x30\x03\x02\x01\x05"
+PEM = base64.b64encode(DER).decode()
+KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in "abc"}
+SECTION = f"""
+attestation:
+  environment: development
+  trust_anchors:
+    - kind: emulated
+      product: Turin
+      certificate: |
+        -----BEGIN CERTIFICATE-----
+        {PEM}
+        -----END CERTIFICATE-----
+  required_cpu_tees: [emulated-sev-snp, sev-snp]
+  releases:
+    names: [one, two]
+    log:
+      origin: example.org/log
+      key: {KEYS["a"]}
+      witnesses:
+        - {{name: first.example, key: {KEYS["b"]}}}
+        - {{name: second.example, key: {KEYS["c"]}}}
+      quorum: 2
+    max_checkpoint_age_s: 11
+  snp:
+    min_version: 4
+    vmpl: [1, 2]
+    allow_vlek: true
+    allow_masked_chip: true
+    min_tcb:
+      - {{product: Turin, fmc: 1, bl: 2, tee: 3, snp: 4, ucode: 5}}
+      - {{product: Milan, bl: 6, tee: 7, snp: 8, ucode: 9}}
+  freshness:
+    max_key_lifetime_s: 12
+    max_evidence_age_s: 13
+    clock_skew_s: 14
+"""
+
+
+def test_every_field_is_translated() -> None:
+    policy = load_policy(profile_text("default") + SECTION)
+    expectations = expectations_from(policy)
+    assert expectations.environment is Environment.DEVELOPMENT
+    (root,) = expectations.roots
+    assert (root.kind, root.product) == (AnchorKind.EMULATED, "Turin")
+    assert root.certificate_der == DER
+    assert expectations.required_cpu_tees == {"emulated-sev-snp", "sev-snp"}
+    assert expectations.release_names == {"one", "two"}
+    assert expectations.digest == policy.digest
+    log = expectations.log
+    assert (log.origin, log.public_key) == ("example.org/log", b"a" * 32)
+    assert log.witnesses == {"first.example": b"b" * 32, "second.example": b"c" * 32}
+    assert (log.quorum, log.max_checkpoint_age_s) == (2, 11)
+    snp = expectations.snp
+    assert (snp.min_version, set(snp.vmpl)) == (4, {1, 2})
+    assert (snp.allow_vlek, snp.allow_masked_chip) == (True, True)
+    assert snp.host_data == {NO_HOST_DATA}
+    assert snp.min_tcb == {
+        "Turin": Tcb(fmc=1, bl=2, tee=3, snp=4, ucode=5),
+        "Milan": Tcb(bl=6, tee=7, snp=8, ucode=9),
+    }
+    freshness = expectations.freshness
+    assert freshness.max_key_lifetime_s == 12
+    assert freshness.max_evidence_age_s == 13
+    assert freshness.clock_skew_s == 14
+    validate_expectations(expectations)
+
+
+def test_switches_are_translated_when_off() -> None:
+    off = SECTION.replace("allow_vlek: true", "allow_vlek: false")
+    off = off.replace("allow_masked_chip: true", "allow_masked_chip: false")
+    snp = expectations_from(load_policy(profile_text("default") + off)).snp
+    assert (snp.allow_vlek, snp.allow_masked_chip) == (False, False)
+
+
+def test_a_policy_without_the_section_permits_nothing() -> None:
+    policy = load_policy(profile_text("default"))
+    assert policy.attestation is None
+    expectations = expectations_from(policy)
+    assert expectations.digest == policy.digest
+    assert expectations.environment is Environment.PRODUCTION
+    with pytest.raises(RefusedError) as caught:
+        verify(b"{}", expectations, now=datetime.now(UTC))
+    assert caught.value.code is RefusalCode.POLICY_INVALID
+    assert caught.value.detail.startswith("permits nothing: no trust anchors")
+
+
+@pytest.mark.parametrize(
+    "name", ["trust_anchors", "required_cpu_tees", "vmpl", "min_tcb"]
+)
+def test_an_empty_list_permits_nothing(name: str) -> None:
+    lines = SECTION.split("\n")
+    start = next(i for i, line in enumerate(lines) if line.strip().startswith(name))
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    end = start + 1
+    while len(lines[end]) - len(lines[end].lstrip()) > indent:
+        end += 1
+    emptied = [*lines[:start], " " * indent + f"{name}: []", *lines[end:]]
+    policy = load_policy(profile_text("default") + "\n".join(emptied))
+    with pytest.raises(RefusedError) as caught:
+        validate_expectations(expectations_from(policy))
+    assert caught.value.code is RefusalCode.POLICY_INVALID
