@@ -1,0 +1,78 @@
+"""One request's content, bounded in size and in time.
+
+Knows octets and seconds; refuses to know what they mean or who sends them.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from curtilage.relay.config import Limits
+from curtilage.relay.forward import Refusal, RefusedError
+
+
+class RequestBody:
+    """Content as it comes from a client.
+
+    Args:
+        read: gives what is there, or nothing at the end.
+        broken: what ``read`` raises where the framing is wrong.
+        limits: how large and how slow it may be.
+        watch: sees every accepted piece.
+
+    Attributes:
+        refusal: why reading stopped, once it stopped before the end.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[bytes]],
+        *,
+        broken: type[Exception],
+        limits: Limits,
+        watch: Callable[[bytes], None],
+    ) -> None:
+        self._read = read
+        self._broken = broken
+        self._limits = limits
+        self._watch = watch
+        self._seen = 0
+        self._began = time.monotonic()
+        self.refusal: Refusal | None = None
+
+    async def whole(self) -> bytes:
+        """Read everything.
+
+        Raises:
+            RefusedError: too large, too slow or malformed.
+        """
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield the content as it comes.
+
+        Raises:
+            RefusedError: too large, too slow or malformed.
+        """
+        while piece := await self._next():
+            self._seen += len(piece)
+            if self._seen > self._limits.max_request_bytes:
+                raise self._refuse(Refusal.BODY_TOO_LARGE)
+            self._watch(piece)
+            yield piece
+
+    async def _next(self) -> bytes:
+        # Each octet earns its time, so that a drip is cut as a silence is.
+        earned_s = self._seen / self._limits.min_body_bytes_per_s
+        due = self._began + self._limits.body_timeout_s + earned_s
+        try:
+            async with asyncio.timeout(due - time.monotonic()):
+                return await self._read()
+        except TimeoutError:
+            raise self._refuse(Refusal.BODY_TOO_SLOW) from None
+        except self._broken:
+            raise self._refuse(Refusal.MALFORMED) from None
+
+    def _refuse(self, refusal: Refusal) -> RefusedError:
+        self.refusal = refusal
+        return RefusedError(refusal)

@@ -1,0 +1,352 @@
+"""The relay's configuration: one TOML file, some flags, every key known.
+
+Knows addresses and numbers. An unknown key, a wrong type or an address of a
+kind not listed here refuses the whole file, with all problems told at once.
+"""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum, unique
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from curtilage.relay.errors import ConfigError
+from curtilage.relay.telemetry import TelemetrySettings
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+RESERVED: Final = frozenset({"healthz"})
+MAX_PORT: Final = 65535
+KEYS: Final = frozenset(
+    {
+        "environment",
+        "listen",
+        "gateways",
+        "limits",
+        "telemetry",
+        "upstream_ca_file",
+        "unsafe_record_view",
+    }
+)
+
+
+@unique
+class Environment(StrEnum):
+    """Where the relay runs; production is assumed."""
+
+    PRODUCTION = "production"
+    DEVELOPMENT = "development"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TCPAddress:
+    """Where to listen: a host and a port.
+
+    Attributes:
+        host: an address or a name.
+        port: 0 takes a free one.
+    """
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnixAddress:
+    """A UNIX socket.
+
+    Attributes:
+        path: absolute.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPUpstream:
+    """A gateway over TCP.
+
+    Attributes:
+        origin: ``https://host[:port]``, or ``http`` to this machine.
+    """
+
+    origin: str
+
+
+Upstream = HTTPUpstream | UnixAddress
+Listen = TCPAddress | UnixAddress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every bound of the relay, each with its reason.
+
+    Attributes:
+        max_request_bytes: the largest size class of an encapsulated request.
+        max_answer_bytes: above the longest padded answer (4096 frames of 530).
+        max_connections: with ``max_upstream`` below the usual 1024 descriptors.
+        max_upstream: requests at the gateways at once; the next one gets 429.
+        header_timeout_s: from a request's first byte to the end of its head.
+        idle_timeout_s: how long a connection may wait for its next request.
+        body_timeout_s: how long content may take beyond its minimum rate.
+        min_body_bytes_per_s: slower content than this is refused.
+        write_timeout_s: how long a client may leave a piece unread.
+        connect_timeout_s: to reach a gateway.
+        upstream_read_timeout_s: silence of a gateway; long, since an enclave
+            that does not pace its answers is silent while a request waits.
+        fetch_timeout_s: one whole fetch of keys or of the bundle.
+        cache_s: age at which a copy of keys or bundle is no longer served.
+        shutdown_grace_s: time for running requests after the signal to stop.
+    """
+
+    max_request_bytes: int = 1024 * 1024
+    max_answer_bytes: int = 8 * 1024 * 1024
+    max_connections: int = 512
+    max_upstream: int = 256
+    header_timeout_s: float = 10.0
+    idle_timeout_s: float = 30.0
+    body_timeout_s: float = 10.0
+    min_body_bytes_per_s: int = 4096
+    write_timeout_s: float = 30.0
+    connect_timeout_s: float = 5.0
+    upstream_read_timeout_s: float = 120.0
+    fetch_timeout_s: float = 10.0
+    cache_s: int = 30
+    shutdown_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayConfig:
+    """What one relay does.
+
+    Attributes:
+        listen: where clients come in.
+        gateways: name to upstream; at least one.
+        environment: development alone permits plain HTTP and the record view.
+        limits: bounds.
+        telemetry: where counts go; nowhere unless configured.
+        upstream_ca_file: trust these certificates for gateways, not the system's.
+        unsafe_record_view: file that records what an operator could see.
+    """
+
+    listen: Listen
+    gateways: Mapping[str, Upstream]
+    environment: Environment = Environment.PRODUCTION
+    limits: Limits = field(default_factory=Limits)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
+    upstream_ca_file: Path | None = None
+    unsafe_record_view: Path | None = None
+
+
+def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
+    """Read a configuration file's text.
+
+    Args:
+        text: TOML; may be empty.
+        overrides: what flags said, under the file's keys; ``gateways`` is added
+            to the file's, everything else takes the place of the file's.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    try:
+        tree: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    for key, value in overrides.items():
+        present = tree.get(key)
+        if isinstance(value, dict) and isinstance(present, dict):
+            tree[key] = {**present, **value}
+        else:
+            tree[key] = value
+    return _Reader(tree).config()
+
+
+def parse_listen(text: str) -> Listen:
+    """Read ``host:port`` or ``unix:/path``.
+
+    Raises:
+        ConfigError: neither.
+    """
+    if text.startswith("unix:"):
+        return _unix(text)
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdecimal() and int(port) <= MAX_PORT):
+        raise ConfigError(f"{text!r}: expected host:port or unix:/path")
+    return TCPAddress(host=host, port=int(port))
+
+
+def parse_upstream(text: str, environment: Environment) -> Upstream:
+    """Read ``https://host[:port]``, ``unix:/path`` or, for development, http.
+
+    Raises:
+        ConfigError: none of these, or plain HTTP where it may not be.
+    """
+    if text.startswith("unix:"):
+        return _unix(text)
+    url = urlsplit(text)
+    try:
+        port = url.port
+    except ValueError:
+        raise ConfigError(f"{text!r}: not a port") from None
+    if url.scheme not in {"http", "https"} or not url.hostname or port == 0:
+        raise ConfigError(f"{text!r}: expected https://host[:port] or unix:/path")
+    if url.path not in {"", "/"} or url.query or url.fragment or "@" in url.netloc:
+        raise ConfigError(f"{text!r}: only scheme, host and port; paths are fixed")
+    if url.scheme == "http" and not _is_loopback(url.hostname):
+        raise ConfigError(f"{text!r}: plain http only to a loopback address")
+    if url.scheme == "http" and environment is not Environment.DEVELOPMENT:
+        raise ConfigError(f'{text!r}: plain http only with environment = "development"')
+    return HTTPUpstream(origin=f"{url.scheme}://{url.netloc}")
+
+
+def _unix(text: str) -> UnixAddress:
+    path = text.removeprefix("unix:")
+    if not path.startswith("/") or "\0" in path:
+        raise ConfigError(f"{text!r}: expected unix: and an absolute path")
+    return UnixAddress(path=path)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # names are refused too: somebody else may answer for them
+
+
+class _Reader:
+    """Walks the tree once and gathers every problem."""
+
+    def __init__(self, tree: Mapping[str, object]) -> None:
+        self._tree = tree
+        self._problems: list[str] = []
+
+    def config(self) -> RelayConfig:
+        for key in sorted(self._tree.keys() - KEYS):
+            self._problems.append(
+                f"{key}: unknown key; known: {', '.join(sorted(KEYS))}"
+            )
+        environment = self._environment()
+        listen = self._listen()
+        gateways = self._gateways(environment)
+        limits = self._limits()
+        telemetry = self._telemetry()
+        ca_file = self._path("upstream_ca_file")
+        view = self._path("unsafe_record_view")
+        if view is not None and environment is not Environment.DEVELOPMENT:
+            self._problems.append(
+                'unsafe_record_view: only with environment = "development"'
+            )
+        if self._problems or listen is None:
+            raise ConfigError(*self._problems)
+        return RelayConfig(
+            listen=listen,
+            gateways=gateways,
+            environment=environment,
+            limits=limits,
+            telemetry=telemetry,
+            upstream_ca_file=ca_file,
+            unsafe_record_view=view,
+        )
+
+    def _environment(self) -> Environment:
+        value = self._tree.get("environment", Environment.PRODUCTION.value)
+        if value in list(Environment):
+            return Environment(str(value))
+        self._problems.append('environment: expected "production" or "development"')
+        return Environment.PRODUCTION
+
+    def _listen(self) -> Listen | None:
+        value = self._tree.get("listen")
+        if not isinstance(value, str):
+            self._problems.append("listen: expected host:port or unix:/path")
+            return None
+        try:
+            return parse_listen(value)
+        except ConfigError as error:
+            self._problems.append(f"listen: {error}")
+            return None
+
+    def _gateways(self, environment: Environment) -> Mapping[str, Upstream]:
+        gateways: dict[str, Upstream] = {}
+        table = self._table("gateways")
+        if not table:
+            self._problems.append("gateways: expected at least one, name = upstream")
+        for name, value in table.items():
+            if NAME.fullmatch(name) is None or name in RESERVED:
+                self._problems.append(
+                    f"gateways.{name}: a name is 1 to 32 of a-z, 0-9 and -, "
+                    "begins with a letter or digit, and is not healthz"
+                )
+            elif not isinstance(value, str):
+                self._problems.append(f"gateways.{name}: expected a text")
+            else:
+                try:
+                    gateways[name] = parse_upstream(value, environment)
+                except ConfigError as error:
+                    self._problems.append(f"gateways.{name}: {error}")
+        return gateways
+
+    def _limits(self) -> Limits:
+        known = {item.name: item.type for item in fields(Limits)}
+        chosen: dict[str, Any] = {}  # each checked against its field below
+        for key, value in self._table("limits").items():
+            whole = known.get(key) is int
+            if key not in known:
+                self._problems.append(f"limits.{key}: unknown key")
+            elif isinstance(value, bool) or not isinstance(
+                value, int if whole else int | float
+            ):
+                kind = "whole number" if whole else "number"
+                self._problems.append(f"limits.{key}: expected a {kind}")
+            elif not 0 < value < float("inf"):
+                self._problems.append(f"limits.{key}: expected more than 0")
+            else:
+                chosen[key] = value
+        return replace(Limits(), **chosen)
+
+    def _telemetry(self) -> TelemetrySettings:
+        table = self._table("telemetry")
+        for key in sorted(table.keys() - {"otlp", "prometheus"}):
+            self._problems.append(f"telemetry.{key}: unknown key")
+        otlp, prometheus = table.get("otlp"), table.get("prometheus")
+        if otlp is not None and not (
+            isinstance(otlp, str) and otlp.startswith(("http://", "https://"))
+        ):
+            self._problems.append("telemetry.otlp: expected http(s)://host:port")
+            otlp = None
+        if prometheus is None:
+            return TelemetrySettings(otlp_endpoint=otlp)
+        try:
+            address = parse_listen(str(prometheus))
+        except ConfigError as error:
+            self._problems.append(f"telemetry.prometheus: {error}")
+            return TelemetrySettings()
+        if isinstance(address, UnixAddress):
+            self._problems.append("telemetry.prometheus: expected host:port")
+            return TelemetrySettings()
+        return TelemetrySettings(
+            otlp_endpoint=otlp,
+            prometheus_host=address.host,
+            prometheus_port=address.port,
+        )
+
+    def _path(self, key: str) -> Path | None:
+        value = self._tree.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value:
+            self._problems.append(f"{key}: expected a path")
+            return None
+        return Path(value)
+
+    def _table(self, key: str) -> Mapping[str, object]:
+        value = self._tree.get(key, {})
+        if isinstance(value, dict):
+            return cast("dict[str, object]", value)  # TOML's names are texts
+        self._problems.append(f"{key}: expected a table")
+        return {}

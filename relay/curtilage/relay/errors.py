@@ -1,0 +1,32 @@
+"""Why the relay did not start.
+
+::
+
+    RelayError
+    ├── ConfigError     the configuration is wrong; names every key and its rule
+    └── StartError      it cannot listen or serve as configured
+
+A request that may not pass is ``forward.RefusedError``: it is answered, never
+told to the operator. Messages hold keys and addresses the operator wrote; never
+a byte that a client or a gateway sent.
+"""
+
+
+class RelayError(Exception):
+    """Root of the errors an operator sees."""
+
+
+class ConfigError(RelayError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: all of them, one line each.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StartError(RelayError):
+    """The relay cannot listen or serve as configured."""

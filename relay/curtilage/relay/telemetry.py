@@ -1,0 +1,280 @@
+"""What the relay counts: answers, refusals and fetches, by closed lists only.
+
+Off unless the configuration names a destination; no environment variable turns
+anything on or adds anything. Counts and duration classes only: no span, since
+a span per exchange would be a list of who asked when, and no path, address,
+size or time. Providers are private; nothing is propagated. This is the one
+module of the part that may touch ``logging`` or OpenTelemetry.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, StrEnum, unique
+from typing import TYPE_CHECKING, Final
+
+from curtilage.relay.errors import StartError
+from curtilage.relay.forward import Refusal
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Counter
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from prometheus_client import CollectorRegistry as Registry
+
+SERVICE_NAME: Final = "curtilage-relay"
+METRIC_PREFIX: Final = "curtilage.relay."
+EXPORT_TIMEOUT_S: Final = 10
+BOUNDS_S: Final = (0.1, 1.0, 10.0, 100.0)
+"""Edges of the duration classes; a duration is known by its class only."""
+LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
+LIBRARY_LOGGERS: Final = (
+    "aiohttp",
+    "aiohttp.access",
+    "aiohttp.client",
+    "aiohttp.internal",
+    "aiohttp.server",
+    "aiohttp.web",
+    "aiohttp.websocket",
+    "asyncio",
+    "opentelemetry",
+    "urllib3",
+)
+
+
+@unique
+class Event(StrEnum):
+    """Everything that is counted."""
+
+    FORWARDED = "forwarded"
+    REJECTED = "rejected"
+    CACHED_FETCH = "cached_fetch"
+
+
+@unique
+class StatusClass(StrEnum):
+    """How a gateway answered; the exact status would be a word of its own."""
+
+    SUCCESS = "2xx"
+    CLIENT_ERROR = "4xx"
+    SERVER_ERROR = "5xx"
+
+
+@unique
+class Fetch(StrEnum):
+    """Where a copy of keys or bundle came from."""
+
+    FRESH = "fresh"
+    CACHED = "cached"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """Where counts go; both None means nowhere.
+
+    Attributes:
+        otlp_endpoint: base URL of an OTLP/HTTP collector, such as
+            ``http://127.0.0.1:4318``; ``/v1/metrics`` follows.
+        prometheus_host: address on which to answer a Prometheus server.
+        prometheus_port: its port; 0 takes a free one; None answers nobody.
+        interval_s: how often counts are sent; long, so that one request does
+            not stand alone in a report.
+    """
+
+    otlp_endpoint: str | None = None
+    prometheus_host: str = "127.0.0.1"
+    prometheus_port: int | None = None
+    interval_s: float = 60.0
+
+
+class Telemetry:
+    """Counts, or does nothing when it was given no readers.
+
+    Args:
+        readers: where counts are read from.
+    """
+
+    def __init__(self, readers: "Sequence[MetricReader]" = ()) -> None:
+        self._closers: list[Callable[[], object]] = []
+        self._counters: Mapping[Event, Counter] = {}
+        self._record: Callable[[float], None] = _drop
+        self.prometheus_port: int | None = None
+        if readers:
+            self._open(readers)
+
+    def forwarded(self, status_class: StatusClass) -> None:
+        """Count an answer that came from a gateway."""
+        self._count(Event.FORWARDED, status_class)
+
+    def rejected(self, reason: Refusal) -> None:
+        """Count a request or an answer that did not pass."""
+        self._count(Event.REJECTED, reason)
+
+    def cached_fetch(self, outcome: Fetch) -> None:
+        """Count a copy of keys or bundle that was asked for."""
+        self._count(Event.CACHED_FETCH, outcome)
+
+    def took(self, seconds: float) -> None:
+        """Record how long an exchange took, by its class only."""
+        # A histogram also exports a sum: of exact values it would tell one.
+        edge = next((edge for edge in BOUNDS_S if seconds <= edge), BOUNDS_S[-1])
+        self._record(edge)
+
+    def answer_prometheus(self, host: str, port: int, registry: "Registry") -> None:
+        """Serve the counts of a registry of our own to a Prometheus server."""
+        from prometheus_client import start_http_server  # noqa: PLC0415
+
+        server, thread = start_http_server(port, host, registry)
+        self._closers += [server.shutdown, server.server_close, thread.join]
+        self.prometheus_port = server.server_port
+
+    def close(self) -> None:
+        """Send what is left and stop."""
+        closers, self._closers = self._closers, []
+        for close in closers:
+            close()
+
+    def _open(self, readers: "Sequence[MetricReader]") -> None:
+        # These libraries are an extra: imported when somebody asks for them.
+        from opentelemetry.sdk import metrics, resources  # noqa: PLC0415
+
+        provider = metrics.MeterProvider(
+            metric_readers=readers,
+            # Not Resource.create: that adds what the environment says.
+            resource=resources.Resource({"service.name": SERVICE_NAME}),
+            exemplar_filter=metrics.AlwaysOffExemplarFilter(),
+            shutdown_on_exit=False,
+        )
+        meter = provider.get_meter(SERVICE_NAME)
+        self._closers.append(provider.shutdown)
+        self._counters = {
+            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
+        }
+        self._record = meter.create_histogram(
+            f"{METRIC_PREFIX}duration",
+            unit="s",
+            explicit_bucket_boundaries_advisory=list(BOUNDS_S),
+        ).record
+
+    def _count(self, event: Event, member: object) -> None:
+        if not isinstance(member, Refusal | StatusClass | Fetch):
+            raise TypeError("telemetry takes members of closed lists only")
+        if event in self._counters:
+            self._counters[event].add(1, {"kind": _word(member)})
+
+
+def configure(settings: TelemetrySettings) -> Telemetry:
+    """Build what the configuration asks for; nothing counts when it asks nothing.
+
+    Raises:
+        StartError: a destination is named and the extra is not installed, or
+            the address cannot be listened on.
+    """
+    with _without_otel_environment():
+        try:
+            return _build(settings)
+        except ImportError:
+            raise StartError(
+                "telemetry is configured but its libraries are not installed: "
+                "pip install 'curtilage[telemetry]'"
+            ) from None
+        except OSError as error:
+            raise StartError(f"telemetry.prometheus: {error.strerror}") from None
+
+
+def silent_logger() -> logging.Logger:
+    """Return a logger that belongs to no tree and drops everything.
+
+    For libraries that insist on one; the root logger's level and handlers
+    cannot reach it.
+    """
+    logger = logging.Logger("silent", level=LOUDER_THAN_ANYTHING)  # noqa: LOG001 - outside the tree on purpose
+    logger.disabled = True
+    return logger
+
+
+def silence_libraries() -> None:
+    """Silence the loggers of the libraries below us, whatever level is set.
+
+    ``aiohttp.server`` would write addresses and a malformed request's bytes,
+    ``asyncio`` the representation of whatever a failed task held.
+    """
+    for name in LIBRARY_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.disabled = True
+        logger.propagate = False
+        logger.setLevel(LOUDER_THAN_ANYTHING)
+        # For the children: with no handler at all, a last resort would print.
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+
+
+def _drop(_: float) -> None:
+    """Stand for a histogram nobody asked for."""
+
+
+def _word(member: Enum) -> str:
+    return str(member.value)
+
+
+def _build(settings: TelemetrySettings) -> Telemetry:
+    readers: list[MetricReader] = []
+    if settings.otlp_endpoint is not None:
+        readers.append(_otlp(settings.otlp_endpoint, settings.interval_s))
+    if settings.prometheus_port is None:
+        return Telemetry(readers)
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
+    # Not the library's global registry: it also tells about the process.
+    registry = CollectorRegistry()
+    readers.append(
+        PrometheusMetricReader(
+            disable_target_info=True, scope_info_enabled=False, registry=registry
+        )
+    )
+    telemetry = Telemetry(readers)
+    telemetry.answer_prometheus(
+        settings.prometheus_host, settings.prometheus_port, registry
+    )
+    return telemetry
+
+
+def _otlp(endpoint: str, interval_s: float) -> "MetricReader":
+    import requests  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
+        OTLPMetricExporter,
+    )
+    from opentelemetry.sdk.metrics.export import (  # noqa: PLC0415
+        PeriodicExportingMetricReader,
+    )
+
+    session = requests.Session()
+    session.trust_env = False  # neither proxies nor .netrc from the environment
+    session.headers.clear()
+    exporter = OTLPMetricExporter(
+        endpoint=f"{endpoint.rstrip('/')}/v1/metrics",
+        timeout=EXPORT_TIMEOUT_S,
+        compression=Compression.NoCompression,
+        session=session,
+    )
+    return PeriodicExportingMetricReader(
+        exporter,
+        export_interval_millis=interval_s * 1000,
+        export_timeout_millis=EXPORT_TIMEOUT_S * 1000,
+    )
+
+
+@contextmanager
+def _without_otel_environment() -> Generator[None]:
+    """Hide OTEL_* while providers are built: they read it, and add what it says."""
+    hidden = {name: os.environ[name] for name in os.environ if name.startswith("OTEL_")}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

@@ -1,0 +1,51 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from curtilage.relay.app import Relay
+from curtilage.relay.config import RelayConfig, parse_config
+from curtilage.relay.telemetry import Telemetry
+from support.relay_parts import FakeGateway, MakeRelay, Running
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[FakeGateway]:
+    fake = FakeGateway()
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    fake.port = server.sockets[0].getsockname()[1]
+    yield fake
+    server.close()
+
+
+@pytest.fixture
+async def make_relay(gateway: FakeGateway) -> AsyncIterator[MakeRelay]:
+    running: list[Relay] = []
+
+    async def make(
+        *,
+        telemetry: Telemetry | None = None,
+        upstream: str | None = None,
+        gateways: dict[str, str] | None = None,
+        **settings: object,
+    ) -> Running:
+        target = upstream or f"http://127.0.0.1:{gateway.port}"
+        tree: dict[str, object] = {
+            "listen": "127.0.0.1:0",
+            "environment": "development",
+            "gateways": gateways or {"demo": target},
+            **settings,
+        }
+        config: RelayConfig = parse_config("", tree)
+        relay = Relay(config, telemetry=telemetry or Telemetry())
+        running.append(relay)
+        return Running(relay=relay, address=await relay.start())
+
+    yield make
+    for relay in running:
+        await relay.stop()
+
+
+@pytest.fixture
+async def relay(make_relay: MakeRelay) -> Running:
+    return await make_relay()

@@ -1,0 +1,297 @@
+"""The command as a person starts it: help, check, ready, stop, and silence."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from curtilage.relay.__main__ import main
+from support.relay_parts import (
+    ANSWER,
+    FakeGateway,
+    MakeRelay,
+    Message,
+    Running,
+    raw_answer,
+    raw_request,
+    read_message,
+    say,
+)
+
+CANARY = "canary-4111111111111111"
+DEVELOPMENT = ("--environment", "development")
+
+
+def run(*arguments: str) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as left:
+        return int(left.code or 0)
+
+
+def test_help_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    for part in ("relay.toml", "[gateways]", "--check", "exit codes", "/demo/keys"):
+        assert part in text
+
+
+def test_check_accepts_a_valid_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text('listen = "127.0.0.1:0"\n[gateways]\na = "https://a.example"\n')
+    assert run("--config", str(file), "--check") == 0
+    assert capsys.readouterr().out == "1 gateway(s): configuration valid\n"
+
+
+def test_check_tells_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--listen", "x", "--gateway", "A=b", "--check") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("curtilage-relay: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--unknown",),
+        ("--environment", "test"),
+        ("--gateway", "nothing"),
+        ("--config", "/nonexistent/relay.toml"),
+        ("--listen", "127.0.0.1:0", "--gateway", "a=http://127.0.0.1:1"),
+        (
+            *("--listen", "127.0.0.1:0", "--gateway", "a=https://a.example"),
+            *("--unsafe-record-view", "view.jsonl"),
+        ),
+        ("--conf", "abbreviated.toml"),
+    ],
+)
+def test_wrong_use_exits_with_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_undecodable_file_exits_with_2(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_bytes(b"\xff\xfe")
+    assert run("--config", str(file), "--check") == 2
+
+
+def test_address_in_use_exits_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        address = f"127.0.0.1:{port}"
+        assert run("--listen", address, "--gateway", "a=https://a.example") == 3
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "cannot start" in output.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_in_this_process_ends_at_the_signal(
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def start_and_signal(_: object) -> str:
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), number)
+        return "127.0.0.1:1"
+
+    monkeypatch.setattr("curtilage.relay.app.Relay.start", start_and_signal)
+    assert run("--listen", "127.0.0.1:0", "--gateway", "a=https://a.example") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "ready": True,
+        "listen": "127.0.0.1:1",
+    }
+
+
+def test_relay_runs_without_uvloop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert run("--listen", address, "--gateway", "a=https://a.example") == 3
+    assert capsys.readouterr().out == ""
+
+
+class Process:
+    """The real command in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, address: str) -> None:
+        self.process = process
+        self.address = address
+
+    @classmethod
+    async def start(cls, *arguments: str, home: Path, code: str = "") -> "Process":
+        program = code or "from curtilage.relay.__main__ import main\n"
+        program += "import sys; sys.exit(main())"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-X", "dev", "-W", "error", "-c", program),
+            *(*DEVELOPMENT, "--listen", "127.0.0.1:0", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=home,
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            ready = json.loads(await process.stdout.readline())
+        assert ready["ready"] is True
+        return cls(process, str(ready["listen"]))
+
+    async def stop(self, number: int = signal.SIGTERM) -> tuple[int, bytes, bytes]:
+        self.process.send_signal(number)
+        async with asyncio.timeout(20):
+            output, errors = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, output, errors
+
+
+def talk(address: str) -> Running:
+    return Running(relay=None, address=address)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_ready_serve_and_stop(
+    gateway: FakeGateway, tmp_path: Path, number: int
+) -> None:
+    target = f"demo=http://127.0.0.1:{gateway.port}"
+    process = await Process.start("--gateway", target, home=tmp_path)
+    answer = await talk(process.address).post()
+    assert (answer.status, answer.body) == (200, ANSWER)
+    assert await process.stop(number) == (0, b"", b"")
+
+
+async def test_view_announces_itself(gateway: FakeGateway, tmp_path: Path) -> None:
+    process = await Process.start(
+        *("--gateway", f"demo=http://127.0.0.1:{gateway.port}"),
+        *("--unsafe-record-view", "view.jsonl"),
+        home=tmp_path,
+    )
+    await talk(process.address).post()
+    code, _, errors = await process.stop()
+    assert code == 0
+    assert errors.startswith(b"UNSAFE: this relay records")
+    assert (tmp_path / "view.jsonl").read_text().count("\n") == 1
+
+
+DEBUG_EVERYTHING = """\
+import logging
+logging.basicConfig(level=logging.DEBUG)
+logging.getLogger('aiohttp.server').setLevel(logging.DEBUG)
+logging.getLogger('asyncio').setLevel(logging.DEBUG)
+from curtilage.relay.__main__ import main
+"""
+
+
+async def every_path_with_canaries(relay: Running, gateway: FakeGateway) -> None:
+    """Send a canary through every place that could remember or repeat it."""
+    canary = CANARY.encode()
+    fields = (f"Cookie: {CANARY}", f"X-{CANARY}: {CANARY}")
+    await relay.post(f"/demo?{CANARY}", *fields, body=canary)
+    await relay.post("/demo", *fields, "Incremental: ?1", body=canary)
+    await relay.post(f"/{CANARY}", body=canary)
+    await relay.post("/demo", kind=CANARY, body=canary)
+    await relay.post("/demo", f"Expect: {CANARY}", body=canary)
+    await relay.send(b"\x01" + canary + b"\r\n\r\n")
+    await relay.send(raw_request("POST", "/demo", (f"X-{CANARY} : {CANARY}",)))
+    head = raw_request("POST", "/demo", ("Content-Type: message/ohttp-req",))
+    chunked = head[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+    await relay.send(chunked + b"zz" + canary + b"\r\n")
+    gateway.script = say(raw_answer(canary, kind=CANARY, fields=fields))
+    await relay.post(body=canary)
+    gateway.script = say(canary + b"\r\n\r\n")
+    await relay.post(body=canary)
+    await relay.get("/demo/keys")
+    gateway.script = say(raw_answer(canary, status=f"500 {CANARY}", kind="text/html"))
+    await relay.post(body=canary)
+
+    async def cut(writer: asyncio.StreamWriter, _: Message) -> None:
+        writer.write(raw_answer(canary)[:-1])
+        await writer.drain()
+        writer.transport.abort()
+
+    gateway.script = cut
+    await relay.post(body=canary)
+    await relay.post("/demo", "Incremental: ?1", body=canary)
+    _, leaving = await relay.connect()
+    leaving.write(head[:-2] + b"Content-Length: 99\r\n\r\n" + canary)
+    await leaving.drain()
+    leaving.transport.abort()
+
+
+async def test_canary_is_in_nothing_the_relay_writes(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    process = await Process.start(
+        *("--gateway", f"demo=http://127.0.0.1:{gateway.port}"),
+        home=tmp_path,
+        code=DEBUG_EVERYTHING,
+    )
+    relay = talk(process.address)
+    await every_path_with_canaries(relay, gateway)
+    gateway.script = say(raw_answer())
+    assert (await relay.post()).status == 200
+    code, output, errors = await process.stop()
+    assert code == 0
+    assert b"canary" not in output + errors
+    assert b"127.0.0.1" not in output + errors
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - pathlib's would be refused here
+
+
+async def test_canary_is_in_no_answer_but_the_sealed_one(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    relay = await make_relay()
+    answers: list[Message] = []
+    original = Running.send
+
+    async def keep(self: Running, data: bytes) -> Message:
+        answer = await original(self, data)
+        answers.append(answer)
+        return answer
+
+    relay.send = keep.__get__(relay)  # type: ignore[method-assign]
+    await every_path_with_canaries(relay, gateway)
+    assert len(answers) > 10
+    for answer in answers:
+        assert b"canary" not in answer.head.lower()
+        if answer.status != 200:
+            assert b"canary" not in answer.body.lower()
+
+
+async def test_module_runs_as_a_script(gateway: FakeGateway, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "curtilage.relay", "--check"),
+        *("--listen", "127.0.0.1:0", "--gateway", "a=https://a.example"),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    output, _ = await process.communicate()
+    assert (process.returncode, gateway.requests) == (0, [])
+    assert b"configuration valid" in output
+
+
+async def test_half_closed_connection_is_let_go(relay: Running) -> None:
+    reader, writer = await relay.connect()
+    writer.write_eof()
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    assert (await read_answer(relay)).status == 200
+
+
+async def read_answer(relay: Running) -> Message:
+    reader, writer = await relay.connect()
+    writer.write(raw_request("GET", "/healthz"))
+    answer = await read_message(reader)
+    writer.close()
+    return answer

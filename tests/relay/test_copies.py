@@ -1,0 +1,255 @@
+"""Keys and bundle: one copy for everybody, never older than it may be."""
+
+import asyncio
+
+import pytest
+
+from curtilage.relay.cache import SharedCopy
+from support.relay_parts import (
+    CANARY,
+    FakeGateway,
+    MakeRelay,
+    Message,
+    Running,
+    raw_answer,
+    raw_request,
+    read_message,
+    say,
+)
+
+KEYS = b"\x00\x29keys"
+BUNDLE = b'{"v":2}'
+BUNDLE_TYPE = "application/vnd.curtilage.evidence-bundle+json"
+
+
+def serve_both(fields: tuple[str, ...] = ()) -> bytes:
+    return raw_answer(KEYS, kind="application/ohttp-keys", fields=fields)
+
+
+async def by_path(writer: asyncio.StreamWriter, message: Message) -> None:
+    if message.start_line.startswith("GET /ohttp-keys "):
+        writer.write(raw_answer(KEYS, kind="application/ohttp-keys"))
+    else:
+        writer.write(raw_answer(BUNDLE, kind=BUNDLE_TYPE))
+
+
+async def test_keys_and_bundle_are_fetched_from_their_paths(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    gateway.script = by_path
+    keys = await relay.get("/demo/keys")
+    bundle = await relay.get("/demo/bundle")
+    assert (keys.body, keys.value("Content-Type")) == (KEYS, "application/ohttp-keys")
+    assert (bundle.body, bundle.value("Content-Type")) == (BUNDLE, BUNDLE_TYPE)
+    assert [request.start_line for request in gateway.requests] == [
+        "GET /ohttp-keys HTTP/1.1",
+        "GET /attestation-bundle HTTP/1.1",
+    ]
+    assert all(request.names == ["Host"] for request in gateway.requests)
+
+
+async def test_everybody_gets_the_same_octets_and_fields(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    gateway.script = say(
+        serve_both((f"ETag: {CANARY}", "Cache-Control: max-age=47111", "Age: 9"))
+    )
+    fields = ("If-None-Match: *", "Cache-Control: no-cache", f"Cookie: {CANARY}")
+    answers = [
+        await relay.get("/demo/keys"),
+        await relay.get("/demo/keys", *fields),
+        await relay.get("/demo/keys?fresh=1"),
+    ]
+    heads = {
+        tuple(line for line in answer.lines if not line.startswith("Date:"))
+        for answer in answers
+    }
+    assert heads == {
+        (
+            "Content-Type: application/ohttp-keys",
+            f"Content-Length: {len(KEYS)}",
+            "Cache-Control: public, max-age=30",
+            "Server: curtilage-relay",
+        )
+    }
+    assert {answer.body for answer in answers} == {KEYS}
+    assert len(gateway.requests) == 1
+
+
+async def test_a_burst_fetches_once(relay: Running, gateway: FakeGateway) -> None:
+    async def slowly(writer: asyncio.StreamWriter, _: Message) -> None:
+        await asyncio.sleep(0.1)
+        writer.write(serve_both())
+
+    gateway.script = slowly
+    answers = await asyncio.gather(*(relay.get("/demo/keys") for _ in range(20)))
+    assert {answer.body for answer in answers} == {KEYS}
+    assert len(gateway.requests) == 1
+
+
+async def test_a_client_that_leaves_does_not_stop_the_fetch(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    async def slowly(writer: asyncio.StreamWriter, _: Message) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(serve_both())
+
+    gateway.script = slowly
+    _, leaving = await relay.connect()
+    leaving.write(raw_request("GET", "/demo/keys"))
+    staying = asyncio.create_task(relay.get("/demo/keys"))
+    await asyncio.sleep(0.1)
+    leaving.close()
+    assert (await staying).body == KEYS
+    assert len(gateway.requests) == 1
+
+
+async def test_a_copy_is_fetched_again_when_old_and_never_served_past_it(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    relay = await make_relay(limits={"cache_s": 1})
+    gateway.script = say(serve_both())
+    assert (await relay.get("/demo/keys")).status == 200
+    gateway.script = say(raw_answer(b"", status="500 No"))
+    assert (await relay.get("/demo/keys")).status == 200
+    await asyncio.sleep(1.05)
+    assert (await relay.get("/demo/keys")).status == 502
+    gateway.script = say(raw_answer(b"new", kind="application/ohttp-keys"))
+    answer = await relay.get("/demo/keys")
+    assert answer.body == b"new"
+    assert answer.value("Cache-Control") == "public, max-age=1"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        raw_answer(KEYS, kind="text/plain"),
+        raw_answer(KEYS, kind=None),
+        raw_answer(KEYS, kind="application/ohttp-keys;x=canary"),
+        raw_answer(KEYS, kind="application/ohttp-keys", status="203 Other"),
+        raw_answer(KEYS, kind="application/ohttp-keys", status="302 Found"),
+        raw_answer(KEYS, kind="application/ohttp-keys", status="404 No"),
+        raw_answer(
+            KEYS, kind="application/ohttp-keys", fields=("Content-Encoding: gzip",)
+        ),
+        raw_answer(b"x" * (16 * 1024 + 1), kind="application/ohttp-keys"),
+        raw_answer(KEYS, kind="application/ohttp-keys")[:-1],
+        b"canary\r\n\r\n",
+    ],
+)
+async def test_odd_key_answers_are_not_served(
+    relay: Running, gateway: FakeGateway, answer: bytes
+) -> None:
+    async def once(writer: asyncio.StreamWriter, _: Message) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    gateway.script = once
+    refused = await relay.get("/demo/keys")
+    assert refused.status == 502
+    assert b"canary" not in refused.head + refused.body
+
+
+async def test_bundle_may_be_larger_than_keys(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    gateway.script = say(raw_answer(b"x" * 262144, kind=BUNDLE_TYPE))
+    assert (await relay.get("/demo/bundle")).status == 200
+
+
+async def test_too_large_a_bundle_is_not_served(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    gateway.script = say(raw_answer(b"x" * 262145, kind=BUNDLE_TYPE))
+    assert (await relay.get("/demo/bundle")).status == 502
+
+
+async def test_a_silent_gateway_ends_the_fetch(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    relay = await make_relay(limits={"fetch_timeout_s": 0.2})
+    gateway.script = say()
+    assert (await relay.get("/demo/keys")).status == 504
+
+
+async def test_stop_ends_a_fetch_that_is_under_way(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    relay = await make_relay(limits={"shutdown_grace_s": 0.1})
+    gateway.script = say()
+    reader, writer = await relay.connect()
+    writer.write(raw_request("GET", "/demo/keys"))
+    await gateway.arrived()
+    async with asyncio.timeout(3):
+        await relay.relay.stop()
+        assert not (await reader.read()).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def test_healthz_says_ok_and_asks_nobody(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    answer = await relay.get("/healthz")
+    assert (answer.status, answer.body) == (200, b"ok\n")
+    assert gateway.requests == []
+
+
+async def test_a_get_with_content_is_answered_and_closes_cleanly(
+    relay: Running,
+) -> None:
+    reader, writer = await relay.connect()
+    writer.write(raw_request("GET", "/healthz", (), b"ignored"))
+    writer.write(raw_request("GET", "/healthz"))
+    async with asyncio.timeout(3):
+        first, second = await read_message(reader), await read_message(reader)
+    writer.close()
+    assert (first.status, second.status) == (200, 200)
+
+
+# The copy by itself
+
+
+class Source:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.fetched = 0
+        self.failing = False
+
+    def clock(self) -> float:
+        return self.now
+
+    async def fetch(self) -> bytes:
+        self.fetched += 1
+        self.now += 2
+        if self.failing:
+            raise LookupError
+        return str(self.fetched).encode()
+
+
+async def test_age_counts_from_before_the_fetch() -> None:
+    source = Source()
+    copy = SharedCopy(source.fetch, max_age_s=30, clock=source.clock)
+    assert await copy.get() == b"1"
+    source.now = 129.9
+    assert (copy.current(), await copy.get()) == (b"1", b"1")
+    source.now = 130.0
+    assert copy.current() is None
+    assert await copy.get() == b"2"
+
+
+async def test_failure_reaches_everybody_who_waits_and_is_not_kept() -> None:
+    source = Source()
+    source.failing = True
+    copy = SharedCopy(source.fetch, max_age_s=30, clock=source.clock)
+    results = await asyncio.gather(copy.get(), copy.get(), return_exceptions=True)
+    assert [type(result) for result in results] == [LookupError, LookupError]
+    assert source.fetched == 1
+    source.failing = False
+    assert await copy.get() == b"2"
+
+
+async def test_closing_an_idle_copy_does_nothing() -> None:
+    source = Source()
+    await SharedCopy(source.fetch, max_age_s=30, clock=source.clock).close()
+    assert source.fetched == 0
