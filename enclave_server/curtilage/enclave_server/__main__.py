@@ -1,0 +1,137 @@
+"""The command ``curtilage-enclave``: arguments, exit codes, nothing else."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from curtilage.enclave_server.config import (
+    MAX_CONFIG_BYTES,
+    EnclaveConfig,
+    parse_config,
+)
+from curtilage.enclave_server.errors import (
+    BundleError,
+    ConfigError,
+    EnclaveError,
+)
+from curtilage.enclave_server.release import read_anchors, read_release
+from curtilage.enclave_server.service import Surroundings, serve_until_signalled
+
+EXIT_OK: Final = 0
+EXIT_CONFIG: Final = 2
+EXIT_FAILED: Final = 3
+
+EXAMPLE: Final = """\
+example:
+  curtilage-enclave --config /etc/curtilage/enclave.toml
+
+  environment = "development"
+  listen = "unix:/run/curtilage/enclave.sock"    # or "127.0.0.1:0"
+  evidence = "unix:/run/curtilage/evidence.sock"
+  release = "/var/lib/curtilage/release"
+
+  [[trust_anchors]]
+  kind = "emulated"                              # or "amd"
+  product = "Genoa"
+  certificate = "/var/lib/curtilage/root.pem"
+
+  [log]
+  origin = "log.example/releases"
+  key = "base64 of 32 bytes"
+  quorum = 1
+  [[log.witnesses]]
+  name = "witness.example"
+  key = "base64 of 32 bytes"
+
+  [model]
+  path = "embedded"                              # or a path, with its sha256
+
+exit codes: 0 stopped or checked, 2 configuration, 3 model, evidence or address
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    options = _parser().parse_args(arguments)
+    path: Path = options.config
+    try:
+        config = _read_config(path)
+        if options.check:
+            return _check(config)
+        asyncio.run(
+            serve_until_signalled(config, Surroundings(out=_out, notice=_notice))
+        )
+    except ConfigError as error:
+        for problem in error.problems:
+            _notice(f"{path}: {problem}")
+        return EXIT_CONFIG
+    except EnclaveError as error:
+        _notice(f"cannot serve: {error}")
+        return EXIT_FAILED
+    except OSError as error:
+        _notice(f"cannot listen: {error.strerror or type(error).__name__}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="curtilage-enclave",
+        description=(
+            "Answer encapsulated chat requests with a local model, under a key"
+            " that evidence binds to this release. Connects to nothing but the"
+            " evidence process; keeps nothing."
+        ),
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="TOML file"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="read the configuration and the files it names, then exit",
+    )
+    return parser
+
+
+def _read_config(path: Path) -> EnclaveConfig:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+        text = data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {type(error).__name__}") from None
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ConfigError(f"more than {MAX_CONFIG_BYTES} bytes")
+    return parse_config(text)
+
+
+def _check(config: EnclaveConfig) -> int:
+    read_anchors(config.anchors)
+    try:
+        read_release(config.release)
+    except BundleError as error:
+        raise ConfigError(f"release: {error}") from None
+    if config.model.path is not None and not config.model.path.is_file():
+        raise ConfigError("model.path: no such file")
+    _notice("the configuration is good")
+    return EXIT_OK
+
+
+def _out(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _notice(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+"""The HTTP side of the enclave: aiohttp's only door here.
+
+A low-level server with every default that leaks or waits changed (decompression,
+access log, error pages, field values, deadlines, cancellation). It accepts and
+answers; it never connects anywhere. What may be told to whom is decided in
+``gateway``; here it is only carried out.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from typing_extensions import override
+
+from curtilage.enclave_server.answering import AnswersChat, AnswerUnderway
+from curtilage.enclave_server.answers import AnswerHead
+from curtilage.enclave_server.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.gateway import (
+    BAD_REQUEST,
+    EXPECTATION_FAILED,
+    INTERNAL,
+    NOT_FOUND,
+    REQUEST_TIMEOUT,
+    TOO_LARGE,
+    UNAVAILABLE,
+    UNDECAPSULATED,
+    UNKNOWN_KEY,
+    UNSUPPORTED_TYPE,
+    Exchange,
+    Form,
+    OuterAnswer,
+    OuterError,
+    form_of,
+    method_not_allowed,
+    open_exchange,
+)
+from curtilage.enclave_server.keys import KeyRing, Published
+from curtilage.enclave_server.record import Recorder, RecordView
+from curtilage.enclave_server.tables import Listen
+from curtilage.enclave_server.telemetry import Counters, Event, silent_logger
+from curtilage.wire.media import (
+    BUNDLE_PATH,
+    EVIDENCE_BUNDLE,
+    GATEWAY_PATH,
+    KEYS_PATH,
+    OHTTP_KEYS,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER_NAME: Final = "curtilage"
+HEALTH_PATH: Final = "/healthz"
+PUBLIC_CACHE: Final = "public, max-age=300"
+"""Fixed: an age that differed between clients would mark them."""
+LINGER_S: Final = 2.0
+"""How long a refused body is read and thrown away, so that its sender gets to
+read the answer."""
+MAX_HEAD_LINE_BYTES: Final = 4096
+MAX_HEAD_FIELDS: Final = 64
+ANY_METHODS: Final = ("GET", "POST")
+SOCKET_MODE: Final = 0o600
+
+_Handler = Callable[[web.BaseRequest, RecordView], Awaitable[web.StreamResponse]]
+
+
+class PublishesBundle(Protocol):
+    """Whoever holds the current bundle; see ``bundle.BundleKeeper``."""
+
+    def published(self, now: datetime) -> Published | None:
+        """Return what may be served now; None once it has expired."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that a request may need.
+
+    Attributes:
+        keys: HPKE keys, shared with whoever rotates them.
+        bundles: the current bundle.
+        model: answers.
+        model_name: the model's public name.
+        counters: counts events.
+        limits: every bound.
+        chat_limits: bounds of one chat request.
+        clock: aware UTC.
+        recorder: development only, or None.
+    """
+
+    keys: KeyRing
+    bundles: PublishesBundle
+    model: AnswersChat
+    model_name: str
+    counters: Counters
+    limits: Limits
+    chat_limits: ChatLimits
+    clock: Callable[[], datetime]
+    recorder: Recorder | None = None
+
+
+class _Connection(web.RequestHandler):
+    """One connection: constant error pages, a silent log, a head deadline."""
+
+    __slots__ = ("_count", "_head_s", "_head_timer")
+
+    def __init__(
+        self, manager: web.Server, *, limits: Limits, count: Callable[[Event], None]
+    ) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_s,
+            logger=silent_logger(),
+            access_log=silent_logger(),
+            max_line_size=MAX_HEAD_LINE_BYTES,
+            max_field_size=MAX_HEAD_LINE_BYTES,
+            max_headers=MAX_HEAD_FIELDS,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+        self._head_s = limits.header_s
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._count = count
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # A waiter that is still pending means that no head is complete yet.
+        waiting = self._waiter is not None and not self._waiter.done()
+        if not waiting:
+            self._stop_head_timer()
+        elif data and self._head_timer is None:
+            loop = asyncio.get_running_loop()
+            self._head_timer = loop.call_later(self._head_s, self.force_close)
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    @override
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what aiohttp refused; its own page echoes the bytes."""
+        if isinstance(exc, ConnectionError):
+            # The peer is gone, or was sent away for not reading.
+            raise exc
+        malformed = isinstance(exc, HttpProcessingError)
+        self._count(Event.MALFORMED_HTTP if malformed else Event.INTERNAL_ERROR)
+        if request.writer.output_size > 0:
+            # Half an answer is out; only cutting it short is honest.
+            raise ConnectionError
+        response = _respond(BAD_REQUEST if malformed else INTERNAL)
+        response.force_close()
+        return response
+
+    @override
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """Write nothing: arguments hold the peer's bytes."""
+
+
+class _TooMany(asyncio.Protocol):
+    """Answers a connection beyond the cap, without reading it."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        head = (
+            f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
+            f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
+            f"Content-Type: {UNAVAILABLE.content_type}\r\n"
+            f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
+        )
+        # asyncio hands every server connection a transport that can write.
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.write(head.encode() + UNAVAILABLE.content)
+        writable.close()
+
+
+class EnclaveServer:
+    """The server: ``start``, then requests, then ``stop``."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._listening: asyncio.Server | None = None
+        self._connections: web.Server | None = None
+        self._socket_path: Path | None = None
+        self._routes: Mapping[str, Mapping[str, _Handler]] = {
+            GATEWAY_PATH: {"GET": self._keys, "POST": self._gateway},
+            KEYS_PATH: {"GET": self._keys},
+            BUNDLE_PATH: {"GET": self._bundle},
+            HEALTH_PATH: {"GET": self._health},
+        }
+
+    async def start(self, listen: Listen) -> str:
+        """Listen; return the address as the ready line names it.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self._connections = web.Server(self._handle, handler_cancellation=True)
+        loop = asyncio.get_running_loop()
+        if listen.path is not None:
+            self._listening = await loop.create_unix_server(
+                self._protocol, str(listen.path)
+            )
+            self._socket_path = listen.path
+            listen.path.chmod(SOCKET_MODE)
+            return f"unix:{listen.path}"
+        self._listening = await loop.create_server(
+            self._protocol, listen.host, listen.port
+        )
+        host, port = self._listening.sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def stop(self) -> None:
+        """Accept no more, give answers under way their time, close."""
+        if self._listening is None or self._connections is None:
+            return
+        self._listening.close()
+        self._connections.pre_shutdown()
+        await self._connections.shutdown(self._services.limits.shutdown_s)
+        if self._socket_path is not None:
+            self._socket_path.unlink(missing_ok=True)
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        server, limits = self._connections, self._services.limits
+        if server is None or len(server.connections) >= limits.max_connections:
+            self._count(Event.OUTER_REFUSED)
+            return _TooMany()
+        return _Connection(server, limits=limits, count=self._count)
+
+    def _count(self, event: Event) -> None:
+        self._services.counters.count(event)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        view = RecordView(
+            peer=_peer(request),
+            header_names=tuple(name.lower() for name in request.headers),
+            started=self._services.clock(),
+        )
+        try:
+            response = await self._route_or_refuse(request, view)
+            view.status = response.status
+            return response
+        finally:
+            self._record(request, view)
+
+    async def _route_or_refuse(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        try:
+            return await self._route(request, view)
+        except OuterError as error:
+            self._count(_event_of(error.answer))
+            view.response_bytes = len(error.answer.content)
+            return _respond(error.answer)
+
+    async def _route(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        if "Expect" in request.headers:
+            raise OuterError(EXPECTATION_FAILED)
+        if request.method not in ANY_METHODS:
+            # CONNECT and the like come without a path to look up.
+            raise OuterError(method_not_allowed(", ".join(ANY_METHODS)))
+        url = request.rel_url
+        methods = self._routes.get(url.raw_path)
+        if methods is None or url.raw_query_string:
+            raise OuterError(NOT_FOUND)
+        handler = methods.get(request.method)
+        if handler is None:
+            raise OuterError(method_not_allowed(", ".join(methods)))
+        return await handler(request, view)
+
+    def _published(self) -> Published:
+        published = self._services.bundles.published(self._services.clock())
+        if published is None:
+            raise OuterError(UNAVAILABLE)
+        return published
+
+    async def _keys(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        return _public(self._published().key_configs, OHTTP_KEYS)
+
+    async def _bundle(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        return _public(self._published().bundle, EVIDENCE_BUNDLE)
+
+    async def _health(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        body = {"status": "ok", "evidence": self._published().tee}
+        return _respond(
+            OuterAnswer(
+                status=200,
+                content_type="application/json",
+                content=json.dumps(body).encode(),
+            )
+        )
+
+    async def _gateway(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        services = self._services
+        if "Content-Encoding" in request.headers:
+            raise OuterError(UNSUPPORTED_TYPE)
+        form = form_of(request.headers.getall("Content-Type", []))
+        body = await self._read_body(request)
+        view.request_bytes = len(body)
+        keys = services.keys.usable(services.clock())
+        exchange = open_exchange(keys, form, body, services.chat_limits)
+        self._count(Event.OPENED)
+        if isinstance(exchange.asked, ChatRequest):
+            view.inner_messages = len(exchange.asked.messages)
+            view.inner_characters = exchange.asked.characters
+        return await self._answer(request, view, form, exchange)
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        limits = self._services.limits
+        if (request.content_length or 0) > limits.max_body_bytes:
+            raise OuterError(TOO_LARGE)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(limits.body_s):
+                async for data in request.content.iter_any():
+                    body += data
+                    if len(body) > limits.max_body_bytes:
+                        raise OuterError(TOO_LARGE)
+        except TimeoutError:
+            raise OuterError(REQUEST_TIMEOUT) from None
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise OuterError(BAD_REQUEST) from None
+        return bytes(body)
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        view: RecordView,
+        form: Form,
+        exchange: Exchange,
+    ) -> web.StreamResponse:
+        services = self._services
+        underway = AnswerUnderway(
+            exchange=exchange,
+            model=services.model,
+            head=AnswerHead(
+                answer_id=f"chatcmpl-{secrets.token_hex(12)}",
+                created=int(services.clock().timestamp()),
+                model=services.model_name,
+            ),
+            deadline=asyncio.get_running_loop().time() + services.limits.answer_s,
+        )
+        response = web.StreamResponse(headers=_sealed_fields(exchange, form))
+        try:
+            if form is Form.CHUNKED:
+                # Sent at once: the relay need not wait for the first token.
+                await response.prepare(request)
+            async with aclosing(underway.pieces()) as pieces:
+                async for data in pieces:
+                    view.response_bytes += len(data)
+                    await self._send(request, response, data)
+            await response.write_eof()
+        finally:
+            self._count(underway.outcome)
+        return response
+
+    async def _send(
+        self, request: web.BaseRequest, response: web.StreamResponse, data: bytes
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._services.limits.write_s):
+                if not response.prepared:
+                    response.content_length = len(data)
+                    await response.prepare(request)
+                await response.write(data)
+        except TimeoutError:
+            # Whoever does not read must not hold the model for everybody.
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError from None
+
+    def _record(self, request: web.BaseRequest, view: RecordView) -> None:
+        recorder = self._services.recorder
+        if recorder is None or request.method != "POST":
+            return
+        # A full disk must not change what the client gets.
+        with suppress(OSError):
+            recorder.append(view, self._services.clock())
+
+
+def _event_of(answer: OuterAnswer) -> Event:
+    if answer is UNKNOWN_KEY:
+        return Event.KEY_UNKNOWN
+    return Event.UNOPENABLE if answer is UNDECAPSULATED else Event.OUTER_REFUSED
+
+
+def _peer(request: web.BaseRequest) -> str:
+    transport = request.transport
+    peer: object = None if transport is None else transport.get_extra_info("peername")
+    if isinstance(peer, tuple):
+        return str(cast("tuple[object, ...]", peer)[0])
+    return "unix"
+
+
+def _respond(answer: OuterAnswer) -> web.Response:
+    response = web.Response(
+        status=answer.status,
+        body=answer.content,
+        headers={
+            "Server": SERVER_NAME,
+            "Content-Type": answer.content_type,
+            "Cache-Control": "no-store",
+            **dict(answer.fields),
+        },
+    )
+    if answer in _CLOSING:
+        response.force_close()
+    return response
+
+
+_CLOSING: Final = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_LARGE)
+"""After these the rest of the body is unknown, so the connection ends."""
+
+
+def _public(content: bytes, content_type: str) -> web.Response:
+    return web.Response(
+        body=content,
+        headers={
+            "Server": SERVER_NAME,
+            "Content-Type": content_type,
+            "Cache-Control": PUBLIC_CACHE,
+        },
+    )
+
+
+def _sealed_fields(exchange: Exchange, form: Form) -> dict[str, str]:
+    fields = {
+        "Server": SERVER_NAME,
+        "Content-Type": exchange.sealer.media_type,
+        "Cache-Control": "private, no-store",
+    }
+    if form is Form.CHUNKED:
+        fields["Incremental"] = "?1"
+    return fields

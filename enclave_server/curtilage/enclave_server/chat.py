@@ -1,0 +1,343 @@
+"""The chat request as it stands inside the encapsulation; pure, by hand.
+
+Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a
+validated ``ChatRequest``, or a ``ChatError`` that names a field and a code and
+nothing of what the sender wrote. Knows nothing of models or of the network.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, TypeGuard, TypeVar
+
+from curtilage.enclave_server.errors import ChatError
+
+_Value = TypeVar("_Value")
+
+ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
+"""Who may speak; the template maps ``developer`` and ``tool`` as it can."""
+
+SUPPORTED: Final = frozenset(
+    {
+        "messages",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "stream",
+        "logprobs",
+        "model",
+    }
+)
+
+MODEL_ID: Final = "curtilage"
+"""What OpenAI's clients must name; the manifest says which model it is."""
+
+KNOWN_UNSUPPORTED: Final = frozenset(
+    {
+        "audio",
+        "frequency_penalty",
+        "function_call",
+        "functions",
+        "logit_bias",
+        "max_completion_tokens",
+        "metadata",
+        "modalities",
+        "n",
+        "parallel_tool_calls",
+        "prediction",
+        "presence_penalty",
+        "prompt_cache_key",
+        "reasoning_effort",
+        "response_format",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "user",
+        "verbosity",
+        "web_search_options",
+    }
+)
+"""OpenAI's other keys: refused by name. Any other key is refused unnamed,
+since a key that the sender made up may itself be content."""
+
+KNOWN_UNSUPPORTED_IN_MESSAGE: Final = frozenset(
+    {"annotations", "audio", "function_call", "refusal", "tool_call_id", "tool_calls"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatLimits:
+    """Bounds of one request, each with its reason.
+
+    Attributes:
+        max_messages: turns; the templates loop over them.
+        max_tokens: the longest answer anyone may ask for; at most the context.
+        max_name_chars: a speaker's name is a word, not a text.
+        max_stop_chars: the text tail held back while streaming is as long.
+    """
+
+    max_messages: int = 1024
+    max_tokens: int = 4096
+    max_name_chars: int = 64
+    max_stop_chars: int = 1024
+
+
+MAX_STOP_STRINGS: Final = 4
+MAX_SEED: Final = 2**63 - 1
+"""The seed is a signed integer of 64 bits, as with OpenAI."""
+MAX_TEMPERATURE: Final = 2
+MAX_NUMBER: Final = 100
+DEFAULT_MAX_TOKENS: Final = 512
+DEFAULT_TEMPERATURE: Final = 0.7
+DEFAULT_TOP_P: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One turn.
+
+    Attributes:
+        role: one of ``ROLES``.
+        content: the text.
+        name: the speaker's name, or None.
+    """
+
+    role: str
+    content: str = field(repr=False)
+    name: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A request that may go to the model.
+
+    Attributes:
+        messages: at least one turn, oldest first.
+        max_tokens: 1 to the limit.
+        temperature: 0 (greedy) to 2.
+        top_p: above 0, at most 1.
+        seed: any integer of 64 bits, or None to draw one.
+        stop: up to four non-empty strings.
+        stream: answer token by token.
+        logprobs: report the log-probability of each token.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    temperature: float = DEFAULT_TEMPERATURE
+    top_p: float = DEFAULT_TOP_P
+    seed: int | None = None
+    stop: tuple[str, ...] = field(default=(), repr=False)
+    stream: bool = False
+    logprobs: bool = False
+
+    @property
+    def characters(self) -> int:
+        """Count the characters of all messages."""
+        return sum(len(message.content) for message in self.messages)
+
+
+def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
+    """Parse and validate one request body.
+
+    Optional keys may be null, which means absent, as with OpenAI.
+
+    Args:
+        content: the inner content; its size was bounded before.
+        limits: see there.
+
+    Raises:
+        ChatError: status 400 with a code and, for a known key, its name.
+    """
+    body = _json_object(content)
+    _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
+    _optional(body, "model", _read_model, None)
+    return ChatRequest(
+        messages=_messages(body.get("messages"), limits),
+        max_tokens=_optional(
+            body,
+            "max_tokens",
+            lambda value: _integer(value, "max_tokens", 1, limits.max_tokens),
+            min(DEFAULT_MAX_TOKENS, limits.max_tokens),
+        ),
+        temperature=_optional(
+            body, "temperature", _read_temperature, DEFAULT_TEMPERATURE
+        ),
+        top_p=_optional(body, "top_p", _read_top_p, DEFAULT_TOP_P),
+        seed=_optional(body, "seed", _read_seed, None),
+        stop=_optional(
+            body, "stop", lambda value: _read_stop(value, limits.max_stop_chars), ()
+        ),
+        stream=_optional(body, "stream", _read_stream, False),
+        logprobs=_optional(body, "logprobs", _read_logprobs, False),
+    )
+
+
+def _optional(
+    body: Mapping[str, object],
+    key: str,
+    read: Callable[[object], _Value],
+    default: _Value,
+) -> _Value:
+    value = body.get(key)
+    return default if value is None else read(value)
+
+
+def _json_object(content: bytes) -> dict[str, object]:
+    try:
+        value: object = json.loads(
+            content.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_refuse_constant,
+        )
+    except (ValueError, RecursionError):
+        # The decoder's own message quotes the text around the fault.
+        raise ChatError(400, "invalid_json") from None
+    if not _is_object(value):
+        raise ChatError(400, "invalid_json")
+    return value
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError
+    return members
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise ValueError
+
+
+def _refuse_unknown(
+    members: Mapping[str, object], allowed: frozenset[str], named: frozenset[str]
+) -> None:
+    for key in members:
+        if key not in allowed:
+            raise ChatError(
+                400, "unsupported_parameter", param=key if key in named else None
+            )
+
+
+def _read_model(value: object) -> None:
+    # One model is loaded; whoever names another must not get this one instead.
+    if value != MODEL_ID:
+        raise ChatError(400, "model_not_found", param="model")
+
+
+def _messages(value: object, limits: ChatLimits) -> tuple[ChatMessage, ...]:
+    if not _is_list(value) or not value:
+        raise ChatError(400, "invalid_value", param="messages")
+    if len(value) > limits.max_messages:
+        raise ChatError(400, "too_many_messages", param="messages")
+    return tuple(_message(item, limits) for item in value)
+
+
+def _message(value: object, limits: ChatLimits) -> ChatMessage:
+    if not _is_object(value):
+        raise ChatError(400, "invalid_value", param="messages")
+    _refuse_unknown(
+        value, frozenset({"role", "content", "name"}), KNOWN_UNSUPPORTED_IN_MESSAGE
+    )
+    role = value.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise ChatError(400, "invalid_value", param="role")
+    name = value.get("name")
+    return ChatMessage(
+        role=role,
+        content=_text(value.get("content"), "content"),
+        name=None if name is None else _name(name, limits),
+    )
+
+
+def _name(value: object, limits: ChatLimits) -> str:
+    name = _text(value, "name")
+    if not 1 <= len(name) <= limits.max_name_chars:
+        raise ChatError(400, "invalid_value", param="name")
+    return name
+
+
+def _text(value: object, param: str) -> str:
+    """Return a string that has a UTF-8 form (no lone surrogates)."""
+    if not isinstance(value, str):
+        raise ChatError(400, "invalid_value", param=param)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # The exception carries the whole text.
+        raise ChatError(400, "invalid_value", param=param) from None
+    return value
+
+
+def _integer(value: object, param: str, lowest: int, highest: int) -> int:
+    # bool is an int to Python, not to JSON.
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ChatError(400, "invalid_value", param=param)
+    if not lowest <= value <= highest:
+        raise ChatError(400, "out_of_range", param=param)
+    return value
+
+
+def _number(value: object, param: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ChatError(400, "invalid_value", param=param)
+    # Before float(), where an integer of 400 digits overflows; 1e999 is infinite.
+    if not 0 <= value <= MAX_NUMBER:
+        raise ChatError(400, "out_of_range", param=param)
+    return float(value)
+
+
+def _boolean(value: object, param: str) -> bool:
+    if not isinstance(value, bool):
+        raise ChatError(400, "invalid_value", param=param)
+    return value
+
+
+def _read_temperature(value: object) -> float:
+    number = _number(value, "temperature")
+    if not 0 <= number <= MAX_TEMPERATURE:
+        raise ChatError(400, "out_of_range", param="temperature")
+    return number
+
+
+def _read_top_p(value: object) -> float:
+    number = _number(value, "top_p")
+    if not 0 < number <= 1:
+        raise ChatError(400, "out_of_range", param="top_p")
+    return number
+
+
+def _read_seed(value: object) -> int | None:
+    return _integer(value, "seed", -MAX_SEED - 1, MAX_SEED)
+
+
+def _read_stop(value: object, max_chars: int) -> tuple[str, ...]:
+    items = value if _is_list(value) else [value]
+    if len(items) > MAX_STOP_STRINGS:
+        raise ChatError(400, "out_of_range", param="stop")
+    strings = tuple(_text(item, "stop") for item in items)
+    if not all(1 <= len(text) <= max_chars for text in strings):
+        raise ChatError(400, "out_of_range", param="stop")
+    return strings
+
+
+def _read_stream(value: object) -> bool:
+    return _boolean(value, "stream")
+
+
+def _read_logprobs(value: object) -> bool:
+    return _boolean(value, "logprobs")

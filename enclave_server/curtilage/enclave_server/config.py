@@ -1,0 +1,312 @@
+"""The enclave's configuration: one TOML file, read once, strictly.
+
+``parse_config`` is pure; it takes text and gives a frozen ``EnclaveConfig`` or
+a ``ConfigError`` with every problem at once. Unknown keys are refused, because
+a misspelled limit would otherwise be no limit. No environment variable
+matters here.
+"""
+
+import tomllib
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from curtilage.enclave_server.errors import ConfigError
+from curtilage.enclave_server.tables import Listen, Table
+
+MAX_CONFIG_BYTES: Final = 64 * 1024
+EMBEDDED: Final = "embedded"
+
+
+class Environment(StrEnum):
+    """Where this enclave runs; production accepts no emulated evidence."""
+
+    PRODUCTION = "production"
+    DEVELOPMENT = "development"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorFile:
+    """A certificate that evidence may end at.
+
+    Attributes:
+        kind: ``amd`` or ``emulated``.
+        product: the product line, such as ``Genoa``.
+        certificate: a PEM file with one certificate.
+    """
+
+    kind: str
+    product: str
+    certificate: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A witness of the log: name and Ed25519 key (32 bytes)."""
+
+    name: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogKeys:
+    """The transparency log that must hold the release.
+
+    Attributes:
+        origin: the log's name.
+        key: Ed25519, 32 bytes.
+        witnesses: who may cosign.
+        quorum: how many must have.
+        max_checkpoint_age_s: older checkpoints are stale.
+    """
+
+    origin: str
+    key: bytes
+    witnesses: tuple[Witness, ...]
+    quorum: int
+    max_checkpoint_age_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """The model to load.
+
+    Attributes:
+        path: a file, or None for the embedded default.
+        sha256: lower-case hex, or empty for the embedded default's own.
+        context_tokens: 256 to 131072.
+        threads: of the engine.
+    """
+
+    path: Path | None
+    sha256: str
+    context_tokens: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every bound of the server.
+
+    Attributes:
+        max_body_bytes: of one outer request; held in memory.
+        max_connections: each may hold one body, so this bounds memory.
+        max_queue: requests that wait for the model; further ones get 503.
+        max_tokens: longest answer anyone may ask for.
+        max_requests_per_key: the replay set's size; beyond it, no answers
+            until the key is rotated.
+        header_s: from a request's first byte to the end of its head.
+        body_s: for the whole body.
+        idle_s: between requests of a connection.
+        write_s: for a reader to take one piece; then generation stops.
+        answer_s: for a whole answer, waiting included.
+        shutdown_s: for answers under way after SIGTERM.
+    """
+
+    max_body_bytes: int = 1024 * 1024
+    max_connections: int = 64
+    max_queue: int = 8
+    max_tokens: int = 4096
+    max_requests_per_key: int = 262144
+    header_s: int = 10
+    body_s: int = 30
+    idle_s: int = 30
+    write_s: int = 10
+    answer_s: int = 600
+    shutdown_s: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """How long keys and evidence live, and when they are renewed.
+
+    Attributes:
+        key_lifetime_s: the window that evidence binds; at most 24 h.
+        max_evidence_age_s: since the anchor's time; at most 12 h.
+        refresh_s: new evidence for the same key; default half the age.
+        rotate_s: a new key; default half the lifetime.
+    """
+
+    key_lifetime_s: int = 86400
+    max_evidence_age_s: int = 43200
+    refresh_s: int = 21600
+    rotate_s: int = 43200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnclaveConfig:
+    """The whole file.
+
+    Attributes:
+        environment: see there.
+        listen: see there.
+        evidence: UNIX socket of the evidence process.
+        release: directory with manifest.json, proof.txt and checkpoint.txt.
+        anchors: what the bundle's certificates may end at.
+        log: what the release's proof must verify under.
+        model: see there.
+        limits: see there.
+        freshness: see there.
+        unsafe_record_view: a file that receives one line per exchange with
+            what this hop could see; development only.
+    """
+
+    environment: Environment
+    listen: Listen
+    evidence: Path
+    release: Path
+    anchors: tuple[AnchorFile, ...]
+    log: LogKeys
+    model: ModelChoice
+    limits: Limits = field(default_factory=Limits)
+    freshness: Freshness = field(default_factory=Freshness)
+    unsafe_record_view: Path | None = None
+
+
+def parse_config(text: str) -> EnclaveConfig:
+    """Parse and validate the configuration's text.
+
+    Raises:
+        ConfigError: with all problems found; they name keys, not values.
+    """
+    try:
+        table: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    reader = Table(table, "")
+    config = _read_config(reader)
+    if reader.problems or config is None:
+        raise ConfigError(*reader.problems)
+    return config
+
+
+def _read_config(top: Table) -> EnclaveConfig | None:
+    # The stricter environment comes first: it stands in for a wrong word.
+    environment = Environment(top.one_of("environment", tuple(Environment)))
+    listen = top.listen("listen")
+    if listen.path is None and environment is not Environment.DEVELOPMENT:
+        top.problem("listen", 'plain TCP needs environment = "development"')
+    evidence = top.unix_path("evidence")
+    release = top.path("release")
+    anchors = tuple(
+        _read_anchor(table, environment) for table in top.tables("trust_anchors")
+    )
+    if len({anchor.kind for anchor in anchors}) > 1:
+        top.problem("trust_anchors", "must be of one kind")
+    log = _read_log(top.table("log"))
+    model = _read_model(top.table("model"))
+    limits = _read_limits(top.table("limits", optional=True))
+    freshness = _read_freshness(top.table("freshness", optional=True))
+    record = top.path("unsafe_record_view") if top.has("unsafe_record_view") else None
+    if record is not None and environment is not Environment.DEVELOPMENT:
+        top.problem("unsafe_record_view", 'needs environment = "development"')
+    top.finish()
+    if top.problems:
+        return None
+    return EnclaveConfig(
+        environment=environment,
+        listen=listen,
+        evidence=evidence,
+        release=release,
+        anchors=anchors,
+        log=log,
+        model=model,
+        limits=limits,
+        freshness=freshness,
+        unsafe_record_view=record,
+    )
+
+
+def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
+    kind = table.one_of("kind", ("amd", "emulated"))
+    if kind == "emulated" and environment is not Environment.DEVELOPMENT:
+        table.problem("kind", '"emulated" needs environment = "development"')
+    anchor = AnchorFile(
+        kind=kind, product=table.text("product"), certificate=table.path("certificate")
+    )
+    table.finish()
+    return anchor
+
+
+def _read_log(table: Table) -> LogKeys:
+    witnesses = tuple(_read_witness(item) for item in table.tables("witnesses"))
+    if len({witness.name for witness in witnesses}) != len(witnesses) or len(
+        {witness.key for witness in witnesses}
+    ) != len(witnesses):
+        table.problem("witnesses", "names and keys must differ")
+    log = LogKeys(
+        origin=table.text("origin"),
+        key=table.key("key"),
+        witnesses=witnesses,
+        quorum=table.integer("quorum", 1, max(1, len(witnesses)), default=1),
+        max_checkpoint_age_s=table.integer(
+            "max_checkpoint_age_s", 60, 30 * 86400, default=86400
+        ),
+    )
+    table.finish()
+    return log
+
+
+def _read_witness(table: Table) -> Witness:
+    witness = Witness(name=table.text("name"), key=table.key("key"))
+    table.finish()
+    return witness
+
+
+def _read_model(table: Table) -> ModelChoice:
+    path = table.text("path")
+    embedded = path == EMBEDDED
+    if not embedded and not path.startswith("/"):
+        table.problem("path", 'must be "embedded" or an absolute path')
+    sha256 = table.text("sha256") if table.has("sha256") or not embedded else ""
+    if sha256 and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):  # noqa: PLR2004 - hex digits
+        table.problem("sha256", "must be 64 lower-case hex digits")
+    model = ModelChoice(
+        path=None if embedded else Path(path),
+        sha256=sha256,
+        context_tokens=table.integer("context_tokens", 256, 131072, default=4096),
+        threads=table.integer("threads", 1, 64, default=2),
+    )
+    table.finish()
+    return model
+
+
+def _read_limits(table: Table) -> Limits:
+    usual = Limits()
+    read = table.integer
+    limits = Limits(
+        max_body_bytes=read(
+            "max_body_bytes", 1024, 16 * 1024 * 1024, default=usual.max_body_bytes
+        ),
+        max_connections=read("max_connections", 1, 4096, default=usual.max_connections),
+        max_queue=read("max_queue", 1, 1024, default=usual.max_queue),
+        max_tokens=read("max_tokens", 1, 131072, default=usual.max_tokens),
+        max_requests_per_key=read(
+            "max_requests_per_key", 1, 2**22, default=usual.max_requests_per_key
+        ),
+        header_s=read("header_s", 1, 600, default=usual.header_s),
+        body_s=read("body_s", 1, 600, default=usual.body_s),
+        idle_s=read("idle_s", 1, 3600, default=usual.idle_s),
+        write_s=read("write_s", 1, 600, default=usual.write_s),
+        answer_s=read("answer_s", 1, 3600, default=usual.answer_s),
+        shutdown_s=read("shutdown_s", 0, 600, default=usual.shutdown_s),
+    )
+    table.finish()
+    return limits
+
+
+def _read_freshness(table: Table) -> Freshness:
+    lifetime = table.integer("key_lifetime_s", 60, 86400, default=86400)
+    age = table.integer("max_evidence_age_s", 60, 43200, default=43200)
+    freshness = Freshness(
+        key_lifetime_s=lifetime,
+        max_evidence_age_s=age,
+        refresh_s=table.integer("refresh_s", 1, age, default=age // 2),
+        # Two keys are held; rotating faster would drop one that still lives.
+        rotate_s=table.integer(
+            "rotate_s", (lifetime + 1) // 2, lifetime, default=(lifetime + 1) // 2
+        ),
+    )
+    table.finish()
+    return freshness

@@ -1,0 +1,179 @@
+"""The enclave's only door to inference: chat requests in, answers out.
+
+Translates both ways and maps the engine's errors to ours; neither side's text
+is kept, logged or put into an exception.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from curtilage.enclave_server.answers import Answer, Begun, Ending, Piece
+from curtilage.enclave_server.chat import ChatRequest
+from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
+from curtilage.enclave_server.errors import (
+    BusyError,
+    ChatError,
+    ConfigError,
+    ModelError,
+    PromptTooLongError,
+)
+from curtilage.inference.default_model import (
+    DEFAULT_MODEL_ID,
+    DEFAULT_SHA256,
+    open_default_model,
+)
+from curtilage.inference.errors import (
+    ContextTooLongError,
+    EngineBusyError,
+    InferenceError,
+    ModelDigestError,
+    RequestError,
+    TemplateError,
+)
+from curtilage.inference.modelfile import VerifiedModel, verify_model_file
+from curtilage.inference.protocol import (
+    ChatMessage,
+    Done,
+    Engine,
+    Event,
+    GenerateRequest,
+    Started,
+    Token,
+)
+from curtilage.inference.sampling import SamplingSettings
+
+LOWEST_LOGPROB: Final = -9999.0
+"""What OpenAI reports for a token that was all but impossible; JSON has no
+infinity."""
+
+
+class Model:
+    """A started engine, as the gateway sees it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def name(self) -> str:
+        """The model's name for people."""
+        return self._engine.info.model_id
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the model file, hex; what the release must list."""
+        return self._engine.info.model_sha256
+
+    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+        """Answer one request; closing the iterator cancels generation.
+
+        Raises:
+            BusyError: too many requests wait.
+            PromptTooLongError: the context is too small for it.
+            ChatError: the model's template cannot take these turns.
+            ModelError: the engine failed or is closed.
+        """
+        try:
+            async with aclosing(self._engine.generate(_request(chat))) as events:
+                async for event in events:
+                    yield _translate(event)
+        except InferenceError as error:
+            # The engine's errors hold counts only; ours are what may be told.
+            raise _ours(error) from None
+
+    async def close(self) -> None:
+        """Stop the engine and free the model."""
+        await self._engine.close()
+
+
+async def open_model(config: EnclaveConfig) -> Model:
+    """Verify the model file's digest, load it and start the engine.
+
+    Raises:
+        ConfigError: the file is not the one whose digest is configured.
+        ModelError: it cannot be loaded, or the extra is not installed.
+    """
+    try:
+        # Loaded late, so that everything else here works without the library.
+        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
+    except ImportError:
+        raise ModelError("the extra 'llm' is not installed") from None
+    choice = config.model
+    try:
+        engine = LlamaCppEngine(
+            await asyncio.to_thread(_open_file, choice),
+            model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
+            context_tokens=choice.context_tokens,
+            threads=choice.threads,
+            max_queued=config.limits.max_queue,
+        )
+        await engine.start()
+    except InferenceError as error:
+        raise ModelError(f"the model cannot be loaded: {error}") from None
+    return Model(engine)
+
+
+def _open_file(choice: ModelChoice) -> VerifiedModel:
+    try:
+        if choice.path is not None:
+            return verify_model_file(choice.path, choice.sha256)
+    except ModelDigestError as error:
+        raise ConfigError(f"model.sha256: {error}") from None
+    if choice.sha256 not in {"", DEFAULT_SHA256}:
+        raise ConfigError("model.sha256: not the embedded default's")
+    return open_default_model()
+
+
+def _request(chat: ChatRequest) -> GenerateRequest:
+    """Translate; a speaker's name is dropped, as no template here reads it."""
+    return GenerateRequest(
+        messages=tuple(
+            ChatMessage(role=message.role, content=message.content)
+            for message in chat.messages
+        ),
+        settings=SamplingSettings(
+            max_tokens=chat.max_tokens,
+            temperature=chat.temperature,
+            top_p=chat.top_p,
+            seed=chat.seed,
+            stop=chat.stop,
+            logprobs=chat.logprobs,
+        ),
+    )
+
+
+def _translate(event: Event) -> Answer:
+    match event:
+        case Started():
+            return Begun()
+        case Token(text=text, logprob=logprob):
+            return Piece(text=text, logprob=_finite(logprob))
+        case Done(finish="cancelled"):
+            # We cancel by closing the iterator, so somebody else did.
+            raise ModelError("the engine stopped in the middle")
+        case Done(usage=usage, finish=finish):
+            return Ending(
+                finish_reason=finish,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+            )
+
+
+def _finite(logprob: float | None) -> float | None:
+    if logprob is None or math.isfinite(logprob):
+        return logprob
+    return LOWEST_LOGPROB
+
+
+def _ours(error: InferenceError) -> ModelError | ChatError:
+    match error:
+        case EngineBusyError():
+            return BusyError("too many requests wait")
+        case ContextTooLongError():
+            return PromptTooLongError("the context is too small")
+        case RequestError() | TemplateError():
+            return ChatError(400, "invalid_value", param="messages")
+        case _:
+            return ModelError(f"the engine failed: {type(error).__name__}")

@@ -1,0 +1,41 @@
+"""Which encapsulated requests were seen before; pure state, one set per key.
+
+A request is known by its encapsulated key ``enc``, which HPKE binds into the
+secret: other bytes for the same request do not open. The set lives exactly as
+long as its key, so no window of dates is needed, and it never evicts: an
+attacker who fills it gains refusals, not a replay.
+"""
+
+import hashlib
+
+_MARK_BYTES = 16
+
+
+class ReplaySet:
+    """The requests opened under one key.
+
+    Args:
+        capacity: how many are remembered; afterwards all are refused.
+    """
+
+    __slots__ = ("_capacity", "_seen")
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._seen: set[bytes] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no further request can be admitted."""
+        return len(self._seen) >= self._capacity
+
+    def admit(self, enc: bytes) -> bool:
+        """Check and insert in one step; False when seen before or full.
+
+        Call it after opening only: an ``enc`` that opened nothing is anybody's.
+        """
+        mark = hashlib.sha256(enc).digest()[:_MARK_BYTES]
+        if mark in self._seen or self.is_full:
+            return False
+        self._seen.add(mark)
+        return True

@@ -1,0 +1,176 @@
+"""Joins the parts into one running enclave, in the order that fails closed.
+
+Configuration, anchors, model, key, evidence, self-verification, and only then
+a listening socket. Says on the error stream what it waits for; the output
+stream gets one line, when it is ready.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from curtilage.enclave_server.app import EnclaveServer, Services
+from curtilage.enclave_server.bundle import BundleKeeper
+from curtilage.enclave_server.chat import ChatLimits
+from curtilage.enclave_server.config import EnclaveConfig
+from curtilage.enclave_server.keys import KeyRing
+from curtilage.enclave_server.model import Model, open_model
+from curtilage.enclave_server.record import Recorder
+from curtilage.enclave_server.release import read_anchors
+from curtilage.enclave_server.report import EvidenceSource, SocketEvidenceSource
+from curtilage.enclave_server.telemetry import (
+    Counters,
+    Event,
+    silence_libraries,
+)
+
+PROGRESS_S: Final = 2.0
+_Result = TypeVar("_Result")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the service needs from outside; tests put their own here.
+
+    Attributes:
+        out: takes the ready line.
+        notice: takes one line for the error stream.
+        open_model: makes a started model.
+        open_evidence: makes the evidence source.
+        clock: aware UTC.
+    """
+
+    out: Callable[[str], None]
+    notice: Callable[[str], None]
+    open_model: Callable[[EnclaveConfig], Awaitable[Model]] = open_model
+    open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
+        default=lambda config: SocketEvidenceSource(config.evidence)
+    )
+    clock: Callable[[], datetime] = _utc_now
+
+
+async def serve_until_signalled(
+    config: EnclaveConfig, surroundings: Surroundings
+) -> None:
+    """Run until SIGTERM or SIGINT, then end answers under way and stop.
+
+    Raises:
+        ConfigError: something that the configuration names is unusable.
+        ModelError: the model cannot be loaded.
+        EvidenceError: there is no evidence.
+        BundleError: our own bundle does not verify.
+        OSError: the address cannot be had.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with running(config, surroundings):
+            await stop.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    config: EnclaveConfig, surroundings: Surroundings
+) -> AsyncGenerator[str]:
+    """Start the enclave, yield its address, stop it; raises as above."""
+    counters = Counters()
+    silence_libraries()
+    _silence_loop(counters)
+    anchors = read_anchors(config.anchors)
+    model = await _with_progress(
+        surroundings.open_model(config), "loading the model", surroundings.notice
+    )
+    keys = KeyRing()
+    keeper = BundleKeeper(
+        config=config,
+        anchors=anchors,
+        model_sha256=model.sha256,
+        source=surroundings.open_evidence(config),
+        keys=keys,
+        counters=counters,
+        clock=surroundings.clock,
+    )
+    server = EnclaveServer(
+        Services(
+            keys=keys,
+            bundles=keeper,
+            model=model,
+            model_name=model.name,
+            counters=counters,
+            limits=config.limits,
+            chat_limits=ChatLimits(
+                max_tokens=min(config.limits.max_tokens, config.model.context_tokens)
+            ),
+            clock=surroundings.clock,
+            recorder=Recorder.of(config.unsafe_record_view),
+        )
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(model.close)
+        await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
+        _tell_honestly(config, keeper, surroundings.notice)
+        stack.push_async_callback(server.stop)
+        address = await server.start(config.listen)
+        renewing = asyncio.create_task(keeper.run(surroundings.notice))
+        stack.push_async_callback(_cancelled, renewing)
+        surroundings.out(json.dumps({"ready": True, "listen": address}))
+        yield address
+
+
+def _tell_honestly(
+    config: EnclaveConfig, keeper: BundleKeeper, notice: Callable[[str], None]
+) -> None:
+    held = keeper.held
+    if held is not None and held.verified.emulated:
+        notice(
+            "EMULATED EVIDENCE: no hardware protects anything here; whoever runs"
+            " this machine can read every question. For development only."
+        )
+    if config.unsafe_record_view is not None:
+        notice("UNSAFE RECORD: what this hop can see is being written to a file.")
+
+
+def _silence_loop(counters: Counters) -> None:
+    """Count what nobody awaited; the default handler would print it whole."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, _context: dict[str, object]) -> None:
+        counters.count(Event.INTERNAL_ERROR)
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+async def _with_progress(
+    work: Awaitable[_Result], what: str, notice: Callable[[str], None]
+) -> _Result:
+    """Await ``work``; every two seconds say that it still goes on."""
+    task = asyncio.ensure_future(work)
+    waited = 0.0
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=PROGRESS_S)
+            if done:
+                return task.result()
+            waited += PROGRESS_S
+            notice(f"{what}: {waited:.0f} s so far")
+    finally:
+        task.cancel()
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,96 @@
+"""What the enclave counts: events of a closed list, never what they were about.
+
+Numbers only, and no way out: nothing here opens a connection, a file or a log.
+Whoever runs the enclave pulls the counts through the launcher. This is the one
+module of the part that may touch ``logging``, and it does so to silence it.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum, unique
+from types import MappingProxyType
+from typing import Final
+
+LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
+LIBRARY_LOGGERS: Final = (
+    "aiohttp.access",
+    "aiohttp.client",
+    "aiohttp.internal",
+    "aiohttp.server",
+    "aiohttp.web",
+    "aiohttp.websocket",
+    "asyncio",
+    "concurrent.futures",
+)
+
+
+@unique
+class Event(StrEnum):
+    """Everything that may be counted."""
+
+    ANSWER_CANCELLED = "answer_cancelled"
+    ANSWER_FAILED = "answer_failed"
+    ANSWERED = "answered"
+    BUNDLE_MADE = "bundle_made"
+    BUNDLE_REFUSED = "bundle_refused"
+    BUSY = "busy"
+    EVIDENCE_FAILED = "evidence_failed"
+    INNER_REFUSED = "inner_refused"
+    INTERNAL_ERROR = "internal_error"
+    KEY_MADE = "key_made"
+    KEY_UNKNOWN = "key_unknown"
+    MALFORMED_HTTP = "malformed_http"
+    OPENED = "opened"
+    OUTER_REFUSED = "outer_refused"
+    REPLAYED = "replayed"
+    UNOPENABLE = "unopenable"
+
+
+class Counters:
+    """How often each event happened since the process began."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Event] = Counter()
+
+    def count(self, event: Event) -> None:
+        """Count one event.
+
+        Raises:
+            TypeError: not a member of ``Event``; a text may be content.
+        """
+        if not isinstance(event, Event):  # pyright: ignore[reportUnnecessaryIsInstance] - the types say so; make sure
+            raise TypeError("only members of Event are counted")
+        self._counts[event] += 1
+
+    def snapshot(self) -> Mapping[str, int]:
+        """Return every event's count, zeros included, in a fixed order.
+
+        Zeros are there so that the shape of a report says nothing.
+        """
+        return MappingProxyType({event.value: self._counts[event] for event in Event})
+
+
+def silent_logger() -> logging.Logger:
+    """Return a logger that belongs to no tree and drops everything.
+
+    For libraries that insist on one; the root logger's level and handlers
+    cannot reach it.
+    """
+    logger = logging.Logger("silent", level=LOUDER_THAN_ANYTHING)  # noqa: LOG001 - outside the tree on purpose
+    logger.addHandler(logging.NullHandler())
+    logger.disabled = True
+    return logger
+
+
+def silence_libraries() -> None:
+    """Silence the loggers of the libraries below us, whatever level is set.
+
+    ``aiohttp.server`` would write a malformed request's bytes, ``asyncio`` the
+    representation of whatever a failed task held.
+    """
+    for name in LIBRARY_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.disabled = True
+        logger.propagate = False
+        logger.setLevel(LOUDER_THAN_ANYTHING)

@@ -1,0 +1,226 @@
+import base64
+from pathlib import Path
+
+import pytest
+
+from curtilage.enclave_server.config import (
+    Environment,
+    Freshness,
+    Limits,
+    Witness,
+    parse_config,
+)
+from curtilage.enclave_server.errors import ConfigError
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+OTHER = base64.b64encode(bytes(range(1, 33))).decode()
+TOP = {
+    "environment": '"development"',
+    "listen": '"127.0.0.1:0"',
+    "evidence": '"unix:/run/evidence.sock"',
+    "release": '"/var/release"',
+}
+TABLES = f"""
+[[trust_anchors]]
+kind = "emulated"
+product = "Genoa"
+certificate = "/run/root.pem"
+[log]
+origin = "log.example"
+key = "{KEY}"
+[[log.witnesses]]
+name = "w1"
+key = "{OTHER}"
+[model]
+path = "embedded"
+"""
+
+
+def text_of(tables: str = TABLES, /, **top: str | None) -> str:
+    lines = {**TOP, **top}
+    return (
+        "\n".join(f"{key} = {value}" for key, value in lines.items() if value) + tables
+    )
+
+
+def problems_of(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    return caught.value.problems
+
+
+def test_smallest_configuration_is_read() -> None:
+    config = parse_config(text_of())
+    assert config.environment is Environment.DEVELOPMENT
+    assert (config.listen.host, config.listen.port) == ("127.0.0.1", 0)
+    assert config.evidence == Path("/run/evidence.sock")
+    assert config.log.witnesses == (Witness(name="w1", key=bytes(range(1, 33))),)
+    assert config.log.quorum == 1
+    assert config.model.path is None
+    assert config.model.sha256 == ""
+    assert config.limits == Limits()
+    assert config.freshness == Freshness()
+    assert config.unsafe_record_view is None
+
+
+def test_production_configuration_is_read() -> None:
+    tables = TABLES.replace('"emulated"', '"amd"').replace(
+        'path = "embedded"', f'path = "/m.gguf"\nsha256 = "{"ab" * 32}"'
+    )
+    config = parse_config(
+        text_of(tables, environment='"production"', listen='"unix:/run/e.sock"')
+    )
+    assert config.listen.path == Path("/run/e.sock")
+    assert config.model.path == Path("/m.gguf")
+
+
+@pytest.mark.parametrize(
+    "listen", ["[::1]:80", "127.0.0.2:65535"], ids=["ipv6", "other-loopback"]
+)
+def test_loopback_addresses_are_taken(listen: str) -> None:
+    assert parse_config(text_of(listen=f'"{listen}"')).listen.port
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        "0.0.0.0:80",
+        "192.0.2.1:80",
+        "localhost:80",
+        ":80",
+        "127.0.0.1",
+        "127.0.0.1:65536",
+        "127.0.0.1:+80",
+        "127.0.0.1:x",
+        "unix:relative",
+    ],
+)
+def test_any_other_address_is_refused(listen: str) -> None:
+    (problem,) = problems_of(text_of(listen=f'"{listen}"'))
+    assert problem.startswith("listen: must be")
+
+
+def test_plain_tcp_is_refused_in_production() -> None:
+    tables = TABLES.replace('"emulated"', '"amd"')
+    assert problems_of(text_of(tables, environment='"production"')) == (
+        'listen: plain TCP needs environment = "development"',
+    )
+
+
+def test_emulated_anchor_is_refused_in_production() -> None:
+    text = text_of(environment='"production"', listen='"unix:/e.sock"')
+    assert problems_of(text) == (
+        'trust_anchors[0].kind: "emulated" needs environment = "development"',
+    )
+
+
+def test_record_view_is_refused_in_production() -> None:
+    text = text_of(
+        TABLES.replace('"emulated"', '"amd"'),
+        environment='"production"',
+        listen='"unix:/e.sock"',
+        unsafe_record_view='"/run/view"',
+    )
+    assert problems_of(text) == (
+        'unsafe_record_view: needs environment = "development"',
+    )
+
+
+def test_record_view_is_taken_in_development() -> None:
+    config = parse_config(text_of(unsafe_record_view='"/run/view"'))
+    assert config.unsafe_record_view == Path("/run/view")
+
+
+def test_anchors_of_two_kinds_are_refused() -> None:
+    second = (
+        '[[trust_anchors]]\nkind = "amd"\nproduct = "Milan"\ncertificate = "/a.pem"\n'
+    )
+    assert problems_of(text_of(TABLES + second)) == (
+        "trust_anchors: must be of one kind",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"emulated"', '"intel"', "trust_anchors[0].kind: must be one of"),
+        ('"Genoa"', '""', "trust_anchors[0].product: a string is required"),
+        ('"/run/root.pem"', '"root.pem"', "trust_anchors[0].certificate: must be"),
+        ('certificate = "/run/root.pem"\n', "", "trust_anchors[0].certificate: a"),
+        (KEY, "short", "log.key: must be 32 bytes"),
+        (KEY, "AAAA", "log.key: must be 32 bytes"),
+        ("[[log.witnesses]]", "[log.witnesses]", "log.witnesses: at least one"),
+        (f'[[log.witnesses]]\nname = "w1"\nkey = "{OTHER}"', "", "log.witnesses: at"),
+        ("[[log.witnesses]]", "[[log.others]]", "log.'others': unknown key"),
+        ("[log]", "[log]\nquorum = 2", "log.quorum: must be 1 to 1"),
+        ("[log]", "[log]\nquorum = 0", "log.quorum: must be 1 to 1"),
+        ("[log]", "[log]\nquorum = true", "log.quorum: an integer is required"),
+        ("[log]", "[log]\nmax_checkpoint_age_s = 1", "log.max_checkpoint_age_s: must"),
+        ('"embedded"', '"m.gguf"', "model.path: must be"),
+        ('"embedded"', '"/m.gguf"', "model.sha256: a string is required"),
+        ("[model]", '[model]\nsha256 = "AB"', "model.sha256: must be 64"),
+        ("[model]", "[model]\ncontext_tokens = 1", "model.context_tokens: must be"),
+        ("[model]", "[model]\nthreads = 0", "model.threads: must be 1 to 64"),
+        ("[model]", "[modell]", "model: a table is required"),
+        ("[model]", "[limits]\nmax_body_bytes = 0\n[model]", "limits.max_body_bytes"),
+        ("[model]", "[limits]\nbody_bytes = 0\n[model]", "limits.'body_bytes': unkn"),
+        ("[model]", "[freshness]\nrefresh_s = 43201\n[model]", "freshness.refresh_s"),
+        ("[model]", "[freshness]\nrotate_s = 3600\n[model]", "freshness.rotate_s"),
+        (
+            "[model]",
+            "[freshness]\nkey_lifetime_s = 86401\n[model]",
+            "freshness.key_lifetime_s: must be 60 to 86400",
+        ),
+    ],
+)
+def test_wrong_table_is_refused(old: str, new: str, problem: str) -> None:
+    assert old in TABLES
+    found = problems_of(text_of(TABLES.replace(old, new)))
+    assert any(line.startswith(problem) for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("environment", None, "environment: a string is required"),
+        ("environment", '"test"', "environment: must be one of"),
+        ("evidence", '"/run/e.sock"', "evidence: must be"),
+        ("evidence", '"unix:e.sock"', "evidence: must be"),
+        ("release", "1", "release: a string is required"),
+        ("release", '"here"', "release: must be an absolute path"),
+        ("relase", '"/x"', "'relase': unknown key"),
+        ("limits", "3", "limits: a table is required"),
+    ],
+)
+def test_wrong_key_is_refused(key: str, value: str | None, problem: str) -> None:
+    found = problems_of(text_of(**{key: value}))
+    assert any(line.startswith(problem) for line in found), found
+
+
+def test_anchor_that_is_no_table_is_refused() -> None:
+    tables = "\n" + TABLES[TABLES.index("[log]") :]
+    assert problems_of(text_of(tables, trust_anchors="[3]")) == (
+        "trust_anchors[0]: a table is required",
+    )
+
+
+def test_two_witnesses_with_one_key_are_refused() -> None:
+    twice = f'[[log.witnesses]]\nname = "w2"\nkey = "{OTHER}"\n[model]'
+    assert problems_of(text_of(TABLES.replace("[model]", twice))) == (
+        "log.witnesses: names and keys must differ",
+    )
+
+
+def test_text_that_is_not_toml_is_refused() -> None:
+    (problem,) = problems_of("= 1")
+    assert problem.startswith("not TOML")
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(problems_of('surprise = 1\nlisten = "x"')) >= 7
+
+
+def test_freshness_defaults_follow_the_ages() -> None:
+    tables = TABLES + "[freshness]\nkey_lifetime_s = 601\nmax_evidence_age_s = 300\n"
+    freshness = parse_config(text_of(tables)).freshness
+    assert (freshness.refresh_s, freshness.rotate_s) == (150, 301)

@@ -1,0 +1,153 @@
+import math
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from curtilage.enclave_server.answers import Answer, Begun, Ending, Piece
+from curtilage.enclave_server.chat import ChatMessage, ChatRequest
+from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
+from curtilage.enclave_server.errors import (
+    BusyError,
+    ChatError,
+    ConfigError,
+    ModelError,
+    PromptTooLongError,
+)
+from curtilage.enclave_server.model import LOWEST_LOGPROB, Model, open_model
+from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
+from curtilage.inference.errors import (
+    ContextTooLongError,
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+    ModelFileError,
+    RequestError,
+    TemplateError,
+)
+from curtilage.inference.protocol import CancelToken, Event, GenerateRequest, Token
+from curtilage.inference.scripted import Script, ScriptedEngine
+from support.enclave_deployment import make_world
+
+CHAT = ChatRequest(
+    messages=(ChatMessage(role="user", content="canary-9", name="ann"),),
+    logprobs=True,
+)
+
+
+async def answers_of(engine: ScriptedEngine) -> list[Answer]:
+    await engine.start()
+    return [answer async for answer in Model(engine).answer(CHAT)]
+
+
+async def test_events_become_answers() -> None:
+    answers = await answers_of(ScriptedEngine(Script(pieces=["a", "b"])))
+    assert answers == [
+        Begun(),
+        Piece(text="a", logprob=math.log(0.5)),
+        Piece(text="b", logprob=math.log(0.5)),
+        Ending(finish_reason="stop", prompt_tokens=7, completion_tokens=2),
+    ]
+
+
+class Impossible(ScriptedEngine):
+    """Reports a token that had no probability at all."""
+
+    @override
+    async def generate(
+        self, request: GenerateRequest, *, cancel: CancelToken | None = None
+    ) -> AsyncGenerator[Event]:
+        yield Token(text="a", logprob=-math.inf)
+
+
+async def test_probability_of_zero_has_a_number() -> None:
+    (piece,) = await answers_of(Impossible())
+    assert piece == Piece(text="a", logprob=LOWEST_LOGPROB)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (EngineBusyError("x"), BusyError),
+        (
+            ContextTooLongError(prompt_tokens=1, max_tokens=1, context_tokens=1),
+            PromptTooLongError,
+        ),
+        (RequestError("x"), ChatError),
+        (TemplateError("x"), ChatError),
+        (EngineClosedError("x"), ModelError),
+        (EngineFailedError("x"), ModelError),
+    ],
+)
+async def test_faults_become_ours(fault: Exception, expected: type[Exception]) -> None:
+    engine = ScriptedEngine(Script(pieces=[], fault=fault))
+    with pytest.raises(expected) as caught:
+        await answers_of(engine)
+    assert type(caught.value) is expected
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
+    assert "canary" not in str(caught.value)
+
+
+async def test_model_is_named_by_its_engine() -> None:
+    engine = ScriptedEngine()
+    await engine.start()
+    model = Model(engine)
+    assert (model.name, model.sha256) == ("scripted", "00" * 32)
+    await model.close()
+    with pytest.raises(EngineClosedError):
+        _ = model.name
+
+
+def choosing(folder: Path, choice: ModelChoice) -> EnclaveConfig:
+    return replace(make_world(folder).config, model=choice)
+
+
+def embedded(sha256: str = "") -> ModelChoice:
+    return ModelChoice(path=None, sha256=sha256, context_tokens=256, threads=1)
+
+
+async def test_missing_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "curtilage.inference.engine", None)
+    with pytest.raises(ModelError, match="'llm' is not installed"):
+        await open_model(choosing(tmp_path, embedded()))
+
+
+async def test_other_digest_than_the_defaults_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    with pytest.raises(ConfigError, match="not the embedded default's"):
+        await open_model(choosing(tmp_path, embedded("11" * 32)))
+
+
+async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF and more")
+    choice = ModelChoice(path=path, sha256="11" * 32, context_tokens=256, threads=1)
+    with pytest.raises(ConfigError, match=r"model\.sha256: the model file has"):
+        await open_model(choosing(tmp_path, choice))
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("by_path", [False, True], ids=["embedded", "by-path"])
+async def test_real_model_answers(tmp_path: Path, *, by_path: bool) -> None:
+    pytest.importorskip("llama_cpp")
+    try:
+        path = find_default_model()
+    except ModelFileError as error:
+        pytest.skip(f"SKIPPED LOUDLY: {error}")
+    choice = replace(
+        embedded(DEFAULT_SHA256), path=path if by_path else None, context_tokens=512
+    )
+    model = await open_model(choosing(tmp_path, choice))
+    chat = replace(CHAT, max_tokens=3, temperature=0.0)
+    answers = [answer async for answer in model.answer(chat)]
+    await model.close()
+    assert answers[0] == Begun()
+    assert isinstance(answers[-1], Ending)
+    assert answers[-1].completion_tokens == 3

@@ -1,0 +1,173 @@
+import asyncio
+import json
+import logging
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import curtilage.enclave_server.service as service_module
+from curtilage.enclave_server.config import EnclaveConfig
+from curtilage.enclave_server.errors import BundleError, EvidenceError, ModelError
+from curtilage.enclave_server.model import Model
+from curtilage.enclave_server.service import (
+    Surroundings,
+    running,
+    serve_until_signalled,
+)
+from curtilage.inference.errors import EngineClosedError
+from curtilage.inference.scripted import ScriptedEngine
+from curtilage.wire.keyconfig import parse_key_configs
+from support.enclave_deployment import World, make_world
+from support.enclave_parts import ask, exchange, get, seal, until
+
+
+@dataclass
+class Said:
+    out: list[str] = field(default_factory=list[str])
+    notices: list[str] = field(default_factory=list[str])
+    engines: list[ScriptedEngine] = field(default_factory=list[ScriptedEngine])
+
+
+def surroundings(world: World, said: Said, *, delay_s: float = 0) -> Surroundings:
+    async def open_model(_config: EnclaveConfig) -> Model:
+        await asyncio.sleep(delay_s)
+        engine = ScriptedEngine()
+        await engine.start()
+        said.engines.append(engine)
+        return Model(engine)
+
+    return Surroundings(
+        out=said.out.append,
+        notice=said.notices.append,
+        open_model=open_model,
+        open_evidence=lambda _config: world.evidence,
+        clock=world.clock,
+    )
+
+
+async def test_enclave_serves_what_it_verified(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    async with running(world.config, surroundings(world, said)) as address:
+        assert [json.loads(line) for line in said.out] == [
+            {"ready": True, "listen": address}
+        ]
+        health = await exchange(address, get("/healthz"))
+        assert json.loads(health.body)["evidence"] == "emulated-sev-snp"
+        bundle = await exchange(address, get("/attestation-bundle"))
+        assert len(bundle.body) < 256 * 1024
+    assert said.notices[0].startswith("EMULATED EVIDENCE: no hardware protects")
+    assert len(said.notices) == 1
+    with pytest.raises(OSError, match="Connect call failed"):
+        await exchange(address, get("/healthz"))
+
+
+async def test_record_is_announced(tmp_path: Path) -> None:
+    extra = f'unsafe_record_view = "{tmp_path}/view.jsonl"'
+    world, said = make_world(tmp_path, extra=extra), Said()
+    async with running(world.config, surroundings(world, said)):
+        pass
+    assert any(line.startswith("UNSAFE RECORD") for line in said.notices)
+    assert (tmp_path / "view.jsonl").exists()
+
+
+async def test_nothing_listens_when_the_bundle_is_refused(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    world.evidence.measurement = bytes(48)
+    with pytest.raises(BundleError):
+        async with running(world.config, surroundings(world, said)):
+            pytest.fail("it serves")
+    assert said.out == []
+    # The model is freed too.
+    with pytest.raises(EngineClosedError):
+        _ = said.engines[0].info
+
+
+async def test_nothing_listens_without_evidence(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    world.evidence.fail = True
+    with pytest.raises(EvidenceError):
+        async with running(world.config, surroundings(world, said)):
+            pytest.fail("it serves")
+    assert said.out == []
+
+
+async def test_default_evidence_is_the_configured_socket(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    around = Surroundings(
+        out=said.out.append,
+        notice=said.notices.append,
+        open_model=surroundings(world, said).open_model,
+    )
+    with pytest.raises(EvidenceError, match="FileNotFoundError"):
+        async with running(world.config, around):
+            pytest.fail("it serves")
+
+
+async def test_missing_model_is_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    world, said = make_world(tmp_path), Said()
+    around = Surroundings(out=said.out.append, notice=said.notices.append)
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        async with running(world.config, around):
+            pytest.fail("it serves")
+
+
+async def test_slow_start_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "PROGRESS_S", 0.05)
+    world, said = make_world(tmp_path), Said()
+    async with running(world.config, surroundings(world, said, delay_s=0.12)):
+        pass
+    assert said.notices[0].startswith("loading the model: ")
+
+
+async def test_evidence_is_renewed_while_serving(tmp_path: Path) -> None:
+    extra = "[freshness]\nrefresh_s = 1\n"
+    world, said = make_world(tmp_path, extra=extra), Said()
+    async with running(world.config, surroundings(world, said)):
+        asked = len(world.evidence.asked)
+        world.clock.forward(seconds=2)
+        await until(lambda: len(world.evidence.asked) > asked)
+
+
+async def test_signal_ends_it(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    task = asyncio.create_task(
+        serve_until_signalled(world.config, surroundings(world, said))
+    )
+    await until(lambda: bool(said.out))
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(5):
+        await task
+    address = json.loads(said.out[0])["listen"]
+    with pytest.raises(OSError, match="Connect call failed"):
+        await exchange(address, get("/healthz"))
+
+
+async def test_stray_failures_are_counted_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, said = make_world(tmp_path), Said()
+    async with running(world.config, surroundings(world, said)):
+        loop = asyncio.get_running_loop()
+        # Both would print: the loop's own handler, and the logger behind it.
+        assert loop.get_exception_handler() is not None
+        assert logging.getLogger("asyncio").disabled
+        assert logging.getLogger("aiohttp.server").disabled
+        loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(0.01)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+async def test_client_of_the_bundle_can_ask(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    async with running(world.config, surroundings(world, said)) as address:
+        keys = await exchange(address, get("/ohttp-keys"))
+        (config,) = parse_key_configs(keys.body)
+        sealed = seal(config)
+        assert sealed.open((await ask(address, sealed)).body).status == 200

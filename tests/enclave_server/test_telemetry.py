@@ -1,0 +1,104 @@
+import ast
+import io
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from curtilage.enclave_server import telemetry
+from curtilage.enclave_server.telemetry import Counters, Event
+
+CANARY = "canary-4111111111111111"
+
+
+@contextmanager
+def root_at_debug() -> Generator[io.StringIO]:
+    sink = io.StringIO()
+    handler = logging.StreamHandler(sink)
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield sink
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+
+
+def test_count_adds_up() -> None:
+    counters = Counters()
+    counters.count(Event.OPENED)
+    counters.count(Event.OPENED)
+    counters.count(Event.REPLAYED)
+    assert counters.snapshot()["opened"] == 2
+    assert counters.snapshot()["replayed"] == 1
+
+
+def test_snapshot_names_every_event_also_before_any_happened() -> None:
+    assert list(Counters().snapshot()) == [event.value for event in Event]
+    assert set(Counters().snapshot().values()) == {0}
+
+
+def test_snapshot_is_a_copy_nobody_can_change() -> None:
+    counters = Counters()
+    before = counters.snapshot()
+    counters.count(Event.OPENED)
+    assert before["opened"] == 0
+    with pytest.raises(TypeError):
+        cast("dict[str, int]", before)["opened"] = 7
+
+
+@pytest.mark.parametrize("value", [CANARY, "opened", 7, None])
+def test_count_refuses_anything_but_events(value: object) -> None:
+    with pytest.raises(TypeError) as caught:
+        Counters().count(cast("Event", value))
+    assert CANARY not in str(caught.value)
+
+
+def test_silent_logger_drops_everything_even_at_debug() -> None:
+    with root_at_debug() as sink:
+        logger = telemetry.silent_logger()
+        logger.critical(CANARY)
+        logger.debug(CANARY)
+    assert sink.getvalue() == ""
+
+
+@pytest.mark.parametrize("name", telemetry.LIBRARY_LOGGERS)
+def test_silence_libraries_silences(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger(name)
+    monkeypatch.setattr(logger, "disabled", False)
+    monkeypatch.setattr(logger, "propagate", True)
+    # Another test may have silenced its parent too.
+    parent = logging.getLogger(name.partition(".")[0])
+    monkeypatch.setattr(parent, "propagate", True)
+    parent.setLevel(logging.NOTSET)
+    logger.setLevel(logging.NOTSET)  # also forgets what the logger remembered
+    with root_at_debug() as sink:
+        logger.error("heard: %s", "before")
+        telemetry.silence_libraries()
+        logger.critical(CANARY)
+    assert "heard: before" in sink.getvalue()
+    assert CANARY not in sink.getvalue()
+
+
+def test_telemetry_has_no_way_out() -> None:
+    source = Path(cast("str", sys.modules[telemetry.__name__].__file__))
+    imported = {
+        name.name if isinstance(node, ast.Import) else (node.module or "")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert imported == {
+        "logging",
+        "collections",
+        "collections.abc",
+        "enum",
+        "types",
+        "typing",
+    }

@@ -1,0 +1,167 @@
+"""An enclave's surroundings: emulated chip, log, release files, configuration."""
+
+import base64
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from curtilage.attest.evidence import SnpEvidence
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.enclave_server.bundle import BundleKeeper
+from curtilage.enclave_server.config import EnclaveConfig, parse_config
+from curtilage.enclave_server.errors import EvidenceError
+from curtilage.enclave_server.keys import KeyRing
+from curtilage.enclave_server.release import read_anchors
+from curtilage.enclave_server.telemetry import Counters
+from curtilage.inference.scripted import SCRIPTED_INFO
+from curtilage_dev.deployment import (
+    MEASUREMENT,
+    Deployment,
+    make_deployment,
+    make_manifest,
+)
+from curtilage_dev.pki import (
+    EmulatedPlatform,
+    RootKeys,
+    generate_root_keys,
+    make_platform,
+)
+
+
+@cache
+def root_keys() -> RootKeys:
+    """Two RSA-4096 keys take seconds: one pair serves the whole run."""
+    return generate_root_keys()
+
+
+@dataclass
+class Clock:
+    now: datetime
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@dataclass(kw_only=True)
+class MemoryEvidence:
+    """The evidence process in memory; each wrong turn can be set."""
+
+    platform: EmulatedPlatform
+    clock: Clock
+    measurement: bytes = MEASUREMENT
+    fail: bool = False
+    answer_to: bytes | None = None
+    asked: list[bytes] = field(default_factory=list[bytes])
+
+    async def acquire(self, report_data: bytes) -> SnpEvidence:
+        self.asked.append(report_data)
+        if self.fail:
+            raise EvidenceError("the evidence process did not answer")
+        fields = self.platform.report_fields(
+            report_data=self.answer_to or report_data, measurement=self.measurement
+        )
+        return self.platform.evidence(fields, now=self.clock.now)
+
+
+@dataclass(kw_only=True)
+class World:
+    """One enclave and everything around it, under one folder."""
+
+    folder: Path
+    deployment: Deployment
+    clock: Clock
+    config: EnclaveConfig
+    evidence: MemoryEvidence
+    keys: KeyRing
+    counters: Counters
+    anchors: tuple[TrustAnchor, ...]
+    keeper: BundleKeeper
+
+    def publish(self, *, index: int | None = None) -> None:
+        """Write the release files, witnessed now."""
+        write_release(self.folder, self.deployment, self.clock.now, index=index)
+
+
+def write_release(
+    folder: Path, deployment: Deployment, now: datetime, *, index: int | None = None
+) -> None:
+    release = folder / "release"
+    release.mkdir(exist_ok=True)
+    log = deployment.log
+    place = deployment.index if index is None else index
+    (release / "manifest.json").write_bytes(deployment.manifest)
+    (release / "proof.txt").write_text(log.proof(place, now), "utf-8")
+    (release / "checkpoint.txt").write_text(log.checkpoint(now), "utf-8")
+
+
+def write_root(folder: Path, platform: EmulatedPlatform) -> None:
+    root = x509.load_der_x509_certificate(platform.ark)
+    (folder / "root.pem").write_bytes(root.public_bytes(Encoding.PEM))
+
+
+def config_text(folder: Path, deployment: Deployment, *, extra: str = "") -> str:
+    log = deployment.log
+    (witness,) = log.witnesses
+    return f"""
+environment = "development"
+listen = "127.0.0.1:0"
+evidence = "unix:{folder}/evidence.sock"
+release = "{folder}/release"
+{extra}
+[[trust_anchors]]
+kind = "emulated"
+product = "Genoa"
+certificate = "{folder}/root.pem"
+[log]
+origin = "{log.signer.name}"
+key = "{base64.b64encode(log.signer.public.public_key).decode()}"
+[[log.witnesses]]
+name = "{witness.name}"
+key = "{base64.b64encode(witness.public.public_key).decode()}"
+[model]
+path = "{folder}/model.gguf"
+sha256 = "{SCRIPTED_INFO.model_sha256}"
+"""
+
+
+def deploy(now: datetime, *, model: str = SCRIPTED_INFO.model_sha256) -> Deployment:
+    manifest = replace(make_manifest(now), models=(model,))
+    platform = make_platform(root_keys(), now=now)
+    return make_deployment(platform, now=now, manifest=manifest)
+
+
+def make_world(folder: Path, *, now: datetime | None = None, extra: str = "") -> World:
+    clock = Clock(now or datetime(2026, 11, 21, 12, tzinfo=UTC))
+    deployment = deploy(clock.now)
+    write_release(folder, deployment, clock.now)
+    write_root(folder, deployment.platform)
+    config = parse_config(config_text(folder, deployment, extra=extra))
+    evidence = MemoryEvidence(platform=deployment.platform, clock=clock)
+    keys, counters = KeyRing(), Counters()
+    anchors = read_anchors(config.anchors)
+    return World(
+        folder=folder,
+        deployment=deployment,
+        clock=clock,
+        config=config,
+        evidence=evidence,
+        keys=keys,
+        counters=counters,
+        anchors=anchors,
+        keeper=BundleKeeper(
+            config=config,
+            anchors=anchors,
+            model_sha256=SCRIPTED_INFO.model_sha256,
+            source=evidence,
+            keys=keys,
+            counters=counters,
+            clock=clock,
+        ),
+    )

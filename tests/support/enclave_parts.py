@@ -1,0 +1,260 @@
+"""In-memory counterparts of the enclave's doors, and a client made of bytes."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from curtilage.enclave_server.app import EnclaveServer, Services
+from curtilage.enclave_server.chat import ChatLimits
+from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.keys import KeyRing, Published, ServerKey, make_key
+from curtilage.enclave_server.model import Model
+from curtilage.enclave_server.record import Recorder
+from curtilage.enclave_server.tables import Listen
+from curtilage.enclave_server.telemetry import Counters
+from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.keyconfig import KeyConfig
+from curtilage.wire.media import GATEWAY_PATH
+from curtilage.wire.suite import Suite
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CHUNKED = "message/ohttp-chunked-req"
+PLAIN = "message/ohttp-req"
+LOOPBACK = Listen(host="127.0.0.1", port=0)
+
+
+def chat_body(**extra: object) -> bytes:
+    messages = [{"role": "user", "content": "What is a curtilage?"}]
+    return json.dumps({"messages": messages, **extra}).encode()
+
+
+def inner_request(
+    content: bytes | None = None,
+    *,
+    method: bytes = b"POST",
+    scheme: bytes = b"https",
+    authority: bytes = b"curtilage.invalid",
+    path: bytes = b"/v1/chat/completions",
+    fields: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),),
+) -> bytes:
+    return bhttp.encode_request(
+        bhttp.Request(
+            method=method,
+            scheme=scheme,
+            authority=authority,
+            path=path,
+            fields=fields,
+            content=chat_body() if content is None else content,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """A request as it goes out, and how to open what comes back."""
+
+    message: bytes
+    content_type: str
+    open: Callable[[bytes], bhttp.Response] = field(repr=False)
+
+
+def seal(
+    key: ServerKey | KeyConfig,
+    inner: bytes | None = None,
+    *,
+    form: str = CHUNKED,
+    suite: Suite | None = None,
+) -> Sealed:
+    config = key if isinstance(key, KeyConfig) else key.gateway_key.config
+    inner = inner_request() if inner is None else inner
+    if form == PLAIN:
+        plain = ohttp.seal_request(config, inner, suite=suite)
+        return Sealed(
+            message=plain.message,
+            content_type=form,
+            open=lambda data: bhttp.decode_response(plain.opener.open(data)),
+        )
+    sealed = chunked.seal_chunked_request(config, inner, suite=suite)
+
+    def open_chunked(data: bytes) -> bhttp.Response:
+        pieces = sealed.opener.push(data)
+        return bhttp.decode_response(b"".join(pieces) + sealed.opener.finish())
+
+    return Sealed(message=sealed.message, content_type=form, open=open_chunked)
+
+
+def error_code(response: bhttp.Response) -> str:
+    return str(json.loads(response.content)["error"]["code"])
+
+
+@dataclass
+class StaticBundles:
+    """Publishes what it is given."""
+
+    current: Published | None
+
+    def published(self, now: datetime) -> Published | None:
+        assert now.tzinfo is UTC
+        return self.current
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """Everything behind one server under test."""
+
+    services: Services
+    engine: ScriptedEngine
+    key: ServerKey
+    bundles: StaticBundles
+    counters: Counters
+
+    def counted(self) -> dict[str, int]:
+        return {name: n for name, n in self.counters.snapshot().items() if n}
+
+
+async def make_parts(
+    *scripts: Script,
+    limits: Limits | None = None,
+    recorder: Recorder | None = None,
+    now: datetime = NOW,
+    max_queued: int = 4,
+) -> Parts:
+    limits = limits or Limits()
+    engine = ScriptedEngine(*scripts, max_queued=max_queued)
+    await engine.start()
+    key = make_key(
+        now=now, lifetime_s=3600, replay_capacity=limits.max_requests_per_key
+    )
+    keys = KeyRing()
+    keys.install(key)
+    bundles = StaticBundles(
+        Published(
+            bundle=b'{"v":2}', key_configs=key.key_configs, tee="emulated-sev-snp"
+        )
+    )
+    counters = Counters()
+    model = Model(engine)
+    services = Services(
+        keys=keys,
+        bundles=bundles,
+        model=model,
+        model_name=model.name,
+        counters=counters,
+        limits=limits,
+        chat_limits=ChatLimits(),
+        clock=lambda: now,
+        recorder=recorder,
+    )
+    return Parts(
+        services=services, engine=engine, key=key, bundles=bundles, counters=counters
+    )
+
+
+@asynccontextmanager
+async def serving(parts: Parts, listen: Listen = LOOPBACK) -> AsyncGenerator[str]:
+    server = EnclaveServer(parts.services)
+    address = await server.start(listen)
+    try:
+        yield address
+    finally:
+        await server.stop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One HTTP/1.1 answer, as read from the socket.
+
+    ``head`` is everything but the Date; ``pieces`` are the transfer chunks.
+    """
+
+    status: int
+    head: tuple[tuple[str, str], ...]
+    body: bytes
+    pieces: tuple[bytes, ...] = ()
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.head if key == name]
+
+
+async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.startswith("unix:"):
+        return await asyncio.open_unix_connection(address.removeprefix("unix:"))
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host.strip("[]"), int(port))
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    raw = await reader.readuntil(b"\r\n\r\n")
+    lines = raw.decode().split("\r\n")[:-2]
+    fields = [line.split(": ", 1) for line in lines[1:]]
+    head = tuple((key, value) for key, value in fields if key != "Date")
+    named = {key.lower(): value for key, value in head}
+    pieces: list[bytes] = []
+    if named.get("transfer-encoding") == "chunked":
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            pieces.append(await reader.readexactly(size))
+            await reader.readexactly(2)
+        await reader.readexactly(2)
+    else:
+        length = named.get("content-length")
+        pieces.append(
+            await reader.read()
+            if length is None
+            else await reader.readexactly(int(length))
+        )
+    return Answer(
+        status=int(lines[0].split(" ")[1]),
+        head=head,
+        body=b"".join(pieces),
+        pieces=tuple(pieces),
+    )
+
+
+def post(
+    body: bytes,
+    *,
+    content_type: str | None = CHUNKED,
+    path: str = GATEWAY_PATH,
+    method: str = "POST",
+    fields: Sequence[str] = (),
+    length: int | None = None,
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: enclave"]
+    if content_type is not None:
+        lines.append(f"Content-Type: {content_type}")
+    if not any(name.lower().startswith("transfer-encoding") for name in fields):
+        lines.append(f"Content-Length: {len(body) if length is None else length}")
+    lines += fields
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: enclave\r\n\r\n".encode()
+
+
+async def exchange(address: str, raw: bytes, *, timeout_s: float = 10) -> Answer:
+    async with asyncio.timeout(timeout_s):
+        reader, writer = await connect(address)
+        try:
+            writer.write(raw)
+            return await read_answer(reader)
+        finally:
+            writer.close()
+
+
+async def ask(address: str, sealed: Sealed) -> Answer:
+    return await exchange(
+        address, post(sealed.message, content_type=sealed.content_type)
+    )
+
+
+async def until(condition: Callable[[], bool], *, within_s: float = 5) -> None:
+    for _ in range(int(within_s / 0.01)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
