@@ -1,0 +1,335 @@
+"""The detectors in a process of their own, which can be killed.
+
+A regular expression that runs away holds the interpreter's lock, so nothing
+inside its process can stop it. The worker answers one batch after the other
+over its standard streams, as length-prefixed JSON; its errors go nowhere, since
+a library's message may hold a text. It has no network, writes no file, ends
+when its parent does, and ends itself when a text takes far too long.
+"""
+
+import json
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import IO, Final, cast
+
+from curtilage.client.errors import ConfigError
+from curtilage.client.findings import to_fields
+from curtilage.client.lockdown import refuse_network_and_files
+from curtilage.client.scan import Equipment, scan
+from curtilage.client.telemetry import RestartCause
+
+_HEADER: Final = struct.Struct(">I")
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
+READY: Final = {"ready": True}
+GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
+_KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_MODULE: Final = "curtilage.client.detector_process"
+
+
+class WorkerError(Exception):
+    """The worker gave no usable answer.
+
+    Attributes:
+        cause: late, dead, or talking nonsense.
+    """
+
+    def __init__(self, cause: RestartCause) -> None:
+        super().__init__(f"the detectors' process: {cause.value}")
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The texts of one conversation, and how long they may take.
+
+    Attributes:
+        texts: every text, in the order in which places are counted.
+        limit_s: from the moment at which the worker could begin.
+    """
+
+    texts: tuple[str, ...] = field(repr=False)
+    limit_s: float
+
+
+# --- frames, on both sides ----------------------------------------------------
+
+
+def encode_frame(value: object) -> bytes:
+    """Return a value as JSON behind its length, 4 bytes, big-endian."""
+    body = json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _HEADER.pack(len(body)) + body
+
+
+def read_frame(stream: IO[bytes]) -> object | None:
+    """Read one value; None at the end of the stream.
+
+    Raises:
+        ValueError: cut, too long, or no JSON.
+    """
+    header = stream.read(_HEADER.size)
+    if not header:
+        return None
+    if len(header) != _HEADER.size:
+        raise ValueError("a frame's length is cut")
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise ValueError("a frame is too long")
+    body = stream.read(length)
+    if len(body) != length:
+        raise ValueError("a frame is cut")
+    value: object = json.loads(body)
+    if value is None:
+        raise ValueError("a frame holds nothing")
+    return value
+
+
+# --- the worker's side --------------------------------------------------------
+
+
+def main() -> int:
+    """Answer the parent until it closes the stream or dies."""
+    requests, replies = _take_streams()
+    refuse_network_and_files()
+    _refuse_core_dumps()
+    from curtilage.client.detect import full_equipment  # noqa: PLC0415 - seconds
+
+    serve(requests, replies, full_equipment())
+    return 0
+
+
+def serve(requests: IO[bytes], replies: IO[bytes], equipment: Equipment) -> None:
+    """Say ``READY``, then answer every batch, one frame for each task."""
+    _send(replies, READY)
+    while (batch := read_frame(requests)) is not None:
+        for number, texts, limit_ms in _parse_batch(batch):
+            _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
+            found = scan(texts, equipment)
+            _set_alarm(0)
+            fields = [
+                to_fields(index, span)
+                for index, spans in enumerate(found)
+                for span in spans
+            ]
+            _send(replies, {"task": number, "found": fields})
+
+
+def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
+    if not isinstance(batch, list):
+        raise ValueError("a batch is a list")  # noqa: TRY004 - of bytes, not of types
+    return [_parse_task(task) for task in cast("list[object]", batch)]
+
+
+def _parse_task(task: object) -> tuple[int, list[str], int]:
+    fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
+    number, texts, limit_ms = (fields.get(key) for key in ("task", "texts", "limit_ms"))
+    if not (
+        isinstance(number, int)
+        and isinstance(texts, list)
+        and isinstance(limit_ms, int)
+    ):
+        raise ValueError("a task has a number, texts and a limit")  # noqa: TRY004 - see above
+    return number, [str(text) for text in cast("list[object]", texts)], limit_ms
+
+
+def _send(stream: IO[bytes], value: object) -> None:
+    stream.write(encode_frame(value))
+    stream.flush()
+
+
+def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Keep the two pipes; what anybody prints from now on goes nowhere."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    return requests, replies
+
+
+def _refuse_core_dumps() -> None:
+    """Keep texts out of a core file, where the system can be told so."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on every system
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _set_alarm(seconds: float) -> None:
+    """Let the kernel end this process then; no Python code is needed for it.
+
+    The parent kills a worker that is late, but a parent can die first.
+    """
+    if sys.platform != "win32":
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+# --- the parent's side --------------------------------------------------------
+
+
+def worker_command() -> tuple[str, ...]:
+    """Return how a worker is started: no bytecode, no current folder."""
+    return (sys.executable, "-B", "-P", "-m", _MODULE)
+
+
+def worker_environment() -> dict[str, str]:
+    """Return a worker's whole environment; no proxy and no token is in it."""
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return kept | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
+
+
+class DetectorProcess:
+    """One worker, from the parent's side; for one caller at a time.
+
+    Two threads move bytes, so that a worker that neither reads nor writes
+    never blocks the caller for longer than it is willing to wait.
+    """
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            worker_command() if command is None else command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=worker_environment(),
+        )
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._sent = 0
+        self._received = 0
+        self._threads = [
+            threading.Thread(target=run, daemon=True, name="detectors")
+            for run in (self._write_all, self._read_all)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._popen.pid
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the worker is warm; False if it will not be."""
+        try:
+            return self._next(timeout_s) == READY
+        except WorkerError:
+            return False
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        """Hand over a batch; then call ``receive`` once for each task.
+
+        Answers to an earlier batch that nobody took are never taken for this.
+        """
+        self._received = self._sent
+        batch = [
+            {
+                "task": self._sent + number,
+                "texts": task.texts,
+                "limit_ms": int(task.limit_s * 1000),
+            }
+            for number, task in enumerate(tasks)
+        ]
+        self._sent += len(tasks)
+        self._outgoing.put(encode_frame(batch))
+
+    def receive(self, timeout_s: float) -> object:
+        """Return what was found for the next task, of any shape.
+
+        Raises:
+            WorkerError: late, dead, not in frames, or about another task: after
+                an interrupted call an answer would meet the wrong question.
+        """
+        answer = self._next(timeout_s)
+        fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
+        if fields.keys() != {"task", "found"} or fields["task"] != self._received:
+            raise WorkerError(RestartCause.GARBAGE)
+        self._received += 1
+        return fields["found"]
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait for answers that nobody wants any more; tell whether all came."""
+        try:
+            while self._received < self._sent:
+                self.receive(timeout_s)
+        except WorkerError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End the worker now; nothing it held is left. May be called twice."""
+        self._popen.kill()
+        self._popen.wait()
+        self._outgoing.put(None)
+        for thread in self._threads:
+            thread.join()
+        for stream in (self._popen.stdin, self._popen.stdout):
+            _close(stream)
+
+    def _next(self, timeout_s: float) -> object:
+        try:
+            answer = self._incoming.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            raise WorkerError(RestartCause.TIMEOUT) from None
+        if isinstance(answer, RestartCause):
+            self._incoming.put(answer)  # it is dead for every later caller too
+            raise WorkerError(answer)
+        return answer
+
+    def _read_all(self) -> None:
+        stream = self._popen.stdout
+        try:
+            while stream is not None and (frame := read_frame(stream)) is not None:
+                self._incoming.put(frame)
+        except (ValueError, RecursionError):
+            self._incoming.put(RestartCause.GARBAGE)
+        except OSError:
+            self._incoming.put(RestartCause.CRASH)
+        else:
+            self._incoming.put(RestartCause.CRASH)
+
+    def _write_all(self) -> None:
+        stream = self._popen.stdin
+        while stream is not None and (frame := self._outgoing.get()) is not None:
+            try:
+                stream.write(frame)
+                stream.flush()
+            except OSError:
+                return  # it is dead; the reader says so
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        try:
+            stream.close()
+        except OSError:
+            return  # what was buffered cannot be delivered to the dead
+
+
+def start_worker(
+    command: Sequence[str] | None = None, *, timeout_s: float
+) -> DetectorProcess:
+    """Start a worker and wait until it is warm.
+
+    Raises:
+        ConfigError: it did not become ready in time.
+    """
+    process = DetectorProcess(command)
+    if not process.wait_ready(timeout_s):
+        process.kill()
+        raise ConfigError(f"the detectors did not start within {timeout_s:g} s")
+    return process
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Why a query got no answer, told by what the caller can do about it.
+
+::
+
+    ClientError
+    ├── UsageError              the request itself is wrong
+    ├── ConfigError             a file or an address is wrong; names it
+    ├── BlockedError            the policy lets nobody answer this
+    ├── LocalUnavailableError   it must stay here, and nothing here can answer
+    ├── EnclaveError            the enclave could not be asked, or not believed
+    └── IncompleteAnswerError   an answer began and was cut; never 'finished'
+
+Messages hold names, sizes and codes; never a word of a query or an answer.
+"""
+
+from enum import StrEnum
+
+
+class FailureReason(StrEnum):
+    """Why the enclave did not answer; a closed set, safe to count."""
+
+    NOT_CONFIGURED = "not_configured"
+    RELAY_UNREACHABLE = "relay_unreachable"
+    ENCLAVE_UNREACHABLE = "enclave_unreachable"
+    EVIDENCE_REFUSED = "evidence_refused"
+    KEY_UNKNOWN = "key_unknown"
+    TOO_LARGE = "too_large"
+    BUSY = "busy"
+    REFUSED = "refused"
+    ANSWER_BROKEN = "answer_broken"
+    ANSWER_INCOMPLETE = "answer_incomplete"
+    TIMEOUT = "timeout"
+
+
+EXPLAINED = {
+    FailureReason.NOT_CONFIGURED: "no relay is configured",
+    FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
+    FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
+    FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
+    FailureReason.KEY_UNKNOWN: "the enclave no longer holds the verified key",
+    FailureReason.TOO_LARGE: "the query is larger than the enclave accepts",
+    FailureReason.BUSY: "the enclave is busy",
+    FailureReason.REFUSED: "the enclave refused the request",
+    FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
+    FailureReason.ANSWER_INCOMPLETE: "the enclave's answer ended early",
+    FailureReason.TIMEOUT: "the enclave did not answer in time",
+}
+
+
+class ClientError(Exception):
+    """Root of all errors of this part."""
+
+
+class UsageError(ClientError):
+    """The request is wrong; asking again unchanged cannot help.
+
+    Attributes:
+        param: the request's field at fault, or None.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ConfigError(ClientError):
+    """A setting, a file or an address is wrong."""
+
+
+class BlockedError(ClientError):
+    """The policy says that nobody may answer this query.
+
+    Attributes:
+        rule: id of the rule that decided.
+        classes: the data classes found.
+        policy_digest: which policy said so.
+    """
+
+    def __init__(
+        self, *, rule: str, reason: str, classes: tuple[str, ...], policy_digest: str
+    ) -> None:
+        super().__init__(f"blocked by rule {rule!r}: {reason}")
+        self.rule = rule
+        self.classes = classes
+        self.policy_digest = policy_digest
+
+
+class LocalUnavailableError(ClientError):
+    """The query stays here, and the local model cannot answer it.
+
+    Attributes:
+        http_status: how the local endpoint tells it.
+        code: the same in a word, from a closed set.
+    """
+
+    http_status = 503
+    code = "local_model_unavailable"
+
+    def told_as(self, message: str) -> "LocalUnavailableError":
+        """Return the same trouble with more words about how it came to it."""
+        error = LocalUnavailableError(message)
+        error.http_status, error.code = self.http_status, self.code
+        return error
+
+
+class EnclaveError(ClientError):
+    """The enclave could not be asked, or could not be believed.
+
+    Attributes:
+        reason: the closed set's member.
+        code: the refusal code where evidence was refused, else None.
+    """
+
+    def __init__(self, reason: FailureReason, *, code: str | None = None) -> None:
+        super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
+        self.reason = reason
+        self.code = code
+
+
+class IncompleteAnswerError(ClientError):
+    """An answer began to arrive and was cut; what came is not the whole.
+
+    Attributes:
+        reason: what cut it.
+    """
+
+    def __init__(self, reason: FailureReason) -> None:
+        super().__init__(f"the answer is incomplete: {EXPLAINED[reason]}")
+        self.reason = reason

@@ -1,0 +1,416 @@
+"""What the client counts: members of closed lists, never a word or a number of ours.
+
+Off unless a person configures it; then counts, coarse durations and coarse
+spans go where that person said and nowhere else. No environment variable turns
+anything on or adds anything. Providers are private: no global provider, no
+propagator, no trace context in or out, since one trace id on both sides of the
+relay would undo what the relay is for. This is the one module of the part that
+may touch ``logging`` or OpenTelemetry.
+"""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, StrEnum, unique
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Counter
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from prometheus_client import CollectorRegistry as Registry
+
+SERVICE_NAME: Final = "curtilage-client"
+METRIC_PREFIX: Final = "curtilage.client."
+EXPORT_TIMEOUT_S: Final = 10
+LABEL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+BOUNDS_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
+"""Edges of the duration classes; a duration is known by its class only."""
+SPAN_GRAIN_S: Final = 60
+"""A span says in which minute it began, not when."""
+LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
+LIBRARY_LOGGERS: Final = (
+    "aiohttp",
+    "aiohttp.access",
+    "aiohttp.client",
+    "aiohttp.internal",
+    "aiohttp.server",
+    "aiohttp.web",
+    "aiohttp.websocket",
+    "asyncio",
+    "concurrent.futures",
+    "opentelemetry",
+    "presidio-analyzer",
+    "presidio_analyzer",
+    "spacy",
+    "urllib3",
+)
+
+
+@unique
+class Event(StrEnum):
+    """Everything that is counted."""
+
+    INSPECTED = "inspected"
+    DECIDED = "decided"
+    ANSWERED = "answered"
+    FALLBACK = "fallback"
+    REFUSED = "refused"
+    ATTEST = "attest"
+    DETECTOR_RESTART = "detector_restart"
+
+
+@unique
+class Stage(StrEnum):
+    """Everything that is timed, and every name a span may have."""
+
+    INSPECT = "inspect"
+    ATTEST = "attest"
+    ANSWER_LOCAL = "answer_local"
+    ANSWER_ENCLAVE = "answer_enclave"
+
+
+@unique
+class AttestOutcome(StrEnum):
+    """How an attempt to verify the enclave ended."""
+
+    VERIFIED = "verified"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+
+
+@unique
+class RestartCause(StrEnum):
+    """Why the detectors' process was replaced."""
+
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    GARBAGE = "garbage"
+
+
+class TelemetryError(Exception):
+    """Telemetry was asked for and cannot be had; names what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """Where counts go; both None means nowhere.
+
+    Attributes:
+        otlp_endpoint: base URL of an OTLP/HTTP collector, such as
+            ``http://127.0.0.1:4318``; ``/v1/metrics`` and ``/v1/traces`` follow.
+        prometheus_host: address on which to answer a Prometheus server.
+        prometheus_port: its port; 0 takes a free one; None answers nobody.
+        interval_s: how often counts are sent; long, so that one query does not
+            stand alone in a report.
+    """
+
+    otlp_endpoint: str | None = None
+    prometheus_host: str = "127.0.0.1"
+    prometheus_port: int | None = None
+    interval_s: float = 60.0
+
+
+class Telemetry:
+    """Private OpenTelemetry providers; ``configure`` builds one.
+
+    Args:
+        readers: where counts are read from.
+        spans: where spans go, or None for none.
+    """
+
+    def __init__(
+        self, *, readers: "Sequence[MetricReader]", spans: "SpanExporter | None" = None
+    ) -> None:
+        # These libraries are an extra: imported when somebody asks for them.
+        from opentelemetry.sdk import metrics, resources, trace  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON  # noqa: PLC0415
+
+        # Not Resource.create: that adds what the environment and detectors say.
+        resource = resources.Resource({"service.name": SERVICE_NAME})
+        self._meters = metrics.MeterProvider(
+            metric_readers=readers,
+            resource=resource,
+            exemplar_filter=metrics.AlwaysOffExemplarFilter(),
+            shutdown_on_exit=False,
+        )
+        self._tracers = trace.TracerProvider(
+            sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False
+        )
+        if spans is not None:
+            self._tracers.add_span_processor(
+                BatchSpanProcessor(
+                    spans,
+                    max_queue_size=2048,
+                    schedule_delay_millis=SPAN_GRAIN_S * 1000,
+                    max_export_batch_size=512,
+                    export_timeout_millis=EXPORT_TIMEOUT_S * 1000,
+                )
+            )
+        meter = self._meters.get_meter(SERVICE_NAME)
+        self._tracer = self._tracers.get_tracer(SERVICE_NAME)
+        self._counters: Mapping[Event, Counter] = {
+            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
+        }
+        self._duration = meter.create_histogram(
+            f"{METRIC_PREFIX}duration",
+            unit="s",
+            explicit_bucket_boundaries_advisory=list(BOUNDS_S),
+        )
+        self._closers: list[Callable[[], None]] = []
+        self.prometheus_port: int | None = None
+
+    def count(self, event: Event, labels: Mapping[str, Enum]) -> None:
+        """Count one event; labels are members of closed lists."""
+        self._counters[event].add(1, {key: label(labels[key]) for key in labels})
+
+    def took(self, stage: Stage, seconds: float) -> None:
+        """Record how long a stage took, by class only, as a number and a span."""
+        from opentelemetry.context import Context  # noqa: PLC0415
+
+        coarse_s = coarse_duration(seconds)
+        # The histogram also exports a sum: of exact values it would tell one.
+        self._duration.record(coarse_s, {"stage": label(stage)})
+        began_ns = int(time.time()) // SPAN_GRAIN_S * SPAN_GRAIN_S * 10**9
+        # An empty context: no parent, and nothing for anybody to carry on.
+        span = self._tracer.start_span(
+            label(stage), context=Context(), start_time=began_ns
+        )
+        span.end(end_time=began_ns + int(coarse_s * 10**9))
+
+    def answer_prometheus(self, host: str, port: int, registry: "Registry") -> None:
+        """Serve the counts of a registry of our own to a Prometheus server."""
+        from prometheus_client import start_http_server  # noqa: PLC0415
+
+        server, thread = start_http_server(port, host, registry)
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._closers.append(stop)
+        self.prometheus_port = server.server_port
+
+    def close(self) -> None:
+        """Send what is left and stop."""
+        self._tracers.shutdown()
+        self._meters.shutdown()
+        for close in self._closers:
+            close()
+
+
+class _State:
+    """The one thing of this module that changes."""
+
+    active: Telemetry | None = None
+
+
+def configure(settings: TelemetrySettings) -> Telemetry | None:
+    """Switch telemetry on as a person configured it, or leave it off.
+
+    Returns:
+        What is now active; None when the settings name no destination.
+
+    Raises:
+        TelemetryError: a destination is named and the extra is not installed.
+    """
+    shutdown()
+    if settings.otlp_endpoint is None and settings.prometheus_port is None:
+        return None
+    with _without_otel_environment():
+        try:
+            _State.active = _build(settings)
+        except ImportError:
+            raise TelemetryError(
+                "telemetry is configured but its libraries are not installed: "
+                "pip install 'curtilage[telemetry]'"
+            ) from None
+    return _State.active
+
+
+def use(telemetry: Telemetry | None) -> None:
+    """Make ``telemetry`` the active one; for whoever builds its own readers."""
+    _State.active = telemetry
+
+
+def shutdown() -> None:
+    """Send what is left and switch telemetry off."""
+    active, _State.active = _State.active, None
+    if active is not None:
+        active.close()
+
+
+def inspected() -> None:
+    """Count a query that the detectors looked at."""
+    _count(Event.INSPECTED)
+
+
+def decided(route: Enum) -> None:
+    """Count a decision by its route."""
+    _count(Event.DECIDED, route=route)
+
+
+def answered(route: Enum) -> None:
+    """Count a complete answer by who gave it."""
+    _count(Event.ANSWERED, route=route)
+
+
+def fallback(reason: Enum) -> None:
+    """Count a query that came home because the enclave failed."""
+    _count(Event.FALLBACK, reason=reason)
+
+
+def refused(reason: Enum) -> None:
+    """Count a query that nobody answered."""
+    _count(Event.REFUSED, reason=reason)
+
+
+def attest(outcome: AttestOutcome, code: Enum | None = None) -> None:
+    """Count an attempt to verify the enclave, with the refusal's code if any."""
+    if code is None:
+        _count(Event.ATTEST, outcome=outcome)
+    else:
+        _count(Event.ATTEST, outcome=outcome, code=code)
+
+
+def detector_restart(cause: RestartCause) -> None:
+    """Count a replacement of the detectors' process."""
+    _count(Event.DETECTOR_RESTART, cause=cause)
+
+
+def took(stage: Stage, seconds: float) -> None:
+    """Record how long a stage took; only its class is kept."""
+    label(stage)
+    if _State.active is not None:
+        _State.active.took(stage, seconds)
+
+
+@contextmanager
+def timed(stage: Stage) -> Generator[None]:
+    """Time the block, whether it ends well or not."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        took(stage, time.perf_counter() - began)
+
+
+def coarse_duration(seconds: float) -> float:
+    """Return the upper edge of the class a duration falls into."""
+    return next((edge for edge in BOUNDS_S if seconds <= edge), BOUNDS_S[-1])
+
+
+def label(value: object) -> str:
+    """Return the word of a member of a closed list.
+
+    Raises:
+        TypeError: not a member of an ``Enum``, or its value is no plain word; a
+            text may be content, so it is not repeated.
+    """
+    word: object = value.value if isinstance(value, Enum) else None
+    if not isinstance(word, str) or LABEL.fullmatch(word) is None:
+        raise TypeError("telemetry takes members of closed lists only")
+    return word
+
+
+def silence_libraries() -> None:
+    """Silence the loggers of the libraries below us, whatever level is set.
+
+    Some of them write what they work on: addresses, malformed bytes, texts.
+    """
+    for name in LIBRARY_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.disabled = True
+        logger.propagate = False
+        logger.setLevel(LOUDER_THAN_ANYTHING)
+        # For the children: with no handler at all, a last resort would print.
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+
+
+def _count(event: Event, **labels: Enum) -> None:
+    for value in labels.values():
+        label(value)  # refused even while telemetry is off, so that tests see it
+    if _State.active is not None:
+        _State.active.count(event, labels)
+
+
+def _build(settings: TelemetrySettings) -> Telemetry:
+    readers: list[MetricReader] = []
+    spans: SpanExporter | None = None
+    registry: Registry | None = None
+    if settings.otlp_endpoint is not None:
+        reader, spans = _otlp(settings.otlp_endpoint, settings.interval_s)
+        readers.append(reader)
+    if settings.prometheus_port is not None:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
+        # Not the library's global registry: it also tells about the process.
+        registry = CollectorRegistry()
+        readers.append(
+            PrometheusMetricReader(
+                disable_target_info=True, scope_info_enabled=False, registry=registry
+            )
+        )
+    telemetry = Telemetry(readers=readers, spans=spans)
+    if registry is not None and settings.prometheus_port is not None:
+        telemetry.answer_prometheus(
+            settings.prometheus_host, settings.prometheus_port, registry
+        )
+    return telemetry
+
+
+def _otlp(endpoint: str, interval_s: float) -> "tuple[MetricReader, SpanExporter]":
+    import requests  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
+        OTLPMetricExporter,
+    )
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.metrics.export import (  # noqa: PLC0415
+        PeriodicExportingMetricReader,
+    )
+
+    session = requests.Session()
+    session.trust_env = False  # neither proxies nor .netrc from the environment
+    session.headers.clear()
+    base = endpoint.rstrip("/")
+    metrics = OTLPMetricExporter(
+        endpoint=f"{base}/v1/metrics",
+        timeout=EXPORT_TIMEOUT_S,
+        compression=Compression.NoCompression,
+        session=session,
+    )
+    spans = OTLPSpanExporter(
+        endpoint=f"{base}/v1/traces",
+        timeout=EXPORT_TIMEOUT_S,
+        compression=Compression.NoCompression,
+        session=session,
+    )
+    reader = PeriodicExportingMetricReader(
+        metrics,
+        export_interval_millis=interval_s * 1000,
+        export_timeout_millis=EXPORT_TIMEOUT_S * 1000,
+    )
+    return reader, spans
+
+
+@contextmanager
+def _without_otel_environment() -> Generator[None]:
+    """Hide OTEL_* while providers are built: they read it, and add what it says."""
+    hidden = {name: os.environ[name] for name in os.environ if name.startswith("OTEL_")}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

@@ -1,0 +1,176 @@
+"""Other readings of a text, as an evader or a machine might have written it.
+
+A text is read raw, then folded (NFKC, invisible characters dropped, digits of
+every script as ASCII), with look-alike letters replaced, with its encodings
+undone, and with spelled digits joined. Each reading is scanned; its offsets
+are its own.
+"""
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from curtilage.policy.findings import View
+
+DECODE_LEVELS = 2
+_MAX_DECODED_CHARS = 40_000  # twice the default limit; more is cut, and says so
+_MIN_PRINTABLE = 0.95
+_MIN_DECODED_CHARS = 6
+
+_DASHES = dict.fromkeys(
+    map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-"
+)
+_CYRILLIC = dict(
+    zip(
+        "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u04cf\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405",
+        "aeopcyxijsdhlABEKMHOPCTXIJS",
+        strict=True,
+    )
+)
+_GREEK = dict(
+    zip(
+        "\u03b1\u03bf\u03b9\u03bd\u03c1\u03c4\u03c5\u03ba\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
+        "aoivptukABEZHIKMNOPTYX",
+        strict=True,
+    )
+)
+_LOOK_ALIKES = {ord(key): value for key, value in (_CYRILLIC | _GREEK).items()}
+
+_SPELLED = {
+    name: str(number)
+    for number, names in enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    )
+    for name in names.split()
+} | {"oh": "0", "niner": "9"}
+# A digit that a reading made stands in this private range until the end.
+_MADE = 0xE000
+_MADE_DIGITS = {_MADE + number: str(number) for number in range(10)}
+
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--|-->")
+_MARKDOWN = re.compile(r"\*{1,3}|`{1,3}|__|~~")
+_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_SPELLED_WORD = re.compile(rf"(?<!\w)(?:{'|'.join(_SPELLED)})(?!\w)", re.IGNORECASE)
+_MISTYPED = re.compile(r"(?<=\d)[lI|oO](?![a-zA-Z]{2})|(?<![a-zA-Z\d])[lI|oO](?=\d)")
+_AT = re.compile(r"(?<=\w)\s?[\[({<]?\s?\bat\b\s?[\])}>]?\s?(?=\w)", re.IGNORECASE)
+_DOT = re.compile(r"(?<=\w)\s?[\[({<]?\s?\bdot\b\s?[\])}>]?\s?(?=\w)", re.IGNORECASE)
+_SPACED = re.compile(r"(?<!\S)(?:\S[ \t]){4,}\S(?!\S)")
+_BROKEN = re.compile(r"(?<=\d)[ \t\-.]?\r?\n[ \t]*(?=\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One reading of a text.
+
+    Attributes:
+        view: which reading.
+        text: the text as read.
+        made: offsets of digits that this reading produced.
+    """
+
+    view: View
+    text: str = field(repr=False)
+    made: frozenset[int] = frozenset()
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """Yield the raw text, then every reading that differs from those before."""
+    yield Reading(view=View.RAW, text=text)
+    folded = fold(text)
+    if folded != text:
+        yield Reading(view=View.NFKC, text=folded)
+    replaced = folded.translate(_LOOK_ALIKES)
+    if replaced != folded:
+        yield Reading(view=View.CONFUSABLE, text=replaced)
+    decoded = decode(replaced)
+    if decoded != replaced:
+        yield Reading(view=View.DECODED, text=decoded)
+    marked = compact(decoded)
+    if marked != decoded:
+        made = frozenset(
+            at for at, char in enumerate(marked) if ord(char) in _MADE_DIGITS
+        )
+        yield Reading(view=View.COMPACT, text=marked.translate(_MADE_DIGITS), made=made)
+
+
+def fold(text: str) -> str:
+    """Return NFKC without invisible characters, digits and dashes as ASCII."""
+    if text.isascii():
+        return text
+    kept = (
+        char
+        for char in unicodedata.normalize("NFKC", text)
+        if unicodedata.category(char) not in {"Cf", "Mn", "Co"}
+    )
+    return "".join(map(_ascii_digit, kept)).translate(_DASHES)
+
+
+def _ascii_digit(char: str) -> str:
+    return (
+        str(unicodedata.digit(char)) if char.isdigit() and not char.isascii() else char
+    )
+
+
+def decode(text: str) -> str:
+    """Undo entities, escapes, tags, Markdown, percent, base64 and hex.
+
+    Twice, since encodings are stacked; what grows too long is cut.
+    """
+    for _ in range(DECODE_LEVELS):
+        undone = _decode_once(text)[:_MAX_DECODED_CHARS]
+        if undone == text:
+            break
+        text = undone
+    return text
+
+
+def _decode_once(text: str) -> str:
+    if "&" in text:
+        text = html.unescape(text)
+    if "%" in text:
+        text = unquote(text)
+    if "\\" in text:
+        text = _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+    if "<" in text:
+        text = _TAG.sub("", text)
+    text = _MARKDOWN.sub("", text)
+    return _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
+
+
+def hidden_text(token: str) -> str | None:
+    """Return the text that a base64 or hex token holds, spaced, or None."""
+    plain = token.rstrip("=")
+    padded = plain.translate({45: "+", 95: "/"}) + "=" * (-len(plain) % 4)
+    for undo in (binascii.unhexlify, _from_base64):
+        try:
+            found = undo(plain if undo is binascii.unhexlify else padded).decode()
+        except (ValueError, UnicodeDecodeError):
+            continue
+        shown = sum(char.isprintable() or char.isspace() for char in found)
+        if len(found) >= _MIN_DECODED_CHARS and shown >= _MIN_PRINTABLE * len(found):
+            return f" {found} "
+    return None
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def compact(text: str) -> str:
+    """Join what was spelled or spaced; made digits stand in the private range."""
+    text = _SPELLED_WORD.sub(lambda m: _made(_SPELLED[m[0].lower()]), text)
+    text = _MISTYPED.sub(lambda m: _made("0" if m[0] in "oO" else "1"), text)
+    if _DOT.search(text):
+        text = _DOT.sub(".", _AT.sub("@", text))
+    text = _SPACED.sub(lambda m: re.sub(r"[ \t]", "", m[0]), text)
+    return _BROKEN.sub(" ", text)
+
+
+def _made(digit: str) -> str:
+    return chr(_MADE + int(digit))

@@ -1,0 +1,263 @@
+import logging
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curtilage.client import detect, scan
+from curtilage.client.errors import ConfigError
+from curtilage.client.findings import Span
+from curtilage.client.scan import EVERY_VIEW, Detector, Equipment, own_equipment
+from curtilage.client.views import Reading
+from curtilage.policy.classes import is_class
+from curtilage.policy.findings import View
+
+predefined_recognizers = pytest.importorskip(
+    "presidio_analyzer.predefined_recognizers",
+    reason="SKIPPED LOUDLY: needs the extra pii",
+)
+CANARY = "zq7canary4711"
+
+
+@pytest.fixture(scope="module")
+def presidio() -> detect.PresidioDetector:
+    return detect.PresidioDetector()
+
+
+def raw(text: str) -> Reading:
+    return Reading(view=View.RAW, text=text)
+
+
+def spans(presidio: detect.PresidioDetector, text: str) -> set[tuple[str, int]]:
+    return {(each.data_class, each.score) for each in presidio.find(raw(text))}
+
+
+TEXTS = [
+    "ssn 536-22-1234 and card 4111 1111 1111 1111",
+    "call 212-555-0100 or +49 30 901820, or (415) 555 2671",
+    "born 1982-03-03, moved 12/31/1999",
+    "my driver license is D1234567",
+    "192.0.2.1 and 2001:db8::1",
+    "PESEL 44051401359, NIF 12345678Z",
+    "codice fiscale RSSMRA85T10A562S",
+    "nothing here",
+    "a table: 1 2 3\n4 5 6\n7 8 9 10 11 12",
+    "x = df.iloc[3:17, 250] # see 10.1000/182",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_fast_path_finds_what_presidio_finds(
+    presidio: detect.PresidioDetector, text: str
+) -> None:
+    plain = presidio.engine.analyze(text, language="en", score_threshold=0)
+    assert set(presidio.spans_of(plain)) == set(presidio.find(raw(text)))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from([*TEXTS, "call", "phone", "\n", "id:"]), max_size=4))
+def test_fast_path_finds_what_presidio_finds_in_longer_texts(parts: list[str]) -> None:
+    presidio = shared_presidio()
+    text = " ".join(parts)
+    plain = presidio.engine.analyze(text, language="en", score_threshold=0)
+    assert set(presidio.spans_of(plain)) == set(presidio.find(raw(text)))
+
+
+def shared_presidio() -> detect.PresidioDetector:
+    if not _SHARED:
+        _SHARED.append(detect.PresidioDetector())
+    return _SHARED[0]
+
+
+_SHARED: list[detect.PresidioDetector] = []
+
+
+def test_context_words_raise_scores(presidio: detect.PresidioDetector) -> None:
+    licence = "identifier.direct.licence"
+    assert not {name for name, _ in spans(presidio, "it is D1234567")} & {licence}
+    assert licence in {name for name, _ in spans(presidio, "driver license D1234567")}
+
+
+def test_every_class_of_the_map_is_in_the_tree() -> None:
+    names = [*detect.RECOGNIZERS.values(), detect.PHONE_CLASS]
+    assert [name for name in names if not is_class(name)] == []
+
+
+def test_registry_holds_nothing_that_fetches_or_skips(
+    presidio: detect.PresidioDetector,
+) -> None:
+    names = {str(vars(each)["name"]) for each in presidio.recognizers}
+    assert not names & {
+        "EmailRecognizer",
+        "UrlRecognizer",
+        "InPanRecognizer",
+        "IbanRecognizer",
+        "UsHealthInsuranceMemberIdRecognizer",
+        "SpacyRecognizer",
+    }
+    assert len(names) == len(detect.RECOGNIZERS) + 1
+
+
+def test_a_foreign_recognizer_that_overrides_analyze_is_refused() -> None:
+    inner = predefined_recognizers.IbanRecognizer()
+    with pytest.raises(TypeError, match="IbanRecognizer"):
+        detect.strict_recognizer(cast("detect.Patterned", inner))
+
+
+def test_decision_process_is_not_logged(presidio: detect.PresidioDetector) -> None:
+    assert presidio.engine.log_decision_process is False
+
+
+def test_a_pattern_that_times_out_is_a_finding(
+    presidio: detect.PresidioDetector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "PATTERN_TIMEOUT_S", 1e-9)
+    text = "card 4111 1111 1111 1111 " * 400
+    (span,) = scan.run(presidio, raw(text))
+    assert span.data_class == "uncertain.timeout"
+
+
+def test_nothing_is_logged_at_debug(
+    presidio: detect.PresidioDetector,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        list(presidio.find(raw(f"{CANARY} ssn 536-22-1234 on 3/4/1980")))
+    out, err = capfd.readouterr()
+    assert CANARY not in caplog.text + out + err
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_nothing(_name: str) -> None:
+        return None
+
+    monkeypatch.setattr(detect, "find_spec", find_nothing)
+    with pytest.raises(ConfigError, match=r"curtilage\[pii\]"):
+        detect.full_equipment()
+
+
+def test_module_imports_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("presidio")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
+    monkeypatch.delitem(sys.modules, "curtilage.client.detect")
+    __import__("curtilage.client.detect")
+
+
+@given(st.text(alphabet="0123456789 -()+\nab", max_size=300))
+def test_phone_windows_cover_every_candidate(text: str) -> None:
+    windows = detect.phone_windows(text)
+    for match in detect.PHONE_CANDIDATE.finditer(text):
+        assert any(a <= match.start() and match.end() <= b for a, b in windows)
+    assert all(b < c for (_, b), (c, _) in pairwise(windows))
+
+
+# --- any detector, whatever it does -------------------------------------------
+
+
+class Faulty:
+    """A detector that does what the test says."""
+
+    id = "faulty"
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        if callable(self._answer):
+            return cast("Iterator[Span]", self._answer(reading))
+        return cast("Iterator[Span]", self._answer)
+
+
+def explode(reading: Reading) -> Iterator[Span]:
+    yield Span(data_class="financial.pan", detector="x", start=0, end=1, score=1)
+    raise RuntimeError(reading.text)
+
+
+FAULTS: dict[str, object] = {
+    "raises": RuntimeError(CANARY),
+    "raises at import": ModuleNotFoundError("presidio_analyzer"),
+    "recursion": RecursionError(),
+    "memory": MemoryError(),
+    "raises midway": explode,
+    "none": None,
+    "number": 7,
+    "text": "text",
+    "unknown class": [
+        Span(data_class="x.y", detector="x", start=0, end=1, score=1),
+    ],
+    "beyond the text": [
+        Span(data_class="financial.pan", detector="x", start=0, end=10**6, score=1),
+    ],
+    "dictionary": {"financial.pan": 1},
+    "object": SimpleNamespace(data_class="financial.pan"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_faulty_detector_is_a_finding(fault: object) -> None:
+    equipment = (*own_equipment(), (cast("Detector", Faulty(fault)), EVERY_VIEW))
+    (found,) = scan.scan(["a harmless question"], equipment)
+    assert "uncertain.error" in {span.data_class for span in found}
+    assert CANARY not in repr(found)
+
+
+@pytest.mark.parametrize("index", range(len(own_equipment())))
+def test_each_detector_of_ours_may_fail(index: int) -> None:
+    equipment: list[tuple[Detector, frozenset[View]]] = list(own_equipment())
+    equipment[index] = (
+        cast("Detector", Faulty(ValueError(CANARY))),
+        equipment[index][1],
+    )
+    # A text with all five readings, so that every detector has its turn.
+    text = "\uff11 b\u043eb &amp; five"
+    (found,) = scan.scan([text], tuple(equipment))
+    assert "uncertain.error" in {span.data_class for span in found}
+
+
+def test_a_timeout_of_a_detector_is_told_apart() -> None:
+    equipment: Equipment = ((cast("Detector", Faulty(TimeoutError())), EVERY_VIEW),)
+    (found,) = scan.scan(["text"], equipment)
+    assert {span.data_class for span in found} == {"uncertain.timeout"}
+
+
+def test_a_text_that_cannot_be_read_is_uncertain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(text: str) -> Iterator[Reading]:
+        raise ValueError(text)
+
+    monkeypatch.setattr(scan, "readings", fail)
+    (found,) = scan.scan([CANARY], own_equipment())
+    assert "uncertain.error" in {span.data_class for span in found}
+
+
+def test_no_finding_shows_a_text(presidio: detect.PresidioDetector) -> None:
+    equipment: Equipment = (*own_equipment(), (presidio, EVERY_VIEW))
+    text = (
+        f"{CANARY} my password is {CANARY}, mail {CANARY}@{CANARY}.com, "
+        f"name: {CANARY}, mrn {CANARY}, Dr {CANARY.title()}, diabetes"
+    )
+    (found,) = scan.scan([text], equipment)
+    assert len(found) > 3
+    assert CANARY not in repr(found).lower()
+
+
+def test_lone_surrogates_are_undecodable() -> None:
+    (found,) = scan.scan(["a \ud800 b"], own_equipment())
+    assert "uncertain.undecodable" in {span.data_class for span in found}
+
+
+@settings(deadline=None)
+@given(st.text(max_size=300))
+def test_own_detectors_take_any_text(text: str) -> None:
+    (found,) = scan.scan([text], own_equipment())
+    assert "uncertain.error" not in {span.data_class for span in found}

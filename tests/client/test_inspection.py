@@ -1,0 +1,324 @@
+import importlib.util
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import psutil
+import pytest
+
+from curtilage.client import inspection as module
+from curtilage.client.errors import ConfigError
+from curtilage.client.inspection import Inspector, deadline_s, prepare
+from curtilage.client.query import Message, Query, Settings
+from curtilage.policy.decide import Inspection, decide
+from curtilage.policy.findings import Where
+from curtilage.policy.load import load_policy, load_profile, profile_text
+from curtilage.policy.model import Limits, Policy
+from curtilage.policy.routes import Route
+
+CANARY = "zq7canary4711"
+GENEROUS = "deadline_ms: 20000"
+LIGHT = """
+import sys, time, re, os
+from curtilage.client import detector_process as worker
+from curtilage.client.scan import EVERY_VIEW, own_equipment
+class Faulty:
+    id = "faulty"
+    def find(self, reading):
+        if "FAULT" in reading.text:
+            {fault}
+        return ()
+requests, replies = worker._take_streams()
+worker.serve(requests, replies, (*own_equipment(), (Faulty(), EVERY_VIEW)))
+"""
+
+
+def patient_policy(deadline: str = GENEROUS) -> Policy:
+    """Return the shipped profile with time enough for a busy test machine."""
+    return load_policy(profile_text("default").replace("deadline_ms: 50", deadline, 1))
+
+
+def command(fault: str = "pass") -> tuple[str, ...]:
+    return (sys.executable, "-c", LIGHT.format(fault=fault))
+
+
+def ask(text: str) -> Query:
+    return Query(messages=(Message(role="user", content=text),))
+
+
+def classes(inspection: Inspection) -> set[str]:
+    return {finding.data_class for finding in inspection.findings}
+
+
+@pytest.fixture(scope="module")
+def inspector() -> Iterator[Inspector]:
+    if importlib.util.find_spec("presidio_analyzer") is None:
+        pytest.skip("SKIPPED LOUDLY: needs the extra pii")
+    started = Inspector.start(patient_policy())
+    yield started
+    started.close()
+
+
+def started(fault: str, deadline: str = GENEROUS) -> Inspector:
+    return Inspector.start(patient_policy(deadline), command=command(fault))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is HIV?",
+        "Explain the difference between HTTP and HTTPS",
+        "Draft a polite email asking a supplier for a quote in March",
+        "How does compound interest work?",
+    ],
+)
+def test_harmless_questions_may_leave(inspector: Inspector, text: str) -> None:
+    query = ask(text)
+    decision = decide(patient_policy(), inspector.inspect(query))
+    assert decision.route is Route.ENCLAVE
+    assert decision.allowed is not None
+    assert decision.allowed.payload_digest == query.payload_digest()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my ssn is 536-22-1234",
+        "patient John Smith has a cold",
+        "my password is hunter2",
+        "I was diagnosed with HIV last week",
+        "write to bob@corp.internal",
+        "4111 1111 1111 1111",
+        "Wie geht es mir mit dem Geld auf der Bank",
+    ],
+)
+def test_regulated_texts_stay(inspector: Inspector, text: str) -> None:
+    decision = decide(patient_policy(), inspector.inspect(ask(text)))
+    assert decision.route is not Route.ENCLAVE
+    assert decision.allowed is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(messages=(Message(role="system", content="ssn 536-22-1234"),)),
+        Query(messages=(Message(role="user", content="hi", name="bob@corp.com"),)),
+        Query(
+            messages=(Message(role="user", content="hi"),),
+            settings=Settings(stop=("bob@corp.com",)),
+        ),
+        Query(
+            messages=(
+                Message(role="user", content="bob@corp.com"),
+                Message(role="assistant", content="ok"),
+                Message(role="user", content="hi"),
+            )
+        ),
+    ],
+    ids=["system", "name", "stop", "history"],
+)
+def test_every_leaf_is_inspected(inspector: Inspector, query: Query) -> None:
+    found = classes(inspector.inspect(query))
+    assert found & {"identifier.direct.email", "identifier.direct.gov_id.us_ssn"}
+
+
+async def test_async_twin_agrees(inspector: Inspector) -> None:
+    query = ask("ssn 536-22-1234")
+    assert await inspector.ainspect(query) == inspector.inspect(query)
+
+
+def test_many_agree_with_one(inspector: Inspector) -> None:
+    queries = [ask("hello"), ask("ssn 536-22-1234"), ask("\ud800")]
+    assert list(inspector.inspect_many(queries)) == [
+        inspector.inspect(query) for query in queries
+    ]
+
+
+def test_threads_share_an_inspector(inspector: Inspector) -> None:
+    texts = ["hello there", "ssn 536-22-1234"] * 4
+    expected = [inspector.inspect(ask(text)) for text in texts]
+    got: dict[int, Inspection] = {}
+
+    def run(at: int) -> None:
+        got[at] = inspector.inspect(ask(texts[at]))
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[at] for at in range(len(texts))] == expected
+
+
+def test_worker_has_no_socket(inspector: Inspector) -> None:
+    assert inspector.worker_pid is not None
+    assert psutil.Process(inspector.worker_pid).net_connections() == []
+
+
+# --- before any detector ------------------------------------------------------
+
+LIMITS = Limits(max_chars=100, deadline_ms=50, deadline_ms_per_1000_chars=50)
+
+
+def prepared_classes(query: Query) -> set[str]:
+    return {finding.data_class for finding in prepare(query, LIMITS).findings}
+
+
+def test_parts_that_are_no_text_are_attachments() -> None:
+    place = Where(message=0, role="user", json_path="content[1]")
+    query = replace(ask("hi"), opaque=(place,))
+    (finding,) = prepare(query, LIMITS).findings
+    assert finding.data_class == "uncertain.attachment"
+    assert finding.where == place
+
+
+def test_a_text_over_the_limit_is_oversize_and_not_scanned() -> None:
+    prepared = prepare(ask("x" * 101), LIMITS)
+    assert {each.data_class for each in prepared.findings} == {"uncertain.oversize"}
+    assert prepared.leaves == ()
+    assert prepare(ask("x" * 100), LIMITS).findings == ()
+
+
+def test_too_many_messages_are_oversize(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LEAVES", 2)
+    many = Query(messages=(Message(role="user", content="x"),) * 3)
+    assert prepared_classes(many) == {"uncertain.oversize"}
+
+
+def test_a_lone_surrogate_is_undecodable() -> None:
+    assert prepared_classes(ask("\udc80")) == {"uncertain.undecodable"}
+
+
+@pytest.mark.parametrize(
+    ("characters", "seconds"), [(0, 0.05), (1, 0.1), (1000, 0.1), (2500, 0.2)]
+)
+def test_deadline_grows_with_length(characters: int, seconds: float) -> None:
+    assert deadline_s(LIMITS, characters) == pytest.approx(seconds)
+
+
+# --- a worker that fails ------------------------------------------------------
+
+FAULTS = {
+    "raises": ("raise ValueError(reading.text)", "uncertain.error"),
+    "garbage": ("return [reading.text]", "uncertain.error"),
+    "hangs": (r're.match(r"(a+)+$", "a" * 64 + "b")', "uncertain.timeout"),
+    "sleeps": ("time.sleep(60)", "uncertain.timeout"),
+    "dies": ("os._exit(1)", "uncertain.error"),
+    "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
+    "answers another": (
+        "worker._send(replies, {'task': 0, 'found': []}); time.sleep(60)",
+        None,
+    ),
+    "answers a text": (
+        "worker._send(replies, {'task': 0, 'found': [reading.text]}); time.sleep(60)",
+        "uncertain.error",
+    ),
+    "exits": ("raise SystemExit", "uncertain.error"),
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [each for each in FAULTS.values() if each[1] is not None],
+    ids=[name for name, each in FAULTS.items() if each[1] is not None],
+)
+def test_a_faulty_worker_keeps_the_query_home(fault: str, expected: str) -> None:
+    inspector = started(fault, "deadline_ms: 1000")
+    try:
+        inspection = inspector.inspect(ask(f"FAULT {CANARY}"))
+        assert expected in classes(inspection)
+        assert decide(patient_policy(), inspection).route is Route.LOCAL
+        assert CANARY not in repr(inspection)
+    finally:
+        inspector.close()
+
+
+def test_a_hung_worker_is_replaced() -> None:
+    inspector = started(FAULTS["hangs"][0], "deadline_ms: 1500")
+    try:
+        first = inspector.worker_pid
+        inspector.inspect(ask("FAULT"))
+        assert not inspector.ready
+        meanwhile = inspector.inspect(ask("hello"))
+        assert classes(meanwhile) == {"uncertain.error"}
+        assert inspector.wait_ready(60)
+        assert inspector.worker_pid != first
+        assert classes(inspector.inspect(ask("hello"))) == set()
+    finally:
+        inspector.close()
+    assert first is not None
+    assert not psutil.pid_exists(first)
+
+
+def test_a_slow_worker_is_kept() -> None:
+    inspector = started("time.sleep(0.8)", "deadline_ms: 300")
+    try:
+        first = inspector.worker_pid
+        assert "uncertain.timeout" in classes(inspector.inspect(ask("FAULT")))
+        assert inspector.wait_ready(60)
+        assert inspector.worker_pid == first
+        assert classes(inspector.inspect(ask("hello"))) <= {"uncertain.timeout"}
+    finally:
+        inspector.close()
+
+
+def test_a_killed_worker_is_replaced() -> None:
+    inspector = started("pass")
+    try:
+        assert inspector.worker_pid is not None
+        os.kill(inspector.worker_pid, signal.SIGKILL)
+        assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
+        assert inspector.wait_ready(60)
+        assert classes(inspector.inspect(ask("hello"))) == set()
+    finally:
+        inspector.close()
+
+
+def test_many_survive_a_hang_in_the_middle() -> None:
+    inspector = started(FAULTS["hangs"][0], "deadline_ms: 1500")
+    queries = [ask("hello"), ask("FAULT"), ask("a@b.example"), ask("hello")]
+    try:
+        found = [classes(each) for each in inspector.inspect_many(queries)]
+    finally:
+        inspector.close()
+    assert found[0] == set()
+    assert found[1] == {"uncertain.timeout"}
+    assert "identifier.direct.email" in found[2]
+    assert found[3] == set()
+
+
+def test_a_closed_inspector_keeps_everything_home() -> None:
+    inspector = started("pass")
+    inspector.close()
+    inspector.close()
+    began = time.monotonic()
+    assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
+    assert time.monotonic() - began < 1
+    assert not inspector.ready
+
+
+def test_start_fails_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ConfigError("pip install 'curtilage[pii]'")
+
+    monkeypatch.setattr(module, "require_presidio", refuse)
+    with pytest.raises(ConfigError, match="pii"):
+        Inspector.start(load_profile("default"))
+
+
+def test_start_fails_when_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 5.0)
+    with pytest.raises(ConfigError, match="did not start"):
+        Inspector.start(load_profile("default"), command=("false",))
+
+
+def test_findings_name_places_never_texts(inspector: Inspector) -> None:
+    inspection = inspector.inspect(ask(f"{CANARY}@corp.com my password is {CANARY}1"))
+    assert len(inspection.findings) >= 2
+    assert CANARY not in repr(inspection)
+    assert CANARY not in repr(cast("object", inspector))
