@@ -1,0 +1,106 @@
+"""An answer in pieces and as a whole, whoever made it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from curtilage.client.errors import FailureReason
+
+
+class Answerer(StrEnum):
+    """Who answered a query."""
+
+    LOCAL = "local"
+    ENCLAVE = "enclave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A piece of the answer.
+
+    Attributes:
+        text: what to append.
+        logprobs: (token text, log-probability) of each token; empty unless asked.
+    """
+
+    text: str = field(repr=False)
+    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of a complete answer.
+
+    Attributes:
+        finish_reason: ``stop`` or ``length``.
+        prompt_tokens: tokens of the question.
+        completion_tokens: tokens of the answer.
+    """
+
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+AnswerEvent = Delta | Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where an answer comes from, known before its first word.
+
+    Attributes:
+        route: who answers.
+        classes: data classes found in the query, sorted.
+        uncertain: what could not be known of it, sorted.
+        rule: id of the rule that decided.
+        reason: that rule's reason, as the policy's author wrote it.
+        policy_digest: ``sha256:…`` of the policy in force.
+        verdict_id: the evidence relied upon, when the enclave answers.
+        fallback: why the enclave does not answer although it might have.
+    """
+
+    route: Answerer
+    classes: tuple[str, ...]
+    rule: str
+    reason: str
+    policy_digest: str
+    uncertain: tuple[str, ...] = ()
+    verdict_id: str | None = None
+    fallback: FailureReason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer, and where it came from.
+
+    Attributes:
+        text: the answer.
+        provenance: who answered, and why it was allowed to.
+        finished: finish reason and token counts.
+        logprobs: (token text, log-probability) pairs when asked for.
+    """
+
+    text: str = field(repr=False)
+    provenance: Provenance
+    finished: Finished
+    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+
+    @property
+    def route(self) -> Answerer:
+        """Who answered."""
+        return self.provenance.route
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The data classes found in the query."""
+        return self.provenance.classes
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that decided."""
+        return self.provenance.rule
+
+    @property
+    def policy_digest(self) -> str:
+        """The digest of the policy in force."""
+        return self.provenance.policy_digest

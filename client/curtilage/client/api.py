@@ -1,0 +1,243 @@
+"""What an application imports: ``Client``, and its twin without ``await``.
+
+::
+
+    async with Client(policy="clinic.yaml", relay="https://relay.example/ward") as c:
+        answer = await c.chat("Which vaccines does a nurse need?")
+        print(answer.route, answer.rule, answer.text)
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
+
+from curtilage.client.answers import Answer, Delta
+from curtilage.client.assemble import assemble
+from curtilage.client.completions import query_from
+from curtilage.client.config import Flags, read_config
+from curtilage.client.errors import UsageError
+from curtilage.client.session import AnswerStream, Session
+from curtilage.policy.decide import Decision
+
+Messages = str | Sequence[Mapping[str, object]]
+T = TypeVar("T")
+
+
+class ChatOptions(TypedDict, total=False):
+    """How to answer; names and ranges as in OpenAI's chat API."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int | None
+    stop: str | Sequence[str]
+    logprobs: bool
+
+
+class Client:
+    """A Curtilage client: classify here, then answer here or ask the enclave.
+
+    Args:
+        policy: a policy file; None takes ``CURTILAGE_POLICY``, else the
+            shipped default profile.
+        relay: ``https://host/name``; None takes ``CURTILAGE_RELAY``; without
+            either, everything is answered here.
+        model: name or path of the local model; None is the embedded one.
+        model_sha256: its digest, required for a path.
+
+    Raises:
+        ConfigError: a setting is wrong; says which.
+        PolicyError: the policy is wrong; all problems with their lines.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: str | Path | None = None,
+        relay: str | None = None,
+        model: str | Path | None = None,
+        model_sha256: str | None = None,
+    ) -> None:
+        flags = Flags(
+            policy=None if policy is None else str(policy),
+            relay=relay,
+            model=None if model is None else str(model),
+            model_sha256=model_sha256,
+        )
+        self._config = read_config(flags, os.environ)
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start the detectors and load the local model."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the detectors and load the local model, a few seconds."""
+        if self._session is None:
+            self._session = Session(await assemble(self._config))
+
+    async def close(self) -> None:
+        """Stop the detectors, free the model, close every connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Answer:
+        """Answer a question or a conversation, whole.
+
+        Args:
+            messages: one question, or turns ``{"role": …, "content": …}``.
+            **options: see ``ChatOptions``.
+
+        Raises:
+            ClientError: nobody can or may answer; the class says what to do.
+        """
+        query = query_from(messages, dict(options), stream=False)
+        return await self.session.ask(query)
+
+    def stream(
+        self, messages: Messages, **options: Unpack[ChatOptions]
+    ) -> AnswerStream:
+        """Answer piece by piece: ``async for piece in client.stream(…)``.
+
+        The stream's ``provenance`` tells who answers once ``begin()`` returned,
+        its ``answer`` the whole after the last piece.
+        """
+        return self.session.stream(query_from(messages, dict(options), stream=True))
+
+    async def decide(self, messages: Messages) -> Decision:
+        """Say where a query may go, and why; nothing is asked of anybody."""
+        return await self.session.decide(query_from(messages, {}, stream=False))
+
+    @property
+    def session(self) -> Session:
+        """The running session."""
+        if self._session is None:
+            raise UsageError("the client is not started: use `async with Client()`")
+        return self._session
+
+
+class SyncClient:
+    """``Client`` for programs without an event loop; the same arguments.
+
+    Runs the client on a thread of its own; its methods may be called from any
+    one thread at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: str | Path | None = None,
+        relay: str | None = None,
+        model: str | Path | None = None,
+        model_sha256: str | None = None,
+    ) -> None:
+        self._client = Client(
+            policy=policy, relay=relay, model=model, model_sha256=model_sha256
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Start the detectors and load the local model."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.close()
+
+    def start(self) -> None:
+        """Start the detectors and load the local model, a few seconds."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="curtilage-client", daemon=True
+            )
+            self._thread.start()
+            self._run(self._client.start())
+
+    def close(self) -> None:
+        """Stop everything; a second call does nothing."""
+        if self._loop.is_closed():
+            return
+        if self._thread is not None:
+            self._run(self._client.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Answer:
+        """Answer a question or a conversation, whole; see ``Client.chat``."""
+        return self._run(self._client.chat(messages, **options))
+
+    def stream(
+        self, messages: Messages, **options: Unpack[ChatOptions]
+    ) -> "SyncAnswerStream":
+        """Answer piece by piece: ``for piece in client.stream(…)``."""
+        self._require_started()
+        return SyncAnswerStream(self._client.stream(messages, **options), self._run)
+
+    def decide(self, messages: Messages) -> Decision:
+        """Say where a query may go, and why; see ``Client.decide``."""
+        return self._run(self._client.decide(messages))
+
+    def _require_started(self) -> None:
+        if self._thread is None or self._loop.is_closed():
+            raise UsageError("the client is not started: use `with SyncClient()`")
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None or self._loop.is_closed():
+            work.close()
+            self._require_started()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class SyncAnswerStream:
+    """One answer as it is made; iterate for pieces, then read ``answer``."""
+
+    def __init__(self, stream: AnswerStream, run: "_Runner") -> None:
+        self._stream = stream
+        self._run = run
+
+    def __iter__(self) -> Iterator[Delta]:
+        """Yield the pieces of the answer."""
+        pieces = aiter(self._stream)
+        try:
+            while (piece := self._run(_next(pieces))) is not None:
+                yield piece
+        finally:
+            self._run(self._stream.aclose())
+
+    @property
+    def answer(self) -> Answer:
+        """The whole answer; only after the last piece."""
+        return self._stream.answer
+
+
+class _Runner(Protocol):
+    """Runs a coroutine to its end, on the client's thread."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+async def _next(pieces: AsyncIterator[Delta]) -> Delta | None:
+    return await anext(pieces, None)

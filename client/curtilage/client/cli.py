@@ -1,0 +1,90 @@
+"""The command line: finds the command, runs it, turns errors into exit codes."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from curtilage.client.commands import (
+    ask,
+    attest,
+    decide,
+    demo,
+    explain,
+    models,
+    policy,
+    serve,
+)
+from curtilage.client.commands.terminal import (
+    COULD_NOT,
+    EXIT_CODES,
+    REFUSED,
+    WRONG_USE,
+    err,
+)
+from curtilage.client.errors import (
+    BlockedError,
+    ClientError,
+    ConfigError,
+    UsageError,
+)
+from curtilage.policy.errors import PolicyError
+
+INTERRUPTED = 130
+DESCRIPTION = """\
+Answer at home what must stay at home; ask an attested enclave the rest.
+
+Every question is classified on this machine. What the policy calls regulated is
+answered by the local model and never leaves. The rest goes, sealed, through a relay
+that sees who asks but not what, to an enclave that sees what is asked but not who."""
+EXAMPLE = """\
+examples:
+  curtilage demo
+  curtilage ask "How do I politely decline a meeting?"
+  curtilage serve --relay https://relay.example/ward
+  curtilage explain "My card 4111 1111 1111 1111 was refused"
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of every command."""
+    parser = argparse.ArgumentParser(
+        prog="curtilage",
+        description=DESCRIPTION,
+        epilog=f"{EXAMPLE}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"curtilage {version('curtilage')}"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (demo, ask, serve, decide, explain, policy, models, attest):
+        module.add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status.
+
+    0 done, 1 refused by policy, 2 wrong use, 3 could not.
+    """
+    arguments = build_parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except BlockedError as error:
+        return _stop(error, REFUSED)
+    except (UsageError, ConfigError, PolicyError) as error:
+        return _stop(error, WRONG_USE)
+    except ClientError as error:
+        return _stop(error, COULD_NOT)
+    except BrokenPipeError:  # the reader went away, as `| head` does
+        sys.stderr.close()
+        return COULD_NOT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _stop(error: Exception, status: int) -> int:
+    err(f"curtilage: {error}")
+    return status

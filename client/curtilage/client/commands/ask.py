@@ -1,0 +1,126 @@
+"""``curtilage ask``: one question, answered where the policy permits."""
+
+import argparse
+import asyncio
+import dataclasses
+from time import monotonic
+
+from curtilage.client.answers import Answer, Answerer, Provenance
+from curtilage.client.commands.shared import (
+    add_client_flags,
+    config_from,
+    session_from,
+    single_query,
+    text_from,
+)
+from curtilage.client.commands.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    err,
+    out,
+    out_json,
+)
+from curtilage.client.config import ClientConfig
+from curtilage.client.errors import EXPLAINED
+from curtilage.client.query import Query, Settings
+from curtilage.client.session import Session
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "ask",
+        summary="answer one question, at home or by the enclave",
+        text="Classify a question on this machine, then answer it where the policy "
+        "permits:\nby the local model, or sealed by an attested enclave.",
+        example='curtilage ask "What is the difference between a virus and a '
+        'bacterium?"\necho "My SSN is 536-22-1234, is it valid?" | '
+        "curtilage ask --json -",
+    )
+    parser.add_argument("text", nargs="+", help="the question; `-` reads it")
+    add_client_flags(parser)
+    parser.add_argument("--system", metavar="TEXT", help="a system message")
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
+    parser.add_argument("--seed", type=int, default=None, metavar="N")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer."""
+    query = dataclasses.replace(
+        single_query(text_from(arguments.text)),
+        settings=Settings(
+            max_tokens=arguments.max_tokens,
+            temperature=arguments.temperature,
+            seed=arguments.seed,
+        ),
+        stream=not arguments.json,
+    )
+    if arguments.system:
+        system = dataclasses.replace(
+            query.messages[0], role="system", content=arguments.system
+        )
+        query = dataclasses.replace(query, messages=(system, *query.messages))
+    asyncio.run(_ask(config_from(arguments), query, as_json=arguments.json))
+    return DONE
+
+
+async def _ask(config: ClientConfig, query: Query, *, as_json: bool) -> None:
+    async with session_from(config) as session:
+        if as_json:
+            out_json(answer_object(await session.ask(query)))
+        else:
+            await _show(session, query)
+
+
+async def _show(session: Session, query: Query) -> None:
+    started = monotonic()
+    stream = session.stream(query)
+    err(provenance_line(await stream.begin()))
+    first_s = monotonic() - started
+    async for piece in stream:
+        out(piece.text, end="")
+    out("")
+    err(
+        f"[{stream.answer.finished.completion_tokens} tokens, "
+        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+    )
+
+
+def provenance_line(provenance: Provenance) -> str:
+    """Say in one line who answers and why."""
+    who = {
+        Answerer.LOCAL: "answered here, by the local model",
+        Answerer.ENCLAVE: "answered by the attested enclave",
+    }[provenance.route]
+    found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
+    why = f"rule {provenance.rule}: {provenance.reason}"
+    if provenance.fallback is not None:
+        why += f"; it might have left, but {EXPLAINED[provenance.fallback]}"
+    return f"[{who}; found: {found}; {why}]"
+
+
+def answer_object(answer: Answer) -> dict[str, object]:
+    """Build the JSON object of an answer."""
+    provenance = answer.provenance
+    fallback = provenance.fallback
+    return {
+        "text": answer.text,
+        "route": provenance.route.value,
+        "classes": list(provenance.classes),
+        "uncertain": list(provenance.uncertain),
+        "rule": provenance.rule,
+        "reason": provenance.reason,
+        "policy": provenance.policy_digest,
+        "verdict": provenance.verdict_id,
+        "fallback": None if fallback is None else fallback.value,
+        "finish_reason": answer.finished.finish_reason,
+        "usage": {
+            "prompt_tokens": answer.finished.prompt_tokens,
+            "completion_tokens": answer.finished.completion_tokens,
+        },
+    }

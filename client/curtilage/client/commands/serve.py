@@ -1,0 +1,86 @@
+"""``curtilage serve``: the OpenAI-compatible endpoint on loopback."""
+
+import argparse
+import asyncio
+import signal
+
+from curtilage.client import gateway
+from curtilage.client.commands.shared import (
+    add_client_flags,
+    config_from,
+    session_from,
+)
+from curtilage.client.commands.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    err,
+    out_json,
+)
+from curtilage.client.config import ClientConfig
+from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
+
+DEFAULT_PORT = 8642
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "serve",
+        summary="serve the OpenAI API on this machine",
+        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
+        "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
+        "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
+        "Prints one JSON line when ready.",
+        example="curtilage serve --relay https://relay.example/ward\n"
+        "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
+    )
+    add_client_flags(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="a loopback address (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        help=f"0 takes a free one (default: {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
+    )
+    parser.add_argument(
+        "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    configure(
+        TelemetrySettings(
+            otlp_endpoint=arguments.otlp, prometheus_port=arguments.prometheus_port
+        )
+    )
+    try:
+        asyncio.run(_serve(config_from(arguments), arguments.host, arguments.port))
+    finally:
+        shutdown()
+    return DONE
+
+
+async def _serve(config: ClientConfig, host: str, port: int) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with (
+        session_from(config) as session,
+        gateway.serving(session, host, port) as bound,
+    ):
+        if config.relay is None:
+            err("no relay is configured: every question is answered on this machine")
+        shown = f"[{host}]" if ":" in host else host
+        out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
+        await stop.wait()
+        err("stopping")

@@ -1,0 +1,119 @@
+"""Ask the enclave: a verified key, one sealed request, its answer.
+
+Every method takes the ``Allowed`` of the query. A key is fetched and verified
+by one task at a time; a request is sealed and sent once, except that a key
+which the enclave no longer holds is fetched and verified again, once, and the
+query sealed afresh only if the verified key changed (wire.md §3, exception 1).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import datetime
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client import telemetry
+from curtilage.client.answers import AnswerEvent
+from curtilage.client.enclaves import EnclaveBook
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.exchange import seal
+from curtilage.client.query import Query
+from curtilage.client.transport import Transport
+from curtilage.policy.decide import Allowed
+
+
+class Remote:
+    """The one enclave of a client.
+
+    Attributes:
+        key: the key last sealed to, for the record of an answer.
+    """
+
+    def __init__(
+        self, transport: Transport, book: EnclaveBook, clock: Callable[[], datetime]
+    ) -> None:
+        self._transport = transport
+        self._book = book
+        self._clock = clock
+        self._fetching = asyncio.Lock()
+
+    async def ask(
+        self, allowed: Allowed, query: Query, *, on_key: Callable[[VerifiedKey], None]
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Yield the enclave's answer.
+
+        Args:
+            allowed: the proof that this payload may leave.
+            query: the query that was inspected.
+            on_key: told which verified key the query was sealed to.
+
+        Raises:
+            EnclaveError: not asked or not believed; after it nothing follows.
+        """
+        key = await self.verified_key()
+        try:
+            async with aclosing(self._ask(allowed, query, key, on_key)) as events:
+                async for event in events:
+                    yield event
+        except EnclaveError as failure:
+            if failure.reason is not FailureReason.KEY_UNKNOWN:
+                raise
+        else:
+            return
+        fresh = await self._renewed(key)
+        async with aclosing(self._ask(allowed, query, fresh, on_key)) as events:
+            async for event in events:
+                yield event
+
+    async def verified_key(self) -> VerifiedKey:
+        """Return a key that is in force, fetching and verifying if need be.
+
+        Raises:
+            EnclaveError: unreachable, or the evidence was refused.
+        """
+        try:
+            async with self._fetching:
+                key = self._book.current(self._clock())
+                if key is None:
+                    bundle = await self._transport.fetch_bundle()
+                    key = self._book.accept(bundle, self._clock())
+                    telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+                return key
+        except RefusedError as refusal:
+            telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+            raise _refused(refusal) from None
+
+    async def close(self) -> None:
+        """Close the way out."""
+        await self._transport.close()
+
+    async def _ask(
+        self,
+        allowed: Allowed,
+        query: Query,
+        key: VerifiedKey,
+        on_key: Callable[[VerifiedKey], None],
+    ) -> AsyncGenerator[AnswerEvent]:
+        try:
+            exchange = seal(allowed, query, key, now=self._clock())
+        except RefusedError as refusal:
+            raise _refused(refusal) from None
+        on_key(key)
+        async with aclosing(self._transport.send(exchange)) as pieces:
+            async for data in pieces:
+                for event in exchange.reader.push(data):
+                    yield event
+        for event in exchange.reader.finish():
+            yield event
+
+    async def _renewed(self, old: VerifiedKey) -> VerifiedKey:
+        self._book.drop(old)
+        fresh = await self.verified_key()
+        if fresh.key_configs == old.key_configs:
+            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+        return fresh
+
+
+def _refused(refusal: RefusedError) -> EnclaveError:
+    return EnclaveError(FailureReason.EVIDENCE_REFUSED, code=refusal.code.value)

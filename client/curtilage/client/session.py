@@ -1,0 +1,366 @@
+"""The public client: inspect, decide, then answer at home or ask the enclave.
+
+Joins the steps; each of them lives in a module of its own. What ``decide``
+kept home reaches the local model only: ``Remote.ask`` cannot be called without
+the ``Allowed`` that such a decision does not carry.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Protocol, Self
+
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client import telemetry
+from curtilage.client.answers import (
+    Answer,
+    Answerer,
+    AnswerEvent,
+    Delta,
+    Finished,
+    Provenance,
+)
+from curtilage.client.enclaves import EnclaveBook
+from curtilage.client.errors import (
+    BlockedError,
+    EnclaveError,
+    FailureReason,
+    IncompleteAnswerError,
+    LocalUnavailableError,
+)
+from curtilage.client.query import Query
+from curtilage.client.remote import Remote
+from curtilage.client.route import (
+    AskEnclave,
+    AskLocal,
+    after_enclave_failure,
+    first_step,
+)
+from curtilage.client.transport import Transport
+from curtilage.policy.decide import Allowed, Decision, Inspection, decide
+from curtilage.policy.model import Policy
+
+
+class Inspects(Protocol):
+    """What the session needs of the detectors."""
+
+    async def ainspect(self, query: Query) -> Inspection:
+        """Return everything found in a query; a failure is a finding too."""
+        ...
+
+    def close(self) -> None:
+        """Stop the detectors."""
+        ...
+
+
+class AnswersLocally(Protocol):
+    """What the session needs of the local model."""
+
+    def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+        """Answer a query on this machine.
+
+        Raises:
+            LocalUnavailableError: it cannot.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+class UnavailableLocal:
+    """Stands where a local model would: says why there is none.
+
+    Attributes:
+        reason: what is missing and what to do.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+        """Refuse.
+
+        Raises:
+            LocalUnavailableError: always.
+        """
+        del query
+        for _ in ():  # makes this a generator, like a model's
+            yield Delta(text="")
+        raise LocalUnavailableError(self.reason)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientParts:
+    """What a client is made of; tests put in-memory counterparts here.
+
+    Attributes:
+        policy: what may go where.
+        inspector: the detectors.
+        local: the local model; where there is none, ``UnavailableLocal``.
+        transport: the way to the relay, or None: everything stays.
+        book: the enclave's key and what the policy demands of it.
+        clock: the time, aware UTC.
+    """
+
+    policy: Policy
+    inspector: Inspects
+    local: AnswersLocally
+    transport: Transport | None
+    book: EnclaveBook
+    clock: Callable[[], datetime] = _utc_now
+
+
+class AnswerStream:
+    """One answer as it is made: iterate for pieces, then read the rest.
+
+    ``provenance`` is known once ``begin()`` returned or the first piece came;
+    ``answer`` after the last piece. Closing it stops whoever answers.
+    """
+
+    def __init__(
+        self, events: "Callable[[AnswerStream], AsyncGenerator[AnswerEvent]]"
+    ) -> None:
+        self._events = events(self)
+        self._waiting: AnswerEvent | None = None
+        self._pieces: list[Delta] = []
+        self._finished: Finished | None = None
+        self._provenance: Provenance | None = None
+
+    async def begin(self) -> Provenance:
+        """Wait until somebody began to answer.
+
+        Raises:
+            ClientError: nobody can, or nobody may.
+        """
+        if self._waiting is None and not self._pieces and self._finished is None:
+            self._waiting = await anext(self._events)
+        return self.provenance
+
+    async def __aiter__(self) -> AsyncGenerator[Delta]:
+        """Yield the pieces of the answer.
+
+        Raises:
+            ClientError: as ``begin``; also when the answer was cut.
+        """
+        await self.begin()
+        async with aclosing(self._events):
+            event, self._waiting = self._waiting, None
+            while event is not None:
+                if isinstance(event, Delta):
+                    self._pieces.append(event)
+                    yield event
+                else:
+                    self._finished = event
+                event = await anext(self._events, None)
+
+    async def aclose(self) -> None:
+        """Stop the answer; whoever makes it is told to stop too."""
+        await self._events.aclose()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Who answers and why; only after ``begin``."""
+        if self._provenance is None:
+            raise RuntimeError("nobody began to answer yet")
+        return self._provenance
+
+    @provenance.setter
+    def provenance(self, value: Provenance) -> None:
+        """Tell who answers; the session does, once it knows."""
+        self._provenance = value
+
+    @property
+    def answer(self) -> Answer:
+        """The whole answer; only after the last piece."""
+        if self._finished is None:
+            raise RuntimeError("the answer is not complete")
+        return Answer(
+            text="".join(piece.text for piece in self._pieces),
+            provenance=self.provenance,
+            finished=self._finished,
+            logprobs=tuple(pair for piece in self._pieces for pair in piece.logprobs),
+        )
+
+
+class Session:
+    """One client with its detectors, its local model and its way out."""
+
+    def __init__(self, parts: ClientParts) -> None:
+        self._parts = parts
+        self._remote: Remote | None = None
+        if parts.transport is not None:
+            self._remote = Remote(parts.transport, parts.book, parts.clock)
+
+    async def __aenter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._parts.policy
+
+    async def decide(self, query: Query) -> Decision:
+        """Inspect a query and decide where it may go; nothing is sent."""
+        inspection = await self._parts.inspector.ainspect(query)
+        decision = decide(self._parts.policy, inspection)
+        telemetry.decided(decision.route)
+        return decision
+
+    async def ask(self, query: Query) -> Answer:
+        """Answer a query, whole.
+
+        Raises:
+            ClientError: see ``curtilage.client.errors``.
+        """
+        stream = self.stream(query)
+        async for _ in stream:
+            pass
+        return stream.answer
+
+    def stream(self, query: Query) -> AnswerStream:
+        """Answer a query piece by piece."""
+        return AnswerStream(lambda stream: self._run(query, stream))
+
+    async def verified_key(self) -> VerifiedKey:
+        """Return the enclave key in force, verifying first if need be.
+
+        Raises:
+            EnclaveError: there is none that the policy accepts.
+        """
+        if self._remote is None:
+            raise EnclaveError(FailureReason.NOT_CONFIGURED)
+        return await self._remote.verified_key()
+
+    async def close(self) -> None:
+        """Stop the detectors, free the model, close every connection."""
+        self._parts.inspector.close()
+        await self._parts.local.close()
+        if self._remote is not None:
+            await self._remote.close()
+
+    async def _run(
+        self, query: Query, stream: AnswerStream
+    ) -> AsyncGenerator[AnswerEvent]:
+        decision = await self.decide(query)
+        step = first_step(decision)
+        failure: EnclaveError | None = None
+        if isinstance(step, AskEnclave):
+            shown = False
+            try:
+                remote = self._from_enclave(step.allowed, query, stream, decision)
+                async with aclosing(remote) as events:
+                    async for event in events:
+                        shown = True
+                        yield event
+            except EnclaveError as error:
+                failure = error
+                telemetry.fallback(error.reason)
+                step = after_enclave_failure(shown=shown)
+            else:
+                return
+        if isinstance(step, AskLocal):
+            async with aclosing(self._at_home(query, stream, decision, failure)) as own:
+                async for event in own:
+                    yield event
+        else:
+            _refuse(decision, failure)
+
+    async def _from_enclave(
+        self,
+        allowed: Allowed,
+        query: Query,
+        stream: AnswerStream,
+        decision: Decision,
+    ) -> AsyncGenerator[AnswerEvent]:
+        if self._remote is None:
+            raise EnclaveError(FailureReason.NOT_CONFIGURED)
+
+        def sealed_to(key: VerifiedKey) -> None:
+            stream.provenance = _provenance(
+                decision, Answerer.ENCLAVE, verdict_id=key.verdict_id
+            )
+
+        answer = self._remote.ask(allowed, query, on_key=sealed_to)
+        async with aclosing(answer) as events:
+            async for event in events:
+                yield event
+        telemetry.answered(Answerer.ENCLAVE)
+
+    async def _at_home(
+        self,
+        query: Query,
+        stream: AnswerStream,
+        decision: Decision,
+        failure: EnclaveError | None,
+    ) -> AsyncGenerator[AnswerEvent]:
+        stream.provenance = _provenance(
+            decision,
+            Answerer.LOCAL,
+            fallback=None if failure is None else failure.reason,
+        )
+        try:
+            async with aclosing(self._parts.local.generate(query)) as events:
+                async for event in events:
+                    yield event
+        except LocalUnavailableError as error:
+            raise error.told_as(_nobody(decision, failure, error)) from None
+        telemetry.answered(Answerer.LOCAL)
+
+
+def _provenance(
+    decision: Decision,
+    route: Answerer,
+    *,
+    verdict_id: str | None = None,
+    fallback: FailureReason | None = None,
+) -> Provenance:
+    return Provenance(
+        route=route,
+        classes=decision.classes,
+        rule=decision.rule,
+        reason=decision.reason,
+        policy_digest=decision.policy_digest,
+        uncertain=decision.uncertain,
+        verdict_id=verdict_id,
+        fallback=fallback,
+    )
+
+
+def _refuse(decision: Decision, failure: EnclaveError | None) -> None:
+    if failure is not None:
+        raise IncompleteAnswerError(failure.reason)
+    raise BlockedError(
+        rule=decision.rule,
+        reason=decision.reason,
+        classes=decision.classes,
+        policy_digest=decision.policy_digest,
+    )
+
+
+def _nobody(
+    decision: Decision, failure: EnclaveError | None, error: LocalUnavailableError
+) -> str:
+    if failure is not None:
+        return f"{failure}, and on this machine: {error}"
+    return f"this query must stay here (rule {decision.rule!r}), but {error}"

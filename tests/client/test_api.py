@@ -1,0 +1,81 @@
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from curtilage.client import Answerer, Client, SyncClient
+from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.policy.routes import Route
+from support.byte_model import make_byte_model
+
+HARMLESS = "What is HIV?"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    path = make_byte_model(tmp_path_factory.mktemp("model") / "byte.gguf")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"model": str(path), "model_sha256": digest}
+
+
+async def test_client_answers_decides_and_streams(model: dict[str, str]) -> None:
+    async with Client(**model) as client:
+        answer = await client.chat(HARMLESS, max_tokens=8, temperature=0)
+        assert answer.route is Answerer.LOCAL, "there is no relay"
+        assert answer.provenance.fallback is not None
+        assert answer.finished.completion_tokens <= 8
+        decision = await client.decide(HARMLESS)
+        assert decision.route is Route.ENCLAVE
+        turns = [{"role": "user", "content": "my ssn is 536-22-1234"}]
+        stream = client.stream(turns, max_tokens=8, temperature=0)
+        assert (await stream.begin()).rule == "government-id"
+        pieces = [piece.text async for piece in stream]
+        assert "".join(pieces) == stream.answer.text
+
+
+def test_sync_client_does_the_same(model: dict[str, str]) -> None:
+    with SyncClient(**model) as client:
+        answer = client.chat(HARMLESS, max_tokens=8, temperature=0, seed=1)
+        stream = client.stream(HARMLESS, max_tokens=8, temperature=0, seed=1)
+        assert "".join(piece.text for piece in stream) == stream.answer.text
+        assert stream.answer.text == answer.text
+        assert client.decide(HARMLESS).route is Route.ENCLAVE
+    client.close()  # a second time does nothing
+
+
+def test_a_stream_may_be_left_early(model: dict[str, str]) -> None:
+    with SyncClient(**model) as client:
+        for _ in client.stream(HARMLESS, max_tokens=500):
+            break
+        assert client.chat(HARMLESS, max_tokens=4).finished.completion_tokens <= 4
+
+
+async def test_a_client_that_is_not_started_says_so(model: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="not started"):
+        await Client(**model).chat(HARMLESS)
+    sync = SyncClient(**model)
+    with pytest.raises(UsageError, match="not started"):
+        sync.chat(HARMLESS)
+    with pytest.raises(UsageError, match="not started"):
+        sync.stream(HARMLESS)
+    sync.close()
+
+
+async def test_a_missing_model_is_told_when_it_is_needed(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.gguf")
+    async with Client(model=missing, model_sha256="0" * 64) as client:
+        with pytest.raises(LocalUnavailableError, match="must stay here"):
+            await client.chat("my ssn is 536-22-1234")
+
+
+async def test_a_plain_relay_address_needs_a_development_policy(
+    model: dict[str, str],
+) -> None:
+    client = Client(relay="http://127.0.0.1:1/demo", **model)
+    with pytest.raises(ConfigError, match="development"):
+        await client.start()
+
+
+def test_a_missing_policy_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        Client(policy=tmp_path / "missing.yaml")

@@ -1,0 +1,304 @@
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from curtilage.client import cli
+from curtilage.client.commands import policy as policy_command
+from curtilage.policy.load import load_policy, load_profile, profile_text
+from curtilage.policy.model import Policy
+from curtilage_dev.policy import attestation_section
+from support.memory_enclave import NOW, MemoryEnclave, deployment
+
+ROOT = Path(__file__).resolve().parents[2]
+CANARY = "canary-66e0"
+COMMANDS = (
+    (),
+    ("demo",),
+    ("ask",),
+    ("serve",),
+    ("decide",),
+    ("explain",),
+    ("policy",),
+    ("policy", "check"),
+    ("models",),
+    ("models", "list"),
+    ("models", "add"),
+    ("models", "pull"),
+    ("models", "verify"),
+    ("attest",),
+    ("attest", "verify"),
+)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CURTILAGE_POLICY", "CURTILAGE_RELAY", "CURTILAGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_teaches(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "example" in shown
+    assert "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
+
+
+def test_the_readme_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out.partition("\noptions:")[0]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for line in shown.splitlines():
+        assert line.strip() in readme
+
+
+def test_policy_check_accepts_the_shipped_profile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["policy", "check"]) == 0
+    shown = capsys.readouterr().out
+    assert load_profile("default").digest in shown
+    assert "nothing may leave" in shown
+
+
+def test_policy_check_names_every_problem_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    text = profile_text("default").replace("strict_topics: false", "strict: maybe")
+    file.write_text(text.replace("sticky: conversation", "sticky: no"), "utf-8")
+    assert cli.main(["policy", "check", str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert "2 problems" in shown
+    assert shown.count("line ") == 2
+    assert cli.main(["policy", "check", "--json", str(file)]) == 2
+    value = json.loads(capsys.readouterr().out)
+    assert value["ok"] is False
+    assert {problem["path"] for problem in value["problems"]} == {"strict", "sticky"}
+
+
+def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["policy", "check", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value == {
+        "ok": True,
+        "digest": load_profile("default").digest,
+        "problems": [],
+    }
+
+
+def test_policy_summary_names_the_enclaves() -> None:
+    shown = policy_command.summary(development_policy(), "x")
+    assert "development, TEEs emulated-sev-snp" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["policy", "check", "/nonexistent/policy.yaml"],
+        ["decide"],
+        ["ask", ""],
+        ["attest", "verify", "--bundle", "/nonexistent", "--policy", "/nonexistent"],
+        ["models", "add", "x", "/nonexistent", "--sha256", "00"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_wrong_use_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("curtilage: ")
+
+
+def test_an_unknown_command_exits_with_2() -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["sing"])
+    assert ended.value.code == 2
+
+
+# --- attest verify --------------------------------------------------------------
+
+
+def development_policy_text() -> str:
+    root = x509.load_der_x509_certificate(deployment().platform.ark)
+    signer = deployment().log.signer
+    witness = deployment().log.witnesses[0]
+    log = {
+        "origin": signer.name,
+        "key": _base64(signer.public.public_key),
+        "witnesses": [
+            {"name": witness.name, "key": _base64(witness.public.public_key)}
+        ],
+        "quorum": 1,
+        "index": 0,
+    }
+    section = attestation_section(
+        root_pem=root.public_bytes(Encoding.PEM), log=json.dumps(log).encode()
+    )
+    return f"{profile_text('default')}\n{section}"
+
+
+def development_policy() -> Policy:
+    return load_policy(development_policy_text())
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> list[str]:
+    bundle, policy = tmp_path / "bundle.json", tmp_path / "policy.yaml"
+    bundle.write_bytes(MemoryEnclave().bundle)
+    policy.write_text(development_policy_text(), "utf-8")
+    return ["attest", "verify", "--bundle", str(bundle), "--policy", str(policy)]
+
+
+def test_attest_verify_prints_every_check(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", NOW.isoformat()]) == 0
+    shown = capsys.readouterr().out
+    lines = [line.split() for line in shown.splitlines()]
+    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, 23)]
+    assert {line[1] for line in lines[:-1]} == {"pass"}
+    assert shown.splitlines()[-1].startswith("ACCEPTED until ")
+
+
+def test_attest_verify_refuses_with_the_code(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", "2027-11-21T12:00:00Z"]) == 1
+    shown = capsys.readouterr()
+    assert "FAIL" in shown.out.splitlines()[-1]
+    assert "REFUSED: stale" in shown.err
+
+
+def test_attest_verify_as_json(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--json", "--at", NOW.isoformat()]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["accepted"] is True
+    assert value["claims"]["emulated"] is True
+    assert len(value["steps"]) == 22
+    assert cli.main([*evidence, "--json", "--at", "2027-11-21T12:00:00Z"]) == 1
+    value = json.loads(capsys.readouterr().out)
+    assert (value["accepted"], value["code"]) == (False, "stale")
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2026-11-21", "2026-11-21T12:00:00"])
+def test_attest_verify_needs_a_whole_time(
+    evidence: list[str], at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", at]) == 2
+    assert "--at" in capsys.readouterr().err
+
+
+# --- as programs ----------------------------------------------------------------
+
+
+def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "curtilage.client", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_decide_answers_every_line_in_order_and_never_the_text() -> None:
+    lines = [
+        {"id": 1, "text": f"what is a {CANARY.replace('-', ' ')}"},
+        {"id": "two", "text": "my card is 4111 1111 1111 1111"},
+        {"id": 3, "messages": [{"role": "user", "content": "What is HIV?"}]},
+    ]
+    given = "\n".join([*(json.dumps(line) for line in lines), "not json"])
+    done = run("decide", "--jsonl", given=given)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers[:3]] == [1, "two", 3]
+    assert [answer["route"] for answer in answers[1:]] == ["local", "enclave", "local"]
+    assert "financial.pan" in answers[1]["classes"]
+    assert "payment-card" in answers[1]["rules"]
+    assert CANARY.split("-", maxsplit=1)[0] not in done.stdout + done.stderr
+    assert set(answers[0]) == {"id", "route", "classes", "rules", "uncertain"}
+
+
+def test_explain_never_prints_the_text() -> None:
+    done = run("explain", f"I was diagnosed with HIV, {CANARY}")
+    assert done.returncode == 0, done.stderr
+    assert "phi" in done.stdout
+    assert CANARY not in done.stdout + done.stderr
+    value = json.loads(run("explain", "--json", "What is HIV?").stdout)
+    assert value["route"] == "enclave"
+
+
+@pytest.mark.model
+def test_ask_without_a_relay_is_answered_here() -> None:
+    done = run("ask", "--max-tokens", "8", "--seed", "1", "What is HIV?")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "answered here" in done.stderr
+    assert "no relay is configured" in done.stderr
+
+
+@pytest.mark.model
+def test_ask_as_json() -> None:
+    done = run("ask", "--json", "--max-tokens", "8", "my card is 4111 1111 1111 1111")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert (value["route"], value["rule"]) == ("local", "payment-card")
+    assert value["fallback"] is None
+
+
+def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.gguf")
+    done = run(
+        "ask", "--model", missing, "--model-sha256", "0" * 64, "my ssn is 536-22-1234"
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "must stay here" in done.stderr
+
+
+def test_a_blocked_query_exits_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    rule = '- id: never\n  when: "financial.pan"\n  then: block\n  reason: no\n\n'
+    text = profile_text("default").replace("- id: secret\n", rule + "- id: secret\n", 1)
+    file.write_text(text, "utf-8")
+    asked = "my card is 4111 1111 1111 1111"
+    for command in ("ask", "explain"):
+        done = run(command, "--policy", str(file), asked)
+        assert done.returncode == 1, done.stderr
+        assert "4111" not in done.stdout + done.stderr
+
+
+@pytest.mark.model
+def test_models_lists_and_verifies_the_embedded_one() -> None:
+    listed = run("models", "list", "--json")
+    (embedded,) = json.loads(listed.stdout)
+    assert embedded["name"] == "default"
+    verified = run("models", "verify")
+    assert verified.returncode == 0, verified.stderr
+    assert embedded["sha256"] in verified.stdout
+
+
+def test_models_verify_tells_what_is_not_there() -> None:
+    done = run("models", "verify", "nothing")
+    assert done.returncode == 3
+    assert "nothing" in done.stderr

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from curtilage.client.config import Flags, read_config, read_text
+from curtilage.client.errors import ConfigError
+from curtilage.policy.errors import PolicyError
+from curtilage.policy.load import load_profile, profile_text
+
+
+def test_nothing_said_takes_the_shipped_profile() -> None:
+    config = read_config(Flags(), {})
+    assert config.policy.digest == load_profile("default").digest
+    assert (config.relay, config.model, config.model_sha256) == (None, None, None)
+
+
+def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(profile_text("default") + "\n# mine\n", "utf-8")
+    environ = {
+        "CURTILAGE_POLICY": str(own),
+        "CURTILAGE_RELAY": "https://a/b",
+        "CURTILAGE_MODEL": "small",
+        "CURTILAGE_MODEL_SHA256": "00",
+    }
+    config = read_config(Flags(relay="https://c/d"), environ)
+    assert config.relay == "https://c/d"
+    assert config.policy_source == str(own)
+    assert (config.model, config.model_sha256) == ("small", "00")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.yaml"):
+        read_config(Flags(policy=str(tmp_path / "missing.yaml")), {})
+    large, odd = tmp_path / "large", tmp_path / "odd"
+    large.write_bytes(b"x" * 11)
+    odd.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="larger"):
+        read_text(large, 10)
+    with pytest.raises(ConfigError, match="UTF-8"):
+        read_text(odd, 10)
+
+
+def test_a_broken_policy_is_no_configuration(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("version: 2\n", "utf-8")
+    with pytest.raises(PolicyError):
+        read_config(Flags(policy=str(broken)), {})

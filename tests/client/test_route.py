@@ -1,0 +1,76 @@
+"""What stays home has no way out: by property, for every set of findings."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curtilage.client.answers import Answerer
+from curtilage.client.query import Message, Query
+from curtilage.client.route import (
+    AskEnclave,
+    AskLocal,
+    Refuse,
+    after_enclave_failure,
+    first_step,
+)
+from curtilage.client.session import ClientParts, Session
+from curtilage.policy.classes import CLASSES
+from curtilage.policy.decide import Inspection, decide
+from curtilage.policy.load import load_profile
+from curtilage.policy.routes import Route
+from support.client_parts import ScriptedInspector, ScriptedLocal, finding
+from support.memory_enclave import Clock, MemoryEnclave, book
+
+POLICY = load_profile("default")
+QUERY = Query(messages=(Message(role="user", content="hello"),))
+FOUND = st.lists(st.sampled_from(sorted(CLASSES)), max_size=5)
+ENCLAVE = MemoryEnclave()
+
+
+def inspection(names: list[str]) -> Inspection:
+    return Inspection(
+        findings=tuple(finding(name) for name in names),
+        payload_digest=QUERY.payload_digest(),
+        messages=1,
+    )
+
+
+@given(FOUND)
+def test_only_an_allowed_query_gets_a_step_outward(names: list[str]) -> None:
+    decision = decide(POLICY, inspection(names))
+    step = first_step(decision)
+    assert isinstance(step, AskEnclave) == (decision.route is Route.ENCLAVE)
+    assert isinstance(step, AskLocal) == (
+        decision.route in {Route.LOCAL, Route.DEIDENTIFY}
+    )
+
+
+@settings(max_examples=60)
+@given(FOUND)
+def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
+    """Through the whole session, with an enclave that would gladly answer."""
+    decision = decide(POLICY, inspection(names))
+    sent_before = len(ENCLAVE.sealed)
+    session = Session(
+        ClientParts(
+            policy=POLICY,
+            inspector=ScriptedInspector(*names),
+            local=ScriptedLocal(),
+            transport=ENCLAVE,
+            book=book(),
+            clock=Clock(),
+        )
+    )
+    answer = asyncio.run(session.ask(QUERY))
+    sent = len(ENCLAVE.sealed) - sent_before
+    assert sent == (1 if decision.route is Route.ENCLAVE else 0)
+    assert (answer.route is Answerer.ENCLAVE) == (sent == 1)
+
+
+@pytest.mark.parametrize(
+    ("shown", "step"), [(False, AskLocal), (True, Refuse)], ids=["unseen", "shown"]
+)
+def test_after_a_failure_nothing_leads_outward(shown: bool, step: type) -> None:
+    assert isinstance(after_enclave_failure(shown=shown), step)

@@ -1,0 +1,94 @@
+"""Each party runs from its own folders alone, and the wheel holds no emulator."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = sysconfig.get_paths()["purelib"]
+PROBE = """\
+import importlib, json, pkgutil, sys
+sys.path[:0] = json.loads(sys.argv[1])
+part = importlib.import_module(sys.argv[2])
+for module in pkgutil.iter_modules(part.__path__):
+    importlib.import_module(f"{part.__name__}.{module.name}")
+print(json.dumps(sorted(name for name in sys.modules)))
+"""
+
+
+def loaded(part: str, folders: list[str]) -> set[str]:
+    """Import a whole part with only these folders; return what was loaded."""
+    paths = [str(ROOT / folder) for folder in folders] + [SITE]
+    done = subprocess.run(
+        # -S: no .pth file adds the other parts.
+        [sys.executable, "-I", "-S", "-c", PROBE, json.dumps(paths), part],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def test_the_relay_runs_from_its_folder_alone() -> None:
+    modules = loaded("curtilage.relay", ["relay"])
+    ours = {name for name in modules if name.startswith("curtilage.")}
+    assert all(name.startswith("curtilage.relay") for name in ours)
+    assert not modules & {"cryptography", "pyhpke", "pydantic", "yaml"}
+
+
+def test_the_enclave_runs_without_policy_and_detectors() -> None:
+    folders = ["wire", "attest", "inference", "enclave_server"]
+    modules = loaded("curtilage.enclave_server", folders)
+    assert not modules & {"pydantic", "yaml", "presidio_analyzer", "spacy"}
+    assert "curtilage.attest.verify" in modules  # its own bundle, one module
+
+
+@pytest.mark.parametrize("part", ["wire", "inference"])
+def test_a_leaf_runs_from_its_folder_alone(part: str) -> None:
+    loaded(f"curtilage.{part}", [part])
+
+
+def test_the_client_imports_without_the_extras() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'jinja2', 'numpy',"
+        " 'opentelemetry', 'huggingface_hub'):\n"
+        "    sys.modules[name] = None\n"
+        "from curtilage.client import Client, SyncClient\n"
+        "from curtilage.client import cli\n"
+        "cli.build_parser()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_carries_data_and_no_emulator(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet"),
+            *("--no-build-isolation", "--disable-pip-version-check"),
+            *("--wheel-dir", str(tmp_path), str(ROOT)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    listed = subprocess.run(
+        [sys.executable, "-m", "zipfile", "-l", str(wheel)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "curtilage/policy/profiles/default.yaml" in listed
+    assert "curtilage/relay/py.typed" in listed
+    assert "curtilage_dev" not in listed
+    assert "emulator" not in listed
