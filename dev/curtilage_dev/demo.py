@@ -1,0 +1,322 @@
+"""The whole path on one machine: real processes, six questions, who saw what.
+
+Everything shown is measured or read from the processes themselves: the checks
+come from the verifier, the answers from the client's endpoint over HTTP, the
+views from the files that relay and enclave write in their development mode.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Final, cast
+
+from curtilage_dev.asking import open_answer
+from curtilage_dev.processes import ProcessError, Processes
+from curtilage_dev.stack import Stack
+
+WIDTH: Final = 92
+MAX_TOKENS: Final = 110
+INTERRUPTED: Final = 130
+COULD_NOT: Final = 3
+HEARTBEAT_S: Final = 5.0
+RECORD_S: Final = 3.0
+WHERE: Final = {
+    "local": "LOCAL    answered on this machine; nothing was sent",
+    "enclave": "ENCLAVE  sealed, through the relay, to the attested enclave",
+}
+STAND_INS: Final = """\
+What is a stand-in here: the model is small (135 M parameters), the same on both
+sides, and often wrong. The evidence is emulated: same bytes, same verifier, but a root
+made a moment ago, which every production policy refuses; it proves no isolation. One
+machine plays every party. All the rest is real: processes, sockets, model, HPKE,
+signatures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question of an ordinary working day.
+
+    Attributes:
+        text: as typed.
+        expected: ``local`` or ``enclave``; None where nobody knows.
+        desk: who asks.
+    """
+
+    text: str
+    expected: str | None = None
+    desk: str = "you"
+
+
+DAY: Final = (
+    Question(
+        desk="clinic",
+        expected="enclave",
+        text="What is the difference between a viral and a bacterial infection?",
+    ),
+    Question(
+        desk="clinic",
+        expected="local",
+        text="My patient Maria Gonzalez, born 12 May 1980, was told on Monday that she "
+        "has type 2 diabetes. Which foods should she avoid?",
+    ),
+    Question(
+        desk="bank",
+        expected="local",
+        text="A customer's card 4111 1111 1111 1111 was declined abroad. What should "
+        "we check first?",
+    ),
+    Question(
+        desk="bank",
+        expected="enclave",
+        text="How does compound interest work? Explain it in two sentences.",
+    ),
+    Question(
+        desk="clinic",
+        expected="local",
+        text="I was diagnosed with HIV last week. Do I have to tell my employer?",
+    ),
+    Question(
+        desk="bank",
+        expected="enclave",
+        text="Write a short and polite email that asks a supplier for a new quote.",
+    ),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came back for one question."""
+
+    question: Question
+    headers: dict[str, str]
+    first_s: float = 0.0
+    total_s: float = 0.0
+    text: str = field(default="", repr=False)
+
+    @property
+    def route(self) -> str:
+        """Where it was answered."""
+        return self.headers.get("x-curtilage-route", "none")
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether that is where it should have been answered."""
+        return self.question.expected in {None, self.route}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration; 0 when every route is the expected one."""
+    parser = argparse.ArgumentParser(prog="python -m curtilage_dev.demo")
+    parser.add_argument("--ask", action="append", metavar="TEXT")
+    asked = parser.parse_args(arguments).ask
+    questions = tuple(Question(text=text) for text in asked) if asked else DAY
+    folder = Path(tempfile.mkdtemp(prefix="curtilage-demo-"))
+    try:
+        with Processes(folder) as processes:
+            stack = Stack(folder=folder, processes=processes, timed=_timed)
+            return _run(stack, questions)
+    except ProcessError as error:
+        _say(f"\nthe demo could not start: {error}")
+        return COULD_NOT
+    except KeyboardInterrupt:
+        _say("\ninterrupted; everything that was started is stopped")
+        return INTERRUPTED
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(stack: Stack, questions: Sequence[Question]) -> int:
+    started = time.monotonic()
+    _title("Starting")
+    stack.start_all()
+    _say(f"\nready after {time.monotonic() - started:.1f} s")
+    _show_checks(stack)
+    _title("Questions")
+    outcomes = [_ask(stack, question) for question in questions]
+    asked = sum(outcome.route == "enclave" for outcome in outcomes)
+    _show_views(stack, asked=asked)
+    _title("In short")
+    for outcome in outcomes:
+        mark = "ok " if outcome.as_expected else "NOT"
+        expected = outcome.question.expected or "-"
+        _say(
+            f"  {mark} {outcome.route:<8} (expected {expected:<7}) "
+            f"first token {outcome.first_s:5.2f} s, all {outcome.total_s:5.2f} s  "
+            f"{textwrap.shorten(outcome.question.text, 34, placeholder='…')}"
+        )
+    _say(f"\n{STAND_INS}")
+    wrong = sum(not outcome.as_expected for outcome in outcomes)
+    if wrong:
+        _say(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
+    return 1 if wrong else 0
+
+
+def _show_checks(stack: Stack) -> None:
+    """Let the verifier check the bundle that the relay serves, and show it."""
+    _title("What the client checks before a single byte is sealed")
+    bundle = stack.fetch_bundle()
+    command = [sys.executable, "-m", "curtilage.client", "attest", "verify"]
+    command += ["--bundle", str(bundle), "--policy", str(stack.policy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        _say(f"  {line}")
+    if done.returncode != 0:
+        raise ProcessError(f"the evidence was refused: {done.stderr.strip()}")
+
+
+def _ask(stack: Stack, question: Question) -> Outcome:
+    """Ask the client's endpoint, as any OpenAI client would, and show it."""
+    _say(f"\n[{question.desk}]")
+    _say(_wrapped(question.text, "  > "))
+    asked = time.monotonic()
+    answer = open_answer(stack.client_url, question.text, max_tokens=MAX_TOKENS)
+    with answer as response:
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        outcome = Outcome(question=question, headers=headers)
+        _show_decision(headers)
+        _show_answer(outcome, response, asked)
+    return outcome
+
+
+def _show_decision(headers: dict[str, str]) -> None:
+    found = headers["x-curtilage-class"].replace(",", ", ") or "nothing"
+    uncertain = headers.get("x-curtilage-uncertain", "")
+    if uncertain:
+        found += f"; could not be known: {uncertain.replace(',', ', ')}"
+    _say(f"  found  {found}")
+    _say(f"  route  {WHERE[headers['x-curtilage-route']]}")
+    _say(f"  rule   {headers['x-curtilage-rule']}")
+    if "x-curtilage-fallback" in headers:
+        _say(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
+
+
+def _show_answer(outcome: Outcome, response: HTTPResponse, asked: float) -> None:
+    column = 0
+    for piece in _pieces(response):
+        if not outcome.text:
+            outcome.first_s = time.monotonic() - asked
+        outcome.text += piece
+        column = _flow(piece, column)
+    outcome.total_s = time.monotonic() - asked
+    _say(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
+
+
+def _flow(piece: str, column: int) -> int:
+    """Print a piece as it comes, broken into lines that fit; return the column."""
+    for character in piece:
+        if column == 0:
+            sys.stdout.write("  | ")
+            column = 4
+        if character == "\n" or (character == " " and column > WIDTH - 10):
+            sys.stdout.write("\n")
+            column = 0
+            continue
+        sys.stdout.write(character)
+        column += 1
+    sys.stdout.flush()
+    return column
+
+
+def _pieces(response: HTTPResponse) -> Iterator[str]:
+    for line in response:
+        data = line.decode().strip().removeprefix("data: ")
+        if not data or data == "[DONE]":
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise ProcessError(f"the answer was cut: {event['error']['message']}")
+        for choice in event["choices"]:
+            text = choice["delta"].get("content")
+            if text:
+                yield text
+
+
+def _show_views(stack: Stack, *, asked: int) -> None:
+    """Show what relay and enclave wrote down of what they could see."""
+    _title("What each party saw (from the processes themselves)")
+    _say("  the relay: who, when, how much; everything else is sealed")
+    for seen in _lines(stack.relay_view):
+        took = cast("float", seen["end"]) - cast("float", seen["start"])
+        clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
+        _say(
+            f"    {clock}  from {seen['peer']:<10} {seen['method']:<4} "
+            f"{seen['path']:<13} {seen['request_bytes']:>5} B in, "
+            f"{seen['response_bytes']:>6} B out, {took:5.2f} s"
+        )
+    _say("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
+    for seen in _enclave_lines(stack, asked):
+        _say(
+            f"    from {seen['peer']:<10} (the relay)  "
+            f"{seen['request_bytes']:>5} B in, {seen['response_bytes']:>6} B out; "
+            f"inside: {seen['inner_characters']} characters; "
+            f"fields: {', '.join(cast('list[str]', seen['header_names']))}"
+        )
+    _say(
+        "\n  On one machine every address is this machine's; between machines the\n"
+        "  enclave sees the relay's address only. Questions that stayed home appear\n"
+        "  in neither list."
+    )
+
+
+def _enclave_lines(stack: Stack, asked: int) -> list[dict[str, object]]:
+    """Read the enclave's view; it writes a line only after an answer's last byte."""
+    until = time.monotonic() + RECORD_S
+    while True:
+        seen = [line for line in _lines(stack.enclave_view) if line["inner_messages"]]
+        if len(seen) >= asked or time.monotonic() > until:
+            return seen
+        time.sleep(0.05)
+
+
+def _lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@contextmanager
+def _timed(title: str, /) -> Generator[None]:
+    """Say what runs, that it still runs, and how long it took."""
+    started = time.monotonic()
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_S):
+            _say(f"    … {title}: {time.monotonic() - started:.0f} s so far")
+
+    teller = threading.Thread(target=beat, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+    _say(f"  {time.monotonic() - started:5.1f} s  {title}")
+
+
+def _title(text: str) -> None:
+    _say(f"\n{text}\n{'-' * len(text)}")
+
+
+def _wrapped(text: str, prefix: str) -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=prefix, subsequent_indent=" " * len(prefix)
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

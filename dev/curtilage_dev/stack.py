@@ -1,0 +1,256 @@
+"""A whole deployment of real processes on loopback, in one folder.
+
+The demo, the end-to-end tests and the benchmarks start it, piece by piece, so
+that each may change a piece first. Everything lies below one folder, which its
+owner deletes.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from curtilage.inference.default_model import DEFAULT_SHA256
+from curtilage_dev import devlog, policy
+from curtilage_dev.emulator import ROOT_FILE
+from curtilage_dev.processes import Process, Processes
+
+GATEWAY: Final = "demo"
+MEASUREMENT: Final = hashlib.sha384(b"curtilage development image").hexdigest()
+EMBEDDED: Final = "embedded"
+DEVELOPMENT: Final = Path(__file__).resolve().parents[1]
+FETCH: Final = """\
+import sys, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+sys.stdout.buffer.write(opener.open(sys.argv[1], timeout=20).read())
+"""
+
+
+class Timed(Protocol):
+    """Wraps one step, to show its progress."""
+
+    def __call__(self, title: str, /) -> AbstractContextManager[None]:
+        """Return the wrapper of a step called ``title``."""
+        ...
+
+
+def untimed(title: str, /) -> AbstractContextManager[None]:
+    """Show nothing."""
+    del title
+    return nullcontext()
+
+
+@dataclass(slots=True, kw_only=True)
+class Stack:
+    """The processes and where they listen.
+
+    Attributes:
+        folder: everything lies here.
+        processes: stops them all.
+        model: ``embedded``, or a GGUF file, on both sides.
+        model_sha256: that file's digest.
+        record: whether relay and enclave write down what they can see.
+        measurement: what the emulated processor reports.
+        enclave_extra: lines added to the enclave's configuration.
+        relay_extra: lines added to the relay's configuration.
+        timed: wraps each step.
+    """
+
+    folder: Path
+    processes: Processes
+    model: str = EMBEDDED
+    model_sha256: str = ""
+    record: bool = True
+    measurement: str = MEASUREMENT
+    enclave_extra: str = ""
+    relay_extra: str = ""
+    timed: Timed = untimed
+    running: dict[str, Process] = field(default_factory=dict[str, Process])
+    enclave_address: str = ""
+    relay_address: str = ""
+    client_url: str = ""
+
+    @property
+    def policy(self) -> Path:
+        """The client's policy file."""
+        return self.folder / "policy.yaml"
+
+    @property
+    def release(self) -> Path:
+        """The release: manifest, proof, checkpoint."""
+        return self.folder / "release"
+
+    @property
+    def evidence_socket(self) -> Path:
+        """Where the emulated processor listens."""
+        return self.folder / "evidence.sock"
+
+    @property
+    def relay_view(self) -> Path:
+        """What the relay saw, a line for each exchange."""
+        return self.folder / "relay-view.jsonl"
+
+    @property
+    def enclave_view(self) -> Path:
+        """What the enclave saw, a line for each exchange."""
+        return self.folder / "enclave-view.jsonl"
+
+    @property
+    def relay_url(self) -> str:
+        """The gateway's address at the relay."""
+        return f"http://{self.relay_address}/{GATEWAY}"
+
+    def start_all(self) -> None:
+        """Start everything; the client's slow start overlaps the others'."""
+        with self.timed("emulated processor (makes two RSA-4096 keys)"):
+            self.start_evidence()
+        with self.timed("development log: one release, logged and witnessed"):
+            self.publish()
+        with self.timed("enclave server: model, key in memory, evidence"):
+            self.start_enclave()
+        with self.timed("relay"):
+            self.start_relay()
+        with self.timed("client: detectors, local model, endpoint"):
+            self.start_client()
+
+    def start_evidence(self) -> None:
+        """Start the emulated processor."""
+        process = self._start(
+            "emulator",
+            "curtilage_dev.emulator",
+            "--state",
+            str(self.folder),
+            "--listen",
+            f"unix:{self.evidence_socket}",
+            "--measurement",
+            self.measurement,
+        )
+        process.wait_ready()
+
+    def publish(self, *, measurement: str | None = None) -> None:
+        """Log the release and write the policy that accepts it."""
+        devlog.create(
+            self.release,
+            devlog.ReleaseArguments(
+                version="0.1.0",
+                source="development",
+                measurements=(measurement or self.measurement,),
+                models=(self.model_sha256 or DEFAULT_SHA256,),
+            ),
+            now=datetime.now(UTC),
+        )
+        text = policy.development_policy(
+            root_pem=(self.folder / ROOT_FILE).read_bytes(),
+            log=(self.release / devlog.LOG_FILE).read_bytes(),
+        )
+        self.policy.write_text(text, "utf-8")
+
+    def start_enclave(self) -> None:
+        """Start the enclave server on a free port, or again on the same one."""
+        config = self.folder / "enclave.toml"
+        config.write_text(self._enclave_config(), "utf-8")
+        process = self._start(
+            "enclave", "curtilage.enclave_server", "--config", str(config)
+        )
+        self.enclave_address = _listen(process.wait_ready())
+
+    def start_relay(self) -> None:
+        """Start the relay on a free port, or again on the same one."""
+        config = self.folder / "relay.toml"
+        record = f"unsafe_record_view = {json.dumps(str(self.relay_view))}\n"
+        config.write_text(
+            'environment = "development"\n'
+            f"listen = {json.dumps(self.relay_address or '127.0.0.1:0')}\n"
+            f"{record if self.record else ''}"
+            f"[gateways]\n{GATEWAY} = {json.dumps(f'http://{self.enclave_address}')}\n"
+            f"{self.relay_extra}",
+            "utf-8",
+        )
+        process = self._start("relay", "curtilage.relay", "--config", str(config))
+        self.relay_address = _listen(process.wait_ready())
+
+    def start_client(self, *extra: str) -> None:
+        """Start the client's endpoint on a free port."""
+        arguments = ["serve", "--port", "0", "--policy", str(self.policy)]
+        arguments += ["--relay", self.relay_url]
+        if self.model != EMBEDDED:
+            arguments += ["--model", self.model, "--model-sha256", self.model_sha256]
+        process = self._start("client", "curtilage.client", *arguments, *extra)
+        self.client_url = str(process.wait_ready()["listen"])
+
+    def fetch_bundle(self) -> Path:
+        """Fetch the bundle through the relay, as any client does; return its file."""
+        path = self.folder / "bundle.json"
+        path.write_bytes(_get(f"{self.relay_url}/bundle"))
+        return path
+
+    def _start(self, name: str, module: str, *arguments: str) -> Process:
+        environment = {"PYTHONPATH": str(DEVELOPMENT)} if name == "emulator" else {}
+        process = self.processes.start(
+            name, ["-m", module, *arguments], environment=environment
+        )
+        self.running[name] = process
+        return process
+
+    def _enclave_config(self) -> str:
+        log = json.loads((self.release / devlog.LOG_FILE).read_text("utf-8"))
+        lines = [
+            'environment = "development"',
+            f"listen = {json.dumps(self.enclave_address or '127.0.0.1:0')}",
+            f"evidence = {json.dumps(f'unix:{self.evidence_socket}')}",
+            f"release = {json.dumps(str(self.release))}",
+        ]
+        if self.record:
+            lines.append(f"unsafe_record_view = {json.dumps(str(self.enclave_view))}")
+        lines += [
+            "[[trust_anchors]]",
+            'kind = "emulated"',
+            'product = "Genoa"',
+            f"certificate = {json.dumps(str(self.folder / ROOT_FILE))}",
+            *_log_lines(cast("dict[str, object]", log)),
+            "[model]",
+            f"path = {json.dumps(self.model)}",
+        ]
+        if self.model_sha256:
+            lines.append(f"sha256 = {json.dumps(self.model_sha256)}")
+        return "\n".join(lines) + f"\n{self.enclave_extra}\n"
+
+
+def _log_lines(log: dict[str, object]) -> list[str]:
+    lines = [
+        "[log]",
+        f"origin = {json.dumps(log['origin'])}",
+        f"key = {json.dumps(log['key'])}",
+        f"quorum = {log['quorum']}",
+    ]
+    for witness in cast("list[dict[str, str]]", log["witnesses"]):
+        lines += [
+            "[[log.witnesses]]",
+            f"name = {json.dumps(witness['name'])}",
+            f"key = {json.dumps(witness['key'])}",
+        ]
+    return lines
+
+
+def _listen(ready: dict[str, object]) -> str:
+    return str(ready["listen"]).removeprefix("http://")
+
+
+def _get(url: str) -> bytes:
+    """Fetch with another program, so that nothing of ours stands in between."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            FETCH,
+            url,
+        ],
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout

@@ -1,0 +1,101 @@
+"""The client as a process: what an OpenAI client gets on each route."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import openai
+import pytest
+from end_to_end.conftest import make_stack
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from curtilage_dev.processes import Processes
+from curtilage_dev.stack import Stack
+
+HARMLESS = "What is the difference between a virus and a bacterium?"
+REGULATED = "My card is 4111 1111 1111 1111, is that a valid number?"
+ROUTES = [(HARMLESS, "enclave", ""), (REGULATED, "local", "financial.pan")]
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, model: tuple[str, str]
+) -> Generator[Stack]:
+    folder = tmp_path_factory.mktemp("whole")
+    with Processes(folder) as processes:
+        running = make_stack(folder, processes, model)
+        running.start_all()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(whole: Stack) -> Generator[openai.OpenAI]:
+    with openai.OpenAI(base_url=whole.client_url, api_key="unused") as made:
+        yield made
+
+
+def user(text: str) -> list[ChatCompletionUserMessageParam]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.mark.parametrize(("text", "route", "found"), ROUTES)
+def test_whole(client: openai.OpenAI, text: str, route: str, found: str) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model="curtilage", messages=user(text), max_tokens=16, temperature=0
+    )
+    assert raw.headers["x-curtilage-route"] == route
+    assert found in raw.headers["x-curtilage-class"]
+    assert raw.headers["x-curtilage-policy"].startswith("sha256:")
+    answer = raw.parse()
+    assert answer.choices[0].finish_reason in {"stop", "length"}
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens > 0
+
+
+@pytest.mark.parametrize(("text", "route", "found"), ROUTES)
+def test_streamed(client: openai.OpenAI, text: str, route: str, found: str) -> None:
+    stream = client.chat.completions.create(
+        model="curtilage",
+        messages=user(text),
+        max_tokens=16,
+        temperature=0,
+        stream=True,
+    )
+    assert stream.response.headers["x-curtilage-route"] == route
+    assert found in stream.response.headers["x-curtilage-class"]
+    events = list(stream)
+    assert events[-1].choices[0].finish_reason in {"stop", "length"}
+    pieces = [event.choices[0].delta.content for event in events]
+    assert len([piece for piece in pieces if piece]) > 1, "token by token"
+
+
+def test_the_same_seed_gives_the_same_answer_on_both_sides(
+    client: openai.OpenAI,
+) -> None:
+    def ask() -> str | None:
+        answer = client.chat.completions.create(
+            model="curtilage",
+            messages=user(HARMLESS),
+            max_tokens=16,
+            temperature=0.9,
+            seed=7,
+        )
+        return answer.choices[0].message.content
+
+    assert ask() == ask()
+
+
+def test_logprobs_come_from_the_enclave_too(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="curtilage", messages=user(HARMLESS), max_tokens=8, logprobs=True
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content
+    assert all(entry.logprob <= 0 for entry in logprobs.content)
+
+
+def test_the_relay_saw_no_more_than_the_questions_that_left(whole: Stack) -> None:
+    seen = Path(whole.relay_view).read_text("utf-8")
+    assert '"method":"POST"' in seen
+    assert "4111" not in seen
+    assert "virus" not in seen
