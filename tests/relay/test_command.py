@@ -3,9 +3,12 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
+import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,20 @@ from support.relay_parts import (
 )
 
 CANARY = "canary-4111111111111111"
+NAME = "curtilage"
 DEVELOPMENT = ("--environment", "development")
+
+
+@pytest.fixture(autouse=True)
+def limits_set(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[int, int]]]:
+    """Keep the command from limiting this process, and so the tests' children."""
+    seen: list[tuple[int, tuple[int, int]]] = []
+
+    def note(kind: int, limit: tuple[int, int]) -> None:
+        seen.append((kind, limit))
+
+    monkeypatch.setattr(resource, "setrlimit", note)
+    return seen
 
 
 def run(*arguments: str) -> int:
@@ -157,6 +173,71 @@ class Process:
 
 def talk(address: str) -> Running:
     return Running(relay=None, address=address)  # type: ignore[arg-type]
+
+
+def test_core_dumps_are_forbidden_first(
+    limits_set: list[tuple[int, tuple[int, int]]],
+) -> None:
+    assert run("--unknown") == 2
+    assert limits_set == [(resource.RLIMIT_CORE, (0, 0))]
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"curtilage-relay {metadata.version(NAME)}\n"
+
+
+def test_version_without_a_distribution_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert run("--version") == 0
+    assert capsys.readouterr().out == "curtilage-relay unknown\n"
+
+
+GOOD = "--listen 127.0.0.1:0 --gateway a=https://a.example"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help >/dev/full",
+        "--version >/dev/full",
+        "--version >&-",
+        "--unknown 2>/dev/full",
+        "--unknown 2>&-",
+        "--check 2>/dev/full",
+        f"{GOOD} --check >/dev/full",
+        f"{GOOD} >/dev/full",
+        f"{GOOD} >&-",
+        f"{GOOD} 2>&-",
+    ],
+)
+def test_stream_that_cannot_be_written_exits_with_3(line: str) -> None:
+    command = f'exec "$0" -m curtilage.relay {line}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # empty means unset
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+async def test_no_core_dump_is_ever_written(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    target = f"demo=http://127.0.0.1:{gateway.port}"
+    process = await Process.start("--gateway", target, home=tmp_path)
+    file = Path(f"/proc/{process.process.pid}/limits")
+    limits = await asyncio.to_thread(file.read_text)
+    await process.stop()
+    (line,) = [line for line in limits.splitlines() if "core file" in line]
+    assert line.split()[4:6] == ["0", "0"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

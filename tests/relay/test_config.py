@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.enclave_server.config import Limits as EnclaveLimits
 from curtilage.relay.config import (
     Environment,
     HTTPUpstream,
@@ -22,6 +23,13 @@ def problems(text: str, **overrides: object) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         parse_config(text, overrides)
     return caught.value.problems
+
+
+def test_places_at_the_gateway_fit_into_an_enclaves_connections() -> None:
+    deployed = Path(__file__).resolve().parents[2] / "deploy" / "relay.toml"
+    shipped = parse_config(deployed.read_text("utf-8"), {}).limits
+    for limits in (Limits(), shipped):
+        assert limits.max_upstream < EnclaveLimits().max_connections
 
 
 def test_minimal_file_gets_the_defaults() -> None:

@@ -648,21 +648,10 @@ async def test_pieces_pass_back_as_they_come(
     ]
 
 
-async def test_pieces_pass_on_as_they_come(make_relay: MakeRelay) -> None:
-    got_piece = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        assert await reader.readexactly(8) == b"3\r\nabc\r\n"
-        got_piece.set()
-        assert await reader.readexactly(12) == b"2\r\nde\r\n0\r\n\r\n"
-        writer.write(raw_answer(kind=CHUNKED_ANSWER))
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    relay = await make_relay(upstream=f"http://127.0.0.1:{port}")
+async def test_request_goes_on_only_when_it_is_whole(
+    relay: Running, gateway: FakeGateway
+) -> None:
+    gateway.script = say(raw_answer(kind=CHUNKED_ANSWER))
     reader, writer = await relay.connect()
     fields = (
         f"Content-Type: {CHUNKED_REQUEST}",
@@ -670,13 +659,16 @@ async def test_pieces_pass_on_as_they_come(make_relay: MakeRelay) -> None:
         "Transfer-Encoding: chunked",
     )
     writer.write(raw_request("POST", "/demo", fields) + b"3\r\nabc\r\n")
+    await asyncio.sleep(0.1)
+    assert gateway.connections == 0
+    writer.write(b"2\r\nde\r\n0\r\n\r\n")
     async with asyncio.timeout(5):
-        await got_piece.wait()
-        writer.write(b"2\r\nde\r\n0\r\n\r\n")
         answer = await read_message(reader)
     writer.close()
-    server.close()
+    (seen,) = gateway.requests
     assert (answer.status, answer.body) == (200, ANSWER)
+    assert (seen.body, seen.value("Content-Length")) == (b"abcde", "5")
+    assert seen.value("Incremental") == "?1"
 
 
 @pytest.mark.parametrize("ending", ["close", "reset", "silence", "too_long"])

@@ -88,7 +88,8 @@ def test_any_head_passes_in_our_words_or_is_refused(
         except RefusedError:
             continue
         assert passage.content_type in {*forward.REQUEST_TYPES, ""}
-        assert (passage.content_length or 0) <= 1000
+        if how == "POST":
+            assert (forward.content_length(fields) or 0) <= 1000
 
 
 @settings(deadline=None)
@@ -111,20 +112,15 @@ def test_any_answer_passes_in_our_words_or_is_refused(
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-@pytest.mark.parametrize("length", [None, 7])
-def test_request_fields_are_constants_in_fixed_order(
-    length: int | None, *, incremental: bool
-) -> None:
+def test_request_fields_are_constants_in_fixed_order(*, incremental: bool) -> None:
     passage = Passage(
         place=Place(method="POST", action=Action.EXCHANGE, gateway="demo"),
         content_type=forward.OHTTP_REQUEST,
-        content_length=length,
         incremental=incremental,
     )
-    expected = [("Content-Type", "message/ohttp-req")]
-    expected += [("Content-Length", "7")] if length else []
+    expected = [("Content-Type", "message/ohttp-req"), ("Content-Length", "7")]
     expected += [("Incremental", "?1")] if incremental else []
-    assert forward.request_fields(passage, length=length) == expected
+    assert forward.request_fields(passage, length=7) == expected
 
 
 @pytest.mark.parametrize("refusal", list(Refusal))

@@ -29,6 +29,30 @@ async def test_half_a_head_is_dropped_at_the_deadline(make_relay: MakeRelay) -> 
     writer.close()
 
 
+async def test_a_silent_connection_is_dropped_at_the_deadline(
+    make_relay: MakeRelay,
+) -> None:
+    relay = await make_relay(limits={"header_timeout_s": 0.2})
+    reader, writer = await relay.connect()
+    async with asyncio.timeout(2):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_waiting_for_a_further_request_takes_no_heads_time(
+    make_relay: MakeRelay,
+) -> None:
+    relay = await make_relay(limits={"header_timeout_s": 0.2})
+    reader, writer = await relay.connect()
+    request = raw_request("POST", "/demo", POST, SEALED)
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            writer.write(request)
+            assert (await read_message(reader)).status == 200
+            await asyncio.sleep(0.4)
+    writer.close()
+
+
 async def test_a_dripping_head_is_dropped_at_the_deadline(
     make_relay: MakeRelay,
 ) -> None:
@@ -83,7 +107,7 @@ async def test_a_stalled_body_is_refused(
     async with asyncio.timeout(3):
         answer = await relay.send(head + b"x" * 10)
     assert answer.status == 408
-    assert not any(request.complete for request in gateway.requests)
+    assert gateway.connections == 0
 
 
 async def test_a_dripping_body_is_refused(make_relay: MakeRelay) -> None:
@@ -145,15 +169,19 @@ async def test_requests_over_the_upstream_cap_are_refused_at_once(
     assert (await relay.post()).status == 200
 
 
-async def test_a_slow_sender_holds_no_place_at_the_gateway(
-    make_relay: MakeRelay,
+@pytest.mark.parametrize("incremental", [(), ("Incremental: ?1",)])
+async def test_slow_senders_hold_no_place_at_the_gateway(
+    make_relay: MakeRelay, incremental: tuple[str, ...]
 ) -> None:
     relay = await make_relay(limits={"max_upstream": 1})
-    _, slow = await relay.connect()
-    slow.write(raw_request("POST", "/demo", (*POST, "Content-Length: 9")))
+    begun = raw_request("POST", "/demo", (*POST, *incremental, "Content-Length: 9"))
+    slow = [await relay.connect() for _ in range(3)]
+    for _, writer in slow:
+        writer.write(begun + b"x")
     await asyncio.sleep(0.05)
-    assert (await relay.post()).status == 200
-    slow.close()
+    assert (await relay.post("/demo", *incremental)).status == 200
+    for _, writer in slow:
+        writer.close()
 
 
 async def test_a_place_is_given_back_when_a_client_leaves(

@@ -7,11 +7,19 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from curtilage.relay.app import Relay
 from curtilage.relay.config import RelayConfig, parse_config
 from curtilage.relay.errors import ConfigError, StartError
+from curtilage.relay.process import (
+    OutputError,
+    forbid_core_dumps,
+    parse,
+    require_streams,
+    say,
+    version,
+)
 from curtilage.relay.telemetry import configure
 from curtilage.relay.view import BANNER
 
@@ -43,25 +51,34 @@ GET /demo/keys, GET /demo/bundle; GET /healthz answers "ok". When it listens, on
 line of JSON on standard output says where: {"ready": true, "listen": "..."}.
 
 exit codes: 0 stopped by a signal, or --check found nothing wrong;
-            2 wrong usage or configuration; 3 cannot start.
+            2 wrong usage or configuration; 3 cannot start, or cannot write
+            to standard output or standard error.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    options = _parser().parse_args(arguments)
+    forbid_core_dumps()
+    try:
+        require_streams()
+        return _command(parse(_parser(), arguments))
+    except OutputError:
+        return EXIT_START
+
+
+def _command(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
         if options.check:
-            _say(sys.stdout, f"{len(config.gateways)} gateway(s): configuration valid")
+            say(sys.stdout, f"{len(config.gateways)} gateway(s): configuration valid\n")
             return 0
         return _run(config)
     except ConfigError as error:
         for problem in error.problems:
-            _say(sys.stderr, f"curtilage-relay: {problem}")
+            say(sys.stderr, f"curtilage-relay: {problem}\n")
         return EXIT_CONFIG
     except StartError as error:
-        _say(sys.stderr, f"curtilage-relay: {error}")
+        say(sys.stderr, f"curtilage-relay: {error}\n")
         return EXIT_START
 
 
@@ -73,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument("--config", metavar="FILE", help="configuration, TOML")
     parser.add_argument("--listen", metavar="ADDRESS", help="host:port or unix:/path")
     parser.add_argument(
@@ -127,7 +145,7 @@ def _read(path: str | None) -> str:
 
 def _run(config: RelayConfig) -> int:
     if config.unsafe_record_view is not None:
-        _say(sys.stderr, f"{BANNER}{config.unsafe_record_view}")
+        say(sys.stderr, f"{BANNER}{config.unsafe_record_view}\n")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config))
     return 0
@@ -150,16 +168,11 @@ async def _serve(config: RelayConfig) -> None:
     relay = Relay(config, telemetry=telemetry)
     try:
         address = await relay.start()
-        _say(sys.stdout, json.dumps({"ready": True, "listen": address}))
+        say(sys.stdout, json.dumps({"ready": True, "listen": address}) + "\n")
         await stopped.wait()
     finally:
         await relay.stop()
         telemetry.close()
-
-
-def _say(stream: TextIO, text: str) -> None:
-    stream.write(text + "\n")
-    stream.flush()
 
 
 if __name__ == "__main__":

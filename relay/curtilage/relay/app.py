@@ -223,14 +223,16 @@ class Relay:
             limits=self._limits,
             watch=sight.request,
         )
-        # Whole before a place at the gateway is taken: a slow sender holds none.
-        whole = None if passage.incremental else await body.whole()
+        # Whole before a place at the gateway is taken: a slow sender holds none,
+        # whatever its fields say. Requests are complete before they are sent
+        # (wire.md, W3), so nobody waits longer; answers still stream.
+        content = await body.whole()
         if self._in_flight >= self._limits.max_upstream:
             raise RefusedError(Refusal.BUSY)
         self._in_flight += 1
         began = time.monotonic()
         try:
-            answer = await self._ask(passage, body, whole)
+            answer = await self._ask(passage, content)
             try:
                 return await self._pass_back(request, passage, answer, sight)
             finally:
@@ -239,21 +241,10 @@ class Relay:
             self._in_flight -= 1
             self._telemetry.took(time.monotonic() - began)
 
-    async def _ask(
-        self, passage: Passage, body: RequestBody, whole: bytes | None
-    ) -> UpstreamAnswer:
+    async def _ask(self, passage: Passage, content: bytes) -> UpstreamAnswer:
         if self._upstreams is None:
             raise RuntimeError("the relay is not started")
-        try:
-            if whole is not None:
-                return await self._upstreams.ask(passage, whole, length=len(whole))
-            return await self._upstreams.ask(
-                passage, body.pieces(), length=passage.content_length
-            )
-        except RefusedError:
-            if body.refusal is not None:  # what broke was the client's side
-                raise RefusedError(body.refusal) from None
-            raise
+        return await self._upstreams.ask(passage, content)
 
     async def _pass_back(
         self,
@@ -355,8 +346,12 @@ class _Connection(web.RequestHandler):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, or refuse it when there are enough."""
+        """Take a connection, or refuse it when there are enough.
+
+        The first head's deadline begins here: who is silent is dropped too.
+        """
         super().connection_made(transport)
+        self._start_head_timer()
         self._server.open_connections += 1
         if self._server.open_connections > self._server.limits.max_connections:
             self._server.telemetry.rejected(Refusal.CONNECTIONS)
@@ -372,11 +367,9 @@ class _Connection(web.RequestHandler):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read; the first byte of a request starts its head's deadline."""
+        """Read; the first byte of a further request starts its head's deadline."""
         if not self._busy and self._head_timer is None:
-            self._head_timer = self._loop.call_later(
-                self._server.limits.header_timeout_s, self.force_close
-            )
+            self._start_head_timer()
         super().data_received(data)
 
     @override
@@ -406,6 +399,11 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self._loop.call_later(
+            self._server.limits.header_timeout_s, self.force_close
+        )
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

@@ -5,7 +5,7 @@ Knows octets and seconds; refuses to know what they mean or who sends them.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from curtilage.relay.config import Limits
 from curtilage.relay.forward import Refusal, RefusedError
@@ -19,9 +19,6 @@ class RequestBody:
         broken: what ``read`` raises where the framing is wrong.
         limits: how large and how slow it may be.
         watch: sees every accepted piece.
-
-    Attributes:
-        refusal: why reading stopped, once it stopped before the end.
     """
 
     def __init__(
@@ -38,7 +35,6 @@ class RequestBody:
         self._watch = watch
         self._seen = 0
         self._began = time.monotonic()
-        self.refusal: Refusal | None = None
 
     async def whole(self) -> bytes:
         """Read everything.
@@ -46,20 +42,14 @@ class RequestBody:
         Raises:
             RefusedError: too large, too slow or malformed.
         """
-        return b"".join([piece async for piece in self.pieces()])
-
-    async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the content as it comes.
-
-        Raises:
-            RefusedError: too large, too slow or malformed.
-        """
+        content = bytearray()
         while piece := await self._next():
             self._seen += len(piece)
             if self._seen > self._limits.max_request_bytes:
-                raise self._refuse(Refusal.BODY_TOO_LARGE)
+                raise RefusedError(Refusal.BODY_TOO_LARGE)
             self._watch(piece)
-            yield piece
+            content += piece
+        return bytes(content)
 
     async def _next(self) -> bytes:
         # Each octet earns its time, so that a drip is cut as a silence is.
@@ -69,10 +59,6 @@ class RequestBody:
             async with asyncio.timeout(due - time.monotonic()):
                 return await self._read()
         except TimeoutError:
-            raise self._refuse(Refusal.BODY_TOO_SLOW) from None
+            raise RefusedError(Refusal.BODY_TOO_SLOW) from None
         except self._broken:
-            raise self._refuse(Refusal.MALFORMED) from None
-
-    def _refuse(self, refusal: Refusal) -> RefusedError:
-        self.refusal = refusal
-        return RefusedError(refusal)
+            raise RefusedError(Refusal.MALFORMED) from None

@@ -89,7 +89,11 @@ class Limits:
         max_answer_bytes: above the longest padded answer (4096 frames of 530).
         max_connections: with ``max_upstream`` below the usual 1024 descriptors.
         max_upstream: requests at the gateways at once; the next one gets 429.
-        header_timeout_s: from a request's first byte to the end of its head.
+            Below the 64 connections that an enclave takes by default, so that
+            fetches of keys and bundle, and whoever looks at its health, still
+            find room there when all places are taken.
+        header_timeout_s: from a connection's begin, or a further request's first
+            byte, to the end of its head.
         idle_timeout_s: how long a connection may wait for its next request.
         body_timeout_s: how long content may take beyond its minimum rate.
         min_body_bytes_per_s: slower content than this is refused.
@@ -105,7 +109,7 @@ class Limits:
     max_request_bytes: int = 1024 * 1024
     max_answer_bytes: int = 8 * 1024 * 1024
     max_connections: int = 512
-    max_upstream: int = 256
+    max_upstream: int = 48
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 30.0
     body_timeout_s: float = 10.0

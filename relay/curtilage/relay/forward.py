@@ -144,13 +144,11 @@ class Passage:
     Attributes:
         place: where it goes.
         content_type: one of ``REQUEST_TYPES``; empty where nothing is sent on.
-        content_length: octets of content, or None when they come in chunks.
-        incremental: both sides want pieces as they come.
+        incremental: the client wants the answer's pieces as they come.
     """
 
     place: Place
     content_type: str
-    content_length: int | None
     incremental: bool
 
 
@@ -219,9 +217,7 @@ def admit(
         raise RefusedError(Refusal.METHOD)
     _refuse_framing(head.fields)
     if place.action is not Action.EXCHANGE:
-        return Passage(
-            place=place, content_type="", content_length=None, incremental=False
-        )
+        return Passage(place=place, content_type="", incremental=False)
     if _values(head.fields, b"early-data"):
         # RFC 8470, section 5.2: it may be a replay, and we cannot know.
         raise RefusedError(Refusal.EARLY_DATA)
@@ -231,7 +227,6 @@ def admit(
     return Passage(
         place=place,
         content_type=_media_type(head.fields, REQUEST_TYPES, Refusal.MEDIA_TYPE),
-        content_length=length,
         incremental=wants_pieces(head.fields),
     )
 
@@ -271,14 +266,12 @@ def admit_copy(status: int, fields: Fields, *, media_type: str) -> None:
     _media_type(fields, (media_type,), Refusal.GATEWAY_ANSWER)
 
 
-def request_fields(passage: Passage, *, length: int | None) -> list[tuple[str, str]]:
+def request_fields(passage: Passage, *, length: int) -> list[tuple[str, str]]:
     """Return all fields that go on to the gateway, in fixed order.
 
-    Host and, where there is no length, Transfer-Encoding are the connection's.
+    Host is the connection's.
     """
-    fields = [("Content-Type", passage.content_type)]
-    if length is not None:
-        fields.append(("Content-Length", str(length)))
+    fields = [("Content-Type", passage.content_type), ("Content-Length", str(length))]
     if passage.incremental:
         fields.append(("Incremental", INCREMENTAL))
     return fields

@@ -119,19 +119,12 @@ class Upstreams:
                 )
                 return await _read(response, max_bytes)
 
-    async def ask(
-        self,
-        passage: Passage,
-        content: "bytes | AsyncGenerator[bytes]",
-        *,
-        length: int | None,
-    ) -> UpstreamAnswer:
+    async def ask(self, passage: Passage, content: bytes) -> UpstreamAnswer:
         """Send a request, once, and return the answer's head.
 
         Args:
             passage: the request.
-            content: its content, whole or as it comes.
-            length: octets of content; None sends it in chunks.
+            content: its content, whole.
 
         Raises:
             RefusedError: unreachable, slow, or an answer that may not pass.
@@ -141,8 +134,7 @@ class Upstreams:
             response = await session.post(
                 origin + forward.GATEWAY_PATH,
                 data=content,
-                headers=forward.request_fields(passage, length=length),
-                chunked=True if length is None else None,
+                headers=forward.request_fields(passage, length=len(content)),
                 allow_redirects=False,
             )
         try:
