@@ -1,9 +1,12 @@
+import ast
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 
 import pytest
 
+from curtilage import enclave_server
 from curtilage.enclave_server.answering import AnswerUnderway
 from curtilage.enclave_server.answers import (
     ERROR_CODES,
@@ -123,6 +126,9 @@ async def test_whole_answer_goes_out_at_once() -> None:
         (ChatError(400, "invalid_value"), 400, Event.INNER_REFUSED),
         (ModelError("x"), 500, Event.ANSWER_FAILED),
         (EnclaveError("x"), 500, Event.ANSWER_FAILED),
+        (ChatError(400, "never_heard_of"), 500, Event.INNER_REFUSED),
+        (RuntimeError("canary"), 500, Event.ANSWER_FAILED),
+        (KeyError("canary"), 500, Event.ANSWER_FAILED),
     ],
 )
 async def test_failure_before_the_first_token_has_its_status(
@@ -132,11 +138,13 @@ async def test_failure_before_the_first_token_has_its_status(
     (piece,) = pieces
     assert piece.startswith(b'[%d]{"error":' % status)
     assert piece.endswith(b"[end]")
+    assert b"canary" not in piece
     assert counted is outcome
 
 
-async def test_failure_in_mid_stream_ends_the_stream() -> None:
-    pieces, outcome = await play(Begun(), Piece(text="a"), ModelError("x"))
+@pytest.mark.parametrize("error", [ModelError("x"), RuntimeError("canary")])
+async def test_failure_in_mid_stream_ends_the_stream(error: Exception) -> None:
+    pieces, outcome = await play(Begun(), Piece(text="a"), error)
     assert pieces[-1] == error_event(ChatError(500, "internal_error")) + b"[end]"
     assert outcome is Event.ANSWER_FAILED
 
@@ -168,6 +176,35 @@ async def test_refused_request_asks_nobody() -> None:
         assert code.encode() in piece
         assert underway.outcome is outcome
     assert not model.closed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_text_that_cannot_be_encoded_is_a_sealed_failure(stream: bool) -> None:
+    pieces, outcome = await play(Begun(), Piece(text="\ud800"), END, stream=stream)
+    assert b"internal_error" in pieces[-1]
+    assert pieces[-1].endswith(b"[end]")
+    assert outcome is Event.ANSWER_FAILED
+
+
+def codes_raised() -> set[str]:
+    """Find the code of every ``ChatError(status, code)`` in the sources."""
+    calls = [
+        node
+        for path in Path(enclave_server.__path__[0]).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "ChatError"
+    ]
+    assert len(calls) > 30
+    codes = [call.args[1] for call in calls]
+    # A code that is worked out could not be checked here.
+    assert all(isinstance(code, ast.Constant) for code in codes)
+    return {str(code.value) for code in codes if isinstance(code, ast.Constant)}
+
+
+def test_every_code_that_is_raised_has_a_message() -> None:
+    assert codes_raised() == ERROR_CODES
 
 
 @pytest.mark.parametrize("code", sorted(ERROR_CODES))

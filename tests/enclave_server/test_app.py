@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.enclave_server import gateway
 from curtilage.enclave_server.app import EnclaveServer
 from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.keys import Published
@@ -523,10 +524,11 @@ async def closed_after(address: str, data: bytes) -> tuple[float, bytes]:
     [
         (Limits(header_s=1, idle_s=60), b"POST / HTTP/1.1\r\nHost:", b""),
         (Limits(header_s=60, idle_s=1), b"", b""),
+        (Limits(header_s=1, idle_s=60), b"", b""),
         (Limits(header_s=60, idle_s=1), get("/healthz"), b"HTTP/1.1 200"),
         (Limits(body_s=1), post(b"abc", length=9), b"HTTP/1.1 408"),
     ],
-    ids=["half-a-head", "nothing", "idle", "half-a-body"],
+    ids=["half-a-head", "nothing", "silence", "idle", "half-a-body"],
 )
 async def test_slow_peer_is_dropped(
     limits: Limits, data: bytes, answered: bytes
@@ -592,15 +594,43 @@ async def test_unforeseen_failure_is_a_constant_500() -> None:
     assert parts.counted() == {"internal_error": 1}
 
 
-async def test_unforeseen_failure_in_mid_answer_cuts_it_short() -> None:
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+async def test_unforeseen_failure_of_the_model_is_sealed(
+    form: str, stream: bool
+) -> None:
     script = Script(pieces=["a", "b"], fault=RuntimeError("canary"), fault_after=1)
     parts = await make_parts(script)
-    sealed = seal(parts.key, inner_request(chat_body(stream=True)))
+    sealed = seal(parts.key, inner_request(chat_body(stream=stream)), form=form)
     async with serving(parts) as address:
-        _, rest = await closed_after(address, post(sealed.message))
-    assert rest.startswith(b"HTTP/1.1 200")
-    assert not rest.endswith(b"0\r\n\r\n")
-    assert b"canary" not in rest
+        answer = await ask(address, sealed)
+    response = sealed.open(answer.body)
+    assert answer.status == 200
+    assert b"internal_error" in response.content
+    assert b"canary" not in response.content
+    assert parts.counted() == {"opened": 1, "answer_failed": 1}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_unknown_model_is_an_encapsulated_error(form: str) -> None:
+    parts = await make_parts()
+    sealed = seal(parts.key, inner_request(chat_body(model="x\ty" * 99)), form=form)
+    assert await answer_inside(parts, sealed) == (400, "model_not_found")
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_unforeseen_failure_of_dispatch_is_sealed(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("canary")
+
+    monkeypatch.setattr(gateway, "parse_chat_request", fail)
+    parts = await make_parts()
+    assert await answer_inside(parts, seal(parts.key, form=form)) == (
+        500,
+        "internal_error",
+    )
 
 
 async def test_record_view_holds_sizes_and_counts_only(tmp_path: Path) -> None:

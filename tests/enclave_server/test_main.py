@@ -1,3 +1,8 @@
+import os
+import resource
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,18 @@ from curtilage.enclave_server.service import Surroundings
 from support.enclave_deployment import config_text, make_world
 
 Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def limits_set(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[int, int]]]:
+    """Keep the command from limiting this process, and so the tests' children."""
+    seen: list[tuple[int, tuple[int, int]]] = []
+
+    def note(kind: int, limit: tuple[int, int]) -> None:
+        seen.append((kind, limit))
+
+    monkeypatch.setattr(resource, "setrlimit", note)
+    return seen
 
 
 @pytest.fixture
@@ -62,6 +79,72 @@ def test_help_has_an_example_that_parses(capsys: Captured) -> None:
     text = capsys.readouterr().out
     assert "curtilage-enclave --config" in text
     assert "exit codes: 0" in text
+
+
+def test_core_dumps_are_forbidden_first(
+    limits_set: list[tuple[int, tuple[int, int]]],
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main([])
+    assert limits_set == [(resource.RLIMIT_CORE, (0, 0))]
+
+
+def test_version_is_told(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--version"])
+    assert caught.value.code == 0
+    version = metadata.version("curtilage")
+    assert capsys.readouterr().out == f"curtilage-enclave {version}\n"
+
+
+def test_version_without_a_distribution_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(SystemExit):
+        command.main(["--version"])
+    assert capsys.readouterr().out == "curtilage-enclave unknown\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help >/dev/full",
+        "--version >/dev/full",
+        "--version >&-",
+        "--unknown 2>/dev/full",
+        "--unknown 2>&-",
+        '--config "$1" 2>/dev/full',
+        '--config "$1" --check 2>/dev/full',
+        '--config "$1" --check 2>&-',
+        '--config "$1" --check >&-',
+    ],
+)
+def test_stream_that_cannot_be_written_exits_with_3(config: Path, line: str) -> None:
+    script = f'exec "$0" -m curtilage.enclave_server {line}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable, str(config)],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},  # empty means unset
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_ready_line_that_cannot_be_written_exits_with_3(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(_config: EnclaveConfig, around: Surroundings) -> None:
+        around.out("ready")
+
+    monkeypatch.setattr(command, "serve_until_signalled", serve)
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert command.main(["--config", str(config)]) == 3
 
 
 def test_unusable_model_is_a_failure(config: Path, capsys: Captured) -> None:

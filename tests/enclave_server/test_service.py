@@ -1,3 +1,5 @@
+# pyright: reportPrivateUsage=false
+# A private function is called: the way to it takes a day of the clock.
 import asyncio
 import json
 import logging
@@ -12,6 +14,7 @@ import curtilage.enclave_server.service as service_module
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.errors import BundleError, EvidenceError, ModelError
 from curtilage.enclave_server.model import Model
+from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.service import (
     Surroundings,
     running,
@@ -171,3 +174,10 @@ async def test_client_of_the_bundle_can_ask(tmp_path: Path) -> None:
         (config,) = parse_key_configs(keys.body)
         sealed = seal(config)
         assert sealed.open((await ask(address, sealed)).body).status == 200
+
+
+def test_renewing_goes_on_when_notices_cannot_be_written() -> None:
+    def full(_line: str) -> None:
+        raise OutputError
+
+    service_module._unheard(full)("evidence not renewed")

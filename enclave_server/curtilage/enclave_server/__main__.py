@@ -17,6 +17,14 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     EnclaveError,
 )
+from curtilage.enclave_server.process import (
+    OutputError,
+    forbid_core_dumps,
+    parse,
+    require_streams,
+    say,
+    version,
+)
 from curtilage.enclave_server.release import read_anchors, read_release
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
 
@@ -49,13 +57,22 @@ example:
   [model]
   path = "embedded"                              # or a path, with its sha256
 
-exit codes: 0 stopped or checked, 2 configuration, 3 model, evidence or address
+exit codes: 0 stopped or checked, 2 usage or configuration, 3 model, evidence,
+            address, or a standard stream that cannot be written to
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    options = _parser().parse_args(arguments)
+    forbid_core_dumps()
+    try:
+        require_streams()
+        return _command(parse(_parser(), arguments))
+    except OutputError:
+        return EXIT_FAILED
+
+
+def _command(options: argparse.Namespace) -> int:
     path: Path = options.config
     try:
         config = _read_config(path)
@@ -88,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="TOML file"
     )
@@ -124,13 +142,11 @@ def _check(config: EnclaveConfig) -> int:
 
 
 def _out(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    say(sys.stdout, line + "\n")
 
 
 def _notice(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    say(sys.stderr, line + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from curtilage.enclave_server.chat import ChatRequest
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
-    EnclaveError,
     PromptTooLongError,
 )
 from curtilage.enclave_server.gateway import (
@@ -80,7 +79,8 @@ class AnswerUnderway:
     async def pieces(self) -> AsyncGenerator[bytes]:
         """Yield what can be sent now; close the iterator to cancel.
 
-        Never raises for what the request or the model did: that is sealed.
+        Never raises for what the request or the model did, foreseen or not: that
+        is sealed, in fixed words.
         """
         asked = self._exchange.asked
         if isinstance(asked, ChatError):
@@ -95,12 +95,15 @@ class AnswerUnderway:
                         self.outcome = Event.ANSWERED
                     if data := shape.take(answer):
                         yield data
-            if self.outcome is not Event.ANSWERED:
-                raise ChatError(_SERVER_FAULT, "internal_error")
-        except (EnclaveError, TimeoutError) as error:
+            self._require_ending()
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
             refusal = _as_chat_error(error)
             self.outcome = _outcome_of(refusal)
             yield shape.fail(refusal)
+
+    def _require_ending(self) -> None:
+        if self.outcome is not Event.ANSWERED:
+            raise ChatError(_SERVER_FAULT, "internal_error")
 
     async def _next(self, answers: AsyncGenerator[Answer]) -> Answer | None:
         async with asyncio.timeout_at(self._deadline):
@@ -154,10 +157,11 @@ class _Streamed:
     def take(self, answer: Answer) -> bytes:
         match answer:
             case Begun():
+                event = first_event(self._head)
                 self._begun = True
                 fields = ((b"content-type", EVENT_STREAM_TYPE),)
                 head = self._sealer.begin(_STATUS_OK, fields)
-                return head + self._sealer.write(first_event(self._head))
+                return head + self._sealer.write(event)
             case Piece():
                 if not answer.text and answer.logprob is None:
                     return b""
@@ -179,7 +183,7 @@ def _shape_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Shape:
     return _Whole(sealer, head, logprobs=chat.logprobs)
 
 
-def _as_chat_error(error: EnclaveError | TimeoutError) -> ChatError:
+def _as_chat_error(error: Exception) -> ChatError:
     match error:
         case ChatError():
             return error

@@ -23,6 +23,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "invalid_request": "The encapsulated request is not well formed.",
     "invalid_value": "A field has the wrong type or value.",
     "method_not_allowed": "The method is not allowed here.",
+    "model_not_found": "There is no model of this name here.",
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",
@@ -126,6 +127,14 @@ def last_events(head: AnswerHead, ending: Ending) -> bytes:
     return event + DONE_EVENT
 
 
+def tellable(error: ChatError) -> ChatError:
+    """Return the error, or an internal one when its code has no message.
+
+    An error that cannot be told would end as an answer outside the seal.
+    """
+    return error if error.code in ERROR_CODES else ChatError(500, "internal_error")
+
+
 def error_event(error: ChatError) -> bytes:
     """Encode an error in the middle of a stream; no ``[DONE]`` follows it."""
     return b"data: " + encode_error(error) + b"\n\n"
@@ -133,6 +142,7 @@ def error_event(error: ChatError) -> bytes:
 
 def encode_error(error: ChatError) -> bytes:
     """Encode an error object; made of fixed words and known field names."""
+    error = tellable(error)
     kind = "invalid_request_error" if error.status < 500 else "server_error"  # noqa: PLR2004
     return _encode(
         {

@@ -110,7 +110,7 @@ class Services:
 class _Connection(web.RequestHandler):
     """One connection: constant error pages, a silent log, a head deadline."""
 
-    __slots__ = ("_count", "_head_s", "_head_timer")
+    __slots__ = ("_busy", "_count", "_head_s", "_head_timer")
 
     def __init__(
         self, manager: web.Server, *, limits: Limits, count: Callable[[Event], None]
@@ -130,22 +130,38 @@ class _Connection(web.RequestHandler):
         self._head_s = limits.header_s
         self._head_timer: asyncio.TimerHandle | None = None
         self._count = count
+        self._busy = False
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the first head's deadline at once: the silent are dropped too."""
+        super().connection_made(transport)
+        self._start_head_timer()
 
     @override
     def data_received(self, data: bytes) -> None:
+        """Read; the first byte of a further request starts its head's deadline."""
+        if not self._busy and self._head_timer is None:
+            self._start_head_timer()
         super().data_received(data)
-        # A waiter that is still pending means that no head is complete yet.
-        waiting = self._waiter is not None and not self._waiter.done()
-        if not waiting:
-            self._stop_head_timer()
-        elif data and self._head_timer is None:
-            loop = asyncio.get_running_loop()
-            self._head_timer = loop.call_later(self._head_s, self.force_close)
+
+    def begin_request(self) -> None:
+        """Note that a head is complete: its deadline is over."""
+        self._busy = True
+        self._stop_head_timer()
+
+    def end_request(self) -> None:
+        """Note that the connection waits for its next request."""
+        self._busy = False
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
         super().connection_lost(exc)
+
+    def _start_head_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_timer = loop.call_later(self._head_s, self.force_close)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -252,6 +268,14 @@ class EnclaveServer:
         self._services.counters.count(event)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("_Connection", request.protocol)
+        connection.begin_request()
+        try:
+            return await self._recorded(request)
+        finally:
+            connection.end_request()
+
+    async def _recorded(self, request: web.BaseRequest) -> web.StreamResponse:
         view = RecordView(
             peer=_peer(request),
             header_names=tuple(name.lower() for name in request.headers),

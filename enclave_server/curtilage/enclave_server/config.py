@@ -96,7 +96,8 @@ class Limits:
         max_tokens: longest answer anyone may ask for.
         max_requests_per_key: the replay set's size; beyond it, no answers
             until the key is rotated.
-        header_s: from a request's first byte to the end of its head.
+        header_s: from a connection's begin, or a further request's first byte,
+            to the end of its head.
         body_s: for the whole body.
         idle_s: between requests of a connection.
         write_s: for a reader to take one piece; then generation stops.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from curtilage.enclave_server.answers import JSON_TYPE, encode_error
+from curtilage.enclave_server.answers import JSON_TYPE, encode_error, tellable
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest, parse_chat_request
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.keys import ServerKey
@@ -228,11 +228,15 @@ def open_exchange(
         asked = _dispatch(content, limits)
     except ChatError as error:
         return Exchange(asked=error, sealer=sealer)
+    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
+        failed = ChatError(500, "internal_error")
+        return Exchange(asked=failed, sealer=sealer)
     return Exchange(asked=asked, sealer=sealer)
 
 
 def seal_error(sealer: Sealer, error: ChatError) -> bytes:
     """Seal a whole error answer."""
+    error = tellable(error)
     fields = ((b"content-type", JSON_TYPE), *error.fields)
     return (
         sealer.begin(error.status, fields)

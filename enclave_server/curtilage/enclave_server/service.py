@@ -20,6 +20,7 @@ from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.keys import KeyRing
 from curtilage.enclave_server.model import Model, open_model
+from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.record import Recorder
 from curtilage.enclave_server.release import read_anchors
 from curtilage.enclave_server.report import EvidenceSource, SocketEvidenceSource
@@ -125,7 +126,7 @@ async def running(
         _tell_honestly(config, keeper, surroundings.notice)
         stack.push_async_callback(server.stop)
         address = await server.start(config.listen)
-        renewing = asyncio.create_task(keeper.run(surroundings.notice))
+        renewing = asyncio.create_task(keeper.run(_unheard(surroundings.notice)))
         stack.push_async_callback(_cancelled, renewing)
         surroundings.out(json.dumps({"ready": True, "listen": address}))
         yield address
@@ -142,6 +143,16 @@ def _tell_honestly(
         )
     if config.unsafe_record_view is not None:
         notice("UNSAFE RECORD: what this hop can see is being written to a file.")
+
+
+def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:
+    """Renewing goes on when the error stream can no longer be written to."""
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(OutputError):
+            notice(line)
+
+    return tell
 
 
 def _silence_loop(counters: Counters) -> None:

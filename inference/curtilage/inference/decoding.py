@@ -25,9 +25,12 @@ from curtilage.inference.signals import log_probability
 from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
-MAX_BYTES_PER_TOKEN: Final = 512
-"""No vocabulary's longest token is longer; more text than the context times
-this cannot fit, and is not tokenised at all."""
+MAX_BYTES_PER_TOKEN: Final = 16
+"""More text than the context times this is not tokenised at all: on some
+vocabularies tokenising takes time with the square of the length, and nothing
+can interrupt it. English averages four to five octets a token, other prose and
+code fewer or about as many; above sixteen are only runs of one character, which
+may then be refused although they would have fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,9 @@ def build_prompt(
     """
     parts = loaded.template.render(messages)
     size = sum(len(part.text.encode()) for part in parts)
-    at_least = size // MAX_BYTES_PER_TOKEN
-    _refuse_too_long(loaded.context, at_least, max_tokens)
+    if size > loaded.context.size * MAX_BYTES_PER_TOKEN:
+        estimate = -(-size // MAX_BYTES_PER_TOKEN)
+        _refuse_too_long(loaded.context, estimate, max_tokens)
     tokens = [token for part in parts for token in part_tokens(loaded.model, part)]
     bos = loaded.model.bos()
     # Templates often write the marker themselves; twice would be wrong.

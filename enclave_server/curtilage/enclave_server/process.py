@@ -1,0 +1,91 @@
+"""What the command does with its process: no core dumps, and streams that fail.
+
+Knows nothing of what is served; refuses to start where it could not be heard.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Final, TextIO
+
+DISTRIBUTION: Final = "curtilage"
+UNKNOWN_VERSION: Final = "unknown"
+
+
+class OutputError(Exception):
+    """Standard output or standard error cannot be written to."""
+
+
+def forbid_core_dumps() -> None:
+    """Let no crash write this process's memory, and so keys and questions, to disk."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on every system
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def version() -> str:
+    """Return the distribution's version; an image may hold the bare files."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return UNKNOWN_VERSION
+
+
+def require_streams() -> None:
+    """Refuse closed standard streams: sockets would take their numbers.
+
+    Whatever a library below then wrote to descriptor 2 would go to a peer.
+
+    Raises:
+        OutputError: one of them is closed.
+    """
+    streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+    if None in streams:
+        raise OutputError
+
+
+def parse(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """Parse the arguments.
+
+    Raises:
+        OutputError: help, version or usage could not be written.
+        SystemExit: they were.
+    """
+    try:
+        return parser.parse_args(arguments)
+    except OSError:
+        _discard(sys.stdout)
+        raise OutputError from None
+    except SystemExit:
+        # The parser leaves its words in the buffer.
+        for stream in (sys.stdout, sys.stderr):
+            say(stream, "")
+        raise
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write now.
+
+    Raises:
+        OutputError: the disk is full, or nobody reads any more.
+    """
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        _discard(stream)
+        raise OutputError from None
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is still in the buffer nowhere: leaving would try it again."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, stream.fileno())
+        os.close(descriptor)
