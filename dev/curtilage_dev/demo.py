@@ -8,13 +8,14 @@ views from the files that relay and enclave write in their development mode.
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
@@ -120,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m curtilage_dev.demo")
     parser.add_argument("--ask", action="append", metavar="TEXT")
     asked = parser.parse_args(arguments).ask
+    if asked and not all(text.strip() for text in asked):
+        parser.error("--ask needs a question")
     questions = tuple(Question(text=text) for text in asked) if asked else DAY
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="curtilage-demo-"))
     try:
         with Processes(folder) as processes:
@@ -134,6 +139,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Take every way of being stopped as Ctrl-C, so that nothing is left running."""
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _run(stack: Stack, questions: Sequence[Question]) -> int:
@@ -246,7 +257,9 @@ def _show_views(stack: Stack, *, asked: int) -> None:
     """Show what relay and enclave wrote down of what they could see."""
     _title("What each party saw (from the processes themselves)")
     _say("  the relay: who, when, how much; everything else is sealed")
-    for seen in _lines(stack.relay_view):
+    for seen in _recorded(
+        stack.relay_view, lambda seen: seen["method"] == "POST", asked
+    ):
         took = cast("float", seen["end"]) - cast("float", seen["start"])
         clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
         _say(
@@ -255,7 +268,12 @@ def _show_views(stack: Stack, *, asked: int) -> None:
             f"{seen['response_bytes']:>6} B out, {took:5.2f} s"
         )
     _say("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
-    for seen in _enclave_lines(stack, asked):
+    inside = _recorded(
+        stack.enclave_view, lambda seen: bool(seen["inner_messages"]), asked
+    )
+    for seen in inside:
+        if not seen["inner_messages"]:
+            continue
         _say(
             f"    from {seen['peer']:<10} (the relay)  "
             f"{seen['request_bytes']:>5} B in, {seen['response_bytes']:>6} B out; "
@@ -269,12 +287,17 @@ def _show_views(stack: Stack, *, asked: int) -> None:
     )
 
 
-def _enclave_lines(stack: Stack, asked: int) -> list[dict[str, object]]:
-    """Read the enclave's view; it writes a line only after an answer's last byte."""
+def _recorded(
+    path: Path, asks: Callable[[dict[str, object]], bool], asked: int
+) -> list[dict[str, object]]:
+    """Read a party's view; it writes a line only after an answer's last byte."""
     until = time.monotonic() + RECORD_S
     while True:
-        seen = [line for line in _lines(stack.enclave_view) if line["inner_messages"]]
-        if len(seen) >= asked or time.monotonic() > until:
+        seen = _lines(path)
+        if sum(map(asks, seen)) >= asked:
+            return seen
+        if time.monotonic() > until:
+            _say("    (a line is missing: it was not written in time)")
             return seen
         time.sleep(0.05)
 

@@ -52,7 +52,7 @@ def test_help_teaches(
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "example" in shown
-    assert "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
+    assert "0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
 
 
 def test_the_readme_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ def test_ask_without_a_relay_is_answered_here() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "answered here" in done.stderr
-    assert "no relay is configured" in done.stderr
+    assert "the policy names no enclave" in done.stderr
 
 
 @pytest.mark.model
@@ -286,6 +286,41 @@ def test_a_blocked_query_exits_with_1(tmp_path: Path) -> None:
         done = run(command, "--policy", str(file), asked)
         assert done.returncode == 1, done.stderr
         assert "4111" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["policy check", "models list"])
+def test_a_full_disk_is_no_traceback(command: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "curtilage.client", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_streams_are_no_traceback() -> None:
+    for closed in ("<&-", ">&-"):
+        line = f"{sys.executable} -m curtilage.client policy check {closed}"
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_none_is_wrong_use() -> None:
+    for port in ("99999", "-1", "http"):
+        assert run("serve", "--port", port).returncode == 2
+
+
+def test_a_model_file_without_its_digest_is_wrong_use() -> None:
+    done = run("ask", "--model", "./some.gguf", "hello")
+    assert done.returncode == 2
+    assert "--model-sha256" in done.stderr
 
 
 @pytest.mark.model

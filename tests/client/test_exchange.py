@@ -1,11 +1,14 @@
 import copy
 import dataclasses
 import json
+import math
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.verify import VerifiedKey
 from curtilage.client import exchange as exchange_module
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
@@ -25,6 +28,7 @@ from support.memory_enclave import (
 )
 
 CANARY = "canary-77aa"
+TURNS = iter(["first", "second", "third", "fourth"])
 QUERY = Query(messages=(Message(role="user", content=f"What is {CANARY}?"),))
 
 
@@ -136,6 +140,31 @@ def test_a_sealed_request_is_sent_once() -> None:
         sealed.take_body()
 
 
+def test_seal_refuses_a_key_that_verify_did_not_build() -> None:
+    class Forged:
+        key_configs = verified(MemoryEnclave()).key_configs
+
+        def usable_at(self, now: object) -> None:
+            """Always."""
+
+    for forged in (Forged(), object.__new__(VerifiedKey), None):
+        with pytest.raises(TypeError):
+            seal(allowed(), QUERY, forged, now=NOW)  # type: ignore[arg-type]
+
+
+def test_what_is_compared_is_what_is_sealed() -> None:
+    """A list that changes between two readings cannot smuggle a turn in."""
+
+    class Changing(list[Message]):
+        def __iter__(self) -> Iterator[Message]:
+            yield Message(role="user", content=next(TURNS))
+
+    query = Query(messages=Changing())  # type: ignore[arg-type]
+    assert [leaf.text for leaf in query.leaves()] == ["first"]
+    assert b"first" in query.payload()
+    assert b"second" not in query.payload()
+
+
 async def test_every_cut_is_incomplete_or_broken() -> None:
     enclave = MemoryEnclave(Reply(content=sse(chunk(finish="stop"))))
     whole = len(enclave.answer(seal_body(enclave)))
@@ -160,6 +189,15 @@ def seal_body(enclave: MemoryEnclave) -> bytes:
     return seal(allowed(), QUERY, verified(enclave), now=NOW).take_body()
 
 
+def odd_end(reason: object) -> object:
+    return {"choices": [{"delta": {}, "finish_reason": reason}]}
+
+
+def with_logprob(value: float) -> object:
+    content = [{"token": "a", "logprob": value}]
+    return {"choices": [{"delta": {"content": "a"}, "logprobs": {"content": content}}]}
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -181,6 +219,11 @@ def seal_body(enclave: MemoryEnclave) -> bytes:
         ),
         (Reply(content=sse({"error": {}})), FailureReason.ANSWER_INCOMPLETE),
         (Reply(content=sse([])), FailureReason.ANSWER_BROKEN),
+        (Reply(content=sse(odd_end([]))), FailureReason.ANSWER_BROKEN),
+        (Reply(content=sse(odd_end({}))), FailureReason.ANSWER_BROKEN),
+        (Reply(content=sse(with_logprob(10**400))), FailureReason.ANSWER_BROKEN),
+        (Reply(content=sse(with_logprob(math.nan))), FailureReason.ANSWER_BROKEN),
+        (Reply(content=sse(chunk("\ud800"))), FailureReason.ANSWER_BROKEN),
         (Reply(content=sse({"choices": []})), FailureReason.ANSWER_BROKEN),
         (Reply(content=sse(chunk(finish="odd"))), FailureReason.ANSWER_BROKEN),
         (Reply(content=b"data: {\n\n"), FailureReason.ANSWER_BROKEN),

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from curtilage.client import gateway
 from curtilage.client.answers import AnswerEvent, Delta
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import ConfigError, ListenError
 from curtilage.client.query import Query
 from curtilage.client.session import (
     AnswersLocally,
@@ -127,8 +127,27 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         (b"{}", {"Host": "evil.example"}, 403),
         (b"{}", {"Origin": "https://evil.example"}, 403),
         (b"{}", {"Origin": "null"}, 403),
+        (b"{}", {"Host": "[::1"}, 403),
+        (b"{}", {"Host": "evil.example@127.0.0.1"}, 403),
+        (b"{}", {"Host": "127.0.0.1.evil.example"}, 403),
+        (b"{}", {"Origin": "http://localhost.evil.example"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "cross-site"}, 403),
     ],
-    ids=["cut", "none", "large", "type", "gzip", "host", "origin", "null-origin"],
+    ids=[
+        "cut",
+        "none",
+        "large",
+        "type",
+        "gzip",
+        "host",
+        "origin",
+        "null-origin",
+        "half-host",
+        "user-host",
+        "longer-host",
+        "longer-origin",
+        "cross-site",
+    ],
 )
 async def test_a_wrong_request_is_told(
     body: bytes, headers: dict[str, str], status: int
@@ -228,7 +247,7 @@ async def test_only_loopback_is_served() -> None:
 async def test_a_taken_port_is_told() -> None:
     async with served(local=ScriptedLocal()) as url:
         port = int(url.rpartition(":")[2])
-        with pytest.raises(ConfigError, match="--port"):
+        with pytest.raises(ListenError, match="--port"):
             async with served_again(port):
                 pass
 

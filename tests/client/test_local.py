@@ -71,7 +71,7 @@ def test_path_is_used_with_its_digest_only(tmp_path: Path, registry: Registry) -
     choice = resolve(str(path), sha256="AB" * 32, registry=registry)
     assert (choice.model_id, choice.path, choice.sha256) == ("some", path, "ab" * 32)
     for name in (str(path), "some.gguf"):
-        with pytest.raises(LocalModelMissingError, match="only with its SHA-256"):
+        with pytest.raises(ConfigError, match="--model-sha256"):
             resolve(name, registry=registry)
 
 

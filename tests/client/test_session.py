@@ -1,6 +1,8 @@
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
+from typing_extensions import override
 
 from curtilage.client.answers import Answerer
 from curtilage.client.errors import (
@@ -10,6 +12,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.exchange import SealedExchange
 from curtilage.client.query import Message, Query
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.load import load_policy, load_profile, profile_text
@@ -238,6 +241,41 @@ async def test_closing_the_session_closes_every_part() -> None:
     async with bench.session:
         pass
     assert (bench.inspector.closed, local.closed, enclave.closed) == (True,) * 3
+
+
+async def test_a_conversation_that_stayed_home_stays_there() -> None:
+    """Its history is sent again with every turn, and what was found is in it."""
+    bench = Bench(REGULATED, local=ScriptedLocal(), enclave=MemoryEnclave())
+    first = await bench.session.ask(QUERY)
+    assert first.route is Answerer.LOCAL
+    bench.inspector.findings = ()  # as if the detectors saw nothing now
+    turns = (*QUERY.messages, Message(role="assistant", content="At home."))
+    follow_up = Query(messages=(*turns, Message(role="user", content="And then?")))
+    decision = await bench.session.decide(follow_up)
+    assert (decision.route, decision.rule) == (Route.LOCAL, "sticky")
+    assert (await bench.session.ask(follow_up)).route is Answerer.LOCAL
+    fresh = Query(messages=(Message(role="user", content="Another thing?"),))
+    assert (await bench.session.ask(fresh)).route is Answerer.ENCLAVE
+
+
+async def test_an_answer_that_does_not_begin_is_given_up() -> None:
+    enclave = SilentEnclave()
+    bench = Bench(local=ScriptedLocal(), enclave=enclave)
+    assert bench.session._remote is not None
+    bench.session._remote._first_s = 0.05
+    answer = await bench.session.ask(QUERY)
+    assert answer.provenance.fallback is FailureReason.TIMEOUT
+
+
+class SilentEnclave(MemoryEnclave):
+    """Takes a question and says nothing, byte by byte."""
+
+    @override
+    async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
+        body = exchange.take_body()
+        for byte in self.answer(body)[:40]:
+            await asyncio.sleep(0.02)
+            yield bytes([byte])
 
 
 async def test_verified_key_without_a_relay_is_an_error() -> None:

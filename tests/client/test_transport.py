@@ -179,6 +179,22 @@ async def test_a_large_bundle_is_refused() -> None:
     assert refused.value.code == "too_large"
 
 
+async def test_a_bundle_that_drips_is_given_up() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": media.EVIDENCE_BUNDLE})
+        await response.prepare(request)
+        for _ in range(500):
+            await response.write(b"x")
+            await asyncio.sleep(0.02)
+        return response
+
+    async with relay(answer) as transport:
+        transport._fetch_s = 0.2
+        with pytest.raises(EnclaveError) as refused:
+            await transport.fetch_bundle()
+    assert refused.value.reason is FailureReason.TIMEOUT
+
+
 async def test_only_a_sealed_exchange_is_sent() -> None:
     address = RelayAddress.parse("https://relay.invalid/x", plain_loopback=False)
     transport = RelayTransport(address)

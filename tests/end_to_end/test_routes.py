@@ -94,6 +94,14 @@ def test_logprobs_come_from_the_enclave_too(client: openai.OpenAI) -> None:
     assert all(entry.logprob <= 0 for entry in logprobs.content)
 
 
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
+def test_no_party_leaves_a_core_file(whole: Stack) -> None:
+    for name in ("client", "relay", "enclave"):
+        limits = Path(f"/proc/{whole.running[name].pid}/limits").read_text("utf-8")
+        (line,) = [row for row in limits.splitlines() if row.startswith("Max core")]
+        assert line.split()[4:6] == ["0", "0"], name
+
+
 def test_the_relay_saw_no_more_than_the_questions_that_left(whole: Stack) -> None:
     seen = Path(whole.relay_view).read_text("utf-8")
     assert '"method":"POST"' in seen

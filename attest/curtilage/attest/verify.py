@@ -104,11 +104,13 @@ class VerifiedKey:
     steps: tuple[Step, ...] = field(repr=False)
     verdict_id: str
     seal: InitVar[object]
+    _brand: object = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, seal: object) -> None:
         """Refuse to exist unless ``verify`` made this."""
         if seal is not _SEAL:
             raise TypeError("only verify() builds a VerifiedKey")
+        object.__setattr__(self, "_brand", _SEAL)
 
     @override
     def __init_subclass__(cls) -> None:
@@ -136,6 +138,18 @@ class VerifiedKey:
         """
         if now >= self.expires_at:
             raise RefusedError(RefusalCode.STALE, "the verified key has expired")
+
+
+def require_verified(value: object) -> VerifiedKey:
+    """Return ``value`` if ``verify`` built it; the seal door asks this.
+
+    Raises:
+        TypeError: it is anything else, an unfinished ``VerifiedKey`` included.
+    """
+    branded = getattr(value, "_brand", None) is _SEAL
+    if type(value) is not VerifiedKey or not branded:
+        raise TypeError("only a VerifiedKey that verify() built may be sealed to")
+    return value
 
 
 def verify(bundle: bytes, expectations: Expectations, *, now: datetime) -> VerifiedKey:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from curtilage.client.config import ClientConfig
 from curtilage.client.enclaves import EnclaveBook
-from curtilage.client.errors import LocalUnavailableError
+from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.inspection import Inspector
 from curtilage.client.local import LocalModel
 from curtilage.client.models import Registry, data_directory
 from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.client.transport import RelayAddress, RelayTransport
-from curtilage.policy.model import Policy
+from curtilage.policy.model import Attestation, Policy
 from curtilage.policy.trust import expectations_from
 
 
@@ -26,7 +26,12 @@ async def assemble(config: ClientConfig) -> ClientParts:
     Raises:
         ConfigError: the relay's address is not acceptable under the policy.
     """
-    transport = None if config.relay is None else _transport(config, config.relay)
+    transport, absent = None, FailureReason.NOT_CONFIGURED
+    if config.policy.attestation is None:
+        # Nobody could be believed, so nobody is contacted.
+        absent = FailureReason.NO_ENCLAVE_NAMED
+    elif config.relay is not None:
+        transport = _transport(config.policy.attestation, config.relay)
     inspector, local = await asyncio.gather(
         asyncio.to_thread(inspector_for, config.policy), _local(config)
     )
@@ -36,6 +41,7 @@ async def assemble(config: ClientConfig) -> ClientParts:
         local=local,
         transport=transport,
         book=EnclaveBook(expectations=expectations_from(config.policy)),
+        absent=absent,
     )
 
 
@@ -57,8 +63,7 @@ async def _local(config: ClientConfig) -> AnswersLocally:
     return model
 
 
-def _transport(config: ClientConfig, relay: str) -> RelayTransport:
-    attestation = config.policy.document.attestation
-    development = attestation is not None and attestation.environment == "development"
+def _transport(attestation: Attestation, relay: str) -> RelayTransport:
+    development = attestation.environment == "development"
     address = RelayAddress.parse(relay, plain_loopback=development)
     return RelayTransport(address)

@@ -1,8 +1,10 @@
 """The command line: finds the command, runs it, turns errors into exit codes."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
 from curtilage.client.commands import (
@@ -30,7 +32,7 @@ from curtilage.client.errors import (
 )
 from curtilage.policy.errors import PolicyError
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 DESCRIPTION = """\
 Answer at home what must stay at home; ask an attested enclave the rest.
 
@@ -66,9 +68,21 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status.
 
-    0 done, 1 refused by policy, 2 wrong use, 3 could not.
+    0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted.
     """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        return WRONG_USE  # a closed standard stream: there is nobody to talk to
+    _refuse_core_dumps()
     arguments = build_parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except OSError as error:  # a reader that went away, a full disk
+        return _cannot_write(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(arguments: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
@@ -78,11 +92,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _stop(error, WRONG_USE)
     except ClientError as error:
         return _stop(error, COULD_NOT)
-    except BrokenPipeError:  # the reader went away, as `| head` does
-        sys.stderr.close()
-        return COULD_NOT
-    except KeyboardInterrupt:
-        return INTERRUPTED
+
+
+def _refuse_core_dumps() -> None:
+    """Keep questions out of a core file, where the system can be told so."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on every system
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _cannot_write(error: OSError) -> int:
+    """Say it where that can still be said; never end in a traceback."""
+    with suppress(OSError):
+        if not isinstance(error, BrokenPipeError):
+            err(f"curtilage: {error.strerror or 'input or output failed'}")
+    # What is still buffered would fail again when the interpreter ends.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return COULD_NOT
 
 
 def _stop(error: Exception, status: int) -> int:

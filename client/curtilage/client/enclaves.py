@@ -42,7 +42,9 @@ class EnclaveBook:
             else:
                 return self._key
         if self._refusal is not None and self._still_refused(now):
-            raise self._refusal
+            # A fresh one: an exception raised again and again grows its traceback.
+            old = self._refusal
+            raise RefusedError(old.code, old.detail, step=old.step, steps=old.steps)
         return None
 
     def accept(self, bundle: bytes, now: datetime) -> VerifiedKey:

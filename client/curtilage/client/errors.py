@@ -5,6 +5,7 @@
     ClientError
     ├── UsageError              the request itself is wrong
     ├── ConfigError             a file or an address is wrong; names it
+    ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
     ├── EnclaveError            the enclave could not be asked, or not believed
@@ -20,6 +21,7 @@ class FailureReason(StrEnum):
     """Why the enclave did not answer; a closed set, safe to count."""
 
     NOT_CONFIGURED = "not_configured"
+    NO_ENCLAVE_NAMED = "no_enclave_named"
     RELAY_UNREACHABLE = "relay_unreachable"
     ENCLAVE_UNREACHABLE = "enclave_unreachable"
     EVIDENCE_REFUSED = "evidence_refused"
@@ -34,6 +36,7 @@ class FailureReason(StrEnum):
 
 EXPLAINED = {
     FailureReason.NOT_CONFIGURED: "no relay is configured",
+    FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
     FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
     FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
     FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
@@ -65,6 +68,10 @@ class UsageError(ClientError):
 
 class ConfigError(ClientError):
     """A setting, a file or an address is wrong."""
+
+
+class ListenError(ClientError):
+    """The local endpoint cannot listen where it was told to."""
 
 
 class BlockedError(ClientError):

@@ -7,15 +7,17 @@ home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
 one query does not open the door for another, since it names the payload.
 """
 
+import hashlib
 import hmac
 import json
+import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, NoReturn, cast, final
 
 from typing_extensions import override
 
-from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.verify import VerifiedKey, require_verified
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Query
@@ -133,14 +135,18 @@ def seal(
         now: the time of sealing, aware.
 
     Raises:
-        TypeError: ``allowed`` was not built by ``policy.decide``.
+        TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
+            not by ``attest.verify``.
         PermissionError: ``allowed`` is for another payload.
         RefusedError: the key expired between verification and sealing.
     """
     permitted = require_allowed(allowed)
-    if not hmac.compare_digest(permitted.payload_digest, query.payload_digest()):
+    verified = require_verified(key)
+    content = query.payload()  # once: what is compared is what is sealed
+    digest = hashlib.sha256(content).digest()
+    if not hmac.compare_digest(permitted.payload_digest, digest):
         raise PermissionError("the decision is about another payload")
-    key.usable_at(now)
+    verified.usable_at(now)
     request = bhttp.encode_request(
         bhttp.Request(
             method=b"POST",
@@ -148,10 +154,10 @@ def seal(
             authority=AUTHORITY,
             path=CHAT_PATH,
             fields=((b"content-type", b"application/json"),),
-            content=query.payload(),
+            content=content,
         )
     )
-    config = keyconfig.parse_key_configs(key.key_configs)[0]
+    config = keyconfig.parse_key_configs(verified.key_configs)[0]
     sealed = chunked.seal_chunked_request(config, request)
     return SealedExchange(_BRAND, sealed.message, AnswerReader(sealed.opener))
 
@@ -211,7 +217,7 @@ class _JsonContent(_UnreadContent):
         text = _member(choice.get("message"), "content")
         if not isinstance(text, str):
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        delta = Delta(text=text, logprobs=_logprobs(choice))
+        delta = Delta(text=_text(text), logprobs=_logprobs(choice))
         return [delta, _finished(choice, answer)]
 
 
@@ -250,7 +256,7 @@ class _EventStreamContent(_UnreadContent):
         choice = _first_choice(chunk)
         text = _member(choice.get("delta"), "content")
         if isinstance(text, str) and text:
-            yield Delta(text=text, logprobs=_logprobs(choice))
+            yield Delta(text=_text(text), logprobs=_logprobs(choice))
         if choice.get("finish_reason") is not None:
             self._finished = _finished(choice, chunk)
 
@@ -288,10 +294,10 @@ def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
     reason = choice.get("finish_reason")
     usage = holder.get("usage")
     counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
-    if reason not in {"stop", "length"}:
+    if not isinstance(reason, str) or reason not in {"stop", "length"}:
         raise EnclaveError(FailureReason.ANSWER_BROKEN)
     return Finished(
-        finish_reason=str(reason),
+        finish_reason=reason,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=_count(counts.get("completion_tokens")),
     )
@@ -307,8 +313,27 @@ def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
     for entry in cast("list[object]", content) if isinstance(content, list) else []:
         token, value = _member(entry, "token"), _member(entry, "logprob")
         if isinstance(token, str) and isinstance(value, int | float):
-            found.append((token, float(value)))
+            found.append((_text(token), _finite(value)))
     return tuple(found)
+
+
+def _finite(value: float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise EnclaveError(FailureReason.ANSWER_BROKEN)
+    return number
+
+
+def _text(value: str) -> str:
+    """Return a text that can be written on; half a character cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+    return value
 
 
 def _member(value: object, key: str) -> object:

@@ -8,11 +8,11 @@ refused: the Host must name this machine, and an Origin must as well.
 import asyncio
 import ipaddress
 import json
+import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -28,12 +28,20 @@ from curtilage.client.completions import (
     parse_chat_request,
     provenance_headers,
 )
-from curtilage.client.errors import ClientError, ConfigError, UsageError
+from curtilage.client.errors import (
+    ClientError,
+    ConfigError,
+    ListenError,
+    UsageError,
+)
 from curtilage.client.session import AnswerStream, Session
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SESSION: web.AppKey[Session] = web.AppKey("session", Session)
 SHUTDOWN_S = 5.0
+OWN = r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?"
+OWN_HOST = re.compile(OWN, re.IGNORECASE)
+OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
 NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -61,7 +69,8 @@ async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]
         port: 0 picks a free one.
 
     Raises:
-        ConfigError: not a loopback address, or the port is taken.
+        ConfigError: not a loopback address.
+        ListenError: the port is taken.
     """
     if not _is_loopback(host):
         raise ConfigError(
@@ -82,7 +91,7 @@ async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]
         try:
             await site.start()
         except OSError as failure:
-            raise ConfigError(
+            raise ListenError(
                 f"cannot listen on {host}:{port}: {failure.strerror}; "
                 "name another port with --port"
             ) from None
@@ -194,12 +203,11 @@ async def _this_machine_only(
     request: web.Request, handler: Handler
 ) -> web.StreamResponse:
     """Refuse what a page of some web site could have sent (DNS rebinding)."""
-    host = urlsplit(f"//{request.headers.get('Host', '')}").hostname
-    origin = request.headers.get("Origin")
-    own = host is not None and _is_loopback(host)
-    if origin is not None:
-        origin_host = urlsplit(origin).hostname
-        own = own and origin_host is not None and _is_loopback(origin_host)
+    hosts = request.headers.getall("Host", [])
+    origins = request.headers.getall("Origin", [])
+    own = len(hosts) == 1 and OWN_HOST.fullmatch(hosts[0]) is not None
+    own = own and all(OWN_ORIGIN.fullmatch(origin) for origin in origins)
+    own = own and request.headers.get("Sec-Fetch-Site") != "cross-site"
     if not own:
         return _json(_plain_error("this endpoint serves this machine only"), status=403)
     return await handler(request)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from curtilage.client.answers import AnswerEvent, Delta, Finished
-from curtilage.client.errors import LocalUnavailableError, UsageError
+from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.models import Registry
 from curtilage.client.query import Query
 from curtilage.inference.default_model import (
@@ -120,15 +120,18 @@ def resolve(
         registry: the user's registered models.
 
     Raises:
-        LocalModelMissingError: there is no such model, or a path without digest.
+        LocalModelMissingError: the embedded model is not installed.
         LocalModelDigestError: the name stands for another digest.
-        ConfigError: the registry has no such name, or cannot be read.
+        ConfigError: a path without digest, a name that the registry does not
+            have, or a registry that cannot be read.
     """
     if model is None or model == DEFAULT_NAME:
         choice = _embedded()
     elif os.sep in model or model.endswith(".gguf"):
         if sha256 is None:
-            raise LocalModelMissingError("a model file is used only with its SHA-256")
+            raise ConfigError(
+                "a model file is used only with its SHA-256: add --model-sha256"
+            )
         path = Path(model)
         return ModelChoice(model_id=path.stem, path=path, sha256=sha256.lower())
     else:
@@ -265,7 +268,10 @@ def _embedded() -> ModelChoice:
     try:
         path = find_default_model()
     except ModelFileError as problem:
-        raise LocalModelMissingError(f"no local model configured: {problem}") from None
+        raise LocalModelMissingError(
+            f"no local model configured: {problem}; in a source checkout `make setup` "
+            "installs it, or name another with --model"
+        ) from None
     return ModelChoice(model_id=DEFAULT_MODEL_ID, path=path, sha256=DEFAULT_SHA256)
 
 

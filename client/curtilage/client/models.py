@@ -38,6 +38,9 @@ Progress = Callable[[int, int | None], None]
 """Told the bytes that are here and the bytes expected, if known."""
 
 
+GGUF_MAGIC: Final = b"GGUF"
+
+
 class ModelRegistryError(ConfigError):
     """The registry, a name in it, or a file it names is wrong."""
 
@@ -310,11 +313,15 @@ def _verified_size(entry: ModelEntry) -> int:
         raise ModelRegistryError("the SHA-256 is not 64 hex digits")
     try:
         with path.open("rb") as file:
+            is_model = file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+            file.seek(0)
             found, size = _digest(file), file.tell()
     except OSError as problem:
         raise ModelRegistryError(f"{path}: {problem.strerror}") from None
     if found != entry.sha256:
         raise ModelRegistryError(f"{path} has SHA-256 {found}, not {entry.sha256}")
+    if not is_model:
+        raise ModelRegistryError(f"{path} is no GGUF file")
     return size
 
 
@@ -323,7 +330,10 @@ def _digest(file: BufferedReader | BufferedRandom) -> str:
 
 
 def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ModelRegistryError(f"{folder}: {problem.strerror}") from None
 
 
 @contextlib.contextmanager

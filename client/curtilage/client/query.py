@@ -76,6 +76,11 @@ class Query:
     stream: bool = False
     opaque: tuple[Where, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Hold the turns still: a list could change between two readings."""
+        object.__setattr__(self, "messages", tuple(self.messages))
+        object.__setattr__(self, "opaque", tuple(self.opaque))
+
     def leaves(self) -> Iterator[Leaf]:
         """Yield every text that the payload holds, with its place."""
         for index, message in enumerate(self.messages):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import datetime
+from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import VerifiedKey
@@ -22,17 +23,28 @@ from curtilage.client.query import Query
 from curtilage.client.transport import Transport
 from curtilage.policy.decide import Allowed
 
+FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
+
 
 class Remote:
     """The one enclave of a client.
 
-    Attributes:
-        key: the key last sealed to, for the record of an answer.
+    Args:
+        transport: the way out.
+        book: the enclave's key, and what the policy demands of it.
+        clock: the time, aware UTC.
+        first_s: how long to wait for an answer to begin.
     """
 
     def __init__(
-        self, transport: Transport, book: EnclaveBook, clock: Callable[[], datetime]
+        self,
+        transport: Transport,
+        book: EnclaveBook,
+        clock: Callable[[], datetime],
+        *,
+        first_s: float = FIRST_EVENT_S,
     ) -> None:
+        self._first_s = first_s
         self._transport = transport
         self._book = book
         self._clock = clock
@@ -100,9 +112,12 @@ class Remote:
         except RefusedError as refusal:
             raise _refused(refusal) from None
         on_key(key)
+        begun = False
+        due = asyncio.get_running_loop().time() + self._first_s
         async with aclosing(self._transport.send(exchange)) as pieces:
-            async for data in pieces:
+            while data := await _next(pieces, None if begun else due):
                 for event in exchange.reader.push(data):
+                    begun = True
                     yield event
         for event in exchange.reader.finish():
             yield event
@@ -113,6 +128,14 @@ class Remote:
         if fresh.key_configs == old.key_configs:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
         return fresh
+
+
+async def _next(pieces: AsyncGenerator[bytes], due: float | None) -> bytes:
+    try:
+        async with asyncio.timeout_at(due):
+            return await anext(pieces, b"")
+    except TimeoutError:
+        raise EnclaveError(FailureReason.TIMEOUT) from None
 
 
 def _refused(refusal: RefusedError) -> EnclaveError:

@@ -7,7 +7,7 @@ the ``Allowed`` that such a decision does not carry.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
@@ -30,6 +30,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.pins import Pins
 from curtilage.client.query import Query
 from curtilage.client.remote import Remote
 from curtilage.client.route import (
@@ -39,7 +40,7 @@ from curtilage.client.route import (
     first_step,
 )
 from curtilage.client.transport import Transport
-from curtilage.policy.decide import Allowed, Decision, Inspection, decide
+from curtilage.policy.decide import Allowed, Decision, Inspection, decide, pins
 from curtilage.policy.model import Policy
 
 
@@ -110,6 +111,7 @@ class ClientParts:
         local: the local model; where there is none, ``UnavailableLocal``.
         transport: the way to the relay, or None: everything stays.
         book: the enclave's key and what the policy demands of it.
+        absent: why there is no ``transport``, where there is none.
         clock: the time, aware UTC.
     """
 
@@ -118,6 +120,7 @@ class ClientParts:
     local: AnswersLocally
     transport: Transport | None
     book: EnclaveBook
+    absent: FailureReason = FailureReason.NOT_CONFIGURED
     clock: Callable[[], datetime] = _utc_now
 
 
@@ -198,6 +201,7 @@ class Session:
 
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
+        self._pins = Pins()
         self._remote: Remote | None = None
         if parts.transport is not None:
             self._remote = Remote(parts.transport, parts.book, parts.clock)
@@ -216,14 +220,24 @@ class Session:
         await self.close()
 
     @property
+    def absent(self) -> FailureReason | None:
+        """Why no enclave can be asked, or None where one can."""
+        return self._parts.absent if self._remote is None else None
+
+    @property
     def policy(self) -> Policy:
         """The policy in force."""
         return self._parts.policy
 
     async def decide(self, query: Query) -> Decision:
         """Inspect a query and decide where it may go; nothing is sent."""
+        policy = self._parts.policy
         inspection = await self._parts.inspector.ainspect(query)
-        decision = decide(self._parts.policy, inspection)
+        if self._pins.holds(query):
+            inspection = replace(inspection, pinned=True)
+        decision = decide(policy, inspection)
+        if pins(policy, inspection, decision):
+            self._pins.add(query)
         telemetry.decided(decision.route)
         return decision
 
@@ -249,7 +263,7 @@ class Session:
             EnclaveError: there is none that the policy accepts.
         """
         if self._remote is None:
-            raise EnclaveError(FailureReason.NOT_CONFIGURED)
+            raise EnclaveError(self._parts.absent)
         return await self._remote.verified_key()
 
     async def close(self) -> None:
@@ -294,7 +308,7 @@ class Session:
         decision: Decision,
     ) -> AsyncGenerator[AnswerEvent]:
         if self._remote is None:
-            raise EnclaveError(FailureReason.NOT_CONFIGURED)
+            raise EnclaveError(self._parts.absent)
 
         def sealed_to(key: VerifiedKey) -> None:
             stream.provenance = _provenance(

@@ -99,11 +99,13 @@ class RelayTransport:
         *,
         connect_s: float = 5.0,
         idle_s: float = 120.0,
+        fetch_s: float = 15.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = address
         self._connect_s = connect_s
         self._idle_s = idle_s
+        self._fetch_s = fetch_s
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
@@ -127,9 +129,13 @@ class RelayTransport:
             EnclaveError: unreachable, or the answer is not a bundle.
         """
         with _told_as_failure():
-            async with self._open().get(
-                self._address.url + "/bundle", allow_redirects=False
-            ) as response:
+            # A whole: a drip of bytes would hold every query that may leave.
+            async with (
+                asyncio.timeout(self._fetch_s),
+                self._open().get(
+                    self._address.url + "/bundle", allow_redirects=False
+                ) as response,
+            ):
                 _require(response, media.EVIDENCE_BUNDLE)
                 data = await response.content.read(MAX_BUNDLE_BYTES + 1)
                 while len(data) <= MAX_BUNDLE_BYTES and not response.content.at_eof():

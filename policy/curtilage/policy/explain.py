@@ -19,6 +19,9 @@ _OUTCOMES: Final = {
     ),
     Route.ENCLAVE: "This query may leave, sealed to an enclave that was verified.",
 }
+NO_ENCLAVE: Final = (
+    "The policy names no enclave (attestation:), so it is answered here all the same."
+)
 _BUILT_IN: Final = {
     DEFAULT: "default.decision",
     STICKY: "sticky",
@@ -65,6 +68,8 @@ def _require_same(policy: Policy, decision: Decision) -> None:
 
 def _lines(policy: Policy, decision: Decision) -> Iterator[str]:
     yield _OUTCOMES[decision.route]
+    if decision.route is Route.ENCLAVE and policy.attestation is None:
+        yield NO_ENCLAVE
     yield f"Found: {', '.join(decision.classes) or 'nothing that a rule names'}."
     if decision.uncertain:
         yield f"Could not be known: {', '.join(decision.uncertain)}."

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="show the whole path on this machine",
         text="Start an enclave server with emulated evidence, a relay and a client "
         "on loopback,\nask real questions of a working day, and show what each party "
-        "saw. Needs a source\ncheckout, since the emulator is no part of the product.",
+        "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
+        "source checkout, since the\nemulator is no part of the product.",
         example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
         "was refused, what now?'",
     )
@@ -32,11 +34,6 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         action="append",
         metavar="TEXT",
         help="ask this instead of the six questions; may be given several times",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="exit 1 if a route is not the expected one (what CI runs)",
     )
     parser.set_defaults(run=run)
 
@@ -54,14 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
     asked: list[str] = arguments.ask or []
     for text in asked:
         command += ["--ask", text]
-    if arguments.check:
-        command.append("--check")
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # It tidies up; this one only waits for it.
+        signal.signal(number, lambda sent, _: process.send_signal(sent))
     while True:
         try:
             return process.wait()
-        except KeyboardInterrupt:  # it got the signal too, and tidies up
+        except KeyboardInterrupt:  # it got the signal too
             continue
 
 

@@ -117,6 +117,8 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         out_json([_entry_object(entry) for entry in entries if entry is not None])
         return DONE
+    if entries == [None]:
+        err("no model is here; in a source checkout `make setup` installs one")
     for entry in entries:
         if entry is not None:
             out(

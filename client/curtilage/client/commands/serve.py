@@ -18,9 +18,11 @@ from curtilage.client.commands.terminal import (
     out_json,
 )
 from curtilage.client.config import ClientConfig
+from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
 
 DEFAULT_PORT = 8642
+MAX_PORT = 65535
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -42,7 +44,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=_port,
         default=DEFAULT_PORT,
         help=f"0 takes a free one (default: {DEFAULT_PORT})",
     )
@@ -53,6 +55,12 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
     )
     parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to {MAX_PORT}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,12 +82,24 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    try:
+        await _serve_until(stop, config, host, port)
+    except ClientError:
+        # A signal reaches the detectors too: then this is no fault of theirs.
+        if not stop.is_set():
+            raise
+
+
+async def _serve_until(
+    stop: asyncio.Event, config: ClientConfig, host: str, port: int
+) -> None:
     async with (
         session_from(config) as session,
         gateway.serving(session, host, port) as bound,
     ):
-        if config.relay is None:
-            err("no relay is configured: every question is answered on this machine")
+        if session.absent is not None:
+            reason = EXPLAINED[session.absent]
+            err(f"{reason}: every question is answered on this machine")
         shown = f"[{host}]" if ":" in host else host
         out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
         await stop.wait()

@@ -13,7 +13,9 @@ REFUSED: Final = 1
 WRONG_USE: Final = 2
 COULD_NOT: Final = 3
 
-EXIT_CODES: Final = "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not"
+EXIT_CODES: Final = (
+    "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted"
+)
 # argparse names the type of what add_subparsers() returns nowhere else.
 Commands = argparse._SubParsersAction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
