@@ -26,7 +26,7 @@ demo: setup ## Start enclave, relay and client on loopback and ask six real ques
 test: setup ## Run the test suite
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-slow: setup ## Run what is too heavy for every run (every refusal taken out once)
+test-slow: setup ## Run what is too heavy for every run (a sample of the refusals taken out)
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docstrings
@@ -42,7 +42,7 @@ format: setup ## Format the code
 	@$(BIN)/ruff check --fix $(CODE)
 
 bench: setup ## Measure: time to first token, decision latency, memory (table and JSON)
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 fuzz: setup ## Throw random bytes at every parser (ARGS="--seconds 60")
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -64,12 +64,10 @@ class Timing:
 def measure_path(folder: Path, prompts: int) -> tuple[Table, Table]:
     """Measure both ways; return the comparison and the memory of each process."""
     texts = [f"Explain {topic} in two sentences." for topic in _topics(prompts)]
-    direct = asyncio.run(_direct(texts))
     with Processes(folder) as processes:
         stack = Stack(folder=folder, processes=processes, record=False)
         stack.start_all()
-        _ask(stack, "Say hello.")  # the first query fetches and verifies the key
-        through = [_ask(stack, text) for text in texts]
+        direct, through = asyncio.run(_both(stack, texts))
         memory = _memory(stack)
     return _comparison(direct, through), memory
 
@@ -79,7 +77,8 @@ def _topics(count: int) -> Iterator[str]:
         yield TOPICS[number % len(TOPICS)]
 
 
-async def _direct(texts: list[str]) -> list[Timing]:
+async def _both(stack: Stack, texts: list[str]) -> tuple[list[Timing], list[Timing]]:
+    """Ask in turns, so that a machine's other load falls on both ways alike."""
     model = verify_model_file(find_default_model(), DEFAULT_SHA256)
     # As the enclave server: the same context, the same threads.
     engine = LlamaCppEngine(
@@ -88,7 +87,14 @@ async def _direct(texts: list[str]) -> list[Timing]:
     await engine.start()
     try:
         await _generate(engine, "Say hello.")
-        return [await _generate(engine, text) for text in texts]
+        # The first query fetches and verifies the key.
+        await asyncio.to_thread(_ask, stack, "Say hello.")
+        direct: list[Timing] = []
+        through: list[Timing] = []
+        for text in texts:
+            direct.append(await _generate(engine, text))
+            through.append(await asyncio.to_thread(_ask, stack, text))
+        return direct, through
     finally:
         await engine.close()
 

@@ -1,5 +1,6 @@
 """Tables for people and the same numbers for programs."""
 
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -37,9 +38,9 @@ class Table:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` of the values lie (nearest rank)."""
+    """Return the least value that ``share`` of the values do not exceed."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def host() -> str:

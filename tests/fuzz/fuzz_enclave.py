@@ -2,11 +2,19 @@
 
 Whatever comes, decapsulation ends in an exchange or in one of two constants;
 a request that opened ends in a chat request or in an error with a known code;
-a configuration is read or has problems.
+a configuration is read or has problems. Run ``python tests/fuzz/fuzz_enclave.py
+--seconds 60``; ``--seed`` runs the same inputs again.
 """
 
 import json
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.common import Source, run
 
 from curtilage.enclave_server.answers import ERROR_CODES, encode_error
 from curtilage.enclave_server.chat import ChatLimits, parse_chat_request
@@ -24,6 +32,7 @@ from curtilage.enclave_server.gateway import (
 from curtilage.enclave_server.keys import make_key
 from curtilage.wire import bhttp, chunked, ohttp
 
+MAX_INPUT_BYTES: Final = 400
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 KEY = make_key(now=NOW, lifetime_s=60, replay_capacity=2**22)
 KEYS = {KEY.key_id: KEY}
@@ -54,7 +63,17 @@ SEEDS: tuple[bytes, ...] = (
 )
 
 
-def fuzz(data: bytes) -> None:
+def make_input(source: Source) -> bytes:
+    if source.below(4) == 0:
+        return source.octets(source.below(MAX_INPUT_BYTES))
+    data = bytearray(SEEDS[source.below(len(SEEDS))])
+    for _ in range(1 + source.below(4)):
+        place = source.below(len(data) + 1)
+        data[place : place + source.below(8)] = source.octets(source.below(8))
+    return bytes(data)
+
+
+def check(data: bytes, _: Source) -> None:
     """Try one input everywhere; raise where it gets any other answer."""
     for form in Form:
         _open(form, data)
@@ -108,3 +127,7 @@ def _check_error(error: ChatError) -> None:
     if error.code not in ERROR_CODES:
         raise AssertionError("an error code of no list")
     json.loads(encode_error(error))
+
+
+if __name__ == "__main__":
+    sys.exit(run("fuzz_enclave", check, make_input))

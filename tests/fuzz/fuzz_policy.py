@@ -5,15 +5,13 @@ and damaged policies, drawn from a seed that a failure prints; ``--seed`` runs
 the same inputs again.
 """
 
-import argparse
-import hashlib
-import itertools
-import secrets
 import sys
-import time
-import traceback
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.common import Source, run
 
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import load_policy, profile_text
@@ -28,21 +26,6 @@ CORPUS: Final = (
 )
 
 
-class Source:
-    """Reproducible bytes and numbers: SHAKE-256 over the seed and a counter."""
-
-    def __init__(self, seed: bytes, counter: int) -> None:
-        self._stream = hashlib.shake_256(seed + counter.to_bytes(8, "big")).digest(2048)
-        self._next = 0
-
-    def octets(self, count: int) -> bytes:
-        self._next += count
-        return self._stream[self._next - count : self._next]
-
-    def below(self, bound: int) -> int:
-        return int.from_bytes(self.octets(4), "big") % bound
-
-
 def mutated(source: Source, text: bytes) -> bytes:
     data = bytearray(text)
     for _ in range(1 + source.below(6)):
@@ -54,16 +37,13 @@ def mutated(source: Source, text: bytes) -> bytes:
     return bytes(data)
 
 
-def inputs(seed: bytes) -> Iterator[bytes]:
-    for counter in itertools.count():
-        source = Source(seed, counter)
-        if source.below(4) == 0:
-            yield source.octets(source.below(MAX_INPUT_BYTES))
-        else:
-            yield mutated(source, CORPUS[source.below(len(CORPUS))])
+def make_input(source: Source) -> bytes:
+    if source.below(4) == 0:
+        return source.octets(source.below(MAX_INPUT_BYTES))
+    return mutated(source, CORPUS[source.below(len(CORPUS))])
 
 
-def check(data: bytes) -> None:
+def check(data: bytes, _: Source) -> None:
     """Load one text; raise where the loader does anything but its two answers."""
     # Undecodable bytes become lone surrogates, which a text can hold as well.
     text = data.decode("utf-8", errors="surrogateescape")
@@ -77,30 +57,5 @@ def check(data: bytes) -> None:
             raise AssertionError("a policy that lets the unknown leave")
 
 
-def run(seconds: float, seed: bytes) -> int:
-    end = time.monotonic() + seconds
-    count = 0
-    for data in inputs(seed):
-        if time.monotonic() > end:
-            break
-        try:
-            check(data)
-        except Exception:  # noqa: BLE001 - whatever escapes is the finding
-            traceback.print_exc()
-            sys.stderr.write(f"seed {seed.hex()} input {count}: {data.hex()}\n")
-            return 1
-        count += 1
-    sys.stdout.write(f"{count} inputs, seed {seed.hex()}: no finding\n")
-    return 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the policy loader.")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=bytes.fromhex, default=secrets.token_bytes(8))
-    options = parser.parse_args()
-    return run(options.seconds, options.seed)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("fuzz_policy", check, make_input))

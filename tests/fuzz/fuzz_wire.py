@@ -6,16 +6,15 @@ the same inputs again. Random bytes behind a true encapsulation reach what lies
 beyond the AEAD.
 """
 
-import argparse
-import hashlib
-import itertools
-import secrets
 import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.common import Source, run
 
 from curtilage.wire.bhttp import (
     ContentChunk,
@@ -51,22 +50,6 @@ from curtilage.wire.suite import KEM_X25519, generate_private_key
 from curtilage.wire.varint import encode_vector
 
 MAX_INPUT_BYTES: Final = 400
-
-
-class Source:
-    """Reproducible bytes and numbers: SHAKE-256 over the seed and a counter."""
-
-    def __init__(self, seed: bytes, counter: int) -> None:
-        self._stream = hashlib.shake_256(seed + counter.to_bytes(8, "big")).digest(4096)
-        self._position = 0
-
-    def octets(self, count: int) -> bytes:
-        start = self._position % (len(self._stream) - count)
-        self._position += count
-        return self._stream[start : start + count]
-
-    def below(self, bound: int) -> int:
-        return int.from_bytes(self.octets(4), "big") % bound
 
 
 def gateway_key() -> GatewayKey:
@@ -113,6 +96,9 @@ def valid_messages() -> list[bytes]:
     ]
 
 
+CORPUS: Final = valid_messages()
+
+
 def replacement(source: Source, data: bytes) -> bytes:
     kind = source.below(4)
     if kind == 0 and data:
@@ -135,14 +121,10 @@ def mutated(source: Source, message: bytes) -> bytes:
     return bytes(data)
 
 
-def inputs(seed: bytes) -> Iterator[tuple[Source, bytes]]:
-    corpus = valid_messages()
-    for counter in itertools.count():
-        source = Source(seed, counter)
-        if source.below(4) == 0:
-            yield source, source.octets(source.below(MAX_INPUT_BYTES))
-        else:
-            yield source, mutated(source, corpus[source.below(len(corpus))])
+def make_input(source: Source) -> bytes:
+    if source.below(4) == 0:
+        return source.octets(source.below(MAX_INPUT_BYTES))
+    return mutated(source, CORPUS[source.below(len(CORPUS))])
 
 
 def in_pieces(source: Source, data: bytes) -> Iterator[bytes]:
@@ -189,7 +171,7 @@ def check_agreement(source: Source, data: bytes) -> None:
     assert whole == pieces, "chunked request"
 
 
-def check(source: Source, data: bytes) -> None:
+def check(data: bytes, source: Source) -> None:
     """Try one input everywhere; anything but a WireError escapes."""
     for parse in (parse_key_config, parse_key_configs, decode_request, decode_response):
         outcome(partial(parse, data))
@@ -204,30 +186,5 @@ def check(source: Source, data: bytes) -> None:
     check_agreement(source, behind)
 
 
-def run(seconds: float, seed: bytes) -> int:
-    end = time.monotonic() + seconds
-    count = 0
-    for source, data in inputs(seed):
-        if time.monotonic() > end:
-            break
-        try:
-            check(source, data)
-        except Exception:  # noqa: BLE001 - whatever escapes is the finding
-            traceback.print_exc()
-            sys.stderr.write(f"seed {seed.hex()} input {count}: {data.hex()}\n")
-            return 1
-        count += 1
-    sys.stdout.write(f"{count} inputs, seed {seed.hex()}: no finding\n")
-    return 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Fuzz the parsers of curtilage.wire.")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=bytes.fromhex, default=secrets.token_bytes(8))
-    options = parser.parse_args()
-    return run(options.seconds, options.seed)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("fuzz_wire", check, make_input))

@@ -15,13 +15,16 @@ def main() -> int:
     """Return 1 as soon as a harness finds something."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each harness")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--seed", help="hex digits; every harness draws from it")
+    read = parser.parse_args()
+    flags = ["--seconds", str(read.seconds)]
+    flags += ["--seed", read.seed] if read.seed is not None else []
     for harness in sorted(HERE.glob("fuzz_*.py")):
-        sys.stdout.write(f"{harness.name}: {seconds:.0f} s\n")
-        sys.stdout.flush()
-        command = [sys.executable, str(harness), "--seconds", str(seconds)]
-        if subprocess.run(command, check=False).returncode != 0:
-            sys.stdout.write(f"{harness.name}: found something\n")
+        command = [sys.executable, str(harness), *flags]
+        status = subprocess.run(command, check=False).returncode
+        if status != 0:
+            what = "found something" if status == 1 else f"did not run: {status}"
+            sys.stdout.write(f"{harness.stem}: {what}\n")
             return 1
     return 0
 

@@ -24,6 +24,7 @@ from support.tap import Tap, listening, tapped
 IN_PROMPT = "zanzibarquill"
 IN_HEADER = "headerquokka77"
 IN_PATH = "pathwombat55"
+LOUD = ("client", "relay", "enclave")
 MAKES_LOUD = """\
 import logging, sys
 logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, force=True)
@@ -145,13 +146,14 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
             session.get(f"{stack.client_url}/{IN_PATH}?{IN_PATH}") as lost,
         ):
             assert lost.status == 404
-        for name in ("client", "relay", "enclave"):
+        for name in LOUD:
             await asyncio.to_thread(stack.running[name].stop)
     secrets = [IN_PROMPT, IN_HEADER, IN_PATH]
     made = [answer_text(answers[0]), answer_text(answers[2])]
     # What the model said is a secret too; a piece of it is enough to tell.
     secrets += [text[:12] for text in made]
     assert all(len(secret) >= 12 for secret in secrets), "a short one proves nothing"
+    assert not quiet(folder / "stack"), "a quiet process proves nothing"
     searched = search(folder, tap, bytes(telemetry), secrets)
     assert searched > 10, "logs, sockets and telemetry were searched"
 
@@ -163,8 +165,6 @@ def search(folder: Path, tap: Tap, telemetry: bytes, secrets: list[str]) -> int:
         for path in folder.rglob("*")
         if path.is_file() and not path.is_socket()
     }
-    logs = b"".join(data for name, data in places.items() if name.endswith(".err"))
-    assert b"DEBUG" in logs, "the processes were not loud: the search proves nothing"
     places["to the relay"] = bytes(tap.outward)
     places["from the relay"] = bytes(tap.homeward)
     places["telemetry"] = telemetry
@@ -174,6 +174,12 @@ def search(folder: Path, tap: Tap, telemetry: bytes, secrets: list[str]) -> int:
             for form in forms(secret):
                 assert form not in data, f"a secret is in {name}"
     return len(places)
+
+
+def quiet(folder: Path) -> list[str]:
+    """Return the processes that logged nothing at DEBUG."""
+    logs = {name: (folder / f"{name}.err").read_bytes() for name in LOUD}
+    return [name for name, log in logs.items() if b"DEBUG:" not in log]
 
 
 def forms(secret: str) -> list[bytes]:
@@ -186,6 +192,14 @@ def forms(secret: str) -> list[bytes]:
         repr(secret)[1:-1].encode(),
         secret.encode().hex().encode(),
     ]
+
+
+def test_one_quiet_process_is_noticed(tmp_path: Path) -> None:
+    for name in LOUD:
+        (tmp_path / f"{name}.err").write_text("DEBUG:root:loud", "utf-8")
+    assert quiet(tmp_path) == []
+    (tmp_path / "relay.err").write_text("listening", "utf-8")
+    assert quiet(tmp_path) == ["relay"]
 
 
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:

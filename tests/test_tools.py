@@ -1,0 +1,78 @@
+"""What ``make`` runs beside the tests must run, and find what it looks for."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[1]
+HARNESSES = sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.py"))
+BENCH = re.compile(
+    r"^bench:.*\n\t@(?P<variables>(?:\w+=\S+ )*)\$\(BIN\)/python ", re.MULTILINE
+)
+FOUND = """\
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from fuzz.common import Source, run
+def check(data: bytes, source: Source) -> None:
+    raise ValueError
+sys.exit(run("fuzz_nothing", check, lambda source: source.octets(4)))
+"""
+
+
+def ran(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_benchmarks_start_as_the_makefile_starts_them() -> None:
+    rule = BENCH.search((ROOT / "Makefile").read_text("utf-8"))
+    assert rule is not None
+    variables = dict(pair.split("=", 1) for pair in rule["variables"].split())
+    done = ran("-m", "benchmarks", "--help", **variables)
+    assert done.returncode == 0, done.stderr
+    assert "--prompts" in done.stdout
+
+
+@pytest.mark.parametrize("harness", HARNESSES, ids=lambda path: path.stem)
+def test_harness_runs_and_finds_nothing(harness: Path) -> None:
+    if harness.stem == "fuzz_detect" and "--seconds" not in harness.read_text("utf-8"):
+        pytest.skip("fuzz_detect does not take --seconds yet")
+    done = ran(str(harness), "--seconds", "0.2", "--seed", "00")
+    assert done.returncode == 0, done.stderr
+    told = re.fullmatch(
+        r"(?:fuzz_\w+: )?(?P<count>[0-9]+) inputs,.* no finding\n", done.stdout
+    )
+    assert told is not None, done.stdout
+    assert int(told["count"]) > 0
+
+
+def test_a_finding_is_an_exit_status_and_its_input() -> None:
+    done = ran("-c", FOUND, str(ROOT / "tests"), "--seconds", "5", "--seed", "0a")
+    assert done.returncode == 1
+    assert "inputs, no finding" not in done.stdout
+    assert "seed 0a input 0: " in done.stderr
+
+
+def test_every_harness_is_here() -> None:
+    parts = {path.stem.removeprefix("fuzz_") for path in HARNESSES}
+    assert parts >= {"attest", "detect", "enclave", "policy", "wire"}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_takes_out_a_check_that_is_there(mutant: Mutant) -> None:
+    text = (ROOT / mutant.file).read_text("utf-8")
+    assert text.count(mutant.old) == 1, "the list in tools/mutants.py is out of date"
+    assert (ROOT / mutant.tests.split()[0]).is_file()
