@@ -143,7 +143,7 @@ def test_bad_lines_do_not_shift_their_neighbours() -> None:
     assert [line["id"] for line in lines] == [1, None, 3]
 
 
-def test_blank_lines_are_skipped() -> None:
+def test_blank_lines_at_the_end_are_no_lines() -> None:
     assert decided(b"\n", b"  \r\n") == []
 
 
@@ -166,3 +166,23 @@ def test_any_bytes_give_a_line(data: bytes) -> None:
     line = data.replace(b"\n", b" ")
     out = list(decide_lines([line], POLICY, InProcess()))
     assert len(out) == (1 if line.strip() else 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id": 1, "text": "my ssn is 536-22-1234", "text": "hi"}',
+        b'{"messages": [{"role": "user", "content": "a@b.com", "content": "hi"}]}',
+    ],
+)
+def test_a_key_given_twice_is_unreadable(line: bytes) -> None:
+    (out,) = decided(line)
+    assert out["route"] == "local"
+    assert out["uncertain"] == ["uncertain.undecodable"]
+
+
+def test_blank_lines_keep_step() -> None:
+    hello = {"id": 1, "text": "hello"}
+    lines = decided(b"\n", hello, b"  \r\n", b"\n", hello, b"\n")
+    assert [line["id"] for line in lines] == [None, 1, None, None, 1]
+    assert lines[0] == lines[2] == decided(b"bad")[0]

@@ -1,9 +1,10 @@
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -261,3 +262,63 @@ def test_lone_surrogates_are_undecodable() -> None:
 def test_own_detectors_take_any_text(text: str) -> None:
     (found,) = scan.scan([text], own_equipment())
     assert "uncertain.error" not in {span.data_class for span in found}
+
+
+def test_no_word_stays_in_the_tokenizer(presidio: detect.PresidioDetector) -> None:
+    text = f"{CANARY} my ssn is 536-22-1234 {CANARY}"
+    assert list(presidio.find(raw(text)))
+    nlp_engine = presidio.engine.nlp_engine
+    pipeline = cast("Any", detect.blank_pipeline(nlp_engine))
+    assert CANARY not in pipeline.vocab.strings
+    nlp_engine.process_text(CANARY, detect.LANGUAGE)  # what happens outside a zone
+    assert CANARY in pipeline.vocab.strings
+
+
+def test_a_long_run_of_punctuation_takes_linear_time(
+    presidio: detect.PresidioDetector,
+) -> None:
+    text = "\u2026" * 6000 + " born 1980-01-01"
+    began = time.thread_time()
+    assert list(presidio.find(raw(text)))
+    assert time.thread_time() - began < 1  # 4 s and more before
+
+
+@given(st.text(max_size=300))
+def test_loosening_keeps_length_and_words(text: str) -> None:
+    long = text + "\u2026" * 50 + "ssn" + "." * 50
+    assert len(detect.loosen(long)) == len(long)
+    assert "ssn" in detect.loosen(long).split()[-1]
+
+
+def test_digits_are_sought_in_linear_time() -> None:
+    began = time.thread_time()
+    scan.scan(["." * 20000 + " a%40"], own_equipment())
+    assert time.thread_time() - began < 2  # 20 s and more before
+
+
+def test_a_text_that_grows_too_long_is_oversize() -> None:
+    (found,) = scan.scan(["\ufdfa" * 3000 + " jsmith%40hospital.org"], own_equipment())
+    assert "uncertain.oversize" in {span.data_class for span in found}
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("hello\ufe01\ufe02\ufe03\ufe04 there", True),
+        ("hello \U0001f600\U000e0101\U000e0102\U000e0103\U000e0104 there", True),
+        ("a \u200b b \u200b c \u200b d \u200b e", True),
+        ("a \u200b b \u200b c \u200b d", False),
+        (
+            "\u2764\ufe0f \u2600\ufe0f \u2705\ufe0f 1\ufe0f\u20e3 \u00a9\ufe0f fine",
+            False,
+        ),
+        (
+            "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f\u200d\U0001f525",
+            False,
+        ),
+    ],
+    ids=["selectors", "after emoji", "zero width", "three", "emoji", "family"],
+)
+def test_invisible_characters_are_obfuscation(text: str, *, hidden: bool) -> None:
+    (found,) = scan.scan([text], own_equipment())
+    assert ("uncertain.obfuscation" in {each.data_class for each in found}) is hidden

@@ -322,3 +322,57 @@ def test_findings_name_places_never_texts(inspector: Inspector) -> None:
     assert len(inspection.findings) >= 2
     assert CANARY not in repr(inspection)
     assert CANARY not in repr(cast("object", inspector))
+
+
+# --- what is split over the texts of one query --------------------------------
+
+
+def say(*texts: str) -> Query:
+    return Query(messages=tuple(Message(role="user", content=text) for text in texts))
+
+
+def stop_at(*texts: str) -> Query:
+    return replace(ask("hi"), settings=Settings(stop=texts))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (say("41111", "11111", "111111"), "financial.pan"),
+        (stop_at("4111", "1111", "1111", "1111"), "financial.pan"),
+        (say("My password is", "hunter2"), "secret.password"),
+        (say("My password is ", " hunter2"), "secret.password"),
+        (say("my ssn:", "536", "22", "1234"), "identifier.direct.gov_id.us_ssn"),
+        (say("536", "22", "1234"), "uncertain.number_run"),
+    ],
+    ids=["card", "stop", "password", "spaces", "labelled", "digits"],
+)
+def test_what_is_split_over_texts_stays(
+    inspector: Inspector, query: Query, expected: str
+) -> None:
+    inspection = inspector.inspect(query)
+    assert expected in classes(inspection)
+    assert decide(patient_policy(), inspection).route is Route.LOCAL
+
+
+def test_a_harmless_conversation_may_leave(inspector: Inspector) -> None:
+    inspection = inspector.inspect(say("What is HIV?", "Thank you.", "And HTTP?"))
+    assert decide(patient_policy(), inspection).route is Route.ENCLAVE
+
+
+def test_what_one_text_shows_is_not_told_again(inspector: Inspector) -> None:
+    inspection = inspector.inspect(say("hello", "write to bob@corp.com"))
+    places = [f.where.message for f in inspection.findings if "email" in f.data_class]
+    assert places == [1]
+
+
+def test_one_text_is_not_joined() -> None:
+    assert len(prepare(ask("hi"), LIMITS).leaves) == 1
+    assert len(prepare(say("hi", "ho"), LIMITS).places) == 3
+
+
+def test_size_and_deadline_count_the_joined_text() -> None:
+    assert prepared_classes(say("x" * 50, "x" * 50)) == {"uncertain.oversize"}
+    assert prepared_classes(say("x" * 50, "x" * 49)) == set()
+    longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
+    assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.25)

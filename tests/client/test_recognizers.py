@@ -42,6 +42,11 @@ CAUGHT = [
     ("536-22-1234", "identifier.direct.gov_id.us_ssn"),
     ("536 22 1234", "identifier.direct.gov_id.us_ssn"),
     ("ssn 536221234", "identifier.direct.gov_id.us_ssn"),
+    ('ssn: "536", "22", "1234"', "identifier.direct.gov_id.us_ssn"),
+    ('{"ssn": ["536", "22", "1234"]}', "identifier.direct.gov_id.us_ssn"),
+    ("536, 22,\n\n1234 is my SSN", "identifier.direct.gov_id.us_ssn"),
+    ("social security: 53.6221234", "identifier.direct.gov_id.us_ssn"),
+    ("ssn 536,221,234", "identifier.direct.gov_id.us_ssn"),
     ("SS# 536-22-1234", "identifier.direct.gov_id.us_ssn"),
     ("last four of my social is 1234", "identifier.direct.gov_id.us_ssn"),
     (
@@ -59,6 +64,11 @@ CAUGHT = [
     ("4111-1111-1111-1111 thanks", "financial.pan"),
     ("3530 1113 3330 0000", "financial.pan"),
     ("5018 0000 0009 12/27", "financial.pan"),
+    ('{"pan": ["4111", "1111", "1111", "1111"]}', "financial.pan"),
+    ("4111\t\t\t\t1111\t\t\t\t1111\t\t\t\t1111", "financial.pan"),
+    ("4111\n\n1111\n\n1111\n\n1111", "financial.pan"),
+    ("4111/* */1111/* */1111/* */1111", "financial.pan"),
+    ("12 34\n5678\n4111\n1111\n1111\n1111", "financial.pan"),
     ("GB82 WEST 1234 5698 7654 32", "financial.iban"),
     ("GB82 WEST 1234 5698 7654 33", "financial.iban"),
     ("cvv is 123", "financial.cvv"),
@@ -84,6 +94,7 @@ CAUGHT = [
     ("my password is hunter2", "secret.password"),
     ("the wifi passcode: correcthorse", "secret.password"),
     ("password for the server is Tr0ub4dor&3", "secret.password"),
+    ("p a s s w o r d is hunter2x", "secret.password"),
     ("my pin is 4821", "secret.password"),
     ("AKIAIOSFODNN7EXAMPLE", "secret.api_key"),
     ("sk-proj-abcdefghijklmnop1234", "secret.api_key"),
@@ -208,3 +219,37 @@ def test_checksums_of_other_identifiers() -> None:
     assert checks.ip_address("192.0.2.1")
     assert not checks.ip_address("999.1.1.1")
     assert not checks.ip_address("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "data_class"),
+    [(f"my number was {run} as my {word} has it", "uncertain.number_run")
+     for run in ("53.6221234", "536,221,234") for word in ("SSN", "social security")],
+)  # fmt: skip
+def test_an_amount_near_an_ssn_is_not_harmless(text: str, data_class: str) -> None:
+    (spans,) = scan([text], EQUIPMENT)
+    assert data_class in {span.data_class for span in spans}
+
+
+@pytest.mark.parametrize("name", ["pan", "ssn-spread", "ssn-spread-before"])
+@pytest.mark.parametrize(
+    "pump", ["1 ", "1\n\n\n", "1.......", "ssn ", "ssn 1,", "12345 "]
+)
+def test_time_of_a_spread_number_is_linear(name: str, pump: str) -> None:
+    (rule,) = (each for each in PATTERNS if each.id == name)
+    detector = PatternDetector(rule)
+
+    def seconds(length: int) -> float:
+        reading = next(readings((pump * length)[:length]))
+        began = time.thread_time()
+        list(detector.find(reading))
+        return time.thread_time() - began
+
+    short, long = (min(seconds(n) for _ in range(3)) for n in (4000, 8000))
+    assert long < 2.5 * short + 0.005
+
+
+def test_a_card_is_found_inside_any_run() -> None:
+    assert checks.pan("12 3456 4111 1111 1111 1111 12 34 56 78")
+    assert not checks.pan("12 3456 4111 1111 1111 1112")
+    assert not checks.pan("1 " * 5000)

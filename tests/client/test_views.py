@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.views import compact, decode, fold, hidden_text, readings
+from curtilage.client.views import (
+    MAX_DECODED_CHARS,
+    compact,
+    decode,
+    fold,
+    hidden_text,
+    readings,
+)
 from curtilage.policy.findings import View
 
 
@@ -52,13 +59,13 @@ def test_look_alikes_become_latin() -> None:
     ids=["entity", "percent", "escape", "hex escape", "tag", "markdown", "stacked"],
 )
 def test_decode_undoes_encodings(text: str) -> None:
-    assert decode(text) == "bob"
+    assert decode(text)[0] == "bob"
 
 
 def test_decode_reads_base64_and_hex() -> None:
     secret = b"ssn 536-22-1234"
-    assert "536-22-1234" in decode(base64.b64encode(secret).decode())
-    assert "536-22-1234" in decode(secret.hex())
+    assert "536-22-1234" in decode(base64.b64encode(secret).decode())[0]
+    assert "536-22-1234" in decode(secret.hex())[0]
 
 
 def test_hidden_text_leaves_words_alone() -> None:
@@ -99,3 +106,17 @@ def test_fold_is_stable_for_digits_and_dashes(text: str) -> None:
 def test_repr_of_a_reading_shows_no_text() -> None:
     (reading,) = readings("canary")
     assert "canary" not in repr(reading)
+
+
+def test_a_reading_that_is_cut_says_so() -> None:
+    decoded = {
+        each.view: each for each in readings("\ufdfa" * 3000 + " jsmith%40hospital.org")
+    }[View.DECODED]
+    assert decoded.cut
+    assert len(decoded.text) == MAX_DECODED_CHARS
+
+
+def test_a_long_text_that_does_not_grow_is_not_cut() -> None:
+    found = list(readings("**word** " * 5000 + "a%40b.com"))
+    assert [each.cut for each in found] == [False] * len(found)
+    assert found[-1].text.endswith("a@b.com")

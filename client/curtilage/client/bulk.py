@@ -3,13 +3,14 @@
 A line in is an object with ``id`` (text or integer), and either ``text`` (one
 user message) or ``messages`` (objects with ``role``, ``content`` and, if any,
 ``name``). A line out has the id, the route, the classes, the rules that fired
-and what was uncertain. A line that cannot be read stays home.
+and what was uncertain. A line that cannot be read, a blank one among them,
+stays home; blank lines at the end are no lines.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Protocol, cast
 
 from curtilage.client.query import ROLES, Message, Query
@@ -44,14 +45,14 @@ class _Line:
 def decide_lines(
     lines: Iterable[bytes], policy: Policy, inspector: InspectsMany
 ) -> Iterator[bytes]:
-    """Yield one decision for each line that is not blank, newline included.
+    """Yield one decision for each line, newline included, in step with them.
 
     Args:
         lines: JSON objects in UTF-8; read in batches, never all at once.
         policy: decides.
         inspector: looks.
     """
-    waiting = (_parse_line(line) for line in lines if line.strip())
+    waiting = (_parse_line(line) for line in _without_trailing(lines))
     while batch := list(islice(waiting, BATCH_LINES)):
         queries = [line.query for line in batch if line.query is not None]
         inspections = iter(list(inspector.inspect_many(queries)))
@@ -60,6 +61,18 @@ def decide_lines(
                 yield _unreadable(line.id)
             else:
                 yield _decided(line.id, policy, next(inspections))
+
+
+def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield every line, except blank ones that no other line follows."""
+    blank = 0
+    for line in lines:
+        if line.strip():
+            yield from repeat(b"", blank)
+            blank = 0
+            yield line
+        else:
+            blank += 1
 
 
 def _decided(line_id: LineId, policy: Policy, inspection: Inspection) -> bytes:
@@ -106,13 +119,21 @@ def _parse_line(line: bytes) -> _Line:
     value: object = None
     if len(line) <= MAX_LINE_BYTES:
         try:
-            value = json.loads(line.decode("utf-8"))
+            value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
         except (ValueError, RecursionError):
             value = None
     if not isinstance(value, dict):
         return _Line(id=None, query=None)
     fields = cast("dict[str, object]", value)
     return _Line(id=_parse_id(fields.get("id")), query=_parse_query(fields))
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a key given twice: who reads the line next may take the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def _parse_id(value: object) -> LineId:

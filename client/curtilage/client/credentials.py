@@ -23,7 +23,7 @@ _NO_VALUE = (
 )
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
 _TELL = (
-    r"(?:\s{1,2}(?:is|was|will be|would be)\s{1,2}(?:now\s|still\s|"
+    r"(?:\s{1,4}(?:is|was|will be|would be)\s{1,4}(?:now\s|still\s|"
     r"currently\s)?|\s{0,2}[:=]\s{0,2})"
 )
 

@@ -9,9 +9,10 @@ out raises instead of being skipped. Imported lazily: the extra is ``pii``.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from typing_extensions import override
 
@@ -82,6 +83,8 @@ PHONE_ENTITY = "PHONE_NUMBER"
 # Five digits, joined as the phone library joins them.
 PHONE_CANDIDATE = re.compile(r"\d(?:[^\w\n]{0,4}\d){4,}")
 _PHONE_MARGIN = 24
+_LONG_TOKEN = re.compile(r"\S{100,}")
+_NO_WORD = re.compile(r"[\W_]")
 WARM_UP_TEXT = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
 
 
@@ -109,6 +112,14 @@ def full_equipment() -> Equipment:
     return (*own_equipment(), (presidio, EVERY_VIEW - {View.COMPACT}))
 
 
+class SpacyPipeline(Protocol):
+    """What is used of spaCy's pipeline."""
+
+    def memory_zone(self) -> AbstractContextManager[object]:
+        """Return a zone after which no word is kept of those split in it."""
+        ...
+
+
 class PresidioDetector:
     """Run Presidio's pattern and phone recognizers over one text.
 
@@ -122,6 +133,7 @@ class PresidioDetector:
     def __init__(self) -> None:
         telemetry.silence_libraries()
         self._engine, self._classes = _open_engine()
+        self._pipeline = blank_pipeline(self._engine.nlp_engine)
         self._no_words = self._engine.nlp_engine.process_text("", LANGUAGE)
         self._recognizers = self._engine.registry.get_recognizers(
             language=LANGUAGE, all_fields=True
@@ -175,12 +187,15 @@ class PresidioDetector:
         ]
         if not results:
             return []
-        results = self._engine.context_aware_enhancer.enhance_using_context(
-            text=text,
-            raw_results=results,
-            nlp_artifacts=self._engine.nlp_engine.process_text(text, LANGUAGE),
-            recognizers=self._recognizers,
-        )
+        # Every word that spaCy splits goes into a store of its own, for good,
+        # unless it is split inside a zone; the words are gone with the zone.
+        with self._pipeline.memory_zone():
+            results = self._engine.context_aware_enhancer.enhance_using_context(
+                text=text,
+                raw_results=results,
+                nlp_artifacts=self._engine.nlp_engine.process_text(text, LANGUAGE),
+                recognizers=self._recognizers,
+            )
         return type(self._recognizers[0]).remove_duplicates(results)
 
 
@@ -353,6 +368,21 @@ def _score_of(recognizer: Patterned, found: str, score: float) -> float:
     return score if valid is None else float(valid)
 
 
+def blank_pipeline(engine: "NlpEngine") -> "SpacyPipeline":
+    """Return the tokenizer inside the engine, whose words must not pile up."""
+    pipelines = cast("Mapping[str, SpacyPipeline]", vars(engine)["nlp"])
+    return pipelines[LANGUAGE]
+
+
+def loosen(text: str) -> str:
+    """Return a text in which no token is long, of the same length.
+
+    spaCy strips punctuation from a token a character at a time: a long run of
+    it takes quadratic time. Words stay as they are.
+    """
+    return _LONG_TOKEN.sub(lambda match: _NO_WORD.sub(" ", match[0]), text)
+
+
 def _blank_engine() -> "NlpEngine":
     """Return an engine that splits words and loads nothing.
 
@@ -375,6 +405,11 @@ def _blank_engine() -> "NlpEngine":
             blank = spacy.blank(LANGUAGE)
             blank.max_length = 10_000_000  # our own limit is lower, and tells
             setattr(self, "nlp", {LANGUAGE: blank})  # noqa: B010 - declared as None there
+
+        @override
+        def process_text(self, text: str, language: str) -> NlpArtifacts:
+            """Split a text into words, in linear time."""
+            return super().process_text(loosen(text), language)
 
         @override
         def _doc_to_nlp_artifact(self, doc: Doc, language: str) -> NlpArtifacts:

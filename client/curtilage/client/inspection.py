@@ -33,6 +33,9 @@ START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
+# Between the texts of a query, read as one: ASCII's record separator. It is
+# white space to every rule, but no line break, at which a number run would end.
+JOINT = "\x1e"
 _DETECTOR = "inspector"
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
@@ -49,7 +52,7 @@ class _Prepared:
     messages: int
     findings: tuple[Finding, ...]
     leaves: tuple[Leaf, ...] = field(repr=False)
-    limit_s: float
+    limit_s: float  # the last leaf is the whole query, if it has several texts
 
     @property
     def places(self) -> tuple[Where, ...]:
@@ -62,7 +65,7 @@ class _Prepared:
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
         return Inspection(
-            findings=(*self.findings, *more),
+            findings=(*self.findings, *_without_repeats(more)),
             payload_digest=self.digest,
             messages=self.messages,
         )
@@ -79,6 +82,7 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     """Check what needs no detector: parts, decodability, size.
 
     A query beyond the limits is handed to no detector; it stays home anyway.
+    Several texts are one more text, joined: a number split over them is found.
     """
     leaves = tuple(query.leaves())
     findings = [failure("uncertain.attachment", _DETECTOR, at) for at in query.opaque]
@@ -87,10 +91,13 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     except UnicodeEncodeError:
         digest = _NO_DIGEST
         findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
-    characters = sum(len(leaf.text) for leaf in leaves)
-    if characters > limits.max_chars or len(leaves) > MAX_LEAVES:
+    joined = _joined(leaves)
+    if len(joined) > limits.max_chars or len(leaves) > MAX_LEAVES:
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
+    elif len(leaves) > 1:
+        leaves = (*leaves, Leaf(where=_WHOLE_QUERY, text=joined))
+    characters = sum(len(leaf.text) for leaf in leaves)
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
@@ -98,6 +105,26 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
         leaves=leaves,
         limit_s=deadline_s(limits, characters),
     )
+
+
+def _joined(leaves: Sequence[Leaf]) -> str:
+    return JOINT.join(leaf.text.strip() for leaf in leaves)
+
+
+def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Drop what the joined texts show and one of them shows alone as surely.
+
+    The rest crosses from one text into another, and has no place but the whole.
+    """
+    surest: dict[str, tuple[bool, int]] = {}
+    for each in findings:
+        if each.where != _WHOLE_QUERY:
+            sure = (each.validated, each.score)
+            surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
+    for each in findings:
+        known = surest.get(each.data_class, (False, -1))
+        if each.where != _WHOLE_QUERY or known < (each.validated, each.score):
+            yield each
 
 
 class Inspector:

@@ -20,6 +20,10 @@ _ANY_DATE = (
     rf"(?:{_MONTH} {{1,3}}{_DAY}(?:,? {{1,3}}{_YEAR})?|"
     rf"{_DAY}(?: of)? {{1,3}}{_MONTH}(?:,? {{1,3}}{_YEAR})?|{_NUMERIC_DATE}|{_YEAR})"
 )
+# Near this word nine digits are a social security number, however written.
+SSN_LABEL = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
+SSN_REACH = 30  # characters
+_NINE_DIGITS = r"(?<!\d)\d(?:(?:\W|_){0,6}\d){8}(?!\d)"
 _STREET = (
     r"(?:street|st|avenue|ave|road|rd|boulevard|blvd|lane|ln|drive|dr|court|ct|"
     r"place|pl|square|sq|terrace|ter|way|parkway|pkwy|highway|hwy|circle|cir|"
@@ -237,6 +241,23 @@ GOVERNMENT = (
         score=85,
         check=checks.ssn,
         required=True,
+        gate="0",
+    ),
+    # As a list or over lines: "ssn": ["536", "22", "1234"]. Issued or not.
+    PatternRule(
+        id="ssn-spread",
+        data_class="identifier.direct.gov_id.us_ssn",
+        regex=rf"(?:{SSN_LABEL})[^\d]{{0,{SSN_REACH}}}({_NINE_DIGITS})",
+        score=90,
+        group=1,
+        gate="0",
+    ),
+    PatternRule(
+        id="ssn-spread-before",
+        data_class="identifier.direct.gov_id.us_ssn",
+        regex=rf"({_NINE_DIGITS})[^\d]{{0,{SSN_REACH}}}(?:{SSN_LABEL})",
+        score=90,
+        group=1,
         gate="0",
     ),
     PatternRule(

@@ -8,10 +8,11 @@ from curtilage.client import checks
 from curtilage.client.pattern_rule import PatternRule, labelled
 
 FINANCE = (
+    # The whole run, however long: the check looks for a card inside it.
     PatternRule(
         id="pan",
         data_class="financial.pan",
-        regex=r"(?<![\d])\d(?:[ \-./_\u00a0\u2009\u202f]{0,2}\d){11,18}(?!\d)",
+        regex=r"\d(?:(?:\W|_){0,7}\d){11,}",
         score=50,
         check=checks.pan,
         required=True,

@@ -85,7 +85,6 @@ class PatternDetector:
 
 
 _DIGIT = re.compile(r"\d")
-_DIGIT_WORD = re.compile(r"\S*\d\S*")
 
 
 class NumberRunDetector:
@@ -98,6 +97,7 @@ class NumberRunDetector:
     id = RUN_DETECTOR
     _run = re.compile(recognizers.NUMBER_RUN)
     _harmless = re.compile(recognizers.HARMLESS_RUN)
+    _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each run, but no grouped amount and no span of years."""
@@ -107,7 +107,7 @@ class NumberRunDetector:
                 range(start, end)
             ):
                 continue
-            if self._harmless.fullmatch(match[0]):
+            if self._is_harmless(reading.text, match):
                 continue
             yield Span(
                 data_class="uncertain.number_run",
@@ -116,6 +116,51 @@ class NumberRunDetector:
                 end=end,
                 score=100,
             )
+
+    def _is_harmless(self, text: str, match: re.Match[str]) -> bool:
+        """Tell whether a run is an amount, and nothing near it says otherwise."""
+        if not self._harmless.fullmatch(match[0]):
+            return False
+        start = max(match.start() - recognizers.SSN_REACH, 0)
+        return not self._label.search(text, start, match.end() + recognizers.SSN_REACH)
+
+
+class InvisibleDetector:
+    """Find characters that show nothing, in a number that can carry a text.
+
+    One may stray into a text; a few belong to emoji, one after each picture.
+    """
+
+    id = "invisible"
+
+    def find(self, reading: Reading) -> list[Span]:
+        """Return one span from the first to the last, if they are enough."""
+        if reading.text.isascii():
+            return []
+        found = [match for match in _INVISIBLE.finditer(reading.text) if match[1]]
+        if len(found) < _MIN_INVISIBLE:
+            return []
+        first, last = found[0].start(1), found[-1].end(1)
+        return [
+            Span(
+                data_class="uncertain.obfuscation",
+                detector=self.id,
+                start=first,
+                end=last,
+                score=100,
+            )
+        ]
+
+
+_MIN_INVISIBLE = 4
+_PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]\ufe0f?"
+# An emoji is passed over as a whole; what is left in the group stands alone.
+_INVISIBLE = re.compile(
+    f"{_PICTURE}(?:\u200d{_PICTURE})*|[0-9#*]\ufe0f\u20e3|"
+    "([\ufe00-\ufe0f\U000e0100-\U000e01ef\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\U000e0000-\U000e007f])"
+)
 
 
 class OpaqueDetector:
@@ -192,6 +237,7 @@ def own_equipment() -> Equipment:
     return (
         (UndecodableDetector(), _AS_WRITTEN),
         (ObfuscationDetector(), _AS_WRITTEN),
+        (InvisibleDetector(), _AS_WRITTEN),
         (LanguageDetector(), _NOT_COMPACT - {View.NFKC, View.DECODED}),
         (NumberRunDetector(), EVERY_VIEW),
         *patterns,
@@ -203,7 +249,8 @@ def own_equipment() -> Equipment:
 
 
 def _is_checked(rule: PatternRule) -> bool:
-    return rule.required or rule.data_class == "identifier.direct.email"
+    spelled = ("identifier.direct.email", "secret.password")
+    return rule.required or rule.data_class in spelled
 
 
 def scan(texts: Sequence[str], equipment: Equipment) -> list[tuple[Span, ...]]:
@@ -245,6 +292,8 @@ def _scan_one(text: str, equipment: Equipment) -> Iterator[Span]:
         yield whole("uncertain.error", "readings", len(text))
         read = (Reading(view=View.RAW, text=text),)
     digits = _digit_words(text)
+    if any(reading.cut for reading in read):
+        yield whole("uncertain.oversize", "readings", len(text))
     for reading in read:
         same = reading.view is not View.RAW and _digit_words(reading.text) == digits
         for detector, views in equipment:
@@ -253,7 +302,7 @@ def _scan_one(text: str, equipment: Equipment) -> Iterator[Span]:
 
 
 def _digit_words(text: str) -> list[str]:
-    return _DIGIT_WORD.findall(text)
+    return [word for word in text.split() if _DIGIT.search(word)]
 
 
 def is_numeric(detector: Detector) -> bool:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from curtilage.policy.findings import View
 
 DECODE_LEVELS = 2
-_MAX_DECODED_CHARS = 40_000  # twice the default limit; more is cut, and says so
+MAX_DECODED_CHARS = 40_000  # or as the text was; what grows longer is cut
 _MIN_PRINTABLE = 0.95
 _MIN_DECODED_CHARS = 6
 
@@ -72,11 +72,13 @@ class Reading:
         view: which reading.
         text: the text as read.
         made: offsets of digits that this reading produced.
+        cut: whether this reading ends before the text does.
     """
 
     view: View
     text: str = field(repr=False)
     made: frozenset[int] = frozenset()
+    cut: bool = False
 
 
 def readings(text: str) -> Iterator[Reading]:
@@ -88,9 +90,9 @@ def readings(text: str) -> Iterator[Reading]:
     replaced = folded.translate(_LOOK_ALIKES)
     if replaced != folded:
         yield Reading(view=View.CONFUSABLE, text=replaced)
-    decoded = decode(replaced)
+    decoded, cut = decode(replaced, most=max(MAX_DECODED_CHARS, len(text)))
     if decoded != replaced:
-        yield Reading(view=View.DECODED, text=decoded)
+        yield Reading(view=View.DECODED, text=decoded, cut=cut)
     marked = compact(decoded)
     if marked != decoded:
         made = frozenset(
@@ -117,17 +119,26 @@ def _ascii_digit(char: str) -> str:
     )
 
 
-def decode(text: str) -> str:
+def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
     """Undo entities, escapes, tags, Markdown, percent, base64 and hex.
 
-    Twice, since encodings are stacked; what grows too long is cut.
+    Twice, since encodings are stacked.
+
+    Args:
+        text: folded already; one character can have become eighteen.
+        most: where it is cut, in characters.
+
+    Returns:
+        The text, and whether it was cut.
     """
+    cut = False
     for _ in range(DECODE_LEVELS):
-        undone = _decode_once(text)[:_MAX_DECODED_CHARS]
+        undone = _decode_once(text)
+        cut = cut or len(undone) > most
         if undone == text:
             break
-        text = undone
-    return text
+        text = undone[:most]
+    return text[:most], cut
 
 
 def _decode_once(text: str) -> str:
