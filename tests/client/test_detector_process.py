@@ -24,7 +24,7 @@ from curtilage.client.detector_process import (
     start_worker,
     worker_environment,
 )
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import DetectorsError
 from curtilage.client.scan import own_equipment
 from curtilage.client.telemetry import RestartCause
 
@@ -187,13 +187,13 @@ def test_a_stopped_worker_never_blocks_the_caller(worker: DetectorProcess) -> No
     ids=["dies", "prints garbage", "vanishes"],
 )
 def test_a_worker_that_does_not_start_is_refused(code: str) -> None:
-    with pytest.raises(ConfigError, match="did not start"):
+    with pytest.raises(DetectorsError, match="did not start"):
         start_worker((sys.executable, "-c", code), timeout_s=30)
 
 
 def test_a_worker_that_is_never_ready_is_refused() -> None:
     command = (sys.executable, "-c", "import time; time.sleep(60)")
-    with pytest.raises(ConfigError, match="did not start"):
+    with pytest.raises(DetectorsError, match="did not start"):
         start_worker(command, timeout_s=0.2)
 
 

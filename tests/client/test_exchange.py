@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.verify import VerifiedKey
@@ -156,6 +157,7 @@ def test_what_is_compared_is_what_is_sealed() -> None:
     """A list that changes between two readings cannot smuggle a turn in."""
 
     class Changing(list[Message]):
+        @override
         def __iter__(self) -> Iterator[Message]:
             yield Message(role="user", content=next(TURNS))
 
@@ -190,7 +192,8 @@ def seal_body(enclave: MemoryEnclave) -> bytes:
 
 
 def odd_end(reason: object) -> object:
-    return {"choices": [{"delta": {}, "finish_reason": reason}]}
+    nothing: dict[str, object] = {}
+    return {"choices": [{"delta": nothing, "finish_reason": reason}]}
 
 
 def with_logprob(value: float) -> object:

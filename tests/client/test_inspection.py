@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from curtilage.client import inspection as module
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.inspection import Inspector, deadline_s, prepare
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decide import Inspection, decide
@@ -313,7 +313,7 @@ def test_start_fails_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_start_fails_when_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_S", 5.0)
-    with pytest.raises(ConfigError, match="did not start"):
+    with pytest.raises(DetectorsError, match="did not start"):
         Inspector.start(load_profile("default"), command=("false",))
 
 

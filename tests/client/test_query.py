@@ -1,4 +1,5 @@
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -31,9 +32,11 @@ def strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [text for each in value.values() for text in strings(each)]
+        members = cast("dict[str, object]", value)
+        return [text for each in members.values() for text in strings(each)]
     if isinstance(value, list):
-        return [text for each in value for text in strings(each)]
+        items = cast("list[object]", value)
+        return [text for each in items for text in strings(each)]
     return []
 
 

@@ -44,6 +44,7 @@ class Bench:
         local: ScriptedLocal | None = None,
         enclave: MemoryEnclave | None = None,
         policy: str | None = None,
+        first_s: float = 30,
     ) -> None:
         self.inspector = ScriptedInspector(*found)
         self.local = local
@@ -59,6 +60,7 @@ class Bench:
                 transport=enclave,
                 book=book(),
                 clock=self.clock,
+                first_s=first_s,
             )
         )
 
@@ -260,9 +262,7 @@ async def test_a_conversation_that_stayed_home_stays_there() -> None:
 
 async def test_an_answer_that_does_not_begin_is_given_up() -> None:
     enclave = SilentEnclave()
-    bench = Bench(local=ScriptedLocal(), enclave=enclave)
-    assert bench.session._remote is not None
-    bench.session._remote._first_s = 0.05
+    bench = Bench(local=ScriptedLocal(), enclave=enclave, first_s=0.05)
     answer = await bench.session.ask(QUERY)
     assert answer.provenance.fallback is FailureReason.TIMEOUT
 

@@ -35,7 +35,9 @@ def sealed(text: str = CANARY) -> SealedExchange:
 
 
 @asynccontextmanager
-async def relay(handler: Handler) -> AsyncGenerator[RelayTransport]:
+async def relay(
+    handler: Handler, *, fetch_s: float = 5
+) -> AsyncGenerator[RelayTransport]:
     runner = web.ServerRunner(web.Server(handler, handler_cancellation=True))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -43,7 +45,8 @@ async def relay(handler: Handler) -> AsyncGenerator[RelayTransport]:
     port = runner.addresses[0][1]
     address = RelayAddress.parse(f"http://127.0.0.1:{port}/demo", plain_loopback=True)
     try:
-        async with RelayTransport(address, connect_s=1, idle_s=0.5) as transport:
+        made = RelayTransport(address, connect_s=1, idle_s=0.5, fetch_s=fetch_s)
+        async with made as transport:
             yield transport
     finally:
         await runner.cleanup()
@@ -188,8 +191,7 @@ async def test_a_bundle_that_drips_is_given_up() -> None:
             await asyncio.sleep(0.02)
         return response
 
-    async with relay(answer) as transport:
-        transport._fetch_s = 0.2
+    async with relay(answer, fetch_s=0.2) as transport:
         with pytest.raises(EnclaveError) as refused:
             await transport.fetch_bundle()
     assert refused.value.reason is FailureReason.TIMEOUT

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Final, cast
 
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import to_fields
 from curtilage.client.lockdown import refuse_network_and_files
 from curtilage.client.scan import Equipment, scan
@@ -219,6 +219,11 @@ class DetectorProcess:
         """The worker's process id."""
         return self._popen.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether the worker is gone."""
+        return self._popen.poll() is not None
+
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the worker is warm; False if it will not be."""
         try:
@@ -322,12 +327,14 @@ def start_worker(
     """Start a worker and wait until it is warm.
 
     Raises:
-        ConfigError: it did not become ready in time.
+        DetectorsError: it ended, or did not become ready in time.
     """
     process = DetectorProcess(command)
     if not process.wait_ready(timeout_s):
+        ended = process.ended
         process.kill()
-        raise ConfigError(f"the detectors did not start within {timeout_s:g} s")
+        how = "their process ended" if ended else f"not ready after {timeout_s:g} s"
+        raise DetectorsError(f"the detectors did not start: {how}")
     return process
 
 

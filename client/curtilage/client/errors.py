@@ -5,6 +5,7 @@
     ClientError
     ├── UsageError              the request itself is wrong
     ├── ConfigError             a file or an address is wrong; names it
+    ├── DetectorsError          the detectors do not start
     ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
@@ -72,6 +73,10 @@ class ConfigError(ClientError):
 
 class ListenError(ClientError):
     """The local endpoint cannot listen where it was told to."""
+
+
+class DetectorsError(ClientError):
+    """The detectors do not start, so nothing can be classified."""
 
 
 class BlockedError(ClientError):

@@ -21,7 +21,7 @@ from curtilage.client.detector_process import (
     WorkerError,
     start_worker,
 )
-from curtilage.client.errors import ConfigError
+from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import GarbageError, failure, parse_findings
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
@@ -152,7 +152,8 @@ class Inspector:
             command: another worker than ours; for tests.
 
         Raises:
-            ConfigError: Presidio is not installed, or the worker does not start.
+            ConfigError: Presidio is not installed.
+            DetectorsError: the worker does not start.
         """
         if command is None:
             require_presidio()
@@ -261,7 +262,7 @@ class Inspector:
         telemetry.detector_restart(cause)
         try:
             self._install(start_worker(self._command, timeout_s=START_TIMEOUT_S))
-        except (ConfigError, OSError):
+        except (DetectorsError, OSError):
             return  # none: the next query tries again, and stays home
 
     def _install(self, process: DetectorProcess) -> None:

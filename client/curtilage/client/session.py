@@ -32,7 +32,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.pins import Pins
 from curtilage.client.query import Query
-from curtilage.client.remote import Remote
+from curtilage.client.remote import FIRST_EVENT_S, Remote
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
@@ -112,6 +112,7 @@ class ClientParts:
         transport: the way to the relay, or None: everything stays.
         book: the enclave's key and what the policy demands of it.
         absent: why there is no ``transport``, where there is none.
+        first_s: how long to wait for an enclave's answer to begin.
         clock: the time, aware UTC.
     """
 
@@ -121,6 +122,7 @@ class ClientParts:
     transport: Transport | None
     book: EnclaveBook
     absent: FailureReason = FailureReason.NOT_CONFIGURED
+    first_s: float = FIRST_EVENT_S
     clock: Callable[[], datetime] = _utc_now
 
 
@@ -204,7 +206,9 @@ class Session:
         self._pins = Pins()
         self._remote: Remote | None = None
         if parts.transport is not None:
-            self._remote = Remote(parts.transport, parts.book, parts.clock)
+            self._remote = Remote(
+                parts.transport, parts.book, parts.clock, first_s=parts.first_s
+            )
 
     async def __aenter__(self) -> Self:
         """Return the session."""
