@@ -26,12 +26,14 @@ async def assemble(config: ClientConfig) -> ClientParts:
     Raises:
         ConfigError: the relay's address is not acceptable under the policy.
     """
+    attestation = config.policy.attestation
     transport, absent = None, FailureReason.NOT_CONFIGURED
-    if config.policy.attestation is None:
+    address = None if config.relay is None else _address(attestation, config.relay)
+    if attestation is None:
         # Nobody could be believed, so nobody is contacted.
         absent = FailureReason.NO_ENCLAVE_NAMED
-    elif config.relay is not None:
-        transport = _transport(config.policy.attestation, config.relay)
+    elif address is not None:
+        transport = RelayTransport(address)
     inspector, local = await asyncio.gather(
         asyncio.to_thread(inspector_for, config.policy), _local(config)
     )
@@ -63,7 +65,6 @@ async def _local(config: ClientConfig) -> AnswersLocally:
     return model
 
 
-def _transport(attestation: Attestation, relay: str) -> RelayTransport:
-    development = attestation.environment == "development"
-    address = RelayAddress.parse(relay, plain_loopback=development)
-    return RelayTransport(address)
+def _address(attestation: Attestation | None, relay: str) -> RelayAddress:
+    development = attestation is not None and attestation.environment == "development"
+    return RelayAddress.parse(relay, plain_loopback=development)
