@@ -53,7 +53,7 @@ def test_harness_runs_and_finds_nothing(harness: Path) -> None:
     done = ran(str(harness), "--seconds", "0.2", "--seed", "00")
     assert done.returncode == 0, done.stderr
     told = re.fullmatch(
-        r"(?:fuzz_\w+: )?(?P<count>[0-9]+) inputs,.* no finding\n", done.stdout
+        r"fuzz_\w+: (?P<count>[0-9]+) inputs, no finding\n", done.stdout
     )
     assert told is not None, done.stdout
     assert int(told["count"]) > 0

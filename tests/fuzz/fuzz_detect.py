@@ -5,13 +5,13 @@ from fragments of identifiers, encodings and noise, and a worker's frames, drawn
 from a seed that a failure prints; ``--seed`` runs the same inputs again.
 """
 
-import argparse
-import hashlib
 import io
-import secrets
 import sys
-import time
-import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz.common import Source, run
 
 from curtilage.client.detector_process import read_frame
 from curtilage.client.findings import GarbageError, parse_findings
@@ -28,24 +28,6 @@ FRAGMENTS = (
     "\uff11", "\u0661", "\u043e", "привет", "aGVsbG8gd29ybGQgaGVsbG8=", "\n", ". ",
     "4111\n1111", "\t\t\t", '", "', "\x1e", "\ufe0f", "😀", "\ufdfa", "SSN",
 )  # fmt: skip
-
-
-class Source:
-    """Reproducible bytes and numbers: SHAKE-256 over the seed and a counter."""
-
-    def __init__(self, seed: bytes, counter: int) -> None:
-        self._stream = hashlib.shake_256(seed + counter.to_bytes(8, "big")).digest(4096)
-        self._position = 0
-
-    def octets(self, count: int) -> bytes:
-        """Return the next bytes."""
-        start = self._position % (len(self._stream) - count)
-        self._position += count
-        return self._stream[start : start + count]
-
-    def below(self, bound: int) -> int:
-        """Return a number from 0 up to a bound, which is not reached."""
-        return int.from_bytes(self.octets(4), "big") % bound
 
 
 def make_text(source: Source) -> str:
@@ -85,32 +67,16 @@ def check_bytes(data: bytes) -> None:
         return
 
 
-def run(seconds: float, seed: bytes) -> int:
-    """Try inputs until the time is over; return 1 at the first finding."""
-    end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        source = Source(seed, count)
-        text, data = make_text(source), make_frame(source)
-        try:
-            check_text(text)
-            check_bytes(data)
-        except Exception:  # noqa: BLE001 - whatever escapes is the finding
-            traceback.print_exc()
-            sys.stderr.write(f"seed {seed.hex()} input {count}: {text!r} {data!r}\n")
-            return 1
-        count += 1
-    sys.stdout.write(f"{count} inputs, seed {seed.hex()}: no finding\n")
-    return 0
+def make(source: Source) -> bytes:
+    """Draw a text; lone surrogates are among what it may hold."""
+    return make_text(source).encode("utf-8", "surrogatepass")
 
 
-def main() -> int:
-    """Return 1 only when something was found."""
-    parser = argparse.ArgumentParser(description="Fuzz this project's own detectors.")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=bytes.fromhex, default=secrets.token_bytes(8))
-    options = parser.parse_args()
-    return run(options.seconds, options.seed)
+def check(data: bytes, source: Source) -> None:
+    """Try the text, then a worker's frame."""
+    check_text(data.decode("utf-8", "surrogatepass"))
+    check_bytes(make_frame(source))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("fuzz_detect", check, make))
