@@ -204,6 +204,24 @@ async def test_the_same_key_again_is_not_resent() -> None:
     assert len(enclave.sealed) == 1
 
 
+async def test_a_key_that_is_always_new_is_tried_twice_and_no_more() -> None:
+    enclave = EverNewEnclave(key_id=1)
+    enclave.fails = EnclaveError(FailureReason.KEY_UNKNOWN)
+    answer = await Bench(local=ScriptedLocal(), enclave=enclave).session.ask(QUERY)
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is FailureReason.KEY_UNKNOWN
+    assert (enclave.fetched, len(enclave.sealed)) == (2, 2)
+
+
+class EverNewEnclave(MemoryEnclave):
+    """Has another key whenever its bundle is fetched."""
+
+    @override
+    async def fetch_bundle(self) -> bytes:
+        self.rotate(2 + self.fetched)
+        return await super().fetch_bundle()
+
+
 async def test_a_cut_before_anything_was_shown_is_answered_at_home() -> None:
     enclave = MemoryEnclave()
     enclave.cut = 60

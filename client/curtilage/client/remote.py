@@ -64,19 +64,17 @@ class Remote:
             EnclaveError: not asked or not believed; after it nothing follows.
         """
         key = await self.verified_key()
-        try:
-            async with aclosing(self._ask(allowed, query, key, on_key)) as events:
-                async for event in events:
-                    yield event
-        except EnclaveError as failure:
-            if failure.reason is not FailureReason.KEY_UNKNOWN:
-                raise
-        else:
-            return
-        fresh = await self._renewed(key)
-        async with aclosing(self._ask(allowed, query, fresh, on_key)) as events:
-            async for event in events:
-                yield event
+        for again in (False, True):
+            try:
+                async with aclosing(self._ask(allowed, query, key, on_key)) as events:
+                    async for event in events:
+                        yield event
+            except EnclaveError as failure:
+                if again or failure.reason is not FailureReason.KEY_UNKNOWN:
+                    raise
+            else:
+                return
+            key = await self._renewed(key)
 
     async def verified_key(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
