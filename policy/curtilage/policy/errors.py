@@ -1,13 +1,15 @@
-"""Why a policy was not accepted: every problem, each with its line.
+"""Why a policy, or an audit log, was not accepted: what is wrong, and where.
 
 ::
 
-    PolicyError     the text is no acceptable policy; the author can mend it
+    PolicyError         the text is no acceptable policy; the author can mend it
+    AuditRefusedError   an audit log is not what was written; names the record
 
-A message holds the names of keys, classes and rules, and lengths.
+A message holds the names of keys, classes and rules, numbers and lengths.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from typing_extensions import override
 
@@ -45,3 +47,46 @@ class PolicyError(Exception):
         super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
         self.source = source
         self.problems = problems
+
+
+class AuditStep(Enum):
+    """The steps of an audit log's verification, in order."""
+
+    KEY = (1, "key")
+    SEGMENTS = (2, "segments")
+    FORM = (3, "form")
+    NUMBERS = (4, "numbers")
+    CHAIN = (5, "chain")
+    BINDING = (6, "binding")
+    CHECKPOINTS = (7, "checkpoints")
+    END = (8, "end")
+
+    @property
+    def number(self) -> int:
+        """The step's number, from 1."""
+        return self.value[0]
+
+    @property
+    def title(self) -> str:
+        """The step's name in a word."""
+        return self.value[1]
+
+
+class AuditRefusedError(Exception):
+    """An audit log, a checkpoint or a proof is not what its writer wrote.
+
+    Attributes:
+        step: which check failed.
+        detail: what is wrong, without content.
+        record: the number of the first record that is wrong, or None where
+            no record is.
+    """
+
+    def __init__(
+        self, step: AuditStep, detail: str, *, record: int | None = None
+    ) -> None:
+        where = "" if record is None else f"record {record}: "
+        super().__init__(f"step {step.number}, {step.title}: {where}{detail}")
+        self.step = step
+        self.detail = detail
+        self.record = record

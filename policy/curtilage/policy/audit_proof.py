@@ -1,0 +1,320 @@
+"""A claim about an audit log, counted over every record, as a document.
+
+"No health data went to the enclave in the second quarter" is a claim: a
+condition on classes, an outcome, a span of time. Its proof is the count over a
+log whose chain and checkpoints were verified, the checkpoint that signs that
+very log, and for each record that does fulfil the claim its number and its
+path to the signed root. Absence has no shorter proof than the log: whoever has
+the log counts again and must find the same document.
+
+What is counted are classes found, however weakly, and also those that an
+exclusion of the policy passed over: too many rather than too few.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.tlog import NoteKey, hash_leaf, root_from_inclusion
+from curtilage.policy.audit import (
+    AuditRecord,
+    Line,
+    Outcome,
+    parse_line,
+    parse_time,
+    time_text,
+)
+from curtilage.policy.audit_checkpoint import AuditHead, encode_key, verify_head
+from curtilage.policy.audit_tree import Tree
+from curtilage.policy.classes import CLASSES, expand, is_own_class
+from curtilage.policy.errors import AuditRefusedError, AuditStep
+from curtilage.policy.when import MAX_SCORE, parse_when
+
+FORMAT: Final = "curtilage/audit-proof/v1"
+MAX_PROOF_BYTES: Final = 64 * 1024 * 1024
+MAX_PATHS: Final = 10_000
+"""Beyond so many matching records, their numbers are told without paths."""
+
+_OWN_NAME: Final = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]*", re.ASCII)
+_SOMEBODY: Final = parse_when("identifier.* | marker.first_person")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What is counted.
+
+    Attributes:
+        when: a condition on classes, in the language of a policy's ``when``.
+        outcome: where the query was answered or sent.
+        since: the earliest time, aware, or None.
+        until: the time before which, aware, or None.
+    """
+
+    when: str
+    outcome: Outcome
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a condition that is none, such as one with a mistyped class.
+
+        Raises:
+            ValueError: says what is wrong with it.
+        """
+        parse_when(self.when, own=self.own_classes)
+
+    @property
+    def own_classes(self) -> frozenset[str]:
+        """The classes of a policy's own detectors that the condition names."""
+        return frozenset(_OWN_NAME.findall(self.when))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One record that fulfils a claim.
+
+    Attributes:
+        seq: its number.
+        line: the record as it stands in the log.
+    """
+
+    seq: int
+    line: bytes
+
+
+def when_of_classes(patterns: list[str]) -> str:
+    """Turn the names that a person gives into a ``when``.
+
+    A name is a class, a pattern, or a branch of the tree: ``health`` stands
+    for ``health.* | topic.health``.
+
+    Raises:
+        ValueError: a name stands for nothing; nothing is ever counted as zero
+            because of a mistyped name.
+    """
+    return " | ".join(part for pattern in patterns for part in _parts(pattern))
+
+
+def _parts(pattern: str) -> list[str]:
+    if "." in pattern:
+        _require_known(pattern)
+        return [pattern]
+    parts: list[str] = []
+    for part in (f"{pattern}.*", f"topic.{pattern}"):
+        try:
+            expand(part)
+        except ValueError:
+            continue
+        parts.append(part)
+    if not parts:
+        raise ValueError(f"{pattern!r} names no data class and no branch of them")
+    return parts
+
+
+def _require_known(pattern: str) -> None:
+    own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
+    expand(pattern, own=own)
+
+
+class Counter:
+    """Counts the records of a claim while a log is verified.
+
+    Args:
+        claim: what is counted.
+        head: the checkpoint up to which is counted; later lines are passed over.
+    """
+
+    def __init__(self, claim: Claim, head: AuditHead) -> None:
+        self.claim = claim
+        self._head = head
+        # Names that are in no tree: a policy's own, or another release's.
+        self._own = claim.own_classes
+        self._condition = parse_when(claim.when, own=self._own)
+        self._hashes: list[bytes] = []
+        self._span: list[str] = []
+        self._records = 0
+        self._with_class = 0
+        self._with_outcome = 0
+        self._about_somebody = 0
+        self._matches: list[Match] = []
+
+    @property
+    def matches(self) -> int:
+        """How many records fulfil the claim, so far."""
+        return len(self._matches)
+
+    def see(self, line: Line, data: bytes) -> None:
+        """Count one line; pass this to ``verify_log``."""
+        if line.seq >= self._head.size:
+            return
+        self._hashes.append(hash_leaf(data))
+        self._span = [*self._span[:1], time_text(line.time)]
+        if isinstance(line, AuditRecord) and self._in_time(line.time):
+            self._count(line, data)
+
+    def document(self, checkpoint: str, key: NoteKey) -> dict[str, object]:
+        """Return the proof; only after ``verify_log`` accepted the whole log.
+
+        Args:
+            checkpoint: the text of the checkpoint up to which was counted.
+            key: the log's key.
+        """
+        claim = self.claim
+        return {
+            "format": FORMAT,
+            "log": self._head.log,
+            "key": encode_key(key),
+            "claim": {
+                "when": claim.when,
+                "outcome": claim.outcome.value,
+                "from": _optional(claim.since),
+                "to": _optional(claim.until),
+            },
+            "range": {
+                "first": 0,
+                "last": self._head.size - 1,
+                "begins": self._span[0],
+                "ends": self._span[-1],
+                "head": self._head.head,
+            },
+            "counted": {
+                "records": self._records,
+                "with_class": self._with_class,
+                "with_outcome": self._with_outcome,
+                "matching": len(self._matches),
+                "matching_about_somebody": self._about_somebody,
+            },
+            "checkpoint": checkpoint,
+            "matching": self._paths(),
+        }
+
+    def _count(self, line: AuditRecord, data: bytes) -> None:
+        unknown = line.classes.keys() - CLASSES - self._own
+        if unknown:
+            # Under a pattern such as ``org.*`` they count: rather too many.
+            self._own |= unknown
+            self._condition = parse_when(self.claim.when, own=self._own)
+        scores = dict.fromkeys(line.classes, MAX_SCORE)
+        found = self._condition.holds(scores)
+        there = line.outcome is self.claim.outcome
+        self._records += 1
+        self._with_class += found
+        self._with_outcome += there
+        if found and there:
+            self._about_somebody += _SOMEBODY.holds(scores)
+            self._matches.append(Match(seq=line.seq, line=data))
+
+    def _in_time(self, time: datetime) -> bool:
+        claim = self.claim
+        after = claim.since is None or time >= claim.since
+        return after and (claim.until is None or time < claim.until)
+
+    def _paths(self) -> list[dict[str, object]]:
+        if not self._matches or len(self._matches) > MAX_PATHS:
+            return [{"seq": match.seq} for match in self._matches]
+        tree = Tree(self._hashes)
+        return [_shown(match, tree.inclusion(match.seq)) for match in self._matches]
+
+
+def _shown(match: Match, path: tuple[bytes, ...]) -> dict[str, object]:
+    return {
+        "seq": match.seq,
+        "record": match.line.decode("ascii"),
+        "path": [base64.b64encode(each).decode() for each in path],
+    }
+
+
+def encode_proof(document: Mapping[str, object]) -> bytes:
+    """Write a proof: JSON, indented for people, its keys in order."""
+    return json.dumps(document, indent=2).encode("ascii") + b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A proof as it was read: its claim, and what it says of it.
+
+    Attributes:
+        claim: what it counted.
+        fields: the whole document.
+        checkpoint: the checkpoint that signs the log it was counted over.
+        head: what that checkpoint says.
+    """
+
+    claim: Claim
+    fields: Mapping[str, object]
+    checkpoint: str
+    head: AuditHead
+
+
+def parse_proof(data: bytes, key: NoteKey) -> Proof:
+    """Read a proof and check all that can be checked without the log.
+
+    That is: its checkpoint is signed by ``key``, it counted over exactly what
+    the checkpoint signs, and each record it shows is in that log.
+
+    Raises:
+        AuditRefusedError: it is no proof, or of another log, or a path fails.
+    """
+    if len(data) > MAX_PROOF_BYTES:
+        raise _refused("too large")
+    try:
+        fields = cast("dict[str, object]", json.loads(data.decode("ascii")))
+        claim, checkpoint, size = _claimed(fields)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise _refused("not an audit proof") from None
+    head = verify_head(checkpoint, key)
+    if head.size != size:
+        raise _refused("its checkpoint is of another size")
+    for match in cast("list[dict[str, object]]", fields["matching"]):
+        _check_path(match, head)
+    return Proof(claim=claim, fields=fields, checkpoint=checkpoint, head=head)
+
+
+def _claimed(fields: Mapping[str, object]) -> tuple[Claim, str, int]:
+    if fields["format"] != FORMAT:
+        raise ValueError("another format")
+    claim = cast("dict[str, str | None]", fields["claim"])
+    covered = cast("dict[str, int]", fields["range"])
+    read = Claim(
+        when=str(claim["when"]),
+        outcome=Outcome(str(claim["outcome"])),
+        since=_time(claim["from"]),
+        until=_time(claim["to"]),
+    )
+    list(cast("list[object]", fields["matching"]))
+    return read, str(fields["checkpoint"]), covered["last"] + 1
+
+
+def _check_path(match: Mapping[str, object], head: AuditHead) -> None:
+    if "path" not in match:
+        return
+    try:
+        record = str(match["record"]).encode("ascii")
+        line = parse_line(record)
+        path = [base64.b64decode(each) for each in cast("list[str]", match["path"])]
+        reached = root_from_inclusion(
+            index=line.seq, size=head.size, leaf_hash=hash_leaf(record), hashes=path
+        )
+    except (ValueError, TypeError, LookupError, RefusedError, AuditRefusedError):
+        raise _refused("a record or a path in it is none") from None
+    if reached != head.root or match["seq"] != line.seq:
+        raise AuditRefusedError(
+            AuditStep.CHECKPOINTS, "not in the log that was signed", record=line.seq
+        )
+
+
+def _optional(time: datetime | None) -> str | None:
+    return None if time is None else time_text(time)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else parse_time(text)
+
+
+def _refused(detail: str) -> AuditRefusedError:
+    return AuditRefusedError(AuditStep.CHECKPOINTS, f"proof: {detail}")
