@@ -13,8 +13,8 @@ from curtilage.policy.decide import (
     pins,
 )
 from curtilage.policy.findings import Finding, View, Where
-from curtilage.policy.load import load_policy, load_profile
-from curtilage.policy.model import Policy
+from curtilage.policy.load import PROFILES, load_policy, load_profile
+from curtilage.policy.model import PACKS, Policy
 from curtilage.policy.routes import Route
 
 HEAD = """\
@@ -43,7 +43,11 @@ RICH = load_policy(
 exclude:
 - {class: "identifier.direct.*", unless: "health.* | special.*"}
 - {class: org.confidential}
-"""
+- {class: "financial.*", dictionary: listed.txt, unless: marker.first_person}
+detectors:
+- {id: own, kind: regex, class: org.edm.own, pattern: x, base_score: 50}
+""",
+    files=lambda _name: b"entry\n",
 )
 
 
@@ -60,6 +64,7 @@ def found(
     *,
     validated: bool = False,
     path: str = "content",
+    listed: tuple[str, ...] = (),
 ) -> Finding:
     return Finding(
         data_class=name,
@@ -70,6 +75,7 @@ def found(
         validated=validated,
         view=view,
         where=Where(message=message, role="user", json_path=path),
+        listed=listed,
     )
 
 
@@ -92,6 +98,8 @@ FEW = [
     "topic.health",
     "financial.pan",
     "no.such.class",
+    "org.edm.own",
+    "org.edm.other",
 ]
 FINDINGS = st.builds(
     found,
@@ -102,9 +110,16 @@ FINDINGS = st.builds(
     st.sampled_from(View),
     validated=st.booleans(),
     path=st.sampled_from(["content", "name"]),
+    listed=st.sampled_from([(), ("listed.txt",), ("other.txt", "listed.txt")]),
 )
 INSPECTIONS = st.lists(FINDINGS, max_size=8)
-POLICIES = st.sampled_from([RICH, load_profile("default")])
+POLICIES = st.sampled_from(
+    [
+        RICH,
+        *map(load_profile, PROFILES),
+        *(load_policy(f"{HEAD}packs: [{name}]\n{FIRST}") for name in PACKS),
+    ]
+)
 
 
 def test_nothing_found_takes_the_default() -> None:
@@ -150,7 +165,11 @@ def test_decide_names_what_was_found_before_what_is_unknown() -> None:
     policy = load_profile("default")
     both = look(policy, found("uncertain.number_run"), found("financial.pan"))
     assert both.rule == "payment-card"
-    assert [hit.id for hit in both.rules] == ["any-uncertain", "payment-card"]
+    assert [hit.id for hit in both.rules] == [
+        "payment-card",
+        "bank-account",
+        "any-uncertain",
+    ]
     assert look(policy, found("uncertain.number_run")).rule == "any-uncertain"
 
 
@@ -338,6 +357,17 @@ def test_pins_as_the_policy_says(
     )
     inspection = inspected(findings, pinned=pinned)
     assert pins(policy, inspection, decide(policy, inspection)) is expected
+
+
+@pytest.mark.parametrize("sticky", ["conversation", "validated"])
+def test_a_query_that_left_without_its_names_pins_nothing(sticky: str) -> None:
+    policy = rules(
+        "- {id: x, when: org.*, then: deidentify}\n", head=HEAD + f"sticky: {sticky}\n"
+    )
+    inspection = inspected([found("org.confidential", validated=True)])
+    decision = decide(policy, inspection)
+    assert decision.route is Route.DEIDENTIFY
+    assert not pins(policy, inspection, decision)
 
 
 def test_inspection_refuses_a_digest_of_the_wrong_size() -> None:

@@ -79,15 +79,15 @@ def test_every_problem_is_told_at_once() -> None:
         - {id: twice, when: org.*, then: local, distinct: 9}
         - 7
         colour: red
-        packs: [hipaa]
+        packs: [hipaa, hippa]
         detectors: [{id: x}]
-        ner: {engine: embedded}
-        scan: early_exit
+        ner: {engine: own}
+        scan: some
         languages: [en, de]
         default: {decision: enclave, require: [within_limits]}
         exclude:
         - {class: "secret.*"}
-        - {class: identifier.direct.person, dictionary: people.txt}
+        - {class: identifier.direct.person, dictionary: a/../people.txt}
         transport: {accept_unpadded: true}
         routing: {tiers: 3}
         """
@@ -110,14 +110,14 @@ def test_every_problem_is_told_at_once() -> None:
     assert "more than the classes" in told[10, "rules[2]"]
     assert told[11, "rules[3]"] == "expected keys and values"
     assert told[12, "colour"] == "unknown key"
-    assert "not in this release" in told[13, "packs"]
-    assert "not in this release" in told[14, "detectors"]
-    assert "not in this release" in told[15, "ner.engine"]
-    assert "not in this release" in told[16, "scan"]
+    assert "expected 'secrets', 'pci'" in told[13, "packs[1]"]
+    assert told[14, "detectors[0].kind"] == "this key is missing"
+    assert "expected 'none', 'embedded'" in told[15, "ner.engine"]
+    assert "expected 'early_exit' or 'full'" in told[16, "scan"]
     assert "not in this release" in told[17, "languages"]
     assert "every requirement always holds" in told[18, "default.require"]
     assert "cannot be excluded" in told[20, "exclude[0].class"]
-    assert "not in this release" in told[21, "exclude[1].dictionary"]
+    assert "no '..'" in told[21, "exclude[1].dictionary"]
     assert told[22, "transport.accept_unpadded"] == "unknown key"
     assert told[23, "routing.tiers"] == "unknown key"
     assert problems == tuple(sorted(problems))

@@ -4,14 +4,20 @@ from pathlib import Path
 import pytest
 
 from curtilage.policy.classes import CLASSES
-from curtilage.policy.load import MAX_CHARS, MAX_DEPTH, MAX_NODES
+from curtilage.policy.dictionaries import MAX_ENTRIES, MAX_ENTRY_CHARS
+from curtilage.policy.load import MAX_CHARS, MAX_DEPTH, MAX_NODES, PROFILES
 from curtilage.policy.model import (
+    PACKS,
     Attestation,
+    DetectorEntry,
     Document,
     ExclusionEntry,
     Limits,
+    Ner,
     RuleEntry,
 )
+from curtilage.policy.packs import Cover, Pack
+from curtilage.policy.plan import DEFAULT_RECALL, MAX_RECALL, MAX_WINDOW
 from curtilage.policy.rules import RESERVED_IDS, WINDOW_CHARS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "policy-reference.md"
@@ -20,12 +26,21 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
 
 @pytest.mark.parametrize(
     "section",
-    [Document, Limits, RuleEntry, ExclusionEntry, Attestation],
+    [
+        Document,
+        Limits,
+        Ner,
+        DetectorEntry,
+        RuleEntry,
+        ExclusionEntry,
+        Attestation,
+        Pack,
+        Cover,
+    ],
     ids=lambda section: section.__name__,
 )
 def test_reference_names_every_key(section: type[Document]) -> None:
     keys = {field.alias or name for name, field in section.model_fields.items()}
-    keys.discard("dictionary")  # known only to be refused in plain words
     assert {key for key in keys if key not in TEXT} == set()
 
 
@@ -44,3 +59,12 @@ def test_reference_gives_the_numbers_of_the_code() -> None:
         assert number in TEXT
     assert f"at most {WINDOW_CHARS} characters" in TEXT
     assert all(f"`{name}`" in TEXT for name in RESERVED_IDS)
+    assert f"{MAX_ENTRIES:,} entries, {MAX_ENTRY_CHARS} characters" in TEXT
+    assert f"0 to {MAX_RECALL}" in TEXT
+    assert f"| {DEFAULT_RECALL} |" in TEXT
+    assert f"1 to {MAX_WINDOW:,}" in TEXT
+
+
+def test_reference_names_every_pack_and_profile() -> None:
+    assert [name for name in PACKS if f"| `{name}` |" not in TEXT] == []
+    assert [name for name in PROFILES if f"| `{name}.yaml` |" not in TEXT] == []

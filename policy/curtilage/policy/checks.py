@@ -7,6 +7,7 @@ all others. A value of the wrong type is passed over here: ``model`` tells it.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from curtilage.policy.classes import is_own_class
 from curtilage.policy.rules import ANY_UNCERTAIN, ANY_UNCERTAIN_WHEN
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | None"
@@ -16,22 +17,59 @@ Complaint: TypeAlias = tuple[Location, str]
 _EMULATED = "emulated"
 
 
-def complaints(tree: Tree) -> Iterator[Complaint]:
-    """Yield what is wrong between entries, each with its place in the tree."""
+def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
+    """Yield what is wrong between entries, each with its place in the tree.
+
+    Args:
+        tree: a policy, as it was written.
+        packed: the ids of its packs' rules, each with its pack.
+    """
     document = _mapping(tree)
-    rules = [_mapping(each) for each in _sequence(document.get("rules"))]
-    yield from _ids(rules)
+    rules = _entries(document, "rules")
+    yield from _ids(rules, "rules", packed)
+    yield from _ids(_entries(document, "detectors"), "detectors", {})
     yield from _any_uncertain(rules)
     yield from _environment(_mapping(document.get("attestation")))
 
 
-def _ids(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
-    seen: set[str] = set()
+def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
+    """Yield what is wrong between the entries of the pack of this name."""
+    document = _mapping(tree)
+    rules = _entries(document, "rules")
+    yield from _ids(rules, "rules", {})
+    if document.get("pack") != name:
+        yield ("pack",), f"this file is the pack {name!r}"
     for index, rule in enumerate(rules):
-        name = rule.get("id")
+        if rule.get("id") == ANY_UNCERTAIN:
+            place = ("rules", index, "id")
+            yield place, f"{ANY_UNCERTAIN!r} stands in each policy, and in no pack"
+        if not rule.get("reason"):
+            yield ("rules", index), "each rule of a pack gives its reason"
+
+
+def own_classes(tree: Tree) -> frozenset[str]:
+    """Return the classes that a policy's own detectors bring to the tree."""
+    names = (each.get("class") for each in _entries(_mapping(tree), "detectors"))
+    return frozenset(n for n in names if isinstance(n, str) and is_own_class(n))
+
+
+def _entries(document: Mapping[str, Tree], key: str) -> list[Mapping[str, Tree]]:
+    return [_mapping(each) for each in _sequence(document.get(key))]
+
+
+def _ids(
+    entries: Sequence[Mapping[str, Tree]], key: str, packed: Mapping[str, str]
+) -> Iterator[Complaint]:
+    seen: set[str] = set()
+    kind = key.removesuffix("s")
+    for index, entry in enumerate(entries):
+        name = entry.get("id")
         if isinstance(name, str):
             if name in seen:
-                yield ("rules", index, "id"), "another rule above has the same id"
+                yield (key, index, "id"), f"another {kind} above has the same id"
+            if name in packed:
+                message = f"a rule of the pack {packed[name]!r} has the same id"
+                yield (key, index, "id"), message
             seen.add(name)
 
 

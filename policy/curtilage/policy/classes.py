@@ -4,6 +4,9 @@ A class is a leaf of the tree, written with dots. Inner names, such as
 ``identifier.direct``, are no classes; a pattern reaches below them with ``.*``.
 A name outside the tree is never guessed at: a policy that holds one does not
 load, and a finding that bears one counts as ``uncertain.error``.
+
+Two branches grow with each policy: ``org.dictionary.<name>`` and
+``org.edm.<name>`` exist where a detector of that policy finds them.
 """
 
 import re
@@ -57,12 +60,18 @@ CLASSES: Final[frozenset[str]] = frozenset(
 UNCERTAIN_ERROR: Final = "uncertain.error"
 PATTERN_CHARS: Final = 512
 
+_OWN = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]{0,63}")
 _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*(?:\.\*)?")
 
 
 def is_class(name: str) -> bool:
-    """Tell whether ``name`` is a leaf of the tree."""
-    return name in CLASSES
+    """Tell whether ``name`` is a leaf of the tree, or may be one of a policy."""
+    return name in CLASSES or is_own_class(name)
+
+
+def is_own_class(name: str) -> bool:
+    """Tell whether ``name`` is one that a policy's own detectors may find."""
+    return _OWN.fullmatch(name) is not None
 
 
 def is_uncertain(name: str) -> bool:
@@ -70,7 +79,7 @@ def is_uncertain(name: str) -> bool:
     return name.startswith("uncertain.")
 
 
-def expand(pattern: str) -> frozenset[str]:
+def expand(pattern: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return the classes that a pattern names; never an empty set.
 
     A pattern is a class (``financial.pan``), everything below a name
@@ -79,6 +88,7 @@ def expand(pattern: str) -> frozenset[str]:
 
     Args:
         pattern: without spaces at either end.
+        own: the classes of the policy's own detectors, beside ``CLASSES``.
 
     Raises:
         ValueError: not a pattern, or it names nothing in the tree; the message
@@ -86,7 +96,8 @@ def expand(pattern: str) -> frozenset[str]:
     """
     if len(pattern) > PATTERN_CHARS:
         raise ValueError(f"a class pattern has at most {PATTERN_CHARS} characters")
-    found = (_expand_name(name) for name in _alternatives(pattern))
+    tree = CLASSES | own if own else CLASSES
+    found = (_expand_name(name, tree) for name in _alternatives(pattern))
     return frozenset[str]().union(*found)
 
 
@@ -101,22 +112,24 @@ def _alternatives(pattern: str) -> Iterator[str]:
         yield head + alternative.strip()
 
 
-def _expand_name(name: str) -> frozenset[str]:
+def _expand_name(name: str, tree: frozenset[str]) -> frozenset[str]:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a class pattern")
     if not name.endswith(".*"):
-        return frozenset({_known(name)})
-    below = frozenset(each for each in CLASSES if each.startswith(name[:-1]))
+        return frozenset({_known(name, tree)})
+    below = frozenset(each for each in tree if each.startswith(name[:-1]))
     if not below:
         raise ValueError(f"unknown class {name!r}: nothing in the tree lies below it")
     return below
 
 
-def _known(name: str) -> str:
-    if name in CLASSES:
+def _known(name: str, tree: frozenset[str]) -> str:
+    if name in tree:
         return name
-    if any(each.startswith(name + ".") for each in CLASSES):
+    if any(each.startswith(name + ".") for each in tree):
         raise ValueError(
             f"{name!r} is not a class; write {name + '.*'!r} for all below"
         )
+    if is_own_class(name):
+        raise ValueError(f"unknown class {name!r}: no detector of this policy finds it")
     raise ValueError(f"unknown class {name!r}")

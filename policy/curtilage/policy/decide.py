@@ -11,7 +11,7 @@ from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
-from curtilage.policy.classes import UNCERTAIN_ERROR, is_class, is_uncertain
+from curtilage.policy.classes import UNCERTAIN_ERROR, is_uncertain
 from curtilage.policy.findings import Finding
 from curtilage.policy.model import Policy
 from curtilage.policy.routes import Route
@@ -185,7 +185,7 @@ def decide(policy: Policy, inspection: Inspection) -> Decision:
     in it as ``uncertain.*``. A finding that makes no sense counts as
     ``uncertain.error``.
     """
-    sensible = [_sensible(each) for each in inspection.findings]
+    sensible = [_sensible(policy, each) for each in inspection.findings]
     findings, scores = _counted(policy, sensible)
     hits = tuple(_hits(policy, inspection, findings, scores))
     decisive = _decisive(policy, hits)
@@ -213,17 +213,18 @@ def pins(policy: Policy, inspection: Inspection, decision: Decision) -> bool:
 
     History is sent again with every turn, so a conversation that stayed home
     once stays there: after any such query (``sticky: conversation``), or after
-    one in which a checksum held (``sticky: validated``).
+    one in which a checksum held (``sticky: validated``). A query that left
+    without its names did not stay: with every turn they are replaced again.
     """
-    if decision.route is Route.ENCLAVE:
+    if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
     if policy.document.sticky == "conversation" or inspection.pinned:
         return True
     return any(finding.validated for finding in inspection.findings)
 
 
-def _sensible(finding: Finding) -> Finding:
-    if is_class(finding.data_class) and 0 <= finding.score <= MAX_SCORE:
+def _sensible(policy: Policy, finding: Finding) -> Finding:
+    if finding.data_class in policy.classes and 0 <= finding.score <= MAX_SCORE:
         return finding
     return replace(finding, data_class=UNCERTAIN_ERROR)
 

@@ -43,6 +43,7 @@ class Finding:
         validated: a check digit or checksum held.
         view: the reading of the text to which the offsets belong.
         where: the text's place in the conversation.
+        listed: the policy's exclusion lists in which the found text stands.
     """
 
     data_class: str
@@ -53,3 +54,4 @@ class Finding:
     validated: bool
     view: View
     where: Where
+    listed: tuple[str, ...] = ()

@@ -10,25 +10,35 @@ are bounded while reading. Then the tree is checked, and every problem of every
 kind is told at once, each with its line.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from curtilage.policy.checks import Complaint, Location, Tree, complaints
+from curtilage.policy.attachments import Attachments, Files, digest_of
+from curtilage.policy.checks import (
+    Complaint,
+    Location,
+    Tree,
+    complaints,
+    own_classes,
+    pack_complaints,
+)
+from curtilage.policy.classes import CLASSES
 from curtilage.policy.errors import PolicyError, Problem
-from curtilage.policy.model import Document, Policy
+from curtilage.policy.model import PACKS, Document, Policy
+from curtilage.policy.packs import Pack
 
 MAX_CHARS: Final = 256 * 1024  # the shipped profile has about 10,000
 MAX_DEPTH: Final = 12  # the deepest place of the model lies 6 deep
 MAX_NODES: Final = 20_000
-PROFILES: Final = ("default",)
+PROFILES: Final = ("default", "clinic", "bank", "law-firm", "public-office")
 SHOWN_KEY_CHARS: Final = 40
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -55,12 +65,19 @@ _PLAIN_WORDS: Final = {
 }
 
 
-def load_policy(text: str, *, source: str = "policy") -> Policy:
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def load_policy(
+    text: str, *, source: str = "policy", files: Files | None = None
+) -> Policy:
     """Read a policy.
 
     Args:
         text: the file's text; a path is never taken.
         source: what to call it in errors, such as the file's name.
+        files: reads the lists that the policy names (``file``, ``dictionary``);
+            without it, naming one is an error.
 
     Raises:
         PolicyError: with all problems, each with its line.
@@ -69,19 +86,16 @@ def load_policy(text: str, *, source: str = "policy") -> Policy:
     tree = reader.read(text)
     problems = set(reader.problems)
     document: Document | None = None
+    attached = Attachments(files)
     if not reader.broken:
-        document, found = _document(tree)
-        problems |= reader.located([*found, *complaints(tree)])
+        document, found = _modelled(Document, tree, own_classes(tree))
+        found += complaints(tree, _pack_rules(tree))
+        if document is not None:
+            found += attached.read(document)
+        problems |= reader.located(found)
     if problems or document is None:
         raise PolicyError(tuple(sorted(problems)), source=source)
-    thresholds = document.thresholds
-    return Policy(
-        document=document,
-        digest="sha256:" + hashlib.sha256(text.encode()).hexdigest(),
-        source=source,
-        rules=tuple(rule.compile(thresholds) for rule in document.rules),
-        exclusions=tuple(entry.compile(thresholds) for entry in document.exclude),
-    )
+    return _policy(text, source, document, attached)
 
 
 def load_profile(name: str) -> Policy:
@@ -99,16 +113,114 @@ def profile_text(name: str) -> str:
     Raises:
         KeyError: there is no profile of this name.
     """
-    if name not in PROFILES:
+    return _shipped("profiles", name, PROFILES)
+
+
+def read_tree(
+    text: str, check: Callable[[Tree], Iterable[Complaint]], *, source: str
+) -> Tree:
+    """Read something else that people write, in the same YAML.
+
+    Raises:
+        PolicyError: with all problems, those of ``check`` too, with lines.
+    """
+    reader = _Reader()
+    tree = reader.read(text)
+    problems = set(reader.problems)
+    if not reader.broken:
+        problems |= reader.located(list(check(tree)))
+    if problems:
+        raise PolicyError(tuple(sorted(problems)), source=source)
+    return tree
+
+
+@cache
+def load_pack(name: str) -> Pack:
+    """Read a shipped pack.
+
+    Raises:
+        KeyError: there is no pack of this name.
+    """
+    return read_pack(pack_text(name), name=name)
+
+
+def pack_text(name: str) -> str:
+    """Return the text of a shipped pack, comments and all.
+
+    Raises:
+        KeyError: there is no pack of this name.
+    """
+    return _shipped("packs", name, PACKS)
+
+
+def read_pack(text: str, *, name: str) -> Pack:
+    """Read a pack.
+
+    Raises:
+        PolicyError: with all problems, each with its line.
+    """
+    reader = _Reader()
+    tree = reader.read(text)
+    problems = set(reader.problems)
+    pack: Pack | None = None
+    if not reader.broken:
+        pack, found = _modelled(Pack, tree, frozenset())
+        problems |= reader.located([*found, *pack_complaints(tree, name)])
+    if problems or pack is None:
+        raise PolicyError(tuple(sorted(problems)), source=f"pack {name}")
+    return pack
+
+
+def _shipped(folder: str, name: str, names: Iterable[str]) -> str:
+    if name not in names:
         raise KeyError(name)
-    folder = resources.files("curtilage.policy") / "profiles"
-    return (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    place = resources.files("curtilage.policy") / folder / f"{name}.yaml"
+    return place.read_text(encoding="utf-8")
 
 
-def _document(tree: Tree) -> tuple[Document | None, list[Complaint]]:
+def _policy(
+    text: str, source: str, document: Document, attached: Attachments
+) -> Policy:
+    thresholds, packs = document.thresholds, document.packs
+    own = frozenset(each.data_class for each in document.detectors) - CLASSES
+    loaded = [load_pack(name) for name in packs]
+    rules = [
+        rule.compile(thresholds, own, pack.pack)
+        for pack in loaded
+        for rule in pack.rules
+    ]
+    return Policy(
+        document=document,
+        digest=digest_of(
+            text,
+            packs={name: pack_text(name) for name in packs},
+            files=attached.contents,
+        ),
+        source=source,
+        rules=(*rules, *(rule.compile(thresholds, own) for rule in document.rules)),
+        exclusions=tuple(entry.compile(thresholds, own) for entry in document.exclude),
+        classes=CLASSES | own,
+        recognizers=tuple(
+            sorted({name for pack in loaded for name in pack.recognizers})
+        ),
+        detectors=tuple(attached.detectors),
+        lists=tuple(attached.lists),
+    )
+
+
+def _pack_rules(tree: Tree) -> Mapping[str, str]:
+    """Return the ids that packs have taken, each with its pack."""
+    named = tree.get("packs") if isinstance(tree, dict) else None
+    known = [each for each in PACKS if isinstance(named, list) and each in named]
+    return {rule.id: name for name in known for rule in load_pack(name).rules}
+
+
+def _modelled(
+    model: type[_Model], tree: Tree, own: frozenset[str]
+) -> tuple[_Model | None, list[Complaint]]:
     # JSON mode: strict Python mode would refuse a list for a tuple.
     try:
-        return Document.model_validate_json(json.dumps(tree)), []
+        return model.model_validate_json(json.dumps(tree), context=own), []
     except ValidationError as error:
         return None, [
             (each["loc"], _words(each["type"], each["msg"]))

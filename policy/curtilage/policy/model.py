@@ -5,11 +5,8 @@ words; what concerns several entries at once is in ``checks``. Everything is
 frozen, and a key that stands here has an effect.
 """
 
-import base64
-import binascii
-import re
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -18,36 +15,57 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    ValidationInfo,
     model_validator,
 )
 
-from curtilage.policy.classes import expand, is_uncertain
+from curtilage.policy.classes import CLASSES, expand
+from curtilage.policy.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
+from curtilage.policy.keys import decode_certificate, decode_key
+from curtilage.policy.plan import (
+    DEFAULT_RECALL,
+    DEFAULT_WINDOW,
+    MAX_RECALL,
+    MAX_WINDOW,
+    Engine,
+    ExclusionList,
+    Kind,
+    OwnDetector,
+    Scan,
+)
 from curtilage.policy.routes import Route
 from curtilage.policy.rules import (
     ANY_UNCERTAIN,
     ANY_UNCERTAIN_WHEN,
-    RESERVED_IDS,
     Exclusion,
     Rule,
     Within,
 )
-from curtilage.policy.when import parse_when
-
-REQUIREMENTS: Final = frozenset(
-    {"all_detectors_ok", "language_covered", "within_limits", "policy_current"}
+from curtilage.policy.values import (
+    all_requirements,
+    class_pattern,
+    covered_languages,
+    each_once,
+    excludable,
+    expression,
+    file_inside,
+    one_class,
+    own_classes_of,
+    own_route,
+    re2_pattern,
+    unreserved_id,
 )
+from curtilage.policy.when import MAX_SCORE, parse_when
+
 EMULATED_TEE: Final = "emulated-sev-snp"
-ED25519_KEY_BYTES: Final = 32
-CERTIFICATE_BYTES: Final = 8192  # an AMD root certificate has about 1,600
-_DER_SEQUENCE: Final = 0x30
 
-_PEM = re.compile(
-    r"\s*-----BEGIN CERTIFICATE-----\s+([A-Za-z0-9+/=\s]+?)\s*"
-    r"-----END CERTIFICATE-----\s*"
-)
+PackName = Literal["secrets", "pci", "hipaa", "gdpr", "glba", "legal_export"]
+PACKS: Final[tuple[str, ...]] = get_args(PackName)
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Keys and values, none of them unknown, none of another type."""
+
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
     )
@@ -56,41 +74,14 @@ class _Section(BaseModel):
 # --- attestation: what evidence must show before anything leaves -------------
 
 
-def _decode_key(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError("expected text: the key in base64")  # noqa: TRY004 - pydantic
-    try:
-        key = base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("not base64") from None
-    if len(key) != ED25519_KEY_BYTES:
-        raise ValueError(
-            f"an Ed25519 public key has {ED25519_KEY_BYTES} bytes, not {len(key)}"
-        )
-    return key
-
-
-def _decode_certificate(value: object) -> bytes:
-    match = _PEM.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("expected one certificate in PEM, and nothing else")
-    try:
-        der = base64.b64decode("".join(match[1].split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("the certificate is not base64 inside") from None
-    if not 0 < len(der) <= CERTIFICATE_BYTES or der[0] != _DER_SEQUENCE:
-        raise ValueError("the certificate is not DER inside")
-    return der
-
-
-Ed25519Key = Annotated[bytes, PlainValidator(_decode_key)]
-Certificate = Annotated[bytes, PlainValidator(_decode_certificate)]
+Ed25519Key = Annotated[bytes, PlainValidator(decode_key)]
+Certificate = Annotated[bytes, PlainValidator(decode_certificate)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}$")]
 Product = Literal["Milan", "Genoa", "Turin"]
 Spl = Annotated[int, Field(ge=0, le=255)]  # a security patch level is one byte
 
 
-class TrustAnchor(_Section):
+class TrustAnchor(Section):
     """A root certificate that this client pins.
 
     ``certificate`` is PEM in the file, so that the policy's digest covers it,
@@ -102,14 +93,14 @@ class TrustAnchor(_Section):
     certificate: Certificate = Field(repr=False)
 
 
-class Witness(_Section):
+class Witness(Section):
     """Someone who signs what he has seen of a log."""
 
     name: Name
     key: Ed25519Key
 
 
-class Log(_Section):
+class Log(Section):
     """The log that a release must be in, and who must have witnessed it."""
 
     origin: Name
@@ -130,7 +121,7 @@ class Log(_Section):
         return self
 
 
-class Releases(_Section):
+class Releases(Section):
     """Which software an enclave may run."""
 
     names: tuple[Name, ...]
@@ -138,7 +129,7 @@ class Releases(_Section):
     max_checkpoint_age_s: Annotated[int, Field(ge=1, le=31_622_400)]
 
 
-class MinTCB(_Section):
+class MinTCB(Section):
     """The oldest firmware that is accepted of one product."""
 
     product: Product
@@ -155,7 +146,7 @@ class MinTCB(_Section):
         return self
 
 
-class Snp(_Section):
+class Snp(Section):
     """What a SEV-SNP report must show."""
 
     min_version: Annotated[int, Field(ge=3, le=5)]  # version 2 names no product
@@ -171,7 +162,7 @@ class Snp(_Section):
         return self
 
 
-class Freshness(_Section):
+class Freshness(Section):
     """How old evidence and keys may be, in seconds."""
 
     max_key_lifetime_s: Annotated[int, Field(ge=1, le=604_800)]
@@ -179,7 +170,7 @@ class Freshness(_Section):
     clock_skew_s: Annotated[int, Field(ge=0, le=600)]
 
 
-class Attestation(_Section):
+class Attestation(Section):
     """What evidence must show. No field means 'skip'; an empty list refuses."""
 
     environment: Literal["production", "development"]
@@ -193,92 +184,38 @@ class Attestation(_Section):
 # --- detection: what is looked for, and when it counts -----------------------
 
 
-def _no_packs(value: tuple[object, ...]) -> tuple[object, ...]:
-    if value:
-        raise ValueError("packs are not in this release: write [], and rules inline")
-    return value
-
-
-def _no_detectors(value: tuple[object, ...]) -> tuple[object, ...]:
-    if value:
-        raise ValueError("detectors of a policy's own are not in this release")
-    return value
-
-
-def _complete(value: tuple[str, ...]) -> tuple[str, ...]:
-    if frozenset(value) != REQUIREMENTS or len(value) != len(REQUIREMENTS):
-        raise ValueError(
-            f"every requirement always holds: list {', '.join(sorted(REQUIREMENTS))}, "
-            "or leave 'require' out"
-        )
-    return value
-
-
-def _covered(value: tuple[str, ...]) -> tuple[str, ...]:
-    if value != ("en",):
-        raise ValueError("detectors of other languages than en are not in this release")
-    return value
-
-
-def _enclave_not_relay(value: object) -> object:
-    if isinstance(value, str) and value in {"relay", "remote"}:
-        raise ValueError("the route is called 'enclave' here")
-    return value
-
-
-def _no_engine(value: object) -> object:
-    if value != "none":
-        raise ValueError("models that find names are not in this release: write none")
-    return value
-
-
-def _whole_scan(value: object) -> object:
-    if value == "early_exit":
-        raise ValueError("early_exit is not in this release: write full")
-    return value
-
-
-def _no_dictionary(value: object) -> object:
-    del value
-    raise ValueError("dictionaries are not in this release")
-
-
-def _excludable(value: str) -> str:
-    if any(is_uncertain(name) or name.startswith("secret.") for name in expand(value)):
-        raise ValueError("secret.* and uncertain.* cannot be excluded")
-    return value
-
-
-def _expression(value: str) -> str:
-    parse_when(value)
-    return value
-
-
-def _unreserved(value: str) -> str:
-    if value in RESERVED_IDS:
-        raise ValueError(f"the id {value!r} is taken by the program itself")
-    return value
-
-
-RouteName = Annotated[Route, BeforeValidator(_enclave_not_relay)]
-RuleId = Annotated[
-    str,
-    Field(pattern=r"^[a-z][a-z0-9-]{0,63}$"),
-    AfterValidator(_unreserved),
-]
-Expression = Annotated[str, AfterValidator(_expression)]
+RouteName = Annotated[Route, BeforeValidator(own_route)]
+Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+RuleId = Annotated[Id, AfterValidator(unreserved_id)]
+Expression = Annotated[str, AfterValidator(expression)]
 Reason = Annotated[str, Field(max_length=1000)]
-Confidence = Annotated[int, Field(ge=1, le=100)]
+Confidence = Annotated[int, Field(ge=1, le=MAX_SCORE)]
+DataClass = Annotated[str, AfterValidator(one_class)]
+FileName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}$"),
+    AfterValidator(file_inside),
+]
+Word = Annotated[str, Field(min_length=1, max_length=MAX_ENTRY_CHARS)]
+Words = Annotated[tuple[Word, ...], Field(max_length=1000)]
+Pattern = Annotated[
+    str, Field(min_length=1, max_length=1000), AfterValidator(re2_pattern)
+]
+Salt = Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{MIN_SALT_BYTES},64}}$")]
+SHA256 = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64})?$")]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+CheckName = Annotated[str, Field(pattern=r"^(?:[a-z][a-z0-9_]{0,31})?$")]
+Packs = Annotated[tuple[PackName, ...], AfterValidator(each_once)]
 
 
-class Default(_Section):
+class Default(Section):
     """What happens to a query that no rule keeps home."""
 
     decision: RouteName
-    require: Annotated[tuple[str, ...], AfterValidator(_complete)] = ()
+    require: Annotated[tuple[str, ...], AfterValidator(all_requirements)] = ()
 
 
-class Limits(_Section):
+class Limits(Section):
     """How much is inspected, and for how long; beyond is uncertain."""
 
     max_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
@@ -287,7 +224,7 @@ class Limits(_Section):
     over: Literal["local"] = "local"
 
 
-class Thresholds(_Section):
+class Thresholds(Section):
     """The least score at which a class counts, where a rule says none.
 
     They concern ``identifier.direct``, ``identifier.quasi`` and ``topic``.
@@ -307,13 +244,82 @@ class Thresholds(_Section):
         return self.topic if name.startswith("topic.") else 0
 
 
-class Ner(_Section):
+class Ner(Section):
     """The model that finds names."""
 
-    engine: Annotated[Literal["none"], BeforeValidator(_no_engine)]
+    engine: Engine
+    path: Annotated[str, Field(max_length=4096)] = ""
+    sha256: SHA256 = ""
+    labels: dict[Label, DataClass] = {}
+    recall: Annotated[int, Field(ge=0, le=MAX_RECALL)] = DEFAULT_RECALL
+
+    @model_validator(mode="after")
+    def _complete_or_none(self) -> Self:
+        given = (bool(self.path), bool(self.sha256), bool(self.labels))
+        if self.engine in {"spacy", "transformers"} and not all(given):
+            raise ValueError(f"{self.engine} needs 'path', 'sha256' and 'labels'")
+        if self.engine in {"none", "embedded"} and any(given):
+            raise ValueError(f"{self.engine} takes no 'path', 'sha256' or 'labels'")
+        return self
 
 
-class RuleEntry(_Section):
+# What a detector of each kind brings: exactly one of the keys in its line.
+_BRINGS: Final = {
+    "regex": frozenset({"pattern"}),
+    "dictionary": frozenset({"file", "entries"}),
+    "edm": frozenset({"file"}),
+}
+
+
+class DetectorEntry(Section):
+    """A detector of the policy's own, as it is written."""
+
+    id: Id
+    kind: Kind
+    data_class: DataClass = Field(alias="class")
+    base_score: Confidence
+    pattern: Pattern | None = None
+    file: FileName | None = None
+    entries: Words | None = Field(default=None, min_length=1, repr=False)
+    salt: Salt | None = Field(default=None, repr=False)
+    context: Words = ()
+    window: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = DEFAULT_WINDOW
+    boost: Annotated[int, Field(ge=0, le=MAX_SCORE)] = 0
+    check: CheckName = Field(default="", alias="validate")
+    exclude: Words = Field(default=(), repr=False)
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        keys = ("pattern", "file", "entries")
+        given = {key for key in keys if getattr(self, key) is not None}
+        if len(given) != 1 or not given <= _BRINGS[self.kind]:
+            wanted = " or ".join(repr(key) for key in sorted(_BRINGS[self.kind]))
+            raise ValueError(f"a detector of kind {self.kind} has {wanted}, and one")
+        if (self.salt is not None) != (self.kind == "edm"):
+            raise ValueError("'salt' stands where the kind is edm, and there alone")
+        if self.boost and not self.context:
+            raise ValueError("'boost' needs 'context', or it has no effect")
+        return self
+
+    def compile(self, entries: tuple[str, ...]) -> OwnDetector:
+        """Return the detector, ready to run, with the entries of its file."""
+        return OwnDetector(
+            id=self.id,
+            kind=self.kind,
+            data_class=self.data_class,
+            base_score=self.base_score,
+            pattern=self.pattern or "",
+            entries=self.entries or entries,
+            salt=self.salt or "",
+            context=self.context,
+            window=self.window,
+            boost=self.boost,
+            validate=self.check,
+            exclude=self.exclude,
+        )
+
+
+class RuleEntry(Section):
     """One rule as it is written."""
 
     id: RuleId
@@ -325,13 +331,15 @@ class RuleEntry(_Section):
     reason: Reason = ""
 
     @model_validator(mode="after")
-    def _can_fire(self) -> Self:
-        if self.distinct > len(parse_when(self.when).classes):
+    def _can_fire(self, info: ValidationInfo) -> Self:
+        if self.distinct > len(parse_when(self.when, own=own_classes_of(info)).classes):
             raise ValueError("'distinct' is more than the classes that 'when' names")
         return self
 
-    def compile(self, thresholds: Thresholds) -> Rule:
-        """Return the rule, ready to run."""
+    def compile(
+        self, thresholds: Thresholds, own: frozenset[str], pack: str = ""
+    ) -> Rule:
+        """Return the rule, ready to run in a policy with classes of its own."""
 
         def minimum_of(name: str) -> int:
             return self.min_conf or thresholds.minimum_of(name)
@@ -339,45 +347,55 @@ class RuleEntry(_Section):
         return Rule(
             id=self.id,
             when=self.when,
-            condition=parse_when(self.when, minimum_of=minimum_of),
+            condition=parse_when(self.when, minimum_of=minimum_of, own=own),
             within=self.within,
             distinct=self.distinct,
             route=self.then,
             reason=self.reason,
+            pack=pack,
         )
 
 
-class ExclusionEntry(_Section):
+class ExclusionEntry(Section):
     """Unvalidated findings that do not count, as it is written."""
 
-    pattern: Annotated[str, AfterValidator(_excludable)] = Field(alias="class")
+    pattern: Annotated[str, AfterValidator(excludable)] = Field(alias="class")
     unless: Expression | None = None
     reason: Reason = ""
-    dictionary: Annotated[None, BeforeValidator(_no_dictionary)] = None
+    dictionary: FileName | None = None
 
-    def compile(self, thresholds: Thresholds) -> Exclusion:
-        """Return the exclusion, ready to run."""
+    def compile(self, thresholds: Thresholds, own: frozenset[str]) -> Exclusion:
+        """Return the exclusion, ready to run in a policy with classes of its own."""
         unless = self.unless
         return Exclusion(
             pattern=self.pattern,
-            classes=expand(self.pattern),
+            classes=expand(self.pattern, own=own),
             unless=None
             if unless is None
-            else parse_when(unless, minimum_of=thresholds.minimum_of),
+            else parse_when(unless, minimum_of=thresholds.minimum_of, own=own),
             unless_text=unless or "",
             reason=self.reason,
+            listed=self.dictionary or "",
         )
 
 
-class Transport(_Section):
+Sentence = Annotated[str, Field(min_length=1, max_length=1000)]
+ClassPattern = Annotated[str, AfterValidator(class_pattern)]
+Patterns = Annotated[tuple[ClassPattern, ...], Field(min_length=1, max_length=100)]
+RecognizerName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{2,63}$")]
+RecognizerNames = Annotated[tuple[RecognizerName, ...], AfterValidator(each_once)]
+RuleEntries = Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
+
+
+class Transport(Section):
     """Nothing can be chosen here yet, so every key is unknown."""
 
 
-class Routing(_Section):
+class Routing(Section):
     """Nothing can be chosen here yet, so every key is unknown."""
 
 
-class Document(_Section):
+class Document(Section):
     """The file, key by key; what may be left out has the value shown here.
 
     The order is that of the shipped profile. An absent ``default`` keeps every
@@ -385,17 +403,17 @@ class Document(_Section):
     """
 
     version: Literal[1]
-    languages: Annotated[tuple[str, ...], AfterValidator(_covered)] = ("en",)
+    languages: Annotated[tuple[str, ...], AfterValidator(covered_languages)] = ("en",)
     default: Default = Default(decision=Route.LOCAL)
     limits: Limits = Limits()
     thresholds: Thresholds = Thresholds()
     strict_topics: bool = False
     sticky: Literal["conversation", "validated"] = "conversation"
-    scan: Annotated[Literal["full"], BeforeValidator(_whole_scan)] = "full"
+    scan: Scan = "full"
     ner: Ner = Ner(engine="none")
-    packs: Annotated[tuple[object, ...], AfterValidator(_no_packs)] = ()
-    detectors: Annotated[tuple[object, ...], AfterValidator(_no_detectors)] = ()
-    rules: Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
+    packs: Packs = ()
+    detectors: Annotated[tuple[DetectorEntry, ...], Field(max_length=100)] = ()
+    rules: RuleEntries
     exclude: Annotated[tuple[ExclusionEntry, ...], Field(max_length=500)] = ()
     attestation: Attestation | None = None
     transport: Transport | None = None
@@ -413,10 +431,16 @@ class Policy:
 
     Attributes:
         document: the file as data.
-        digest: ``sha256:`` and the hexadecimal digest of the file's bytes.
+        digest: ``sha256:`` and 64 hexadecimal digits: of the file's bytes, and
+            of the packs and files that it names (``attachments.digest_of``).
         source: what the caller calls the file.
-        rules: in the file's order; ``any-uncertain`` is among them.
+        rules: those of the packs, then the file's own, each in its order;
+            ``any-uncertain`` is among them.
         exclusions: in the file's order.
+        classes: the tree, and what the policy's own detectors find.
+        recognizers: Presidio's, as the packs name them, sorted.
+        detectors: the policy's own, ready to run.
+        lists: the texts that exclusions name.
     """
 
     document: Document = field(repr=False)
@@ -424,6 +448,10 @@ class Policy:
     source: str
     rules: tuple[Rule, ...] = field(repr=False)
     exclusions: tuple[Exclusion, ...] = field(repr=False)
+    classes: frozenset[str] = field(default=CLASSES, repr=False)
+    recognizers: tuple[str, ...] = field(default=(), repr=False)
+    detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
+    lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         """Refuse to exist without the rule that keeps the unknown home."""

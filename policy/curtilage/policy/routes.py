@@ -7,8 +7,8 @@ from enum import StrEnum
 class Route(StrEnum):
     """A route; an earlier member is more private than every later one.
 
-    ``DEIDENTIFY`` is what a policy may ask for. Until names can be replaced on
-    the way out, it is carried out as ``LOCAL``.
+    ``DEIDENTIFY``: the query may leave once tokens stand in the place of what was
+    found, and a second inspection of the result lets it; else it is ``LOCAL``.
     """
 
     BLOCK = "block"

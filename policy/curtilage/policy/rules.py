@@ -47,6 +47,7 @@ class Rule:
         distinct: how many different classes must match, at least 1.
         route: where the query goes when the rule fires.
         reason: why, in the author's words; may be empty.
+        pack: the pack that the rule comes from; empty: the policy's own file.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Rule:
     distinct: int
     route: Route
     reason: str
+    pack: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class Exclusion:
         unless: a condition that lets them count after all, or None.
         unless_text: the same as it was written; empty for none.
         reason: why, in the author's words.
+        listed: the list in which the found text must stand; empty: in any.
     """
 
     pattern: str
@@ -75,6 +78,13 @@ class Exclusion:
     unless: Condition | None = field(repr=False)
     unless_text: str
     reason: str
+    listed: str = ""
+
+    def removes(self, finding: Finding) -> bool:
+        """Tell whether a finding is one of those meant; ``unless`` aside."""
+        if finding.validated or finding.data_class not in self.classes:
+            return False
+        return not self.listed or self.listed in finding.listed
 
 
 def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
@@ -122,17 +132,18 @@ def counting(
     A validated finding is never removed. ``unless`` looks at all findings, the
     removed ones too, so that one more finding never removes another.
     """
-    removed = frozenset[str]().union(
-        *(
-            each.classes
-            for each in exclusions
-            if each.unless is None or not each.unless.holds(scores)
-        )
-    )
-    if removed.isdisjoint(scores):
+    active = [
+        each
+        for each in exclusions
+        if not each.classes.isdisjoint(scores)
+        and (each.unless is None or not each.unless.holds(scores))
+    ]
+    if not active:
         return findings
     return [
-        each for each in findings if each.validated or each.data_class not in removed
+        each
+        for each in findings
+        if not any(exclusion.removes(each) for exclusion in active)
     ]
 
 

@@ -110,13 +110,17 @@ class AnyOf:
 
 
 def parse_when(
-    text: str, *, minimum_of: Callable[[str], int] = lambda _name: 0
+    text: str,
+    *,
+    minimum_of: Callable[[str], int] = lambda _name: 0,
+    own: frozenset[str] = frozenset(),
 ) -> Condition:
     """Parse one expression.
 
     Args:
         text: the expression, at most ``EXPRESSION_CHARS`` long.
         minimum_of: the least score of a class where the term says none.
+        own: the classes of the policy's own detectors.
 
     Raises:
         ValueError: not an expression; the message says what, and at which
@@ -124,7 +128,7 @@ def parse_when(
     """
     if len(text) > EXPRESSION_CHARS:
         raise ValueError(f"an expression has at most {EXPRESSION_CHARS} characters")
-    parser = _Parser(tuple(_tokens(text)), minimum_of)
+    parser = _Parser(tuple(_tokens(text)), minimum_of, own)
     condition = parser.any_of(depth=0)
     parser.expect_end()
     return condition
@@ -169,11 +173,15 @@ class _Parser:
     """Recursive descent over the tokens; depth is bounded."""
 
     def __init__(
-        self, tokens: tuple[_Token, ...], minimum_of: Callable[[str], int]
+        self,
+        tokens: tuple[_Token, ...],
+        minimum_of: Callable[[str], int],
+        own: frozenset[str],
     ) -> None:
         self._tokens = tokens
         self._next = 0
         self._minimum_of = minimum_of
+        self._own = own
 
     def any_of(self, depth: int) -> Condition:
         parts = [self._all_of(depth)]
@@ -211,7 +219,7 @@ class _Parser:
         if token.text in _NEGATIONS:
             raise _unexpected(token, "a class")
         try:
-            classes = expand(token.text)
+            classes = expand(token.text, own=self._own)
         except ValueError as error:
             raise ValueError(f"{error}, at character {token.column}") from None
         if not self._accept(">="):

@@ -1,0 +1,184 @@
+"""The shipped profiles: what each of them promises to its customers."""
+
+import re
+
+import pytest
+
+from curtilage.policy.classes import CLASSES, is_uncertain
+from curtilage.policy.decide import Inspection, decide
+from curtilage.policy.findings import Finding, View, Where
+from curtilage.policy.load import PROFILES, load_profile, profile_text
+from curtilage.policy.model import PACKS, Policy
+from curtilage.policy.routes import Route
+
+LOADED = {name: load_profile(name) for name in PROFILES}
+STRICT = [name for name in PROFILES if name != "default"]
+PERSON = "identifier.direct.person"
+SPEAKER = "marker.first_person"
+
+
+def route_of(policy: Policy, *names: str, score: int = 60) -> Route:
+    findings = tuple(
+        Finding(
+            data_class=name,
+            detector="test",
+            start=100 * index,
+            end=100 * index + 5,
+            score=score,
+            validated=False,
+            view=View.RAW,
+            where=Where(message=0, role="user", json_path="content"),
+        )
+        for index, name in enumerate(names)
+    )
+    inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
+    return decide(policy, inspection).route
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_reads_like_a_document(name: str) -> None:
+    text = profile_text(name)
+    assert text.startswith("# ")
+    assert re.search(r"^# +block > local > deidentify > enclave$", text, re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 88
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_own_rules_of_a_profile_give_reasons(name: str) -> None:
+    policy = LOADED[name]
+    own = [rule for rule in policy.rules if not rule.pack]
+    assert own[0].id == "any-uncertain"
+    assert [rule.id for rule in own if len(rule.reason) < 60] == []
+    assert {rule.route for rule in own} == {Route.LOCAL}
+    assert len(own) == 1 if name == "default" else len(own) > 3
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_names_no_enclave_and_leaves_nothing_out(name: str) -> None:
+    policy = LOADED[name]
+    assert policy.attestation is None
+    assert policy.exclusions == ()
+    assert set(policy.document.packs) == set(PACKS)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_keeps_home_what_every_profile_must(name: str) -> None:
+    alone = [
+        each
+        for each in sorted(CLASSES)
+        if is_uncertain(each)
+        or each.startswith(
+            ("secret.", "identifier.direct.gov_id.", "export.", "legal.")
+        )
+        or each
+        in {
+            "financial.pan",
+            "financial.cvv",
+            "financial.track",
+            "financial.iban",
+            "financial.tax_id",
+            "health.mrn",
+            "health.plan_id",
+            "identifier.direct.email",
+            "identifier.direct.phone",
+            "identifier.direct.address",
+            "identifier.direct.ip",
+            "special.biometric",
+            "org.confidential",
+        }
+    ]
+    assert [
+        each for each in alone if route_of(LOADED[name], each) is not Route.LOCAL
+    ] == []
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_health_and_special_categories_of_somebody_stay_home(name: str) -> None:
+    kept = [
+        each
+        for each in CLASSES
+        if each.startswith(("health.", "special."))
+        or each in {"topic.health", "topic.special"}
+    ]
+    for each in kept:
+        for whose in (PERSON, SPEAKER, "identifier.quasi.dob"):
+            assert route_of(LOADED[name], each, whose) is Route.LOCAL, (each, whose)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_harmless_queries_may_leave(name: str) -> None:
+    policy = LOADED[name]
+    assert route_of(policy) is Route.ENCLAVE
+    assert route_of(policy, SPEAKER) is Route.ENCLAVE
+    assert route_of(policy, "identifier.quasi.url") is Route.ENCLAVE
+    assert route_of(policy, "identifier.quasi.city") is Route.ENCLAVE
+    assert route_of(policy, "financial.pan_masked") is Route.ENCLAVE
+    assert route_of(policy, "topic.finance", SPEAKER) is Route.ENCLAVE
+    assert route_of(policy, "topic.hr") is Route.ENCLAVE
+    assert route_of(policy, "topic.legal") is Route.ENCLAVE
+
+
+@pytest.mark.parametrize("name", [name for name in PROFILES if name != "clinic"])
+def test_a_name_alone_is_replaced(name: str) -> None:
+    assert route_of(LOADED[name], PERSON) is Route.DEIDENTIFY
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("clinic", PERSON),
+        ("clinic", "identifier.direct.username"),
+        ("clinic", "health.condition"),
+        ("clinic", "topic.health"),
+        ("clinic", "topic.special"),
+        ("clinic", "special.religion"),
+        ("clinic", "identifier.quasi.dob"),
+        ("clinic", "identifier.quasi.age identifier.quasi.city"),
+        ("bank", f"topic.finance {PERSON}"),
+        ("bank", "topic.finance identifier.quasi.dob"),
+        ("bank", "financial.balance"),
+        ("bank", "financial.credit_score"),
+        ("bank", "financial.expiry financial.pan_masked"),
+        ("bank", f"financial.pan_masked {PERSON}"),
+        ("bank", f"topic.legal {PERSON}"),
+        ("law-firm", f"topic.legal {PERSON}"),
+        ("law-firm", f"topic.legal {SPEAKER}"),
+        ("law-firm", "topic.legal identifier.quasi.employer"),
+        ("law-firm", f"topic.finance {PERSON}"),
+        ("law-firm", "topic.hr identifier.quasi.employer"),
+        ("law-firm", f"{PERSON} identifier.quasi.employer"),
+        ("law-firm", "special.criminal"),
+        ("public-office", "special.criminal"),
+        ("public-office", "special.religion"),
+        ("public-office", "topic.special"),
+        ("public-office", f"topic.hr {PERSON}"),
+        ("public-office", f"topic.finance {PERSON}"),
+        ("public-office", f"topic.legal {PERSON}"),
+        ("public-office", f"topic.special {PERSON}"),
+        ("public-office", "identifier.quasi.age identifier.quasi.city"),
+    ],
+)
+def test_what_a_profile_adds(name: str, found: str) -> None:
+    names = found.split()
+    assert route_of(LOADED[name], *names) is Route.LOCAL
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_no_profile_is_less_private_than_the_default(name: str) -> None:
+    default, strict = LOADED["default"], LOADED[name]
+    for first in sorted(CLASSES):
+        for second in (first, PERSON, SPEAKER, "identifier.quasi.dob", "health.lab"):
+            before = route_of(default, first, second)
+            after = route_of(strict, first, second)
+            assert after.privacy >= before.privacy, (first, second)
+
+
+@pytest.mark.parametrize("name", ["clinic", "law-firm", "public-office"])
+def test_a_strict_profile_counts_less_sure_findings(name: str) -> None:
+    found = {
+        "clinic": ("topic.health",),
+        "law-firm": ("topic.legal", PERSON),
+        "public-office": ("topic.special",),
+    }[name]
+    assert route_of(LOADED[name], *found, score=45) is Route.LOCAL
+    assert route_of(LOADED[name], *found, score=39) is not Route.LOCAL
