@@ -13,7 +13,11 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.decisions import measure_decisions
+from benchmarks.decisions import (
+    measure_decisions,
+    measure_detectors,
+    measure_workers,
+)
 from benchmarks.path import measure_path
 from benchmarks.report import Table, host
 
@@ -34,7 +38,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
         path, memory = measure_path(Path(folder), read.prompts)
     decisions = measure_decisions(read.decisions)
-    tables = [path, decisions, memory]
+    detectors, workers = measure_detectors(read.decisions), measure_workers()
+    tables = [path, decisions, detectors, memory, workers]
     for table in tables:
         sys.stdout.write(f"\n{table.text()}\n")
     took = time.monotonic() - started

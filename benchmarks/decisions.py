@@ -1,19 +1,32 @@
 """How long a decision takes: inspection in its process, then ``decide``.
 
-Texts are made here, harmless prose of the wanted length with a few numbers and
-names in it, since detectors work hardest where something might be.
+Then what the detectors alone take, in processor time, next to plain Presidio
+in the same run, and the memory of the processes they run in. Texts are made
+here, harmless prose of the wanted length with a few numbers and names in it,
+since detectors work hardest where something might be.
 """
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import psutil
 
 from benchmarks.report import Table, quantile
+from curtilage.client.detect import scanner_of
 from curtilage.client.inspection import Inspector
 from curtilage.client.query import Message, Query
+from curtilage.client.scan import Scanner
+from curtilage.client.stock_presidio import StockPresidio
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.load import load_profile
+from curtilage.policy.plan import NerPlan, plan_of
 
 LENGTHS = (50, 300, 2000)
 WARM_UP = 10  # the first ones fill caches
+SPARE_WAIT_S = 60.0
+_MIB = 1024 * 1024
 SENTENCES = (
     "How should a small team plan its work for the next quarter? ",
     "The meeting starts at 10 and the budget is 2500 euros. ",
@@ -75,3 +88,75 @@ def _text(length: int, number: int) -> str:
     while len(text) < length:
         text += SENTENCES[(number + len(text)) % len(SENTENCES)]
     return text[:length]
+
+
+def measure_detectors(count: int) -> Table:
+    """Measure all detectors of the default profile and plain Presidio."""
+    stock = StockPresidio()
+    without, with_model = _scanner("none"), _scanner("embedded")
+    rows: list[tuple[str | float, ...]] = [
+        (
+            str(length),
+            *_quantiles(lambda text: without.scan([text]), length, count),
+            *_quantiles(lambda text: with_model.scan([text]), length, count),
+            *_quantiles(stock.spans, length, count),
+        )
+        for length in LENGTHS
+    ]
+    return Table(
+        title=f"Detectors: {count} texts of each length, processor time in ms",
+        columns=(
+            "characters",
+            "rules p50",
+            "rules p99",
+            "with model p50",
+            "with model p99",
+            "plain Presidio p50",
+            "plain Presidio p99",
+        ),
+        rows=tuple(rows),
+        note="in this process, one thread; every text is new to the detectors",
+    )
+
+
+def _scanner(engine: Literal["none", "embedded"]) -> Scanner:
+    plan = plan_of(load_profile("default"))
+    return scanner_of(replace(plan, ner=NerPlan(engine=engine), scan="full"))
+
+
+def _quantiles(
+    look: Callable[[str], object], length: int, count: int
+) -> Sequence[float]:
+    spent: list[float] = []
+    for number in range(count + WARM_UP):
+        text = _text(length, number)
+        started = time.thread_time()
+        look(text)
+        spent.append((time.thread_time() - started) * 1000)
+    return quantile(spent[WARM_UP:], 0.5), quantile(spent[WARM_UP:], 0.99)
+
+
+def measure_workers() -> Table:
+    """Measure the memory of the worker and of the spare that stands by."""
+    inspector = Inspector.start(load_profile("default"))
+    try:
+        inspector.inspect(Query(messages=(Message(role="user", content="hello"),)))
+        deadline = time.monotonic() + SPARE_WAIT_S
+        while inspector.spare_pid is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        rows = [
+            (name, psutil.Process(pid).memory_info().rss / _MIB)
+            for name, pid in (
+                ("worker", inspector.worker_pid),
+                ("spare", inspector.spare_pid),
+            )
+            if pid is not None
+        ]
+    finally:
+        inspector.close()
+    return Table(
+        title="Processes of the detectors",
+        columns=("process", "resident MiB"),
+        rows=tuple(rows),
+        note="the spare is a flag of the constructor; bulk commands start none",
+    )

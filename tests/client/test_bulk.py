@@ -43,13 +43,15 @@ def decided(*lines: object) -> list[dict[str, object]]:
 
 def test_a_line_has_exactly_these_fields() -> None:
     (line,) = decided({"id": "a", "text": "ssn 536-22-1234"})
+    rules = line.pop("rules")
     assert line == {
         "id": "a",
         "route": "local",
         "classes": ["identifier.direct.gov_id.us_ssn"],
-        "rules": ["any-uncertain", "government-id"],
         "uncertain": ["uncertain.number_run"],
     }
+    assert isinstance(rules, list)
+    assert {"government-id", "any-uncertain"} <= set(rules)
 
 
 def test_a_harmless_line_may_leave() -> None:

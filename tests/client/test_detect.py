@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client import detect, scan
+from curtilage.client import detect, phones, scan
 from curtilage.client.errors import ConfigError
 from curtilage.client.findings import Span
+from curtilage.client.presidio_table import RECOGNIZERS
 from curtilage.client.scan import EVERY_VIEW, Detector, Equipment, own_equipment
 from curtilage.client.views import Reading
 from curtilage.policy.classes import is_class
@@ -85,8 +86,7 @@ def test_context_words_raise_scores(presidio: detect.PresidioDetector) -> None:
 
 
 def test_every_class_of_the_map_is_in_the_tree() -> None:
-    names = [*detect.RECOGNIZERS.values(), detect.PHONE_CLASS]
-    assert [name for name in names if not is_class(name)] == []
+    assert [name for name in RECOGNIZERS.values() if not is_class(name)] == []
 
 
 def test_registry_holds_nothing_that_fetches_or_skips(
@@ -101,7 +101,7 @@ def test_registry_holds_nothing_that_fetches_or_skips(
         "UsHealthInsuranceMemberIdRecognizer",
         "SpacyRecognizer",
     }
-    assert len(names) == len(detect.RECOGNIZERS) + 1
+    assert len(names) == len(RECOGNIZERS)
 
 
 def test_a_foreign_recognizer_that_overrides_analyze_is_refused() -> None:
@@ -140,7 +140,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(detect, "find_spec", find_nothing)
     with pytest.raises(ConfigError, match=r"curtilage\[pii\]"):
-        detect.full_equipment()
+        detect.PresidioDetector()
 
 
 def test_module_imports_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +153,8 @@ def test_module_imports_without_presidio(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @given(st.text(alphabet="0123456789 -()+\nab", max_size=300))
 def test_phone_windows_cover_every_candidate(text: str) -> None:
-    windows = detect.phone_windows(text)
-    for match in detect.PHONE_CANDIDATE.finditer(text):
+    windows = phones.phone_windows(text)
+    for match in phones.PHONE_CANDIDATE.finditer(text):
         assert any(a <= match.start() and match.end() <= b for a, b in windows)
     assert all(b < c for (_, b), (c, _) in pairwise(windows))
 

@@ -25,7 +25,7 @@ from curtilage.client.detector_process import (
     worker_environment,
 )
 from curtilage.client.errors import DetectorsError
-from curtilage.client.scan import own_equipment
+from curtilage.client.scan import Scanner, own_equipment
 from curtilage.client.telemetry import RestartCause
 
 CANARY = "zq7canary4711"
@@ -33,7 +33,7 @@ CANARY = "zq7canary4711"
 LIGHT = """
 import sys, time, re
 from curtilage.client import detector_process as worker
-from curtilage.client.scan import EVERY_VIEW, own_equipment
+from curtilage.client.scan import EVERY_VIEW, Scanner, own_equipment
 from curtilage.client.lockdown import refuse_network_and_files
 class Faulty:
     id = "faulty"
@@ -43,7 +43,9 @@ class Faulty:
         return ()
 requests, replies = worker._take_streams()
 refuse_network_and_files()
-worker.serve(requests, replies, (*own_equipment(), (Faulty(), EVERY_VIEW)))
+worker.serve(
+    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW)))
+)
 """
 HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'
 
@@ -109,13 +111,13 @@ def test_a_bad_frame_is_refused(data: bytes) -> None:
 )
 def test_serve_refuses_what_is_no_batch(batch: object) -> None:
     with pytest.raises(ValueError, match=r"batch|task"):
-        serve(io.BytesIO(encode_frame(batch)), io.BytesIO(), own_equipment())
+        serve(io.BytesIO(encode_frame(batch)), io.BytesIO(), Scanner(own_equipment()))
 
 
 def test_serve_answers_each_task() -> None:
     batch = [{"task": n, "texts": ["a@b.example"], "limit_ms": 9000} for n in (4, 5)]
     replies = io.BytesIO()
-    serve(io.BytesIO(encode_frame(batch)), replies, own_equipment())
+    serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()))
     replies.seek(0)
     assert read_frame(replies) == detector_process.READY
     for number in (4, 5):

@@ -106,20 +106,24 @@ def test_spans_survive_the_way_through_json(spans: list[Span]) -> None:
         [None],
         [[]],
         [[0, "financial.pan", "test", 0, 4, 50, False]],
-        [[0, "no.such_class", "test", 0, 4, 50, False, "raw"]],
-        [[1, "financial.pan", "test", 0, 4, 50, False, "raw"]],
-        [[-1, "financial.pan", "test", 0, 4, 50, False, "raw"]],
-        [[True, "financial.pan", "test", 0, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "my name is Ann", 0, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "x" * 65, 0, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "test", 5, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "test", -1, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "test", 0, 2**40, 50, False, "raw"]],
-        [[0, "financial.pan", "test", 0, 4, 101, False, "raw"]],
-        [[0, "financial.pan", "test", 0, 4, 50.0, False, "raw"]],
-        [[0, "financial.pan", "test", 0, 4, 50, 1, "raw"]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "sideways"]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", "my text"]],
+        [[0, "no.such_class", "test", 0, 4, 50, False, "raw", []]],
+        [[1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+        [[-1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+        [[True, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+        [[0, "financial.pan", "my name is Ann", 0, 4, 50, False, "raw", []]],
+        [[0, "financial.pan", "x" * 65, 0, 4, 50, False, "raw", []]],
+        [[0, "financial.pan", "test", 5, 4, 50, False, "raw", []]],
+        [[0, "financial.pan", "test", -1, 4, 50, False, "raw", []]],
+        [[0, "financial.pan", "test", 0, 2**40, 50, False, "raw", []]],
+        [[0, "financial.pan", "test", 0, 4, 101, False, "raw", []]],
+        [[0, "financial.pan", "test", 0, 4, 50.0, False, "raw", []]],
+        [[0, "financial.pan", "test", 0, 4, 50, 1, "raw", []]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "sideways", []]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [], "my text"]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "raw"]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", "public"]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", ["my text"]]],
+        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [7]]],
     ],
 )
 def test_parse_findings_refuses_garbage(bad: object) -> None:
@@ -148,3 +152,11 @@ def test_checked_refuses_a_detectors_garbage(bad: list[object]) -> None:
 
 def test_checked_passes_what_fits() -> None:
     assert checked([span()], length=4) == (span(),)
+
+
+def test_parse_findings_takes_the_names_of_lists() -> None:
+    sent = [[0, "financial.pan", "test", 0, 4, 50, False, "raw", ["public"]]]
+    (found,) = parse_findings(sent, [HERE], lists=frozenset({"public"}))
+    assert found.listed == ("public",)
+    with pytest.raises(GarbageError, match="list"):
+        parse_findings(sent, [HERE], lists=frozenset({"other"}))

@@ -26,7 +26,7 @@ GENEROUS = "deadline_ms: 20000"
 LIGHT = """
 import sys, time, re, os
 from curtilage.client import detector_process as worker
-from curtilage.client.scan import EVERY_VIEW, own_equipment
+from curtilage.client.scan import EVERY_VIEW, Scanner, own_equipment
 class Faulty:
     id = "faulty"
     def find(self, reading):
@@ -34,7 +34,10 @@ class Faulty:
             {fault}
         return ()
 requests, replies = worker._take_streams()
-worker.serve(requests, replies, (*own_equipment(), (Faulty(), EVERY_VIEW)))
+worker.read_plan(requests)
+worker.serve(
+    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW)))
+)
 """
 
 
@@ -375,4 +378,5 @@ def test_size_and_deadline_count_the_joined_text() -> None:
     assert prepared_classes(say("x" * 50, "x" * 50)) == {"uncertain.oversize"}
     assert prepared_classes(say("x" * 50, "x" * 49)) == set()
     longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
-    assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.25)
+    # 1,800 characters of their own, and 480 around the joint.
+    assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.2)

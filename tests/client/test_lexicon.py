@@ -1,12 +1,15 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.lexicon import CLASSES, class_of
+from curtilage.client.lexicon import CLASSES, LexiconDetector, class_of
 from curtilage.client.names import NameDetector
 from curtilage.client.scan import own_equipment, scan
-from curtilage.client.views import readings
+from curtilage.client.views import Reading, readings
 from curtilage.policy.classes import is_class
+from curtilage.policy.findings import View
 
 EQUIPMENT = own_equipment()
 
@@ -83,6 +86,72 @@ def test_a_marker_in_another_message_makes_special_words_data() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("I joined the trade union", "special.union"),
+        ("am I allowed to stand for election, I wonder", "special.politics"),
+        ("I am a member of the green party", "special.politics"),
+        ("my brother has a criminal record", "special.criminal"),
+        ("I came out to my parents", "special.orientation"),
+        ("we go to church every week", "special.religion"),
+        ("my blood test is back", "health.lab"),
+    ],
+)
+def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
+    assert name in classes_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Find the leak in our internal billing service",
+        "Summarize these confidential notes",
+        "Draft the internal memo about the move",
+        "Clean up this customer list",
+        "Sort this spreadsheet of patient contacts",
+        "Sort this table with the salary of everybody",
+        "Help with our go-to-market plan",
+        "don't send this to the cloud",
+        "Do not share it with any third party",
+        "process this locally",
+        "keep all of it on-prem please",
+        "this must not leave the building",
+    ],
+)
+def test_what_is_internal_or_shall_stay_is_confidential(text: str) -> None:
+    assert "org.confidential" in classes_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is an internal combustion engine?",
+        "Compare on-prem and cloud hosting",
+        "How do companies protect customer data?",
+        "is this company any good",
+        "Write a list of customer types",
+        "leave a note for the cloud team",
+        "my private key is lost",
+    ],
+)
+def test_talk_of_confidentiality_is_not_confidential(text: str) -> None:
+    assert "org.confidential" not in classes_of(text)
+
+
+def test_confidential_rules_take_linear_time() -> None:
+    def cost(text: str) -> float:
+        started = time.thread_time()
+        list(LexiconDetector().find(Reading(view=View.RAW, text=text)))
+        return time.thread_time() - started
+
+    for unit in ("our a b ", "do not send ", "this these our ", "process our local "):
+        cost(unit * 10)
+        short = min(cost(unit * 500) for _ in range(3))
+        long = min(cost(unit * 1000) for _ in range(3))
+        assert long < 4 * short + 0.005
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "What is HIV?",
@@ -151,6 +220,9 @@ def test_possible_names_are_uncertain(text: str) -> None:
         "我的名字",
         "What does 你 mean",
         "mon mari est malade et je ne sais pas quoi faire",
+        "Quelle heure est-il ?",
+        "Wie spät ist es?",
+        "¿Cuánto cuesta?",
     ],
 )
 def test_other_languages_are_uncertain(text: str) -> None:
@@ -159,7 +231,14 @@ def test_other_languages_are_uncertain(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["What is π?", "a café in Zürich", "x² + β = 5 µm", "set a timer for ten minutes"],
+    [
+        "im hungry",
+        "das boot tickets",
+        "What is π?",
+        "a café in Zürich",
+        "x² + β = 5 µm",
+        "set a timer for ten minutes",
+    ],
 )
 def test_english_with_a_few_other_letters_is_covered(text: str) -> None:
     assert not classes_of(text) & {"uncertain.language", "uncertain.obfuscation"}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.client.joining import compact
 from curtilage.client.views import (
     MAX_DECODED_CHARS,
-    compact,
     decode,
     fold,
     hidden_text,

@@ -63,6 +63,13 @@ def decide_lines(
                 yield _decided(line.id, policy, next(inspections))
 
 
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId, Query | None]]:
+    """Yield each line's id and query; a line that cannot be read has none."""
+    for line in _without_trailing(lines):
+        read = _parse_line(line)
+        yield read.id, read.query
+
+
 def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield every line, except blank ones that no other line follows."""
     blank = 0

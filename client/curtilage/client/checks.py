@@ -7,7 +7,9 @@ another detector found.
 
 import ipaddress
 import re
+from collections.abc import Callable, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 
 _GROUP = re.compile(r"\d+")
 _PAN_DIGITS = range(12, 20)
@@ -22,7 +24,31 @@ _VIN_VALUES = dict(
 )
 _ABA_DIGITS = 9
 _IBAN_CHARS = range(15, 35)
+_IBAN_DIGITS = 7  # Malta has the fewest
+_MAX_CHARS = 512
 _SSN_DIGITS = 9
+_IMEI_DIGITS = 15
+_NPI_DIGITS = 10
+_DEA_DIGITS = 7
+_ISIN_CHARS = 12
+_SWIFT_CHARS = (8, 11)
+# ISO 3166-1, and XK, which SWIFT uses.
+_COUNTRIES = frozenset(
+    re.findall(
+        "[A-Z]{2}",
+        """
+AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO
+BQ BR BS BT BV BW BY BZ CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ
+DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF GG GH GI GL GM GN GP
+GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE JM JO JP KE KG
+KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML
+MM MN MO MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE
+PF PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL
+SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM
+US UY UZ VA VC VE VG VI VN VU WF WS XK YE YT ZA ZM ZW
+""",
+    )
+)
 
 
 def digits_of(text: str) -> str:
@@ -32,11 +58,34 @@ def digits_of(text: str) -> str:
 
 def luhn(text: str) -> bool:
     """Tell whether 12 to 19 digits satisfy the Luhn formula (ISO/IEC 7812-1)."""
-    digits = [int(char) for char in digits_of(text)]
-    if len(digits) not in _PAN_DIGITS or len(set(digits)) == 1:
+    digits = digits_of(text)
+    return len(digits) in _PAN_DIGITS and len(set(digits)) > 1 and luhn_of(digits)
+
+
+def luhn_of(digits: str) -> bool:
+    """Tell whether ASCII digits, however many, satisfy the Luhn formula."""
+    return _luhn_sums(digits, doubled=len(digits) % 2)[-1] % 10 == 0
+
+
+def imei(text: str) -> bool:
+    """Tell whether 15 digits are an IMEI (3GPP TS 23.003, annex B: Luhn)."""
+    digits = digits_of(text)
+    return len(digits) == _IMEI_DIGITS and len(set(digits)) > 1 and luhn_of(digits)
+
+
+def npi(text: str) -> bool:
+    """Tell whether ten digits are a US provider number: Luhn after 80840."""
+    digits = digits_of(text)
+    return len(digits) == _NPI_DIGITS and luhn_of("80840" + digits)
+
+
+def dea(text: str) -> bool:
+    """Tell whether two letters and seven digits are a DEA registration."""
+    digits = digits_of(text)
+    if len(digits) != _DEA_DIGITS or not any(map(int, digits)):
         return False
-    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
-    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    odd, even = (sum(map(int, digits[at:6:2])) for at in (0, 1))
+    return (odd + 2 * even) % 10 == int(digits[6])
 
 
 def pan(text: str) -> bool:
@@ -76,8 +125,92 @@ def iban(text: str) -> bool:
     plain = "".join(char for char in text.upper() if char.isalnum())
     if len(plain) not in _IBAN_CHARS or not plain.isascii():
         return False
-    moved = plain[4:] + plain[:4]
-    return int("".join(str(int(char, 36)) for char in moved)) % 97 == 1
+    return plain[:2] in _COUNTRIES and mod97(plain[4:] + plain[:4])
+
+
+def iban_first(text: str) -> bool:
+    """Tell whether a text is an IBAN, or begins with one and goes on in words."""
+    ends = [at for at, char in enumerate(text) if char in " -"]
+    return len(digits_of(text)) >= _IBAN_DIGITS and any(
+        iban(text[:end]) for end in (len(text), *reversed(ends))
+    )
+
+
+def mod97(text: str) -> bool:
+    """Tell whether letters and digits leave 1 modulo 97 (ISO 7064, MOD 97-10)."""
+    plain = "".join(char for char in text.upper() if char.isalnum())
+    if not plain.isascii() or not 2 < len(plain) <= _MAX_CHARS:  # noqa: PLR2004 - two check digits, and more
+        return False
+    return int("".join(str(int(char, 36)) for char in plain)) % 97 == 1
+
+
+def mod11_2(text: str) -> bool:
+    """Tell whether digits and a last digit or X pass ISO 7064, MOD 11-2 (ISNI)."""
+    plain = "".join(char for char in text.upper() if char.isalnum())
+    if not plain[:-1].isdecimal() or not (plain[-1:].isdecimal() or plain[-1:] == "X"):
+        return False
+    rest = 0
+    for char in plain[:-1]:
+        rest = (rest + int(char)) * 2 % 11
+    last = 10 if plain[-1] == "X" else int(plain[-1])
+    return (rest + last) % 11 == 1
+
+
+def mod11_10(text: str) -> bool:
+    """Tell whether digits pass ISO 7064, MOD 11,10."""
+    digits = digits_of(text)
+    rest = 10
+    for char in digits[:-1]:
+        rest = (rest + int(char)) % 10 or 10
+        rest = rest * 2 % 11
+    return len(digits) > 1 and (rest + int(digits[-1])) % 10 == 1
+
+
+def verhoeff(text: str) -> bool:
+    """Tell whether digits pass Verhoeff's check (dihedral group of order ten).
+
+    It finds every wrong digit and every swap of neighbours.
+    """
+    digits = digits_of(text)
+    check = 0
+    for at, char in enumerate(reversed(digits)):
+        check = _dihedral(check, _VERHOEFF_TURN[at % 8][int(char)])
+    return len(set(digits)) > 1 and check == 0
+
+
+def _dihedral(left: int, right: int) -> int:
+    """Return the product in the dihedral group; 0 to 4 turn, 5 to 9 mirror."""
+    if left < 5:  # noqa: PLR2004 - order of the turns
+        return (left + right) % 5 + (5 if right >= 5 else 0)  # noqa: PLR2004 - as above
+    turn = (left - right) % 5
+    return turn if right >= 5 else turn + 5  # noqa: PLR2004 - as above
+
+
+_VERHOEFF_FIRST = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
+
+
+def _verhoeff_turns() -> list[list[int]]:
+    turns = [list(range(10))]
+    for _ in range(7):
+        turns.append([turns[-1][each] for each in _VERHOEFF_FIRST])
+    return turns
+
+
+_VERHOEFF_TURN = _verhoeff_turns()
+
+
+def isin(text: str) -> bool:
+    """Tell whether twelve characters are a security's number (ISO 6166: Luhn)."""
+    plain = text.upper()
+    if len(plain) != _ISIN_CHARS or not plain.isalnum() or not plain.isascii():
+        return False
+    return plain[:2].isalpha() and luhn_of("".join(str(int(c, 36)) for c in plain))
+
+
+def swift(text: str) -> bool:
+    """Tell whether a code's country could be one (ISO 9362); there is no check."""
+    plain = text.upper()
+    return plain[4:6] in _COUNTRIES and len(plain) in _SWIFT_CHARS
 
 
 def aba(text: str) -> bool:
@@ -91,8 +224,8 @@ def aba(text: str) -> bool:
 
 def vin(text: str) -> bool:
     """Tell whether 17 characters are a vehicle number (49 CFR 565.15)."""
-    plain = text.upper()
-    if len(plain) != _VIN_CHARS:
+    plain = "".join(char for char in text.upper() if char.isalnum())
+    if len(plain) != _VIN_CHARS or not plain.isascii():
         return False
     values = [
         _VIN_VALUES.get(char, -1) if char.isalpha() else int(char) for char in plain
@@ -133,3 +266,26 @@ def ip_address(text: str) -> bool:
     return not (
         address.is_loopback or address.is_unspecified or text.startswith("255.")
     )
+
+
+# What a policy's own detectors may name under ``validate``.
+NAMED: Mapping[str, Callable[[str], bool]] = MappingProxyType(
+    {
+        "aba": aba,
+        "dea": dea,
+        "iban": iban,
+        "imei": imei,
+        "ip_address": ip_address,
+        "isin": isin,
+        "luhn": luhn,
+        "mod11_10": mod11_10,
+        "mod11_2": mod11_2,
+        "mod97": mod97,
+        "npi": npi,
+        "pan": pan,
+        "ssn": ssn,
+        "swift": swift,
+        "verhoeff": verhoeff,
+        "vin": vin,
+    }
+)

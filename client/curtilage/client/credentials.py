@@ -1,10 +1,11 @@
 """Patterns of secrets, as data: keys, tokens, passwords, connection strings.
 
-Shapes that vendors publish, and the ways in which people tell a password in a
-sentence. Names no real key; runs nothing.
+What is told of a key or a password, in code and in a sentence; the shapes that
+vendors publish stand in ``vendor_keys``. Names no real key; runs nothing.
 """
 
-from curtilage.client.pattern_rule import PatternRule
+from curtilage.client.pattern_rule import ANY_DIGIT, PatternRule, listed
+from curtilage.client.vendor_keys import VENDOR_KEYS
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
 # Words after "password is" that are none.
@@ -21,72 +22,44 @@ _NO_VALUE = (
     r"request\w*|getenv|environ|os|process|self|data|form|user|args|params|config|"
     r"password|passwd|pass|pwd|secret|token|key|value|text|varchar|char)\b)"
 )
+# What stands behind a variable's name in code, where no value does.
+_NO_LITERAL = (
+    r"(?!(?:string|str|text|none|null|true|false|empty|optional|required|process|os|"
+    r"self|config|params|getenv|environ|request|input|secrets?|vault|env|var|data)"
+    r"(?![\w\-])|[$%*.]|your[_\-]|change[_\-]?me)"
+)
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
 _TELL = (
-    r"(?:\s{1,4}(?:is|was|will be|would be)\s{1,4}(?:now\s|still\s|"
+    r"(?:\s{1,4}(?:is|was|will be|would be|ist|lautet|est|es|è|é|jest|är|"
+    r"er)\s{1,4}(?:now\s|still\s|"
     r"currently\s)?|\s{0,2}[:=]\s{0,2})"
 )
 
 
-def _key(name: str, regex: str, data_class: str = "secret.api_key") -> PatternRule:
-    return PatternRule(
-        id=name, data_class=data_class, regex=rf"(?<!\w){regex}", score=95, cased=True
-    )
-
+_KINDS = ("key", "token", "secret", "id")
+_OWNERS = listed("""
+api access secret private auth client encryption signing master service consumer app
+deploy webhook
+""")
+_JOINED = tuple(
+    f"{owner}{sign}{kind}"
+    for owner in _OWNERS
+    for sign in ("_", "-", " ", "")
+    for kind in _KINDS
+)
+_TOLD_BY = (
+    r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|contraseña|contrasena|clave|"
+    r"mot de passe|kennwort|parola|senha|wachtwoord|has[łl]o|l[öo]senord|"
+    r"adgangskode|heslo|salasana|credentials? secret"
+)
+_PASSWORD_WORDS = (
+    "password", "passcode", "passphrase", "passwd", "passwort", "pwd", "pswd",
+    "contraseña", "contrasena", "clave", "mot de passe", "kennwort", "parola", "senha",
+    "wachtwoord", "hasło", "haslo", "lösenord", "losenord", "adgangskode", "heslo",
+    "salasana", "credential",
+)  # fmt: skip
 
 KEYS = (
-    _key("aws-access-key", r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{12,20}"),
-    _key("github-token", r"(?:gh[pousr]_\w{20,255}|github_pat_\w{20,255})"),
-    _key("gitlab-token", r"gl(?:pat|ptt|rt|dt|soat)-[\w\-]{16,64}"),
-    _key("slack-token", r"xox[abeoprs]-[\w\-]{10,250}"),
-    _key("slack-hook", r"(?:https?://)?hooks\.slack\.com/services/[\w/]{10,100}"),
-    _key("stripe-key", r"[srp]k_(?:live|test)_\w{10,250}"),
-    _key("openai-key", r"sk-(?:proj-|ant-|svcacct-|admin-|or-)?[\w\-]{16,250}"),
-    _key("google-key", r"AIza[\w\-]{30,40}"),
-    _key(
-        "google-oauth", r"(?:ya29\.[\w\-]{20,250}|GOCSPX-[\w\-]{20,40})", "secret.token"
-    ),
-    _key("sendgrid-key", r"SG\.[\w\-]{16,30}\.[\w\-]{20,60}"),
-    _key("twilio-key", r"(?:AC|SK)[0-9a-f]{32}"),
-    _key(
-        "package-token",
-        r"(?:npm_\w{30,50}|pypi-[\w\-]{30,250}|rubygems_\w{40,60})",
-        "secret.token",
-    ),
-    _key(
-        "hub-token",
-        r"(?:hf_\w{20,60}|r8_\w{30,50}|dckr_pat_[\w\-]{20,40})",
-        "secret.token",
-    ),
-    _key(
-        "cloud-token",
-        r"(?:do[opr]_v1_[0-9a-f]{64}|dapi[0-9a-f]{32}|shp(?:at|ss|ca|"
-        r"pa)_[0-9a-fA-F]{32}|lin_api_\w{30,60}|ntn_\w{30,60}|"
-        r"secret_\w{30,60}|sq0[a-z]{3}-[\w\-]{20,50}|"
-        r"EAA[A-Za-z0-9]{30,250}|vercel_\w{20,60}|pat-(?:na|"
-        r"eu)1-[\w\-]{30,50}|key-[0-9a-f]{32}|hvs\.[\w\-]{20,120}|"
-        r"tskey-[\w\-]{16,80}|glsa_\w{30,60}|PMAK-[\w\-]{30,80}|"
-        r"sntrys_\w{20,200})",
-    ),
-    _key(
-        "json-web-token",
-        r"eyJ[\w\-]{8,2000}\.[\w\-]{4,4000}(?:\.[\w\-]{0,2000})?",
-        "secret.token",
-    ),
-    _key(
-        "bot-token",
-        r"(?:\d{8,10}:[\w\-]{33,37}|"
-        r"[MNO][\w\-]{22,28}\.[\w\-]{6}\.[\w\-]{27,40})(?![\w\-])",
-        "secret.token",
-    ),
-    PatternRule(
-        id="azure-key",
-        data_class="secret.api_key",
-        regex=r"(?:AccountKey|SharedAccessKey|SharedAccessSignature|"
-        r"sig)=[\w+/%=\-]{20,200}",
-        score=95,
-        gate="=",
-    ),
     PatternRule(
         id="private-key",
         data_class="secret.private_key",
@@ -94,6 +67,36 @@ KEYS = (
         r"AGE-SECRET-KEY-1\w{20,80}|PuTTY-User-Key-File",
         score=100,
         gate="-",
+        words=("private key", "age-secret-key-1", "putty-user-key-file"),
+    ),
+    # Short, cut or without its armour: DER's beginnings in base64.
+    PatternRule(
+        id="private-key-body",
+        data_class="secret.private_key",
+        regex=r"(?<![\w+/])(?:MII[BCEJ][\w+/]{2}IBA[AD]|MHcCAQEE|MHQCAQEE|MIGHAgEAMBMG|"
+        r"MIGEAgEAMBAG|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE)[\w+/=\s]{8,4000}",
+        score=95,
+        cased=True,
+        words=(
+            "iba",
+            "mhccaqee",
+            "mhqcaqee",
+            "mighageambmg",
+            "migeageambag",
+            "mc4caqawbqydk2v",
+            "b3blbnnzac1rzxktdje",
+        ),
+    ),
+    # Key stores and files of secrets, by their own words.
+    PatternRule(
+        id="secret-file",
+        data_class="secret.private_key",
+        regex=r"[\"']?private_key(?:_id)?[\"']?\s?:\s?[\"'][\w\-]{20,80}|"
+        r"kind: ?Secret\b[^\x00]{0,300}?\b(?:string)?data:\s{1,20}"
+        r"[\w.\-]{1,60}:\s?\S{4,400}",
+        score=90,
+        words=("private_key", "kind: secret", "kind:secret"),
+        cased=False,
     ),
     PatternRule(
         id="bearer",
@@ -101,42 +104,60 @@ KEYS = (
         regex=r"(?<!\w)(?:bearer|basic|"
         r"token)\s{1,3}(?=[\w.~+/=\-]{0,60}\d)[\w.~+/=\-]{12,4000}",
         score=80,
+        gate=ANY_DIGIT,
+        words=("bearer", "basic", "token"),
     ),
     PatternRule(
         id="dsn",
         data_class="secret.dsn",
-        regex=r"(?<!\w)[a-z][a-z0-9+.\-]{1,24}://[^\s:/@\"'<>]{0,80}:[^\s/@\"'<>]{1,120}@[\w.\-\[\]:]{1,120}",
+        regex=r"://(?<=\w\w://)[^\s:/@\"'<>]{0,80}:[^\s/@\"'<>]{1,120}@[\w.\-\[\]:]{1,120}",
         score=95,
         gate="@",
+        words=("://",),
     ),
     PatternRule(
         id="dsn-fields",
         data_class="secret.dsn",
         regex=r"(?<!\w)(?:server|data source|"
-        r"host)=[^;\n]{1,80};[^\n]{0,160}(?:password|pwd)=[^;\n]{1,80}",
+        r"host)=[^;\n]{1,80};[^\n]{0,160}?(?:password|pwd)=[^;\n]{1,80}",
         score=95,
         gate="=",
+        words=("password=", "pwd="),
+    ),
+    # host=db user=app password=… ; sqlplus scott/tiger@orcl
+    PatternRule(
+        id="dsn-words",
+        data_class="secret.dsn",
+        regex=r"(?<!\w)(?:user(?:name|id)?|"
+        r"uid)=[^\s;,]{1,60}[\s;,]{1,3}(?:[a-z_]{2,20}="
+        r"[^\s;,]{1,80}[\s;,]{1,3}){0,4}(?:password|pwd|pass)=[^\s;,\"']{2,80}|"
+        r"(?<!\w)sqlplus\s[\w.\-]{1,40}/[^\s@/]{2,60}@",
+        score=90,
+        gate="=@",
+        words=("password=", "pwd=", "pass=", "sqlplus"),
     ),
     PatternRule(
         id="key-assigned",
         data_class="secret.api_key",
-        regex=r"(?:api|access|secret|private|auth|client|encryption|signing|"
-        r"master|service)"
-        rf"[_\- ]?(?:key|token|secret|"
-        rf"id){_ASSIGN}(?=[^\s]{{0,40}}\d)([\w+/=.\-]{{8,400}})",
+        regex=rf"(?:{'|'.join(_OWNERS)})"
+        rf"[_\- ]?(?:{'|'.join(_KINDS)})"
+        rf"{_ASSIGN}(?=[^\s]{{0,40}}\d)([\w+/=.\-]{{8,400}})",
         score=85,
         group=1,
         gate=":=",
+        words=_JOINED,
     ),
     PatternRule(
         id="key-told",
         data_class="secret.api_key",
         regex=rf"(?<!\w)(?:api|access|secret|license|licence|product|"
-        rf"activation|recovery|encryption|auth)"
+        rf"activation|recovery|encryption|auth|serial|backup)"
         rf"[_\- ]?(?:key|token|code|"
         rf"secret){_TELL}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
         score=75,
         group=1,
+        gate=ANY_DIGIT,
+        words=("key", "token", "code", "secret"),
     ),
     PatternRule(
         id="seed-phrase",
@@ -145,6 +166,7 @@ KEYS = (
         r"wallet)[ \-]?(?:phrase|words|seed)?"
         r"(?: is|:| are)\s{1,3}(?:[a-z]{3,8}[ ,]{1,2}){11}[a-z]{3,8}",
         score=90,
+        words=("seed", "recovery", "mnemonic", "secret", "wallet"),
     ),
 )
 
@@ -152,12 +174,13 @@ PASSWORDS = (
     PatternRule(
         id="password-told",
         data_class="secret.password",
-        regex=r"(?<![\w])(?:pass(?:word|code|phrase|wd)|pwd|passwort|"
-        r"contraseña|mot de passe)"
+        regex=rf"(?<![\w])(?:{_TOLD_BY})"
         rf"(?:\s(?:for|to|of|"
         rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_TELL}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
         score=80,
         group=1,
+        everywhere=True,
+        words=_PASSWORD_WORDS,
     ),
     PatternRule(
         id="password-quoted",
@@ -165,6 +188,7 @@ PASSWORDS = (
         regex=r"(?<!\w)(?:pass(?:word|code|phrase|wd)|"
         r"pwd)(?:\s\w{1,10}){0,3}\s[\"'`\u201c\u2018][^\s\"'`\u201d\u2019]{3,80}[\"'`\u201d\u2019]",
         score=75,
+        words=_PASSWORD_WORDS[:6],
     ),
     PatternRule(
         id="password-with-digit",
@@ -173,16 +197,69 @@ PASSWORDS = (
         r"using|like|into))?\s{1,2}"
         r"(?=[^\s]{0,40}[a-z!@#$%^&*])(?=[^\s]{0,40}\d)[^\s\"'`,;()]{5,80}",
         score=70,
-        gate="0",
+        gate=ANY_DIGIT,
+        words=_PASSWORD_WORDS[:6],
+    ),
+    # POSTGRES_PASSWORD: winterfell, api_secret = "…", in settings and scripts
+    PatternRule(
+        id="password-variable",
+        data_class="secret.password",
+        regex=r"(?<![\w\-])[a-z][a-z0-9]{0,20}(?:[_\-][a-z0-9]{1,20}){0,4}[_\-]"
+        r"(?:password|passwd|passphrase|pwd|pass|secret)[\"'`]?"
+        rf"[ \t]?[:=][ \t]{{0,3}}[\"'`]?{_NO_VALUE}({_VALUE})",
+        score=80,
+        group=1,
+        everywhere=True,
+        gate=":=",
+        words=("password", "passwd", "passphrase", "pwd", "pass", "secret"),
+    ),
+    # What was spaced out and is joined again by the compact view.
+    PatternRule(
+        id="password-run-together",
+        data_class="secret.password",
+        regex=r"(?:password|passphrase|passcode|passwd)(?:is|was|:|=)"
+        r"(?=\S{0,40}[\d!@#$%^&*])[^\s\"'`,;(){}\[\]<>]{4,60}",
+        score=75,
+        everywhere=True,
+        words=("password", "passphrase", "passcode", "passwd"),
+    ),
+    # "use hunter2 as the password", "hunter2 is my password"
+    PatternRule(
+        id="password-after",
+        data_class="secret.password",
+        regex=r"(?<![^\s\"'`])(?=\S{0,40}\d)(?=\S{0,40}[a-z])[^\s\"'`,;(){}\[\]<>]{5,60}[\"'`]?"
+        r"\s(?:is|as|was)\s(?:my|the|his|her|our|their|a|its)\s(?:\w{2,12}\s){0,2}"
+        r"(?:password|passcode|passphrase|pwd|wifi key)(?!\w)",
+        score=75,
+        gate=ANY_DIGIT,
+        words=("password", "passcode", "passphrase", "pwd", "wifi key"),
     ),
     PatternRule(
         id="pin",
         data_class="secret.password",
         regex=r"(?<!\w)(?:pin|passcode|otp|one[- ]time (?:code|password)|"
-        r"verification code|2fa code|security code)"
-        r"(?:\s(?:code|number))?(?:\s(?:is|was|to)|\s?[:=])?\s{1,2}\d{4,8}(?!\w)",
+        r"verification code|2fa code|security code|tan|geheimzahl|code pin|"
+        r"door code|gate code|alarm code|unlock code|c[oó]digo pin)"
+        r"(?:\s(?:code|number))?(?:\s(?:is|was|to|ist|est|es)|"
+        r"\s?[:=])?\s{1,2}\d{4,8}(?!\w)",
         score=80,
-        gate="0",
+        digits=4,
+        words=(
+            "pin",
+            "passcode",
+            "otp",
+            "one-time",
+            "one time",
+            "verification code",
+            "2fa code",
+            "security code",
+            "tan",
+            "geheimzahl",
+            "door code",
+            "gate code",
+            "alarm code",
+            "unlock code",
+        ),
     ),
     PatternRule(
         id="credentials-pair",
@@ -192,18 +269,27 @@ PASSWORDS = (
         r":)?\s{1,2}[\w.@\-]{2,40}\s?(?:/|:|\||"
         r"and)\s?(?=\S{0,20}[\d!@#$%^&*])\S{4,60}",
         score=70,
+        words=("credential", "creds", "login", "log in", "signin", "sign in"),
     ),
     PatternRule(
         id="command-password",
         data_class="secret.password",
-        regex=r"(?:--password[= ]|--token[= ]|\s-u\s{0,2}[\w.\-]{1,40}:|"
+        regex=r"(?:--password[= ]|--token[= ]|[ ]-u[ ]{0,2}[\w.\-]{1,40}:|"
         r"sshpass -p\s?|PGPASSWORD=|MYSQL_PWD=)(?![<${\[])\S{3,80}",
         score=80,
         gate="-=",
+        words=(
+            "--password",
+            "--token",
+            " -u",
+            "sshpass -p",
+            "pgpassword=",
+            "mysql_pwd=",
+        ),
     ),
 )
 
-SECRETS = (*KEYS, *PASSWORDS)
+SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS)
 
 OPAQUE_TOKEN = r"[A-Za-z0-9+/_\-]{24,}={0,2}"  # noqa: S105 - a pattern
 HEX_TOKEN = r"(?<![0-9a-zA-Z])[0-9a-f]{32,}(?![0-9a-zA-Z])"  # noqa: S105 - a pattern

@@ -6,10 +6,13 @@ quadratic time are not in it (``recognizers`` has ours). A pattern that times
 out raises instead of being skipped. Imported lazily: the extra is ``pii``.
 """
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
@@ -19,9 +22,16 @@ from typing_extensions import override
 from curtilage.client import telemetry
 from curtilage.client.errors import ConfigError
 from curtilage.client.findings import Span
-from curtilage.client.scan import EVERY_VIEW, Equipment, own_equipment
+from curtilage.client.memory import Memory
+from curtilage.client.ner import ner_detectors
+from curtilage.client.own_detectors import or_broken, own_detectors
+from curtilage.client.phones import windowed_phone
+from curtilage.client.prefilter import OPEN, Bank, Gate, any_of, gate_of, positions
+from curtilage.client.presidio_table import PHONE, RECOGNIZERS
+from curtilage.client.scan import EVERY_VIEW, Equipment, Scanner, first_equipment
 from curtilage.client.views import Reading
 from curtilage.policy.findings import View
+from curtilage.policy.plan import DetectionPlan
 
 if TYPE_CHECKING:
     from presidio_analyzer import (
@@ -32,57 +42,14 @@ if TYPE_CHECKING:
     from presidio_analyzer.nlp_engine import NlpEngine
 
 LANGUAGE = "en"
+PRESIDIO = "presidio"
 PATTERN_TIMEOUT_S = 5.0  # of one pattern; the worker's deadline is shorter
 MIN_SCORE = 35  # below, Presidio guesses; digits alone are a number run anyway
 VALIDATED_SCORE = 100
 
-# What each recognizer finds, by this project's class. Not here, on purpose:
-# Email (fetches the public suffix list, drops private domains: F5, F6), Url and
-# InPan and UsHealthInsuranceMemberId (quadratic: F2, F3), Iban (skips a pattern
-# that times out: F1), Spacy and its like (models). Ours replace them.
-RECOGNIZERS: Mapping[str, str] = {
-    "AbaRoutingRecognizer": "financial.aba",
-    "AuMedicareRecognizer": "identifier.direct.gov_id.au_medicare",
-    "AuTfnRecognizer": "identifier.direct.gov_id.au_tfn",
-    "CaSinRecognizer": "identifier.direct.gov_id.ca_sin",
-    "CreditCardRecognizer": "financial.pan",
-    "CryptoRecognizer": "financial.crypto",
-    "DateRecognizer": "identifier.quasi.date",
-    "DeIdCardRecognizer": "identifier.direct.gov_id.de_id",
-    "DeSocialSecurityRecognizer": "identifier.direct.gov_id.de_svnr",
-    "DeTaxIdRecognizer": "identifier.direct.gov_id.de_tax_id",
-    "EsNieRecognizer": "identifier.direct.gov_id.es_nie",
-    "EsNifRecognizer": "identifier.direct.gov_id.es_nif",
-    "FiPersonalIdentityCodeRecognizer": "identifier.direct.gov_id.fi_hetu",
-    "InAadhaarRecognizer": "identifier.direct.gov_id.in_aadhaar",
-    "InVoterRecognizer": "identifier.direct.gov_id.in_voter",
-    "IpRecognizer": "identifier.direct.ip",
-    "ItFiscalCodeRecognizer": "identifier.direct.gov_id.it_cf",
-    "KrRrnRecognizer": "identifier.direct.gov_id.kr_rrn",
-    "MacAddressRecognizer": "identifier.direct.mac",
-    "MedicalLicenseRecognizer": "health.dea",
-    "NhsRecognizer": "identifier.direct.gov_id.uk_nhs",
-    "PhUmidRecognizer": "identifier.direct.gov_id.ph_umid",
-    "PlPeselRecognizer": "identifier.direct.gov_id.pl_pesel",
-    "SePersonnummerRecognizer": "identifier.direct.gov_id.se_pnr",
-    "SgFinRecognizer": "identifier.direct.gov_id.sg_nric",
-    "ThTninRecognizer": "identifier.direct.gov_id.th_tnin",
-    "TrNationalIdRecognizer": "identifier.direct.gov_id.tr_tckn",
-    "UkDrivingLicenceRecognizer": "identifier.direct.licence",
-    "UkNinoRecognizer": "identifier.direct.gov_id.uk_nino",
-    "UsItinRecognizer": "identifier.direct.gov_id.us_itin",
-    "UsLicenseRecognizer": "identifier.direct.licence",
-    "UsMbiRecognizer": "health.plan_id",
-    "UsNpiRecognizer": "health.npi",
-    "UsPassportRecognizer": "identifier.direct.passport",
-    "UsSsnRecognizer": "identifier.direct.gov_id.us_ssn",
-    "ZaIdNumberRecognizer": "identifier.direct.gov_id.za_id",
-}
-PHONE_CLASS = "identifier.direct.phone"
+RECOGNIZER_ID = "recognizer_identifier"  # ``RecognizerResult`` names it so
 PHONE_ENTITY = "PHONE_NUMBER"
-# Five digits, joined as the phone library joins them.
-PHONE_CANDIDATE = re.compile(r"\d(?:[^\w\n]{0,4}\d){4,}")
-_PHONE_MARGIN = 24
+_DIGIT = re.compile(r"\d")
 _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
 WARM_UP_TEXT = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
@@ -100,16 +67,41 @@ def require_presidio() -> None:
         )
 
 
-def full_equipment() -> Equipment:
-    """Return all detectors, Presidio's among them, warm; takes seconds.
+def full_equipment(plan: DetectionPlan) -> Equipment:
+    """Return all detectors of a plan, in the order in which they run."""
+    return (*_first(plan), *ner_detectors(plan.ner))
 
-    Raises:
-        ConfigError: Presidio is not installed.
+
+def scanner_of(plan: DetectionPlan) -> Scanner:
+    """Return all detectors of a plan, warm; takes seconds.
+
+    Never raises for a detector that cannot be built: one that fails on every
+    text stands in its place, so that every query stays home.
     """
-    require_presidio()
-    presidio = PresidioDetector()
-    list(presidio.find(Reading(view=View.RAW, text=WARM_UP_TEXT)))
-    return (*own_equipment(), (presidio, EVERY_VIEW - {View.COMPACT}))
+    first, last = _first(plan), ner_detectors(plan.ner)
+    Scanner(first, last).scan([WARM_UP_TEXT])
+    return Scanner(
+        first,
+        last,
+        exits=plan.exit_classes if plan.scan == "early_exit" else (),
+        lists=plan.lists,
+        memory=Memory(digest_of(plan)),
+    )
+
+
+def digest_of(plan: DetectionPlan) -> bytes:
+    """Return SHA-256 of a plan: what was found under another one is void."""
+    return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
+
+
+def _first(plan: DetectionPlan) -> Equipment:
+    build = partial(PresidioDetector, plan.recognizers)
+    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
+    return (
+        *first_equipment(),
+        *([presidio] if plan.recognizers else []),
+        *own_detectors(plan.detectors),
+    )
 
 
 class SpacyPipeline(Protocol):
@@ -125,24 +117,40 @@ class PresidioDetector:
 
     What ``AnalyzerEngine.analyze`` does, in its order, except that words are
     split only after something was found: findings are the same, since words
-    only raise scores. The test compares both.
+    only raise scores; and a recognizer is asked only where its patterns could
+    match. The test compares both.
     """
 
     numeric = True
+    # Every recognizer's matches hold a digit, but for a few of letters alone
+    # (MAC addresses), that ours find.
+    gate = Gate(digits=1)
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = tuple(RECOGNIZERS)) -> None:
+        """Open the engine with some of the recognizers of the table.
+
+        Args:
+            names: class names, at least one.
+
+        Raises:
+            ConfigError: Presidio is not installed.
+            ValueError: a name does not stand in the table.
+        """
+        require_presidio()
         telemetry.silence_libraries()
-        self._engine, self._classes = _open_engine()
+        self._engine, self._classes = _open_engine(names)
         self._pipeline = blank_pipeline(self._engine.nlp_engine)
         self._no_words = self._engine.nlp_engine.process_text("", LANGUAGE)
         self._recognizers = self._engine.registry.get_recognizers(
             language=LANGUAGE, all_fields=True
         )
+        self._bank = Bank([_gate_of(each) for each in self._recognizers])
+        self._contexts = {each.id: _context_of(each) for each in self._recognizers}
 
     @property
     def id(self) -> str:
         """One name for all of Presidio's recognizers."""
-        return "presidio"
+        return PRESIDIO
 
     @property
     def engine(self) -> "AnalyzerEngine":
@@ -155,12 +163,8 @@ class PresidioDetector:
         return self._recognizers
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield what is at least likely, or validated.
-
-        Every recognizer in the registry needs a digit, so a text without one
-        is not looked at; MAC addresses of letters alone are found by ours.
-        """
-        if any(char.isdigit() for char in reading.text):
+        """Yield what is at least likely, or validated; nothing without a digit."""
+        if _DIGIT.search(reading.text):
             yield from self.spans_of(self._analyze(reading.text))
 
     def spans_of(self, results: "Iterable[RecognizerResult]") -> Iterator[Span]:
@@ -178,31 +182,65 @@ class PresidioDetector:
                 )
 
     def _analyze(self, text: str) -> "list[RecognizerResult]":
+        asked = [self._recognizers[at] for at in positions(self._bank.passed(text))]
         results = [
             result
-            for recognizer in self._recognizers
+            for recognizer in asked
             for result in recognizer.analyze(
                 text, recognizer.supported_entities, self._no_words
             )
         ]
-        if not results:
-            return []
+        if self._may_gain(text, results):
+            results = self._enhanced(text, results)
+        return type(self._recognizers[0]).remove_duplicates(results)
+
+    def _may_gain(self, text: str, results: "Sequence[RecognizerResult]") -> bool:
+        """Tell whether a word in the text could raise a score.
+
+        One counts that holds a context word of the recognizer, so the text does.
+        """
+        asked = {
+            result.recognition_metadata[RECOGNIZER_ID]
+            for result in results
+            if RECOGNIZER_ID in (result.recognition_metadata or {})
+        }
+        if not asked:
+            return False
+        lowered = _plain_lower(text)
+        return any(word in lowered for each in asked for word in self._contexts[each])
+
+    def _enhanced(
+        self, text: str, results: "list[RecognizerResult]"
+    ) -> "list[RecognizerResult]":
         # Every word that spaCy splits goes into a store of its own, for good,
         # unless it is split inside a zone; the words are gone with the zone.
         with self._pipeline.memory_zone():
-            results = self._engine.context_aware_enhancer.enhance_using_context(
+            return self._engine.context_aware_enhancer.enhance_using_context(
                 text=text,
                 raw_results=results,
                 nlp_artifacts=self._engine.nlp_engine.process_text(text, LANGUAGE),
                 recognizers=self._recognizers,
             )
-        return type(self._recognizers[0]).remove_duplicates(results)
 
 
-def _open_engine() -> "tuple[AnalyzerEngine, dict[str, str]]":
+def _gate_of(recognizer: "EntityRecognizer") -> Gate:
+    gate = getattr(recognizer, "gate", OPEN)
+    return gate if isinstance(gate, Gate) else OPEN
+
+
+def _context_of(recognizer: "EntityRecognizer") -> frozenset[str]:
+    return frozenset(map(_plain_lower, recognizer.context or ()))
+
+
+def _plain_lower(text: str) -> str:
+    """Return lower case; a sigma is the same wherever its word ends."""
+    return text.lower().replace("\u03c2", "\u03c3")
+
+
+def _open_engine(names: Sequence[str]) -> "tuple[AnalyzerEngine, dict[str, str]]":
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # noqa: PLC0415
 
-    chosen, classes = _recognizers()
+    chosen, classes = _recognizers(names)
     registry = RecognizerRegistry(recognizers=chosen, supported_languages=[LANGUAGE])
     engine = AnalyzerEngine(
         registry=registry,
@@ -213,64 +251,26 @@ def _open_engine() -> "tuple[AnalyzerEngine, dict[str, str]]":
     return engine, classes
 
 
-def _recognizers() -> "tuple[list[EntityRecognizer], dict[str, str]]":
+def _recognizers(
+    names: Sequence[str],
+) -> "tuple[list[EntityRecognizer], dict[str, str]]":
     from presidio_analyzer import predefined_recognizers  # noqa: PLC0415
 
+    if not names or not RECOGNIZERS.keys() >= set(names):
+        raise ValueError("a recognizer does not stand in the table")
     # Recognizers are filtered by language, and a Polish number is one in an
     # English text too; so all of them claim to be English.
-    chosen: list[EntityRecognizer] = [_windowed_phone()]
-    classes = {PHONE_ENTITY: PHONE_CLASS}
-    for name, data_class in RECOGNIZERS.items():
+    chosen: list[EntityRecognizer] = []
+    classes: dict[str, str] = {}
+    for name in names:
+        if name == PHONE:
+            chosen.append(windowed_phone(LANGUAGE))
+            classes[PHONE_ENTITY] = RECOGNIZERS[PHONE]
+            continue
         made = getattr(predefined_recognizers, name)(supported_language=LANGUAGE)
         chosen.append(strict_recognizer(made))
-        classes[made.supported_entities[0]] = data_class
+        classes[made.supported_entities[0]] = RECOGNIZERS[name]
     return chosen, classes
-
-
-def _windowed_phone() -> "EntityRecognizer":
-    """Return the phone recognizer, looking only where enough digits are (F4).
-
-    It tries every position of the whole text once for each of eight regions.
-    """
-    from presidio_analyzer import RecognizerResult  # noqa: PLC0415
-    from presidio_analyzer.nlp_engine import NlpArtifacts  # noqa: PLC0415
-    from presidio_analyzer.predefined_recognizers import (  # noqa: PLC0415
-        PhoneRecognizer,
-    )
-
-    class Windowed(PhoneRecognizer):
-        """The same recognizer on windows of the text."""
-
-        @override
-        def analyze(
-            self,
-            text: str,
-            entities: list[str],
-            nlp_artifacts: NlpArtifacts | None = None,
-        ) -> list[RecognizerResult]:
-            """Return the phone numbers in every window."""
-            del nlp_artifacts  # not used there either
-            results: list[RecognizerResult] = []
-            for start, end in phone_windows(text):
-                for found in super().analyze(text[start:end], entities):
-                    found.start += start
-                    found.end += start
-                    results.append(found)
-            return self.remove_duplicates(results)
-
-    return Windowed(supported_language=LANGUAGE)
-
-
-def phone_windows(text: str) -> list[tuple[int, int]]:
-    """Return where a phone number could be, with room around, not overlapping."""
-    windows: list[tuple[int, int]] = []
-    for match in PHONE_CANDIDATE.finditer(text):
-        start = max(match.start() - _PHONE_MARGIN, 0)
-        end = min(match.end() + _PHONE_MARGIN, len(text))
-        if windows and start <= windows[-1][1]:
-            start = windows.pop()[0]
-        windows.append((start, end))
-    return windows
 
 
 class _Pattern(Protocol):
@@ -318,9 +318,12 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
         for each in inner.patterns
     ]
     entity, name = inner.supported_entities[0], inner.name
+    needed = any_of(gate_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns)
 
     class Strict(LocalRecognizer):
         """The same recognizer, except that it never skips a pattern."""
+
+        gate = needed
 
         @override
         def load(self) -> None:
@@ -344,7 +347,7 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
                     analysis_explanation=AnalysisExplanation(name, base),
                     recognition_metadata={
                         RecognizerResult.RECOGNIZER_NAME_KEY: name,
-                        RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
+                        RECOGNIZER_ID: self.id,
                     },
                 )
                 for pattern, base in patterns

@@ -1,10 +1,11 @@
 """The detectors in a process of their own, which can be killed.
 
 A regular expression that runs away holds the interpreter's lock, so nothing
-inside its process can stop it. The worker answers one batch after the other
-over its standard streams, as length-prefixed JSON; its errors go nowhere, since
-a library's message may hold a text. It has no network, writes no file, ends
-when its parent does, and ends itself when a text takes far too long.
+inside its process can stop it. The worker is told what to run by its first
+frame, then answers one batch after the other over its standard streams, as
+length-prefixed JSON; its errors go nowhere, since a library's message may hold
+a text. It has no network, writes no file, ends when its parent does, and ends
+itself when a text takes far too long.
 """
 
 import json
@@ -22,8 +23,9 @@ from typing import IO, Final, cast
 from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import to_fields
 from curtilage.client.lockdown import refuse_network_and_files
-from curtilage.client.scan import Equipment, scan
+from curtilage.client.scan import Scanner
 from curtilage.client.telemetry import RestartCause
+from curtilage.policy.plan import DetectionPlan
 
 _HEADER: Final = struct.Struct(">I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
@@ -32,6 +34,8 @@ GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is ki
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MODULE: Final = "curtilage.client.detector_process"
+SPARE: Final = "--spare"
+_GIVE_WAY: Final = 19  # the lowest priority that there is
 
 
 class WorkerError(Exception):
@@ -94,24 +98,54 @@ def read_frame(stream: IO[bytes]) -> object | None:
 # --- the worker's side --------------------------------------------------------
 
 
-def main() -> int:
-    """Answer the parent until it closes the stream or dies."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Read the plan, then answer the parent until it closes or dies."""
     requests, replies = _take_streams()
     refuse_network_and_files()
     _refuse_core_dumps()
-    from curtilage.client.detect import full_equipment  # noqa: PLC0415 - seconds
-
-    serve(requests, replies, full_equipment())
+    plan = read_plan(requests)
+    serve(requests, replies, _built(plan, spare=SPARE in arguments))
     return 0
 
 
-def serve(requests: IO[bytes], replies: IO[bytes], equipment: Equipment) -> None:
+def read_plan(requests: IO[bytes]) -> DetectionPlan:
+    """Return the first frame, which says what to run.
+
+    Raises:
+        ValueError: it is no plan.
+    """
+    return DetectionPlan.from_fields(read_frame(requests))
+
+
+def _built(plan: DetectionPlan, *, spare: bool) -> Scanner:
+    """Build the detectors; a spare's in a thread that gives way to others.
+
+    On Linux a thread has a priority of its own, and this one ends with it: a
+    process could lower its own, but not raise it again.
+    """
+    from curtilage.client.detect import scanner_of  # noqa: PLC0415 - seconds
+
+    if not spare or sys.platform != "linux":
+        return scanner_of(plan)
+    made: list[Scanner] = []
+
+    def build() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
+        made.append(scanner_of(plan))
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+def serve(requests: IO[bytes], replies: IO[bytes], scanner: Scanner) -> None:
     """Say ``READY``, then answer every batch, one frame for each task."""
     _send(replies, READY)
     while (batch := read_frame(requests)) is not None:
         for number, texts, limit_ms in _parse_batch(batch):
             _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
-            found = scan(texts, equipment)
+            found = scanner.scan(texts)
             _set_alarm(0)
             fields = [
                 to_fields(index, span)
@@ -176,9 +210,9 @@ def _set_alarm(seconds: float) -> None:
 # --- the parent's side --------------------------------------------------------
 
 
-def worker_command() -> tuple[str, ...]:
+def worker_command(*, spare: bool = False) -> tuple[str, ...]:
     """Return how a worker is started: no bytecode, no current folder."""
-    return (sys.executable, "-B", "-P", "-m", _MODULE)
+    return (sys.executable, "-B", "-P", "-m", _MODULE, *([SPARE] if spare else []))
 
 
 def worker_environment() -> dict[str, str]:
@@ -195,7 +229,9 @@ class DetectorProcess:
     never blocks the caller for longer than it is willing to wait.
     """
 
-    def __init__(self, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str] | None = None, *, plan: DetectionPlan | None = None
+    ) -> None:
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
@@ -213,6 +249,8 @@ class DetectorProcess:
         ]
         for thread in self._threads:
             thread.start()
+        if plan is not None:
+            self._outgoing.put(encode_frame(plan.to_fields()))
 
     @property
     def pid(self) -> int:
@@ -322,14 +360,30 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 def start_worker(
-    command: Sequence[str] | None = None, *, timeout_s: float
+    command: Sequence[str] | None = None,
+    *,
+    plan: DetectionPlan | None = None,
+    timeout_s: float,
 ) -> DetectorProcess:
     """Start a worker and wait until it is warm.
+
+    Args:
+        command: another one than ours; for tests.
+        plan: what it shall run, its first frame; ours needs one.
+        timeout_s: how long to wait.
 
     Raises:
         DetectorsError: it ended, or did not become ready in time.
     """
-    process = DetectorProcess(command)
+    return warmed(DetectorProcess(command, plan=plan), timeout_s=timeout_s)
+
+
+def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:
+    """Wait until a worker is warm; one that will not be is ended.
+
+    Raises:
+        DetectorsError: it ended, or did not become ready in time.
+    """
     if not process.wait_ready(timeout_s):
         ended = process.ended
         process.kill()
@@ -339,4 +393,4 @@ def start_worker(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

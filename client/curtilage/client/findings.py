@@ -6,7 +6,7 @@ from another process is parsed here, and anything unexpected in it is refused.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from curtilage.policy.classes import is_class
@@ -16,9 +16,9 @@ MAX_SCORE = 100
 MAX_SPANS_PER_CLASS = 64  # of one text and view; more would change no decision
 MAX_DETECTOR_CHARS = 64
 MAX_OFFSET = 2**31
-_FIELDS = 8
+_FIELDS = 9
 
-SpanFields = tuple[int, str, str, int, int, int, bool, str]
+SpanFields = tuple[int, str, str, int, int, int, bool, str, tuple[str, ...]]
 
 
 class GarbageError(Exception):
@@ -37,6 +37,7 @@ class Span:
         score: 0 to 100.
         validated: a check digit or checksum held.
         view: the reading of the text to which the offsets belong.
+        listed: the policy's lists in which the found text stands.
     """
 
     data_class: str
@@ -46,6 +47,7 @@ class Span:
     score: int
     validated: bool = False
     view: View = View.RAW
+    listed: tuple[str, ...] = ()
 
     def at(self, where: Where) -> Finding:
         """Return the finding: this span at its place."""
@@ -58,6 +60,7 @@ class Span:
             validated=self.validated,
             view=self.view,
             where=where,
+            listed=self.listed,
         )
 
 
@@ -88,6 +91,8 @@ def checked(spans: Iterable[object], *, length: int) -> tuple[Span, ...]:
         GarbageError: one of them is no span of this text; says no more.
     """
     found = tuple(spans)
+    if not found:
+        return ()
     good = tuple(each for each in found if isinstance(each, Span))
     if len(good) != len(found) or not all(_fits(each, length) for each in good):
         raise GarbageError("a detector's answer is no list of spans")
@@ -133,10 +138,22 @@ def _best_apart(spans: Sequence[Span]) -> list[Span]:
     kept: list[Span] = []
     for span in sorted(spans, key=lambda each: (each.start, each.end)):
         if kept and span.start < kept[-1].end:
-            kept[-1] = max(kept[-1], span, key=_rank)
+            kept[-1] = _better(kept[-1], span)
         else:
             kept.append(span)
     return kept
+
+
+def _better(one: Span, other: Span) -> Span:
+    """Return the better one; listed only where both are.
+
+    An exclusion must not remove a span that swallowed one it does not concern.
+    """
+    best = max(one, other, key=_rank)
+    if one.listed == other.listed:
+        return best
+    common = tuple(name for name in one.listed if name in other.listed)
+    return replace(best, listed=common)
 
 
 def _rank(span: Span) -> tuple[bool, int, int]:
@@ -154,13 +171,17 @@ def to_fields(leaf: int, span: Span) -> SpanFields:
         span.score,
         span.validated,
         span.view.value,
+        span.listed,
     )
 
 
-def parse_findings(value: object, places: Sequence[Where]) -> tuple[Finding, ...]:
+def parse_findings(
+    value: object, places: Sequence[Where], *, lists: frozenset[str] = frozenset()
+) -> tuple[Finding, ...]:
     """Read what the worker says it found in the texts at ``places``.
 
     Trusts nothing in ``value``: a worker may have been misled by what it read.
+    ``lists`` are the names that may stand in ``listed``.
 
     Raises:
         GarbageError: anything unexpected; says no more.
@@ -168,10 +189,12 @@ def parse_findings(value: object, places: Sequence[Where]) -> tuple[Finding, ...
     if not isinstance(value, list):
         raise GarbageError("the worker's answer is no list")
     items = cast("list[object]", value)
-    return tuple(_parse_one(each, places) for each in items)
+    return tuple(_parse_one(each, places, lists) for each in items)
 
 
-def _parse_one(value: object, places: Sequence[Where]) -> Finding:
+def _parse_one(
+    value: object, places: Sequence[Where], lists: frozenset[str]
+) -> Finding:
     match value:
         case [
             int(leaf),
@@ -182,6 +205,7 @@ def _parse_one(value: object, places: Sequence[Where]) -> Finding:
             int(score),
             bool(validated),
             str(view),
+            list(listed),
         ]:
             span = Span(
                 data_class=name,
@@ -191,6 +215,7 @@ def _parse_one(value: object, places: Sequence[Where]) -> Finding:
                 score=score,
                 validated=validated,
                 view=_parse_view(view),
+                listed=_parse_listed(cast("list[object]", listed), lists),
             )
         case _:
             raise GarbageError(f"a finding has {_FIELDS} fields of fixed types")
@@ -199,6 +224,13 @@ def _parse_one(value: object, places: Sequence[Where]) -> Finding:
     if not _fits(span, MAX_OFFSET) or not _is_name(detector):
         raise GarbageError("a finding's fields are out of range")
     return span.at(places[leaf])
+
+
+def _parse_listed(value: list[object], lists: frozenset[str]) -> tuple[str, ...]:
+    names = tuple(each for each in value if isinstance(each, str) and each in lists)
+    if len(names) != len(value):
+        raise GarbageError("a finding stands in a list that the policy has not")
+    return names
 
 
 def _parse_view(name: str) -> View:

@@ -9,33 +9,32 @@ import asyncio
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from curtilage.client import telemetry
 from curtilage.client.detect import require_presidio
 from curtilage.client.detector_process import (
-    GRACE_S,
     DetectorProcess,
     Task,
     WorkerError,
-    start_worker,
+    worker_command,
 )
-from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import GarbageError, failure, parse_findings
 from curtilage.client.query import Leaf, Query
+from curtilage.client.seams import seams, told_numbers
+from curtilage.client.standby import Workers
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decide import Inspection
 from curtilage.policy.findings import Finding, Where
 from curtilage.policy.model import Limits, Policy
+from curtilage.policy.plan import plan_of
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
-# Between the texts of a query, read as one: ASCII's record separator. It is
-# white space to every rule, but no line break, at which a number run would end.
-JOINT = "\x1e"
+_TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
@@ -52,16 +51,21 @@ class _Prepared:
     messages: int
     findings: tuple[Finding, ...]
     leaves: tuple[Leaf, ...] = field(repr=False)
-    limit_s: float  # the last leaf is the whole query, if it has several texts
+    seams: tuple[str, ...] = field(repr=False)  # read besides, for the whole query
+    told: str = field(repr=False)  # numbers of several turns, or nothing
+    limit_s: float
 
     @property
     def places(self) -> tuple[Where, ...]:
-        return tuple(leaf.where for leaf in self.leaves)
+        own = tuple(leaf.where for leaf in self.leaves)
+        told = (_TOLD,) if self.told else ()
+        return (*own, *(_WHOLE_QUERY for _ in self.seams), *told)
 
     @property
     def task(self) -> Task:
-        texts = tuple(leaf.text for leaf in self.leaves)
-        return Task(texts=texts, limit_s=self.limit_s)
+        own = tuple(leaf.text for leaf in self.leaves)
+        told = (self.told,) if self.told else ()
+        return Task(texts=(*own, *self.seams, *told), limit_s=self.limit_s)
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
         return Inspection(
@@ -82,7 +86,6 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     """Check what needs no detector: parts, decodability, size.
 
     A query beyond the limits is handed to no detector; it stays home anyway.
-    Several texts are one more text, joined: a number split over them is found.
     """
     leaves = tuple(query.leaves())
     findings = [failure("uncertain.attachment", _DETECTOR, at) for at in query.opaque]
@@ -91,65 +94,83 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     except UnicodeEncodeError:
         digest = _NO_DIGEST
         findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
-    joined = _joined(leaves)
-    if len(joined) > limits.max_chars or len(leaves) > MAX_LEAVES:
+    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
+    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
-    elif len(leaves) > 1:
-        leaves = (*leaves, Leaf(where=_WHOLE_QUERY, text=joined))
-    characters = sum(len(leaf.text) for leaf in leaves)
+    between = seams(leaves)
+    characters = sum(map(len, (*(leaf.text for leaf in leaves), *between)))
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
         findings=tuple(findings),
         leaves=leaves,
+        seams=between,
+        told=told_numbers(leaves),
         limit_s=deadline_s(limits, characters),
     )
 
 
-def _joined(leaves: Sequence[Leaf]) -> str:
-    return JOINT.join(leaf.text.strip() for leaf in leaves)
-
-
 def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Drop what the joined texts show and one of them shows alone as surely.
+    """Drop what a seam shows and one of the texts shows alone as surely.
 
     The rest crosses from one text into another, and has no place but the whole.
+    Numbers told in turns count where a check holds, or the detectors failed.
     """
     surest: dict[str, tuple[bool, int]] = {}
     for each in findings:
-        if each.where != _WHOLE_QUERY:
+        if each.where.json_path:
             sure = (each.validated, each.score)
             surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
-        if each.where != _WHOLE_QUERY or known < (each.validated, each.score):
-            yield each
+        if each.where == _TOLD and not (each.validated or _is_failure(each)):
+            continue
+        if each.where.json_path or known < (each.validated, each.score):
+            yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
+
+
+def _is_failure(finding: Finding) -> bool:
+    return finding.data_class in {"uncertain.error", "uncertain.timeout"}
 
 
 class Inspector:
     """The detectors, ready; thread-safe, one query after the other.
 
-    A worker that fails is replaced in the background. Until another is warm,
-    every query is ``uncertain.error``: it stays home.
+    A worker that fails is replaced by the spare at once, or else by a new one
+    in the background. While none is warm, every query is ``uncertain.error``:
+    it stays home.
     """
 
-    def __init__(self, policy: Policy, *, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        command: Sequence[str] | None = None,
+        spare: bool = True,
+    ) -> None:
         self._limits = policy.limits
-        self._command = command
+        self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
-        self._state = threading.Lock()
-        self._process: DetectorProcess | None = None
-        self._recovery: threading.Thread | None = None
-        self._closed = False
+        plan = plan_of(policy)
+
+        def launch(in_background: bool) -> DetectorProcess:
+            ours = worker_command(spare=in_background)
+            return DetectorProcess(command or ours, plan=plan)
+
+        self._workers = Workers(launch, timeout_s=START_TIMEOUT_S, spare=spare)
 
     @classmethod
-    def start(cls, policy: Policy, *, command: Sequence[str] | None = None) -> Self:
+    def start(
+        cls, policy: Policy, *, command: Sequence[str] | None = None, spare: bool = True
+    ) -> Self:
         """Start the worker and wait until it is warm, some seconds.
 
         Args:
-            policy: its limits apply.
+            policy: says what is looked for, and its limits apply.
             command: another worker than ours; for tests.
+            spare: keep a second worker warm from the first single query on;
+                it takes the memory of a process. ``inspect_many`` needs none.
 
         Raises:
             ConfigError: Presidio is not installed.
@@ -157,19 +178,25 @@ class Inspector:
         """
         if command is None:
             require_presidio()
-        inspector = cls(policy, command=command)
-        inspector._process = start_worker(command, timeout_s=START_TIMEOUT_S)
+        inspector = cls(policy, command=command, spare=spare)
+        inspector._workers.start()
         return inspector
 
     @property
     def ready(self) -> bool:
         """Whether a warm worker is there."""
-        return self._process is not None
+        return self._workers.current is not None
 
     @property
     def worker_pid(self) -> int | None:
         """The worker's process id, or None while there is none."""
-        process = self._process
+        process = self._workers.current
+        return None if process is None else process.pid
+
+    @property
+    def spare_pid(self) -> int | None:
+        """The spare worker's process id, or None while there is none."""
+        process = self._workers.spare
         return None if process is None else process.pid
 
     def inspect(self, query: Query) -> Inspection:
@@ -177,6 +204,7 @@ class Inspector:
         with telemetry.timed(telemetry.Stage.INSPECT), self._asking:
             (inspection,) = self._inspect_batch([query])
         telemetry.inspected()
+        self._workers.keep_spare()
         return inspection
 
     async def ainspect(self, query: Query) -> Inspection:
@@ -199,78 +227,34 @@ class Inspector:
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a replacement that is on its way."""
-        recovery = self._recovery
-        if recovery is not None:
-            recovery.join(timeout_s)
-        return self.ready
+        return self._workers.wait(timeout_s)
 
     def close(self) -> None:
-        """Stop the worker; every later query is ``uncertain.error``."""
-        with self._state:
-            self._closed = True
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-        if self._recovery is not None:
-            self._recovery.join()
+        """Stop the workers; every later query is ``uncertain.error``."""
+        self._workers.close()
 
     def _inspect_batch(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield inspections up to and including the first failure."""
         prepared = [prepare(query, self._limits) for query in queries]
-        process = self._process
+        process = self._workers.current
         if process is None:
-            self._recover(None, RestartCause.CRASH)
+            self._workers.refill()
             yield _failed(prepared[0], RestartCause.CRASH)
             return
         process.send([each.task for each in prepared])
         for each in prepared:
             try:
                 answer = process.receive(each.limit_s)
-                found = parse_findings(answer, each.places)
+                found = parse_findings(answer, each.places, lists=self._lists)
             except WorkerError as error:
-                self._recover(process, error.cause)
+                self._workers.failed(process, error.cause)
                 yield _failed(each, error.cause)
                 return
             except GarbageError:
-                self._recover(process, RestartCause.GARBAGE)
+                self._workers.failed(process, RestartCause.GARBAGE)
                 yield _failed(each, RestartCause.GARBAGE)
                 return
             yield each.with_findings(found)
-
-    def _recover(self, process: DetectorProcess | None, cause: RestartCause) -> None:
-        """Replace a worker in the background, unless that is under way."""
-        with self._state:
-            self._process = None
-            busy = self._recovery is not None and self._recovery.is_alive()
-            if busy or (self._closed and process is None):
-                return
-            self._recovery = threading.Thread(
-                target=self._replace, args=(process, cause), daemon=True
-            )
-            self._recovery.start()
-
-    def _replace(self, process: DetectorProcess | None, cause: RestartCause) -> None:
-        # A worker that is merely slow is kept: a new one costs seconds.
-        if process is not None:
-            late = cause is RestartCause.TIMEOUT
-            if late and process.drain(GRACE_S):
-                self._install(process)
-                return
-            process.kill()
-        if self._closed:
-            return
-        telemetry.detector_restart(cause)
-        try:
-            self._install(start_worker(self._command, timeout_s=START_TIMEOUT_S))
-        except (DetectorsError, OSError):
-            return  # none: the next query tries again, and stays home
-
-    def _install(self, process: DetectorProcess) -> None:
-        with self._state:
-            if not self._closed:
-                self._process = process
-                return
-        process.kill()
 
 
 def _failed(prepared: _Prepared, cause: RestartCause) -> Inspection:

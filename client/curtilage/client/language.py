@@ -33,6 +33,14 @@ anche uma não meu minha os dos das ao em seu você het een van niet ik mijn zij
 voor met aan wat hoe och att det som är jag har inte på av till min mitt från nie
 jest się czy jak moja mój ale dla ve bir bu için benim
 """)
+# One of these is enough where no English function word stands beside it.
+_UNMISTAKABLE = words("""
+ich nicht und für wie auch haben wurde oder wenn wir meine welche welcher warum
+wieviel gibt kannst könnte möchte bitte je nous vous une avec quel quelle quels
+quelles pourquoi combien êtes suis qué cómo está estoy tengo muy más cuál cuánto
+dónde quiero puedo pero perché cosa della sono quanto voglio uma não meu minha você
+onde quero een niet mijn zijn hoeveel waarom wanneer och är jag hur czy dlaczego için
+""")
 _MIN_FOREIGN_WORDS = 2
 _MIN_MIXED_CHARS = 4
 _WORD = re.compile(r"[^\W\d_]+")
@@ -93,6 +101,10 @@ def _foreign_words(text: str) -> list[Span]:
     foreign = [match for match in words if match[0] in _FOREIGN]
     english = sum(match[0] in _ENGLISH for match in words)
     distinct = {match[0] for match in foreign}
+    if not english:
+        alone = [match for match in words if match[0] in _UNMISTAKABLE]
+        if alone:
+            return [_span("uncertain.language", _DETECTOR, match) for match in alone]
     if len(distinct) < _MIN_FOREIGN_WORDS or len(foreign) <= english:
         return []
     return [_span("uncertain.language", _DETECTOR, match) for match in foreign]

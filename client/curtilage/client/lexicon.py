@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from curtilage.client.findings import Span
 from curtilage.client.views import Reading
 from curtilage.client.vocabulary import words
+from curtilage.client.words import bag, lowered
 
 _CONDITIONS = """
 abus* mental mentally self-esteem suicide traumati* narcissis* sociopath*
@@ -141,6 +142,41 @@ alimony settlement*
 fired layoff* severance harass* disciplinary termination grievance* resign* payroll
 """,
 }
+# Of several words, in lower case; looked for where one of ``_PHRASE_WORDS`` is.
+_PHRASES: Mapping[str, str] = {
+    "special.union": r"(?:trade|labou?r) unions?|unions? (?:members?|membership|reps?|"
+    r"representatives?|dues)|(?:joined|join|in) (?:the|a|our|my) union|shop stewards?",
+    "special.politics": r"(?:green|labou?r|conservative|republican|democratic|"
+    r"socialist|communist|political|liberal|nationalist|far-right|far-left) "
+    r"part(?:y|ies)|"
+    r"(?:stand|stood|standing|run|ran|running) for (?:election|office|parliament|"
+    r"congress|mayor|president)|voted for|political (?:views?|opinions?|beliefs?)",
+    "special.criminal": r"criminal (?:records?|convictions?|charges?|past|history)|"
+    r"police record|served time|on bail|sex offenders?|convicted of",
+    "special.orientation": r"came out (?:as|to)|come out (?:as|to) (?:my|his|her)|"
+    r"same[- ]sex|sexual orientation",
+    "special.sex_life": r"sex life|slept with|one[- ]night stand",
+    "special.religion": r"converted to|(?:go|goes|went|going) to (?:church|mass|"
+    r"confession)|born again|bar mitzvah|bat mitzvah",
+    "special.genetic": r"(?:dna|genetic) (?:test|results?|testing)",
+    "special.biometric": r"(?:face|iris|retina) scans?|finger prints?",
+    "health.condition": r"eating disorders?|self harm(?:ing)?|panic attacks?|"
+    r"(?:high|low) blood pressure|nervous breakdown|suicidal thoughts",
+    "health.lab": r"blood (?:tests?|work|sugar|count)|(?:test|lab) results?",
+}
+_PHRASE = re.compile(
+    "|".join(
+        rf"(?P<p{at}>(?<!\w)(?:{text})(?!\w))"
+        for at, text in enumerate(_PHRASES.values())
+    )
+)
+_PHRASE_CLASSES = {f"p{at}": name for at, name in enumerate(_PHRASES)}
+_PHRASE_WORDS = words("""
+union unions shop party parties election office parliament congress mayor president
+voted political criminal police served bail sex convicted came come sexual slept night
+converted church mass confession born mitzvah dna genetic scan scans prints disorder
+disorders harm harming panic pressure breakdown suicidal blood test lab
+""")
 # Words that are as often about something else; a rule may ask for more.
 _COMMON_SCORES = dict.fromkeys(
     words("""
@@ -188,10 +224,25 @@ _FAMILY = (
     rf"(?<!\w)(?:my|our|a|his|her|their|the) (?:\w{{2,14}} )?(?:{_RELATIVES})(?!\w)"
 )
 
-_PERSONAL_RE = re.compile(_PERSONAL, re.IGNORECASE)
-_SOMEBODY_RE = re.compile(_SOMEBODY, re.IGNORECASE)
-_FAMILY_RE = re.compile(_FAMILY, re.IGNORECASE)
-_WORD = re.compile(r"[A-Za-z](?:[A-Za-z0-9]|-(?=[A-Za-z]))*")
+# All read lower-case text. A rule runs where one of its words is.
+_PERSONAL_RE = re.compile(_PERSONAL)
+_PERSONAL_WORDS = words("my mine myself our ours we us i im ive me")
+_SOMEBODY_RE = re.compile(_SOMEBODY)
+_SOMEBODY_WORDS = words("""
+he she his her hers him client employee worker claimant tenant resident inmate
+applicant policyholder patient pt old yo o
+""")
+_YEARS_OLD = re.compile(r"\dy/?o(?!\w)")
+_FAMILY_RE = re.compile(_FAMILY)
+_FAMILY_WORDS = words("""
+mother father mom mum dad mommy daddy parent parents son daughter child children kid
+kids baby toddler wife husband spouse partner fiance fiancee fiancé fiancée boyfriend
+girlfriend bf gf ex sister brother sibling aunt uncle niece nephew cousin grandma
+grandpa grandmother grandfather grandson granddaughter in friend roommate neighbor
+neighbour boss manager colleague coworker co employee client patient student tenant
+customer supervisor landlord teacher doctor therapist lawyer
+""")
+_WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
 # About the speaker's wish, not his state: "I want to know", "tell me".
 _POLITE = re.compile(
     r"(?<!\w)(?:can|could|would|will) (?:you|i)(?: please)? (?:\w+ )?(?:me|us)?|"
@@ -205,8 +256,7 @@ _POLITE = re.compile(
     r"interested)(?!\w)|"
     r"(?<!\w)(?:what|how|where|when|which)(?: \w+){0,3} (?:do|does|"
     r"should|can|could|would|will|did) (?:i|we|you)(?!\w)|"
-    r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering)(?!\w)",
-    re.IGNORECASE,
+    r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering)(?!\w)"
 )
 
 
@@ -223,6 +273,9 @@ def _split(classes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 _WORDS, _STEMS = _split(CLASSES)
+# Most words of a text begin like none of these.
+_HEAD_CHARS = 3
+_BEGINNINGS = frozenset(each[:_HEAD_CHARS] for each in (*_WORDS, *_STEMS))
 _STEM_LENGTHS = tuple(sorted({len(stem) for stem in _STEMS}, reverse=True))
 
 
@@ -248,27 +301,100 @@ supplementary supplemental cancelled
 """)
 
 
+# What somebody calls his house's own, and what he asks to be kept there. The
+# rules look at lower-case text; every gap is bounded.
+_OWN = re.compile(
+    r"(?<!\w)(?:our|this|these|the following|attached) (?:[\w'-]+ ){0,2}?(?:internal|"
+    r"proprietary|confidential|unpublished|unreleased|private|sensitive|"
+    r"in-house|production|trade secret|undisclosed)(?!\w)|"
+    r"(?<!\w)our (?:[\w'-]+ ){0,4}?(?:patents?|invention|pricing|revenue|"
+    r"financials?|board|customers?|infrastructure|codebase|source code|repositor\w+|"
+    r"monorepo|data ?cent(?:er|re)|crm|erp|clinical|procurement|compensation|"
+    r"go-to-market|roadmap|chip|fab|leadership)(?!\w)|"
+    r"(?<!\w)(?:internal|confidential|proprietary|unreleased) (?:[\w'-]+ ){0,2}?(?:"
+    r"memos?|reports?|notes|minutes|runbooks?|documents?|documentation|docs|drafts?|"
+    r"briefings?|transcripts?|recordings?|projections|codebase|sdk|postmortems?|"
+    r"incidents?|designs?|spreadsheets?|decks?|rfcs?|planning|review)(?!\w)|"
+    r"(?<!\w)(?:this|these|our) (?:[\w'-]+ ){0,2}?(?:employee|customer|patient|client|"
+    r"applicant|personnel|payroll|crm|hr|health|ehr|member|donor)s?(?:'s?)? "
+    r"(?:[\w'-]+ ){0,2}?(?:records?|data|dataset|directory|exports?|lists?|database|"
+    r"information|ids?|file|table|survey|roster|sheet)(?!\w)|"
+    r"(?<!\w)(?:this|these|our) (?:[\w'-]+ ){0,2}?(?:spreadsheet|dataset|database|list|"
+    r"directory|export|records?|file|table|dump|log)s? (?:of|with|containing|holding|"
+    r"that) (?:[\w'-]+ ){0,3}?(?:employee|customer|patient|client|applicant|member|"
+    r"personal|psychotherapy|medical|biometric|salary|contact)(?!\w)"
+)
+_OWN_WORDS = words("""
+internal confidential proprietary unpublished unreleased private sensitive house
+production trade undisclosed patent patents invention pricing revenue financial
+financials board infrastructure codebase source monorepo data center centre datacenter
+crm erp clinical procurement compensation market roadmap chip fab leadership employee
+employees customer customers patient patients client clients applicant applicants
+personnel payroll hr health ehr member members donor donors personal psychotherapy
+medical biometric salary contact repository repositories
+""")
+_AT_HOME = re.compile(
+    r"(?<!\w)(?:not|don't|don\u2019t|never|no|without|cannot|can't) (?:[\w'-]+ ){0,3}?"
+    r"(?:send|sent|sending|leave|leaving|share|shared|sharing|upload\w*|transfer\w*|"
+    r"external|cloud|third.part\w+)(?: [\w'-]+){0,5}? ?(?:cloud|externally|external|"
+    r"outside|premises|third.part\w+|internet|services?|apis?|jurisdiction|"
+    r"data ?cent(?:er|re)|company|network|transfer)(?!\w)|"
+    r"(?<!\w)(?:process|processed|keep|kept|handle|handled|stay|stays|remain|remains|"
+    r"run|restricted|analysis|handling)(?: [\w'-]+){0,6}? (?:on[- ]prem(?:ises)?|"
+    r"locally|in[- ]house|our jurisdiction|secure enclave|sovereign \w+|"
+    r"our \w+ operations|our local|data residency|local(?:ly)? only)(?!\w)|"
+    r"(?<!\w)(?:must|may|should|can) not leave(?!\w)|cross-border transfer"
+)
+_AT_HOME_WORDS = words("""
+send sent sending leave leaving share shared sharing upload uploading transfer external
+cloud prem premises locally local house jurisdiction enclave sovereign residency
+operations border
+""")
+_CONFIDENTIAL = "org.confidential"
+
+
 class LexiconDetector:
     """Find words of health, special categories, finance, law and work."""
 
     id = "lexicon"
 
     def find(self, reading: Reading) -> Iterable[Span]:
-        """Yield each listed word, whole or cut at a hyphen."""
-        for match in _WORD.finditer(reading.text):
-            word = match[0].lower()
+        """Yield each listed word, whole or cut at a hyphen, and what is internal."""
+        text = lowered(reading.text)
+        here = bag(text)
+        yield from self._confidential(text, here)
+        yield from self._phrases(text, here)
+        for match in _WORD.finditer(text):
+            word = match[0]
+            if word[:_HEAD_CHARS] not in _BEGINNINGS and "-" not in word:
+                continue
             name = class_of(word)
             if name is None and "-" in word:
                 parts = (class_of(part) for part in word.split("-"))
                 name = next((each for each in parts if each is not None), None)
             if name is not None:
-                yield Span(
-                    data_class=name,
-                    detector=self.id,
-                    start=match.start(),
-                    end=match.end(),
-                    score=_COMMON_SCORES.get(word, _WORD_SCORE),
-                )
+                yield self._span(name, match, _COMMON_SCORES.get(word, _WORD_SCORE))
+
+    def _phrases(self, text: str, here: frozenset[str]) -> Iterable[Span]:
+        if _PHRASE_WORDS.isdisjoint(here):
+            return
+        for match in _PHRASE.finditer(text):
+            yield self._span(_PHRASE_CLASSES[match.lastgroup or ""], match, _WORD_SCORE)
+
+    def _confidential(self, text: str, here: frozenset[str]) -> Iterable[Span]:
+        for gate, pattern in ((_OWN_WORDS, _OWN), (_AT_HOME_WORDS, _AT_HOME)):
+            if not gate.isdisjoint(here):
+                for match in pattern.finditer(text):
+                    yield self._span(_CONFIDENTIAL, match, _WORD_SCORE)
+
+    def _span(self, name: str, match: re.Match[str], score: int) -> Span:
+        return Span(
+            data_class=name,
+            detector=self.id,
+            start=match.start(),
+            end=match.end(),
+            score=score,
+        )
 
 
 class PersonMarkerDetector:
@@ -282,13 +408,17 @@ class PersonMarkerDetector:
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each marker that stands outside polite frames."""
-        text = reading.text
-        frames = [match.span() for match in _POLITE.finditer(text)]
-        for match in _PERSONAL_RE.finditer(text):
-            if not any(start <= match.start() < end for start, end in frames):
-                yield self._span(match)
-        for pattern in (_SOMEBODY_RE, _FAMILY_RE):
-            yield from map(self._span, pattern.finditer(text))
+        text = lowered(reading.text)
+        here = bag(text)
+        if not _PERSONAL_WORDS.isdisjoint(here):
+            frames = [match.span() for match in _POLITE.finditer(text)]
+            for match in _PERSONAL_RE.finditer(text):
+                if not any(start <= match.start() < end for start, end in frames):
+                    yield self._span(match)
+        if not _SOMEBODY_WORDS.isdisjoint(here) or _YEARS_OLD.search(text):
+            yield from map(self._span, _SOMEBODY_RE.finditer(text))
+        if not _FAMILY_WORDS.isdisjoint(here):
+            yield from map(self._span, _FAMILY_RE.finditer(text))
 
     def _span(self, match: re.Match[str]) -> Span:
         return Span(

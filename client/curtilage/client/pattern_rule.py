@@ -6,13 +6,19 @@ Shared by the lists of patterns; runs nothing.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# What stands between a label and its value: "is", "number", a colon.
+# What stands between a label and its value: "is", "number", a colon. Words of
+# the languages in which labels are written.
 IS = (
     r"(?:\s{0,3}(?:is|was|are|no|nr|num|number|id|code|of|to|"
+    r"ist|lautet|est|es|è|jest|on|är|er|je|nummer|num[eé]ro|n\.?[º°]|"
     r"[:=#.\-]|->)){0,4}\s{0,3}[\"'(]?"
 )
-# A value that is no word: letters, dashes, and a digit somewhere.
-CODE = r"(?=[A-Z0-9\-]{0,20}\d)[A-Z0-9](?:[A-Z0-9\-]{2,24})[A-Z0-9]"
+# A value that is no word and no year: letters, dashes, and a digit somewhere.
+CODE = (
+    r"(?!(?:19|20)\d\d(?![\w\-]))"
+    r"(?=[A-Z0-9\-]{0,20}\d)[A-Z0-9](?:[A-Z0-9\-]{2,24})[A-Z0-9]"
+)
+ANY_DIGIT = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,13 @@ class PatternRule:
         required: a match whose check fails is dropped.
         gate: the text must hold one of these characters; ``0``: any digit.
         cased: capital letters matter.
+        words: the text must hold one of these somewhere, in either case; three
+            characters or more each. Empty: nothing is asked.
+        digits: the text must hold so many digits in a row, not more than
+            eight signs apart.
+        mixed: the text must hold a letter right beside a digit.
+        everywhere: runs also in the compact view, where lines and spaces are
+            joined; a rule with a required check always does.
     """
 
     id: str
@@ -40,17 +53,45 @@ class PatternRule:
     required: bool = False
     gate: str = ""
     cased: bool = False
+    words: tuple[str, ...] = ()
+    digits: int = 0
+    mixed: bool = False
+    everywhere: bool = False
 
 
 def labelled(
-    name: str, data_class: str, label: str, value: str = CODE, *, score: int = 75
+    name: str,
+    data_class: str,
+    label: str,
+    value: str = CODE,
+    *,
+    words: str = "",
+    score: int = 75,
+    check: Callable[[str], bool] | None = None,
 ) -> PatternRule:
-    """Return a rule for a value that follows its label; the value has a digit."""
+    """Return a rule for a value that follows its label; the value has a digit.
+
+    Args:
+        name: of the rule.
+        data_class: a name of the class tree.
+        label: alternatives, as a regular expression.
+        value: the value's shape.
+        words: what each alternative holds, with bars between; "" if too short.
+        score: where there is no check, or it fails: a mistyped number is one.
+        check: makes the finding certain.
+    """
     return PatternRule(
         id=name,
         data_class=data_class,
         regex=rf"(?<!\w)(?:{label}){IS}({value})(?!\w)",
         score=score,
         group=1,
-        gate="0",
+        gate=ANY_DIGIT,
+        words=tuple(words.split("|")) if words else (),
+        check=check,
     )
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the words of a list that is written as text."""
+    return tuple(text.split())

@@ -2,8 +2,8 @@
 
 A text is read raw, then folded (NFKC, invisible characters dropped, digits of
 every script as ASCII), with look-alike letters replaced, with its encodings
-undone, and with spelled digits joined. Each reading is scanned; its offsets
-are its own.
+undone, and with what was spelled or torn apart joined (``joining``). Each
+reading is scanned; its offsets are its own.
 """
 
 import base64
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from curtilage.client.joining import compact, made_in, unmarked
 from curtilage.policy.findings import View
 
 DECODE_LEVELS = 2
@@ -41,27 +42,18 @@ _GREEK = dict(
 )
 _LOOK_ALIKES = {ord(key): value for key, value in (_CYRILLIC | _GREEK).items()}
 
-_SPELLED = {
-    name: str(number)
-    for number, names in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-    )
-    for name in names.split()
-} | {"oh": "0", "niner": "9"}
-# A digit that a reading made stands in this private range until the end.
-_MADE = 0xE000
-_MADE_DIGITS = {_MADE + number: str(number) for number in range(10)}
-
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--|-->")
-_MARKDOWN = re.compile(r"\*{1,3}|`{1,3}|__|~~")
-_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_SPELLED_WORD = re.compile(rf"(?<!\w)(?:{'|'.join(_SPELLED)})(?!\w)", re.IGNORECASE)
-_MISTYPED = re.compile(r"(?<=\d)[lI|oO](?![a-zA-Z]{2})|(?<![a-zA-Z\d])[lI|oO](?=\d)")
-_AT = re.compile(r"(?<=\w)\s?[\[({<]?\s?\bat\b\s?[\])}>]?\s?(?=\w)", re.IGNORECASE)
-_DOT = re.compile(r"(?<=\w)\s?[\[({<]?\s?\bdot\b\s?[\])}>]?\s?(?=\w)", re.IGNORECASE)
-_SPACED = re.compile(r"(?<!\S)(?:\S[ \t]){4,}\S(?!\S)")
-_BROKEN = re.compile(r"(?<=\d)[ \t\-.]?\r?\n[ \t]*(?=\d)")
+_MARKDOWN = re.compile(r"(?<!\*)\*{1,3}(?!\*)|`{1,3}|__|~~")
+_MARKS = frozenset("*`_~")
+_ENCODED = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{11,}={0,2}")
+# A text without one of these, and with two of them backwards, is backwards.
+_FUNCTION_WORD = re.compile(
+    r"(?<!\w)(?:the|an?|is|are|was|my|to|of|and|in|for|you|with|it|this|that|at|on|i)"
+    r"(?!\w)",
+    re.IGNORECASE,
+)
+_MIN_TURNED_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +79,7 @@ def readings(text: str) -> Iterator[Reading]:
     folded = fold(text)
     if folded != text:
         yield Reading(view=View.NFKC, text=folded)
-    replaced = folded.translate(_LOOK_ALIKES)
+    replaced = folded if folded.isascii() else folded.translate(_LOOK_ALIKES)
     if replaced != folded:
         yield Reading(view=View.CONFUSABLE, text=replaced)
     decoded, cut = decode(replaced, most=max(MAX_DECODED_CHARS, len(text)))
@@ -95,10 +87,7 @@ def readings(text: str) -> Iterator[Reading]:
         yield Reading(view=View.DECODED, text=decoded, cut=cut)
     marked = compact(decoded)
     if marked != decoded:
-        made = frozenset(
-            at for at, char in enumerate(marked) if ord(char) in _MADE_DIGITS
-        )
-        yield Reading(view=View.COMPACT, text=marked.translate(_MADE_DIGITS), made=made)
+        yield Reading(view=View.COMPACT, text=unmarked(marked), made=made_in(marked))
 
 
 def fold(text: str) -> str:
@@ -150,8 +139,17 @@ def _decode_once(text: str) -> str:
         text = _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
     if "<" in text:
         text = _TAG.sub("", text)
-    text = _MARKDOWN.sub("", text)
-    return _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
+    if not _MARKS.isdisjoint(text):
+        text = _MARKDOWN.sub("", text)
+    text = _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
+    return text[::-1] if _is_turned(text) else text
+
+
+def _is_turned(text: str) -> bool:
+    """Tell whether a text is written from its end to its beginning."""
+    if len(text) < _MIN_TURNED_CHARS or _FUNCTION_WORD.search(text):
+        return False
+    return len(_FUNCTION_WORD.findall(text[::-1])) > 1
 
 
 def hidden_text(token: str) -> str | None:
@@ -171,17 +169,3 @@ def hidden_text(token: str) -> str | None:
 
 def _from_base64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
-
-
-def compact(text: str) -> str:
-    """Join what was spelled or spaced; made digits stand in the private range."""
-    text = _SPELLED_WORD.sub(lambda m: _made(_SPELLED[m[0].lower()]), text)
-    text = _MISTYPED.sub(lambda m: _made("0" if m[0] in "oO" else "1"), text)
-    if _DOT.search(text):
-        text = _DOT.sub(".", _AT.sub("@", text))
-    text = _SPACED.sub(lambda m: re.sub(r"[ \t]", "", m[0]), text)
-    return _BROKEN.sub(" ", text)
-
-
-def _made(digit: str) -> str:
-    return chr(_MADE + int(digit))

@@ -1,0 +1,1 @@
+"""What the detectors and a policy achieve, measured on folders of data."""

@@ -1,0 +1,144 @@
+"""Find what no pattern names: runs of digits, random tokens, hidden characters.
+
+What they find is uncertain by nature: something that identifies or hides, and
+nothing more is known. Each takes time that grows with the text only.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from curtilage.client import recognizers
+from curtilage.client.credentials import HEX_TOKEN, OPAQUE_TOKEN
+from curtilage.client.findings import Span
+from curtilage.client.prefilter import gate_of
+from curtilage.client.views import Reading, hidden_text
+from curtilage.policy.findings import View
+
+RUN_DETECTOR = "number-run"
+_HIGH_ENTROPY = 3.6  # bits for each character; English words stay below 3.5
+_HEX_ENTROPY = 3.0
+_UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
+
+
+class NumberRunDetector:
+    """Find seven digits and more that nothing else may have recognised.
+
+    A run in the compact view counts only where the view made a digit of it:
+    joining lines would otherwise turn every table into a number.
+    """
+
+    id = RUN_DETECTOR
+    gate = gate_of(recognizers.NUMBER_RUN)
+    _run = re.compile(recognizers.NUMBER_RUN)
+    _harmless = re.compile(recognizers.HARMLESS_RUN)
+    _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each run, but no grouped amount and no span of years."""
+        for match in self._run.finditer(reading.text):
+            start, end = match.span()
+            if reading.view is View.COMPACT and reading.made.isdisjoint(
+                range(start, end)
+            ):
+                continue
+            if self._is_harmless(reading.text, match):
+                continue
+            yield _span("uncertain.number_run", self.id, match.span(), 100)
+
+    def _is_harmless(self, text: str, match: re.Match[str]) -> bool:
+        """Tell whether a run is an amount, and nothing near it says otherwise."""
+        if not self._harmless.fullmatch(match[0]):
+            return False
+        start = max(match.start() - recognizers.SSN_REACH, 0)
+        return not self._label.search(text, start, match.end() + recognizers.SSN_REACH)
+
+
+class InvisibleDetector:
+    """Find characters that show nothing, in a number that can carry a text.
+
+    One may stray into a text; a few belong to emoji, one after each picture.
+    """
+
+    id = "invisible"
+
+    def find(self, reading: Reading) -> list[Span]:
+        """Return one span from the first to the last, if they are enough."""
+        if reading.text.isascii():
+            return []
+        found = [match for match in _INVISIBLE.finditer(reading.text) if match[1]]
+        if len(found) < _MIN_INVISIBLE:
+            return []
+        place = found[0].start(1), found[-1].end(1)
+        return [_span("uncertain.obfuscation", self.id, place, 100)]
+
+
+_MIN_INVISIBLE = 4
+_PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]\ufe0f?"
+# An emoji is passed over as a whole; what is left in the group stands alone.
+_INVISIBLE = re.compile(
+    f"{_PICTURE}(?:\u200d{_PICTURE})*|[0-9#*]\ufe0f\u20e3|"
+    "([\ufe00-\ufe0f\U000e0100-\U000e01ef\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\U000e0000-\U000e007f])"
+)
+
+
+class OpaqueDetector:
+    """Find tokens that look random, and encodings that hide text."""
+
+    id = "opaque"
+    _token = re.compile(OPAQUE_TOKEN)
+    _hex = re.compile(HEX_TOKEN, re.IGNORECASE)
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield random tokens as secrets, hidden text as obfuscation."""
+        # Every character of a token in hex is one of a token: one search first.
+        tokens = list(self._token.finditer(reading.text))
+        if not tokens:
+            return
+        for match in self._hex.finditer(reading.text):
+            if entropy(match[0].lower()) >= _HEX_ENTROPY:
+                yield _span("secret.high_entropy", self.id, match.span(), 70)
+        for match in tokens:
+            if hidden_text(match[0]) is not None:
+                yield _span("uncertain.obfuscation", self.id, match.span(), 70)
+            elif _is_random(match[0]):
+                yield _span("uncertain.opaque_blob", self.id, match.span(), 70)
+
+
+def entropy(text: str) -> float:
+    """Return the Shannon entropy of a text's characters, in bits for each."""
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
+
+
+def _is_random(token: str) -> bool:
+    """Tell whether a token mixes letters and digits as no word or path does."""
+    parts = re.split(r"[/_\-+]", token)
+    longest = max(parts, key=len)
+    kinds = sum(
+        any(test(char) for char in longest)
+        for test in (str.isdigit, str.islower, str.isupper)
+    )
+    return len(longest) >= 20 and kinds == 3 and entropy(longest) >= _HIGH_ENTROPY  # noqa: PLR2004 - shape of a token
+
+
+class UndecodableDetector:
+    """Find characters that are no text: lone surrogates, NUL."""
+
+    id = "undecodable"
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each of them."""
+        if reading.text.isascii() and "\0" not in reading.text:
+            return
+        for match in _UNDECODABLE.finditer(reading.text):
+            yield _span("uncertain.undecodable", self.id, match.span(), 100)
+
+
+def _span(name: str, detector: str, place: tuple[int, int], score: int) -> Span:
+    return Span(
+        data_class=name, detector=detector, start=place[0], end=place[1], score=score
+    )

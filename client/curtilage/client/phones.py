@@ -1,0 +1,135 @@
+"""Presidio's phone recognizer, asked only where it could find something (F4).
+
+It tries every position of the whole text once for each of its regions, in
+Python, and takes most of the time that a text with numbers takes. Here it sees
+windows around enough digits, and of the regions those that have numbers as
+short as what stands there. Findings are the same.
+"""
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from curtilage.client.prefilter import Gate
+
+if TYPE_CHECKING:
+    from phonenumbers import PhoneMetadata
+    from presidio_analyzer import EntityRecognizer
+
+# Five digits, joined as the phone library joins them.
+PHONE_DIGITS: Final = 5
+PHONE_CANDIDATE: Final = re.compile(r"\d(?:[^\w\n]{0,4}\d){4,}")
+_PHONE_MARGIN: Final = 24
+_NAME: Final = "PhoneRecognizer"
+# No fewer digits than these dial another country: two to get out, and at least
+# six that follow. The test reads it off the library's tables.
+ABROAD_DIGITS: Final = 8
+_RUN: Final = re.compile(r"\d(?:\D{0,4}\d)*")
+# Signs by which a number is another country's, or has letters that count.
+_SPECIAL: Final = re.compile(
+    r"[+\uff0b#\uff03;~\uff5e]|"
+    r"\d\W*(?:[x\uff58]|ext|\uff45\uff58\uff54|int|\uff49\uff4e\uff54|anexo|доб)",
+    re.IGNORECASE,
+)
+
+
+def windowed_phone(language: str) -> "EntityRecognizer":
+    """Return the phone recognizer, looking only where enough digits are."""
+    from phonenumbers import PhoneNumberMatcher  # noqa: PLC0415
+    from presidio_analyzer import AnalysisExplanation, RecognizerResult  # noqa: PLC0415
+    from presidio_analyzer.nlp_engine import NlpArtifacts  # noqa: PLC0415
+    from presidio_analyzer.predefined_recognizers import (  # noqa: PLC0415
+        PhoneRecognizer,
+    )
+
+    class Windowed(PhoneRecognizer):
+        """The same recognizer on windows of the text."""
+
+        gate = Gate(digits=PHONE_DIGITS)
+
+        @override
+        def analyze(
+            self,
+            text: str,
+            entities: list[str],
+            nlp_artifacts: NlpArtifacts | None = None,
+        ) -> list[RecognizerResult]:
+            """Return the phone numbers in every window."""
+            del entities, nlp_artifacts  # not used there either
+            places = {
+                (start + match.start, start + match.end)
+                for start, end in phone_windows(text)
+                for region in regions_of(text[start:end], self.supported_regions)
+                for match in PhoneNumberMatcher(
+                    text[start:end], region, leniency=self.leniency or 0
+                )
+            }
+            return self.remove_duplicates([self._result(*each) for each in places])
+
+        def _result(self, start: int, end: int) -> RecognizerResult:
+            return RecognizerResult(
+                entity_type=self.supported_entities[0],
+                start=start,
+                end=end,
+                score=self.SCORE,
+                analysis_explanation=AnalysisExplanation(_NAME, self.SCORE),
+                recognition_metadata={
+                    RecognizerResult.RECOGNIZER_NAME_KEY: _NAME,
+                    RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
+                },
+            )
+
+    return Windowed(supported_language=language)
+
+
+def phone_windows(text: str) -> list[tuple[int, int]]:
+    """Return where a phone number could be, with room around, not overlapping."""
+    windows: list[tuple[int, int]] = []
+    for match in PHONE_CANDIDATE.finditer(text):
+        start = max(match.start() - _PHONE_MARGIN, 0)
+        end = min(match.end() + _PHONE_MARGIN, len(text))
+        if windows and start <= windows[-1][1]:
+            start = windows.pop()[0]
+        windows.append((start, end))
+    return windows
+
+
+def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the regions in which a number of a window could be valid.
+
+    Too few digits for a region's shortest number, and for one abroad, are none
+    of that region.
+    """
+    longest = max((_count(match[0]) for match in _RUN.finditer(window)), default=0)
+    if longest >= ABROAD_DIGITS or _SPECIAL.search(window):
+        return regions
+    return tuple(each for each in regions if least_digits(each) <= longest)
+
+
+def _count(run: str) -> int:
+    return sum(map(str.isdecimal, run))
+
+
+@cache
+def least_digits(region: str) -> int:
+    """Return how many digits a region's shortest number has; 0: it is not known.
+
+    Countries that share a calling code share their numbers.
+    """
+    from phonenumbers import (  # noqa: PLC0415 - the extra
+        COUNTRY_CODE_TO_REGION_CODE,
+        PhoneMetadata,
+    )
+
+    own = PhoneMetadata.metadata_for_region(region)
+    if own is None or own.national_prefix_transform_rule not in {None, "$1", "$2"}:
+        return 0
+    sharing = COUNTRY_CODE_TO_REGION_CODE[own.country_code or 0]
+    return min(map(_shortest, map(PhoneMetadata.metadata_for_region, sharing)))
+
+
+def _shortest(metadata: "PhoneMetadata | None") -> int:
+    general = None if metadata is None else metadata.general_desc
+    return 0 if general is None else min(general.possible_length)
