@@ -157,6 +157,7 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     outcomes = [_ask(stack, question) for question in questions]
     asked = sum(outcome.route == "enclave" for outcome in outcomes)
     _show_views(stack, asked=asked)
+    _show_audit(stack)
     _title("In short")
     for outcome in outcomes:
         mark = "ok " if outcome.as_expected else "NOT"
@@ -285,6 +286,17 @@ def _show_views(stack: Stack, *, asked: int) -> None:
         "  enclave sees the relay's address only. Questions that stayed home appear\n"
         "  in neither list."
     )
+
+
+def _show_audit(stack: Stack) -> None:
+    """Let the auditor's command verify what the client recorded, and show it."""
+    _title("What the client recorded of it, for an auditor (never a word of it)")
+    command = [sys.executable, "-m", "curtilage.client", "audit", "verify"]
+    command += ["--dir", str(stack.audit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ProcessError(f"the audit trail is not right: {done.stderr.strip()}")
+    _say(f"  {done.stdout.splitlines()[-1]}")
 
 
 def _recorded(

@@ -91,6 +91,16 @@ class Stack:
         return self.folder / "evidence.sock"
 
     @property
+    def state(self) -> Path:
+        """What the processes keep for their user, instead of in the home."""
+        return self.folder / "state"
+
+    @property
+    def audit(self) -> Path:
+        """The client's audit log."""
+        return self.state / "curtilage" / "audit"
+
+    @property
     def relay_view(self) -> Path:
         """What the relay saw, a line for each exchange."""
         return self.folder / "relay-view.jsonl"
@@ -190,7 +200,9 @@ class Stack:
         return path
 
     def _start(self, name: str, module: str, *arguments: str) -> Process:
-        environment = {"PYTHONPATH": str(DEVELOPMENT)} if name == "emulator" else {}
+        environment = {"XDG_STATE_HOME": str(self.state)}
+        if name == "emulator":
+            environment["PYTHONPATH"] = str(DEVELOPMENT)
         process = self.processes.start(
             name, ["-m", module, *arguments], environment=environment
         )

@@ -20,7 +20,7 @@ from curtilage.client.session import (
     UnavailableLocal,
 )
 from curtilage.policy.load import load_profile
-from support.client_parts import ScriptedInspector, ScriptedLocal
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
 
 CANARY = "canary-90d2"
@@ -40,6 +40,7 @@ async def served(
             local=local or UnavailableLocal("there is no model"),
             transport=enclave,
             book=book(),
+            audit=MemoryTrail(),
             clock=Clock(),
         )
     )
@@ -236,6 +237,7 @@ async def test_only_loopback_is_served() -> None:
             local=ScriptedLocal(),
             transport=None,
             book=book(),
+            audit=MemoryTrail(),
         )
     )
     for host in ("0.0.0.0", "example.org", "::"):  # noqa: S104 - refused
@@ -261,6 +263,7 @@ async def served_again(port: int) -> AsyncGenerator[int]:
             local=ScriptedLocal(),
             transport=None,
             book=book(),
+            audit=MemoryTrail(),
         )
     )
     async with gateway.serving(session, "127.0.0.1", port) as bound:

@@ -7,12 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.answers import Answerer
+from curtilage.client.deidentify import Deidentified, deidentify
+from curtilage.client.obstacles import Obstacle
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
     Refuse,
+    Rewrite,
     after_enclave_failure,
+    after_rewriting,
     first_step,
 )
 from curtilage.client.session import ClientParts, Session
@@ -20,7 +24,7 @@ from curtilage.policy.classes import CLASSES
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.load import load_profile
 from curtilage.policy.routes import Route
-from support.client_parts import ScriptedInspector, ScriptedLocal, finding
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
 from support.memory_enclave import Clock, MemoryEnclave, book
 
 POLICY = load_profile("default")
@@ -42,9 +46,23 @@ def test_only_an_allowed_query_gets_a_step_outward(names: list[str]) -> None:
     decision = decide(POLICY, inspection(names))
     step = first_step(decision)
     assert isinstance(step, AskEnclave) == (decision.route is Route.ENCLAVE)
-    assert isinstance(step, AskLocal) == (
-        decision.route in {Route.LOCAL, Route.DEIDENTIFY}
+    assert isinstance(step, AskLocal) == (decision.route is Route.LOCAL)
+    assert isinstance(step, Rewrite) == (decision.route is Route.DEIDENTIFY)
+
+
+@given(FOUND)
+def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> None:
+    rewritten = deidentify(
+        QUERY, inspection(["identifier.direct.person"]).findings, key=bytes(32)
     )
+    assert isinstance(rewritten, Deidentified)
+    decision = decide(POLICY, inspection(names))
+    step = after_rewriting(rewritten, decision)
+    if decision.route is Route.ENCLAVE:
+        assert decision.allowed is not None
+        assert step == AskEnclave(decision.allowed, rewritten)
+    else:
+        assert step == AskLocal(Obstacle.STILL_FOUND)
 
 
 @settings(max_examples=60)
@@ -60,6 +78,7 @@ def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
             local=ScriptedLocal(),
             transport=ENCLAVE,
             book=book(),
+            audit=MemoryTrail(),
             clock=Clock(),
         )
     )

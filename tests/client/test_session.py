@@ -17,7 +17,7 @@ from curtilage.client.query import Message, Query
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.load import load_policy, load_profile, profile_text
 from curtilage.policy.routes import Route
-from support.client_parts import ScriptedInspector, ScriptedLocal
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -59,6 +59,7 @@ class Bench:
                 local=local or UnavailableLocal("there is no local model"),
                 transport=enclave,
                 book=book(),
+                audit=MemoryTrail(),
                 clock=self.clock,
                 first_s=first_s,
             )

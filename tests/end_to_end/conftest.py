@@ -16,6 +16,7 @@ from curtilage.policy.trust import expectations_from
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
 from support.byte_model import make_byte_model
+from support.client_parts import MemoryTrail
 
 OpenSession = Callable[..., AbstractAsyncContextManager[Session]]
 
@@ -97,6 +98,7 @@ def open_session(
                 local=local,
                 transport=transport,
                 book=EnclaveBook(expectations=expectations_from(loaded)),
+                audit=MemoryTrail(),
             )
         )
         try:

@@ -1,10 +1,13 @@
 """In-memory counterparts of a client's doors: detectors and local model."""
 
-from collections.abc import AsyncGenerator, Sequence
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 
 from curtilage.client.answers import AnswerEvent, Delta, Finished
-from curtilage.client.errors import LocalUnavailableError
+from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
+from curtilage.policy.audit import AuditEntry
 from curtilage.policy.decide import Inspection
 from curtilage.policy.findings import Finding, View, Where
 
@@ -42,6 +45,35 @@ class ScriptedInspector:
         self.closed = True
 
 
+class WordInspector:
+    """Finds each of some words wherever it stands, as a class of data."""
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self.words = dict(words)
+        self.seen: list[Query] = []
+
+    async def ainspect(self, query: Query) -> Inspection:
+        self.seen.append(query)
+        return Inspection(
+            findings=tuple(
+                replace(
+                    finding(name),
+                    start=match.start(),
+                    end=match.end(),
+                    where=leaf.where,
+                )
+                for leaf in query.leaves()
+                for word, name in self.words.items()
+                for match in re.finditer(rf"\b{word}\b", leaf.text)
+            ),
+            payload_digest=query.payload_digest(),
+            messages=len(query.messages),
+        )
+
+    def close(self) -> None:
+        """Stop nothing."""
+
+
 class ScriptedLocal:
     """Answers with fixed words, or cannot."""
 
@@ -66,6 +98,30 @@ class ScriptedLocal:
         yield Finished(
             finish_reason="stop", prompt_tokens=3, completion_tokens=len(self.words)
         )
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class MemoryTrail:
+    """Keeps what is recorded, or cannot."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.entries: list[AuditEntry] = []
+        self.closed = False
+
+    @property
+    def problem(self) -> str | None:
+        return "the disk is full" if self.broken else None
+
+    async def append(self, entry: AuditEntry) -> None:
+        if self.broken:
+            raise AuditError("the disk is full")
+        self.entries.append(entry)
+
+    async def checkpoint(self) -> None:
+        """Sign nothing: there is no file."""
 
     async def close(self) -> None:
         self.closed = True

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from curtilage.client.errors import FailureReason
+from curtilage.client.obstacles import Obstacle
 
 
 class Answerer(StrEnum):
@@ -34,11 +35,14 @@ class Finished:
         finish_reason: ``stop`` or ``length``.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
+        unknown_tokens: pseudonyms in the answer that nobody sent; they stand in
+            it as they came.
     """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    unknown_tokens: int = 0
 
 
 AnswerEvent = Delta | Finished
@@ -57,6 +61,11 @@ class Provenance:
         policy_digest: ``sha256:…`` of the policy in force.
         verdict_id: the evidence relied upon, when the enclave answers.
         fallback: why the enclave does not answer although it might have.
+        recorded: whether the audit trail holds this; what leaves always is in
+            it, an answer of this machine is given even if that failed.
+        deidentified: how many values of each class left as pseudonyms, sorted;
+            empty where the query left as it was, or stayed.
+        obstacle: why a query whose names should have been replaced stayed.
     """
 
     route: Answerer
@@ -67,6 +76,9 @@ class Provenance:
     uncertain: tuple[str, ...] = ()
     verdict_id: str | None = None
     fallback: FailureReason | None = None
+    recorded: bool = False
+    deidentified: tuple[tuple[str, int], ...] = ()
+    obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

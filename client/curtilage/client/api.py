@@ -48,6 +48,10 @@ class Client:
             either, everything is answered here.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
+        policy_key: public key (PEM) that must have signed the policy; None
+            takes ``CURTILAGE_POLICY_KEY``, and without either none need be.
+        audit: directory of an audit log; None takes ``CURTILAGE_AUDIT``, else
+            the user's own. What cannot be recorded there does not leave.
 
     Raises:
         ConfigError: a setting is wrong; says which.
@@ -61,12 +65,16 @@ class Client:
         relay: str | None = None,
         model: str | Path | None = None,
         model_sha256: str | None = None,
+        policy_key: str | Path | None = None,
+        audit: str | Path | None = None,
     ) -> None:
         flags = Flags(
-            policy=None if policy is None else str(policy),
+            policy=_text(policy),
             relay=relay,
-            model=None if model is None else str(model),
+            model=_text(model),
             model_sha256=model_sha256,
+            policy_key=_text(policy_key),
+            audit=_text(audit),
         )
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None
@@ -120,7 +128,10 @@ class Client:
         return self.session.stream(query_from(messages, dict(options), stream=True))
 
     async def decide(self, messages: Messages) -> Decision:
-        """Say where a query may go, and why; nothing is asked of anybody."""
+        """Say where a query may go, and why.
+
+        A what-if: nobody is asked, and the audit trail does not tell of it.
+        """
         return await self.session.decide(query_from(messages, {}, stream=False))
 
     @property
@@ -145,9 +156,16 @@ class SyncClient:
         relay: str | None = None,
         model: str | Path | None = None,
         model_sha256: str | None = None,
+        policy_key: str | Path | None = None,
+        audit: str | Path | None = None,
     ) -> None:
         self._client = Client(
-            policy=policy, relay=relay, model=model, model_sha256=model_sha256
+            policy=policy,
+            relay=relay,
+            model=model,
+            model_sha256=model_sha256,
+            policy_key=policy_key,
+            audit=audit,
         )
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -241,3 +259,7 @@ class _Runner(Protocol):
 
 async def _next(pieces: AsyncIterator[Delta]) -> Delta | None:
     return await anext(pieces, None)
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)

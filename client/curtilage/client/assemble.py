@@ -1,14 +1,18 @@
 """From a configuration to the parts of a running client.
 
 What cannot be had is left out in the safe direction: without a local model,
-what must stay is refused; without a relay, everything stays.
+what must stay is refused; without a relay, or without an audit trail that can
+be written, everything stays.
 """
 
 import asyncio
 import os
 from pathlib import Path
 
+from curtilage.client.audit import AuditLog, AuditTrail
+from curtilage.client.audit_files import state_directory
 from curtilage.client.config import ClientConfig
+from curtilage.client.currency import CheckedInspector
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.inspection import Inspector
@@ -21,7 +25,7 @@ from curtilage.policy.trust import expectations_from
 
 
 async def assemble(config: ClientConfig) -> ClientParts:
-    """Start the detectors and the local model, side by side.
+    """Start the detectors, the local model and the audit trail, side by side.
 
     Raises:
         ConfigError: the relay's address is not acceptable under the policy.
@@ -34,8 +38,9 @@ async def assemble(config: ClientConfig) -> ClientParts:
         absent = FailureReason.NO_ENCLAVE_NAMED
     elif address is not None:
         transport = RelayTransport(address)
-    inspector, local = await asyncio.gather(
-        asyncio.to_thread(inspector_for, config.policy), _local(config)
+    audit = audit_trail(config)
+    inspector, local, _ = await asyncio.gather(
+        asyncio.to_thread(inspector_from, config), _local(config), audit.prepare()
     )
     return ClientParts(
         policy=config.policy,
@@ -43,6 +48,7 @@ async def assemble(config: ClientConfig) -> ClientParts:
         local=local,
         transport=transport,
         book=EnclaveBook(expectations=expectations_from(config.policy)),
+        audit=audit,
         absent=absent,
     )
 
@@ -50,6 +56,19 @@ async def assemble(config: ClientConfig) -> ClientParts:
 def inspector_for(policy: Policy) -> Inspector:
     """Start the detectors; takes a few seconds."""
     return Inspector.start(policy)
+
+
+def inspector_from(config: ClientConfig) -> CheckedInspector:
+    """Start the detectors, which also ask whether the policy is signed."""
+    return CheckedInspector(inspector_for(config.policy), config.currency)
+
+
+def audit_trail(config: ClientConfig) -> AuditTrail:
+    """Return the audit trail; touches no file yet."""
+    if config.audit is not None:
+        # Not made here: a volume that is not mounted must not pass for a log.
+        return AuditTrail(AuditLog(Path(config.audit)))
+    return AuditTrail(AuditLog(state_directory(os.environ, Path.home()), make=True))
 
 
 async def _local(config: ClientConfig) -> AnswersLocally:

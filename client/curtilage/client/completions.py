@@ -227,6 +227,7 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
         "x-curtilage-class": ",".join(provenance.classes),
         "x-curtilage-rule": provenance.rule,
         "x-curtilage-policy": provenance.policy_digest,
+        "x-curtilage-audit": "recorded" if provenance.recorded else "failed",
     }
     if provenance.uncertain:
         headers["x-curtilage-uncertain"] = ",".join(provenance.uncertain)
@@ -234,6 +235,12 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
         headers["x-curtilage-verdict"] = provenance.verdict_id
     if provenance.fallback is not None:
         headers["x-curtilage-fallback"] = provenance.fallback.value
+    if provenance.deidentified:
+        headers["x-curtilage-deidentified"] = ",".join(
+            f"{name}={count}" for name, count in provenance.deidentified
+        )
+    if provenance.obstacle is not None:
+        headers["x-curtilage-obstacle"] = provenance.obstacle.value
     return headers
 
 

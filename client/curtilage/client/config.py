@@ -1,15 +1,27 @@
 """Flags and environment, read once; the rest of the client never reads them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from curtilage.client.errors import ConfigError
-from curtilage.policy.load import load_policy, profile_text
+from curtilage.policy.load import PROFILES, load_policy, profile_text
 from curtilage.policy.model import Policy
+from curtilage.policy.signing import (
+    KEY_LIMIT_BYTES,
+    SIGNATURE_LIMIT_BYTES,
+    Currency,
+    SigningError,
+    parse_public_key,
+)
 
 MAX_POLICY_BYTES = 1024 * 1024
+MAX_LIST_BYTES = 16 * 1024 * 1024
+"""Of one file that a policy names: a million names."""
+
 SHIPPED_PROFILE = "default"
+SIGNATURE_SUFFIX = ".sig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +34,10 @@ class ClientConfig:
         relay: the relay's address, or None: then everything stays here.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
+        currency: the signature that the policy must bear, or None: none is
+            demanded.
+        audit: directory of an audit log that was made there, or None: the
+            user's own, made when first used.
     """
 
     policy: Policy
@@ -29,6 +45,8 @@ class ClientConfig:
     relay: str | None = None
     model: str | None = None
     model_sha256: str | None = None
+    currency: Currency | None = None
+    audit: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,41 +57,103 @@ class Flags:
     relay: str | None = None
     model: str | None = None
     model_sha256: str | None = None
+    policy_key: str | None = None
+    audit: str | None = None
 
 
 def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     """Join flags and environment; a flag wins.
 
-    Environment: ``CURTILAGE_POLICY`` (a file), ``CURTILAGE_RELAY`` (an
-    address), ``CURTILAGE_MODEL`` (name or path), ``CURTILAGE_MODEL_SHA256``.
+    Environment: ``CURTILAGE_POLICY`` (a file or a shipped profile's name),
+    ``CURTILAGE_POLICY_KEY`` (who must have signed it: a public key in PEM),
+    ``CURTILAGE_RELAY`` (an address), ``CURTILAGE_MODEL`` (name or path),
+    ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_AUDIT`` (a directory).
 
     Raises:
-        ConfigError: the policy file cannot be read.
+        ConfigError: the policy or the key file cannot be read.
         PolicyError: the policy is wrong; all problems, with lines.
     """
     path = flags.policy or environ.get("CURTILAGE_POLICY")
     policy, source = read_policy(path)
+    key = flags.policy_key or environ.get("CURTILAGE_POLICY_KEY")
     return ClientConfig(
         policy=policy,
         policy_source=source,
         relay=flags.relay or environ.get("CURTILAGE_RELAY"),
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
+        currency=None if key is None else read_currency(policy, path, Path(key)),
+        audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
     )
 
 
 def read_policy(path: str | None) -> tuple[Policy, str]:
-    """Load a policy file, or the shipped default profile for None.
+    """Load a policy file, or a shipped profile.
+
+    Args:
+        path: a file; where there is none of this name, a shipped profile may
+            be called so; None is the default profile. Lists that the policy
+            names are read from the file's own directory, or below it.
 
     Raises:
         ConfigError: the file cannot be read or is not UTF-8.
         PolicyError: the policy is wrong.
     """
-    if path is None:
-        text, source = profile_text(SHIPPED_PROFILE), f"profile {SHIPPED_PROFILE!r}"
-    else:
-        text, source = read_text(Path(path), MAX_POLICY_BYTES), path
-    return load_policy(text, source=source), source
+    name = SHIPPED_PROFILE if path is None else path
+    if path is None or is_shipped(path):
+        source = f"profile {name!r}"
+        return load_policy(profile_text(name), source=source), source
+    text = read_text(Path(path), MAX_POLICY_BYTES)
+
+    def beside(name: str) -> bytes:
+        return read_beside(Path(path), name)
+
+    return load_policy(text, source=path, files=beside), path
+
+
+def is_shipped(path: str) -> bool:
+    """Tell whether a policy's path is no file but a shipped profile's name."""
+    return path in PROFILES and not Path(path).exists()
+
+
+def read_beside(policy: Path, name: str) -> bytes:
+    """Read a list that a policy names, from the policy's directory or below.
+
+    Raises:
+        OSError: it cannot be read, is too large, or lies elsewhere, links
+            followed.
+    """
+    folder = policy.resolve().parent
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder):
+        raise PermissionError("outside of the policy's directory")
+    with path.open("rb") as file:
+        data = file.read(MAX_LIST_BYTES + 1)
+    if len(data) > MAX_LIST_BYTES:
+        raise OSError("too large")
+    return data
+
+
+def read_currency(policy: Policy, path: str | None, key: Path) -> Currency:
+    """Read who must have signed a policy, and the signature, ``{path}.sig``.
+
+    A signature that is missing or broken is no error here: while it is so,
+    every query stays home.
+
+    Raises:
+        ConfigError: the key cannot be read.
+    """
+    try:
+        public_key = parse_public_key(read_text(key, KEY_LIMIT_BYTES).encode())
+    except SigningError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    signature: bytes | None = None
+    if path is not None and not is_shipped(path):
+        with suppress(OSError), Path(f"{path}{SIGNATURE_SUFFIX}").open("rb") as file:
+            signature = file.read(SIGNATURE_LIMIT_BYTES + 1)
+    return Currency(
+        policy_digest=policy.digest, signature=signature, public_key=public_key
+    )
 
 
 def read_text(path: Path, limit_bytes: int) -> str:

@@ -6,6 +6,7 @@
     ├── UsageError              the request itself is wrong
     ├── ConfigError             a file or an address is wrong; names it
     ├── DetectorsError          the detectors do not start
+    ├── AuditError              the audit trail cannot be written, or is not right
     ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
@@ -33,6 +34,7 @@ class FailureReason(StrEnum):
     ANSWER_BROKEN = "answer_broken"
     ANSWER_INCOMPLETE = "answer_incomplete"
     TIMEOUT = "timeout"
+    AUDIT_FAILED = "audit_failed"
 
 
 EXPLAINED = {
@@ -48,6 +50,7 @@ EXPLAINED = {
     FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
     FailureReason.ANSWER_INCOMPLETE: "the enclave's answer ended early",
     FailureReason.TIMEOUT: "the enclave did not answer in time",
+    FailureReason.AUDIT_FAILED: "the audit trail cannot be written",
 }
 
 
@@ -77,6 +80,13 @@ class ListenError(ClientError):
 
 class DetectorsError(ClientError):
     """The detectors do not start, so nothing can be classified."""
+
+
+class AuditError(ClientError):
+    """The audit trail cannot be written or is damaged, so nothing may leave.
+
+    Names the file and what the system said; never what was to be recorded.
+    """
 
 
 class BlockedError(ClientError):

@@ -7,7 +7,7 @@ query sealed afresh only if the verified key changed (wire.md §3, exception 1).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
 from typing import Final
@@ -24,6 +24,9 @@ from curtilage.client.transport import Transport
 from curtilage.policy.decide import Allowed
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
+
+Before = Callable[[VerifiedKey], Awaitable[None]]
+"""Is awaited before a query is sealed to a key; what it raises stops that."""
 
 
 class Remote:
@@ -51,22 +54,24 @@ class Remote:
         self._fetching = asyncio.Lock()
 
     async def ask(
-        self, allowed: Allowed, query: Query, *, on_key: Callable[[VerifiedKey], None]
+        self, allowed: Allowed, query: Query, *, before: Before
     ) -> AsyncGenerator[AnswerEvent]:
         """Yield the enclave's answer.
 
         Args:
             allowed: the proof that this payload may leave.
             query: the query that was inspected.
-            on_key: told which verified key the query was sealed to.
+            before: told, for each attempt, which verified key the query is about
+                to be sealed to; it writes the audit record.
 
         Raises:
-            EnclaveError: not asked or not believed; after it nothing follows.
+            EnclaveError: not asked or not believed, or ``before`` refused; after
+                it nothing follows.
         """
         key = await self.verified_key()
         for again in (False, True):
             try:
-                async with aclosing(self._ask(allowed, query, key, on_key)) as events:
+                async with aclosing(self._ask(allowed, query, key, before)) as events:
                     async for event in events:
                         yield event
             except EnclaveError as failure:
@@ -103,13 +108,13 @@ class Remote:
         allowed: Allowed,
         query: Query,
         key: VerifiedKey,
-        on_key: Callable[[VerifiedKey], None],
+        before: Before,
     ) -> AsyncGenerator[AnswerEvent]:
+        await before(key)
         try:
             exchange = seal(allowed, query, key, now=self._clock())
         except RefusedError as refusal:
             raise _refused(refusal) from None
-        on_key(key)
         begun = False
         due = asyncio.get_running_loop().time() + self._first_s
         async with aclosing(self._transport.send(exchange)) as pieces:

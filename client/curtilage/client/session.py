@@ -2,7 +2,9 @@
 
 Joins the steps; each of them lives in a module of its own. What ``decide``
 kept home reaches the local model only: ``Remote.ask`` cannot be called without
-the ``Allowed`` that such a decision does not carry.
+the ``Allowed`` that such a decision does not carry. A query that may leave
+without its names is rewritten, inspected and decided again, and has an
+``Allowed`` of its own; its answer is restored before anybody sees it.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -22,6 +24,9 @@ from curtilage.client.answers import (
     Finished,
     Provenance,
 )
+from curtilage.client.audit import Trail
+from curtilage.client.case import Case
+from curtilage.client.deidentify import deidentify, findings_asked
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import (
     BlockedError,
@@ -30,18 +35,26 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.obstacles import Obstacle
 from curtilage.client.pins import Pins
 from curtilage.client.query import Query
 from curtilage.client.remote import FIRST_EVENT_S, Remote
+from curtilage.client.restore import AnswerRestorer
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
+    Rewrite,
+    Step,
     after_enclave_failure,
+    after_rewriting,
     first_step,
 )
 from curtilage.client.transport import Transport
-from curtilage.policy.decide import Allowed, Decision, Inspection, decide, pins
+from curtilage.client.vault import ConversationKeys
+from curtilage.policy.audit import Outcome
+from curtilage.policy.decide import Decision, Inspection, decide, pins
 from curtilage.policy.model import Policy
+from curtilage.policy.routes import Route
 
 
 class Inspects(Protocol):
@@ -111,6 +124,7 @@ class ClientParts:
         local: the local model; where there is none, ``UnavailableLocal``.
         transport: the way to the relay, or None: everything stays.
         book: the enclave's key and what the policy demands of it.
+        audit: where each step is recorded; what cannot be recorded does not leave.
         absent: why there is no ``transport``, where there is none.
         first_s: how long to wait for an enclave's answer to begin.
         clock: the time, aware UTC.
@@ -121,6 +135,7 @@ class ClientParts:
     local: AnswersLocally
     transport: Transport | None
     book: EnclaveBook
+    audit: Trail
     absent: FailureReason = FailureReason.NOT_CONFIGURED
     first_s: float = FIRST_EVENT_S
     clock: Callable[[], datetime] = _utc_now
@@ -204,6 +219,7 @@ class Session:
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
         self._pins = Pins()
+        self._keys = ConversationKeys()
         self._remote: Remote | None = None
         if parts.transport is not None:
             self._remote = Remote(
@@ -229,21 +245,22 @@ class Session:
         return self._parts.absent if self._remote is None else None
 
     @property
+    def audit(self) -> Trail:
+        """The audit trail."""
+        return self._parts.audit
+
+    @property
     def policy(self) -> Policy:
         """The policy in force."""
         return self._parts.policy
 
     async def decide(self, query: Query) -> Decision:
-        """Inspect a query and decide where it may go; nothing is sent."""
-        policy = self._parts.policy
-        inspection = await self._parts.inspector.ainspect(query)
-        if self._pins.holds(query):
-            inspection = replace(inspection, pinned=True)
-        decision = decide(policy, inspection)
-        if pins(policy, inspection, decision):
-            self._pins.add(query)
-        telemetry.decided(decision.route)
-        return decision
+        """Inspect a query and decide where it may go.
+
+        A what-if: nothing is sent or answered, and nothing is recorded.
+        """
+        case, _ = await self._decided(query)
+        return case.decision
 
     async def ask(self, query: Query) -> Answer:
         """Answer a query, whole.
@@ -274,19 +291,48 @@ class Session:
         """Stop the detectors, free the model, close every connection."""
         self._parts.inspector.close()
         await self._parts.local.close()
+        await self._parts.audit.close()
         if self._remote is not None:
             await self._remote.close()
+
+    async def _decided(self, query: Query) -> tuple[Case, Step]:
+        policy = self._parts.policy
+        inspection = await self._parts.inspector.ainspect(query)
+        if self._pins.holds(query):
+            inspection = replace(inspection, pinned=True)
+        decision = decided = decide(policy, inspection)
+        step = first_step(decision)
+        if isinstance(step, Rewrite):
+            step = await self._rewritten(query, inspection, decision)
+            if isinstance(step, AskLocal):
+                # What could not be replaced stays, with all that follows it.
+                decided = replace(decision, route=Route.LOCAL)
+        if pins(policy, inspection, decided):
+            self._pins.add(query)
+        telemetry.decided(decision.route)
+        return Case(self._parts.audit, policy, inspection, decision), step
+
+    async def _rewritten(
+        self, query: Query, inspection: Inspection, decision: Decision
+    ) -> Step:
+        """Replace what was found, and let the detectors and the policy judge it."""
+        policy = self._parts.policy
+        found = findings_asked(policy, inspection, decision)
+        rewritten = deidentify(query, found, key=self._keys.of(query))
+        if isinstance(rewritten, Obstacle):
+            return AskLocal(rewritten)
+        again = await self._parts.inspector.ainspect(rewritten.reading)
+        return after_rewriting(rewritten, decide(policy, rewritten.inspected(again)))
 
     async def _run(
         self, query: Query, stream: AnswerStream
     ) -> AsyncGenerator[AnswerEvent]:
-        decision = await self.decide(query)
-        step = first_step(decision)
+        case, step = await self._decided(query)
         failure: EnclaveError | None = None
         if isinstance(step, AskEnclave):
             shown = False
             try:
-                remote = self._from_enclave(step.allowed, query, stream, decision)
+                remote = self._from_enclave(case, step, query, stream)
                 async with aclosing(remote) as events:
                     async for event in events:
                         shown = True
@@ -298,63 +344,72 @@ class Session:
             else:
                 return
         if isinstance(step, AskLocal):
-            async with aclosing(self._at_home(query, stream, decision, failure)) as own:
-                async for event in own:
+            own = self._at_home(case, step, query, stream, failure)
+            async with aclosing(own) as events:
+                async for event in events:
                     yield event
         else:
-            _refuse(decision, failure)
+            await _refuse(case, failure)
 
     async def _from_enclave(
-        self,
-        allowed: Allowed,
-        query: Query,
-        stream: AnswerStream,
-        decision: Decision,
+        self, case: Case, step: AskEnclave, query: Query, stream: AnswerStream
     ) -> AsyncGenerator[AnswerEvent]:
+        """Seal and send what ``step.allowed`` is about; yield what may be shown."""
         if self._remote is None:
             raise EnclaveError(self._parts.absent)
+        rewritten, restorer = step.rewritten, None
+        if rewritten is not None:
+            query, restorer = rewritten.query, AnswerRestorer(rewritten.vault.values)
 
-        def sealed_to(key: VerifiedKey) -> None:
+        async def recorded(key: VerifiedKey) -> None:
+            await case.leaves(step.allowed, key.verdict_id)
             stream.provenance = _provenance(
-                decision, Answerer.ENCLAVE, verdict_id=key.verdict_id
+                case.decision, step, verdict_id=key.verdict_id, recorded=True
             )
 
-        answer = self._remote.ask(allowed, query, on_key=sealed_to)
+        answer = self._remote.ask(step.allowed, query, before=recorded)
         async with aclosing(answer) as events:
             async for event in events:
-                yield event
+                for told in (event,) if restorer is None else restorer.push(event):
+                    yield told
         telemetry.answered(Answerer.ENCLAVE)
 
     async def _at_home(
         self,
+        case: Case,
+        step: AskLocal,
         query: Query,
         stream: AnswerStream,
-        decision: Decision,
         failure: EnclaveError | None,
     ) -> AsyncGenerator[AnswerEvent]:
+        fallback = None if failure is None else failure.reason
         stream.provenance = _provenance(
-            decision,
-            Answerer.LOCAL,
-            fallback=None if failure is None else failure.reason,
+            case.decision,
+            step,
+            fallback=fallback,
+            recorded=await case.stays(Outcome.LOCAL, fallback),
         )
         try:
             async with aclosing(self._parts.local.generate(query)) as events:
                 async for event in events:
                     yield event
         except LocalUnavailableError as error:
-            raise error.told_as(_nobody(decision, failure, error)) from None
+            raise error.told_as(_nobody(case.decision, failure, error)) from None
         telemetry.answered(Answerer.LOCAL)
 
 
 def _provenance(
     decision: Decision,
-    route: Answerer,
+    step: AskEnclave | AskLocal,
     *,
     verdict_id: str | None = None,
     fallback: FailureReason | None = None,
+    recorded: bool,
 ) -> Provenance:
+    asked = step if isinstance(step, AskEnclave) else None
+    rewritten = None if asked is None else asked.rewritten
     return Provenance(
-        route=route,
+        route=Answerer.LOCAL if asked is None else Answerer.ENCLAVE,
         classes=decision.classes,
         rule=decision.rule,
         reason=decision.reason,
@@ -362,12 +417,18 @@ def _provenance(
         uncertain=decision.uncertain,
         verdict_id=verdict_id,
         fallback=fallback,
+        recorded=recorded,
+        deidentified=() if rewritten is None else rewritten.counts,
+        obstacle=step.obstacle if isinstance(step, AskLocal) else None,
     )
 
 
-def _refuse(decision: Decision, failure: EnclaveError | None) -> None:
+async def _refuse(case: Case, failure: EnclaveError | None) -> None:
     if failure is not None:
+        await case.stays(Outcome.CUT, failure.reason)
         raise IncompleteAnswerError(failure.reason)
+    await case.stays(Outcome.BLOCKED)
+    decision = case.decision
     raise BlockedError(
         rule=decision.rule,
         reason=decision.reason,

@@ -23,6 +23,7 @@ from curtilage.client.commands.terminal import (
 )
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED
+from curtilage.client.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query, Settings
 from curtilage.client.session import Session
 
@@ -101,13 +102,20 @@ def provenance_line(provenance: Provenance) -> str:
     why = f"rule {provenance.rule}: {provenance.reason}"
     if provenance.fallback is not None:
         why += f"; it might have left, but {EXPLAINED[provenance.fallback]}"
+    if provenance.deidentified:
+        many = sum(count for _, count in provenance.deidentified)
+        why += f"; {many} left as pseudonyms only"
+    if provenance.obstacle is not None:
+        why += f"; it did not leave: {EXPLAINED_OBSTACLE[provenance.obstacle]}"
+    if not provenance.recorded:
+        why += "; NOT in the audit trail, which cannot be written"
     return f"[{who}; found: {found}; {why}]"
 
 
 def answer_object(answer: Answer) -> dict[str, object]:
     """Build the JSON object of an answer."""
     provenance = answer.provenance
-    fallback = provenance.fallback
+    fallback, obstacle = provenance.fallback, provenance.obstacle
     return {
         "text": answer.text,
         "route": provenance.route.value,
@@ -118,6 +126,9 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "policy": provenance.policy_digest,
         "verdict": provenance.verdict_id,
         "fallback": None if fallback is None else fallback.value,
+        "recorded": provenance.recorded,
+        "deidentified": dict(provenance.deidentified),
+        "obstacle": None if obstacle is None else obstacle.value,
         "finish_reason": answer.finished.finish_reason,
         "usage": {
             "prompt_tokens": answer.finished.prompt_tokens,

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from curtilage.client.assemble import inspector_for
+from curtilage.client.assemble import inspector_from
 from curtilage.client.bulk import decide_lines
 from curtilage.client.commands.shared import add_policy_flag, config_from
 from curtilage.client.commands.terminal import (
@@ -28,8 +28,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         text='Read lines {"id", "text"} or {"id", "messages"} from standard input '
         "and write, in\norder, one line each:\n"
         '  {"id", "route": "local"|"enclave"|"deidentify"|"block", "classes", '
-        '"rules", "uncertain"}\nNever the text. No language model is loaded and no '
-        "network touched.",
+        '"rules", "uncertain"}\nNever the text. No language model is loaded, no '
+        "network touched and\nnothing recorded: these are decisions about no query.",
         example="""echo '{"id": 1, "text": "What is HIV?"}' | curtilage decide --jsonl
 curtilage decide --policy clinic.yaml --jsonl < queries.jsonl > routes.jsonl""",
     )
@@ -44,9 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Decide every line."""
     if not arguments.jsonl:
         raise UsageError("say --jsonl: lines of JSON on standard input")
-    policy = config_from(arguments).policy
+    config = config_from(arguments)
+    policy = config.policy
     with progress("starting detectors"):
-        inspector = inspector_for(policy)
+        inspector = inspector_from(config)
     try:
         for line in _counted(decide_lines(sys.stdin.buffer, policy, inspector)):
             sys.stdout.buffer.write(line)

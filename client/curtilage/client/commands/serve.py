@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+from contextlib import suppress
 
 from curtilage.client import gateway
 from curtilage.client.commands.shared import (
@@ -22,6 +23,7 @@ from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
 
 DEFAULT_PORT = 8642
+CHECKPOINT_S = 60.0
 MAX_PORT = 65535
 
 
@@ -102,5 +104,14 @@ async def _serve_until(
             err(f"{reason}: every question is answered on this machine")
         shown = f"[{host}]" if ":" in host else host
         out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
-        await stop.wait()
+        while not await _stopped(stop, CHECKPOINT_S):
+            await session.audit.checkpoint()
         err("stopping")
+
+
+async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:
+    """Wait until told to stop, or for a while; tell which."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await stop.wait()
+    return stop.is_set()

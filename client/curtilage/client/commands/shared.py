@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from curtilage.client.assemble import assemble
-from curtilage.client.commands.terminal import progress
+from curtilage.client.commands.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import UsageError
 from curtilage.client.query import Message, Query
@@ -20,7 +20,14 @@ def add_policy_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         metavar="FILE",
-        help="policy file (default: $CURTILAGE_POLICY, else the shipped profile)",
+        help="policy file, or the name of a shipped profile (default: "
+        "$CURTILAGE_POLICY, else the profile 'default')",
+    )
+    parser.add_argument(
+        "--policy-key",
+        metavar="FILE",
+        help="public key (PEM) that must have signed the policy, as FILE.sig beside "
+        "it; while it has not, everything stays (default: $CURTILAGE_POLICY_KEY)",
     )
 
 
@@ -42,6 +49,13 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
     )
+    parser.add_argument(
+        "--audit",
+        metavar="DIR",
+        help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
+        "else one of your own, made when first used); what cannot be recorded there "
+        "does not leave",
+    )
 
 
 def config_from(arguments: argparse.Namespace) -> ClientConfig:
@@ -51,6 +65,8 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
         relay=getattr(arguments, "relay", None),
         model=getattr(arguments, "model", None),
         model_sha256=getattr(arguments, "model_sha256", None),
+        policy_key=getattr(arguments, "policy_key", None),
+        audit=getattr(arguments, "audit", None),
     )
     return read_config(flags, os.environ)
 
@@ -60,6 +76,8 @@ async def session_from(config: ClientConfig) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end."""
     with progress("starting detectors and local model"):
         parts = await assemble(config)
+    if parts.audit.problem is not None:
+        err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     session = Session(parts)
     try:
         yield session

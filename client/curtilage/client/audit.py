@@ -1,0 +1,490 @@
+"""The audit trail's writer: one line on the disk before anything may leave.
+
+``append`` returns once the line is written and synced; if it cannot be, it
+raises, and whoever asked sends nothing. Several processes may write to one
+log: each holds the lock for one line, and reads first what others added.
+
+What a crash can leave is a last line without its newline. Nobody was told that
+it was written, so the next writer moves it into a file of its own and cuts it
+off. Whatever else is not as it should be is damage, is never mended here, and
+keeps every query home: ``curtilage audit verify`` names the record.
+"""
+
+import asyncio
+import os
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+from curtilage.client.audit_files import (
+    CHECKPOINTS,
+    AuditDirectory,
+    AuditKeys,
+    Disk,
+    ends_note,
+    open_private,
+    told,
+)
+from curtilage.client.errors import AuditError
+from curtilage.policy.audit import AuditEntry
+from curtilage.policy.audit_checkpoint import (
+    MAX_CHECKPOINT_BYTES,
+    AuditHead,
+    sign_head,
+    verify_head,
+)
+from curtilage.policy.audit_tail import Tail
+from curtilage.policy.audit_verify import lines_of
+from curtilage.policy.errors import AuditRefusedError
+
+CHECKPOINT_LINES: Final = 64
+"""So many records at most can be cut off the end unseen."""
+CHECKPOINT_S: Final = 60.0
+SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
+LOCK_S: Final = 10.0
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Trail(Protocol):
+    """What the session needs of the audit trail."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last record could not be written, or None."""
+        ...
+
+    async def append(self, entry: AuditEntry) -> None:
+        """Return once the entry is on the disk.
+
+        Raises:
+            AuditError: it is not, so nothing may leave.
+        """
+        ...
+
+    async def checkpoint(self) -> None:
+        """Sign what was written; a failure is a ``problem``."""
+        ...
+
+    async def close(self) -> None:
+        """Sign what was written and let go of the files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLimits:
+    """When a writer signs, begins another file, gives up.
+
+    Attributes:
+        checkpoint_lines: sign after so many lines at most.
+        checkpoint_s: sign before the next line if the last signature is older.
+        segment_bytes: begin another file once one is this large.
+        lock_s: how long to wait for another writer.
+    """
+
+    checkpoint_lines: int = CHECKPOINT_LINES
+    checkpoint_s: float = CHECKPOINT_S
+    segment_bytes: int = SEGMENT_BYTES
+    lock_s: float = LOCK_S
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """The file that is written to, and what its next line must name.
+
+    ``size_bytes`` is where its last whole line ends.
+    """
+
+    tail: Tail
+    descriptor: int
+    size_bytes: int
+
+
+class AuditLog:
+    """A writer of one log; may be used from several threads.
+
+    Args:
+        directory: where the log is.
+        make: make directory and keys where there are none; without it, a
+            directory that holds no log is refused.
+        limits: sizes and times.
+        disk: the system calls.
+        clock: the time, aware.
+        random: the randomness of keys that are made.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        make: bool = False,
+        limits: AuditLimits | None = None,
+        disk: Disk | None = None,
+        clock: Callable[[], datetime] = _utc_now,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._files = AuditDirectory(directory, disk)
+        self._make = make
+        self._limits = limits or AuditLimits()
+        self._clock = clock
+        self._random = random
+        self._mutex = threading.Lock()
+        self._keys: AuditKeys | None = None
+        self._open: _Open | None = None
+        self._signed: AuditHead | None = None
+
+    def append(self, entry: AuditEntry) -> None:
+        """Write one record and wait until it is on the medium.
+
+        Raises:
+            AuditError: it may not be; whatever depended on it must not happen.
+            ValueError: the entry holds what no record may hold.
+        """
+        with self._writing() as (keys, here):
+            now = self._clock()
+            if self._checkpoint_is_due(here.tail, now):
+                self._sign(keys, here.tail, now)
+            full = here.size_bytes >= self._limits.segment_bytes
+            current = self._rotated(keys, here, now) if full else here
+            line = current.tail.next_record(entry, now=now, key=keys.organisation)
+            self._write(current, line)
+
+    def prepare(self) -> None:
+        """Make what is to be made, mend what a crash left, be ready to write.
+
+        Raises:
+            AuditError: it cannot be written to.
+        """
+        with self._writing():
+            pass
+
+    def checkpoint(self) -> None:
+        """Sign the log as it is, unless nothing was written since.
+
+        Raises:
+            AuditError: the signature could not be written.
+        """
+        current, signed = self._open, self._signed
+        unsigned = current is not None and (
+            signed is None or signed.size < current.tail.size
+        )
+        if not unsigned:
+            return
+        with self._writing() as (keys, here):
+            if self._signed is None or self._signed.size < here.tail.size:
+                self._sign(keys, here.tail, self._clock())
+
+    def close(self) -> None:
+        """Sign the log as it is and let go of it; it may be used again.
+
+        Raises:
+            AuditError: the signature could not be written.
+        """
+        try:
+            self.checkpoint()
+        finally:
+            with self._mutex:
+                self._let_go()
+
+    @contextmanager
+    def _writing(self) -> Generator[tuple[AuditKeys, _Open]]:
+        """Hold the lock over a state that agrees with the disk."""
+        with self._mutex:
+            if self._keys is None:
+                self._keys = self._read_keys()
+            with self._files.locked(self._limits.lock_s):
+                try:
+                    yield self._keys, self._current(self._keys)
+                except BaseException:
+                    # What is on the disk now is read again before the next line.
+                    self._let_go()
+                    raise
+
+    def _read_keys(self) -> AuditKeys:
+        if not self._files.made:
+            if not self._make:
+                raise AuditError(
+                    f"{self._files.path}: no audit log; make one with "
+                    f"`curtilage audit init --dir {self._files.path}`"
+                )
+            self._files.make(random=self._random)
+        self._files.check_private()
+        return self._files.keys()
+
+    def _current(self, keys: AuditKeys) -> _Open:
+        if self._open is None or self._was_replaced(self._open):
+            self._let_go()
+            self._open = self._read_end(keys)
+        else:
+            self._catch_up(self._open)
+        return self._open
+
+    def _was_replaced(self, current: _Open) -> bool:
+        """Tell whether another writer went on to another file, or somebody moved it."""
+        path = self._files.segment(current.tail.segment)
+        following = self._files.segment(current.tail.segment + 1)
+        try:
+            there, here = path.stat(), os.fstat(current.descriptor)
+        except OSError:
+            return True
+        same = (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return not same or following.exists()
+
+    def _catch_up(self, current: _Open) -> None:
+        with told(self._files.segment(current.tail.segment)):
+            start, size = current.size_bytes, os.fstat(current.descriptor).st_size
+            added = (
+                os.pread(current.descriptor, size - start, start)
+                if (size > start)
+                else b""
+            )
+        if size < start:
+            raise AuditError(f"{self._files.path}: the log became shorter")
+        if added:
+            self._follow(current, lines_of([added]))
+            self._mend(current)
+
+    def _read_end(self, keys: AuditKeys) -> _Open:
+        """Read the last file, mend it, and check it against the last checkpoint."""
+        numbers = self._files.segments()
+        self._signed = self._last_head(keys)
+        if not numbers:
+            return self._begun(keys)
+        if numbers != list(range(numbers[0], numbers[-1] + 1)):
+            raise AuditError(f"{self._files.path}: a file of the log is missing")
+        current = self._read_segment(keys, numbers[-1])
+        if current is None:  # its writer died before its first line was whole
+            current = self._read_previous(keys, numbers)
+        if self._signed is not None and self._signed.size > current.tail.size:
+            raise self._not_as_signed()
+        if self._signed is None or self._signed.size < current.tail.size:
+            self._sign(keys, current.tail, self._clock())
+        return current
+
+    def _read_previous(self, keys: AuditKeys, numbers: list[int]) -> _Open:
+        if len(numbers) == 1:
+            return self._begun(keys)
+        previous = self._read_segment(keys, numbers[-2])
+        if previous is None:
+            raise AuditError(f"{self._files.segment(numbers[-2])}: the file is empty")
+        self._open = None
+        os.close(previous.descriptor)
+        return self._begin_segment(previous.tail)
+
+    def _read_segment(self, keys: AuditKeys, number: int) -> _Open | None:
+        """Read one file; None where not even its first line is whole."""
+        lines = lines_of(self._files.read_segment(number))
+        first = next(lines, b"")
+        if not first.endswith(b"\n"):
+            return None
+        tail, path = Tail(keys.public.name), self._files.segment(number)
+        with self._damage():
+            tail.open_segment(first)
+            self._as_signed(tail)
+            tail.take(first)
+        if tail.segment != number:
+            raise AuditError(f"{path}: another file's lines")
+        with told(path):
+            descriptor = open_private(path, os.O_RDWR | os.O_APPEND)
+        current = _Open(tail=tail, descriptor=descriptor, size_bytes=len(first))
+        self._open = current
+        self._follow(current, lines)
+        self._mend(current)
+        return current
+
+    def _begun(self, keys: AuditKeys) -> _Open:
+        if self._signed is not None:
+            raise AuditError(
+                f"{self._files.path}: the log is gone, its checkpoints are not"
+            )
+        current = self._begin_segment(Tail(keys.public.name))
+        self._sign(keys, current.tail, self._clock())
+        return current
+
+    def _follow(self, current: _Open, lines: Iterator[bytes]) -> None:
+        with self._damage():
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    return
+                current.tail.follow(line)
+                current.size_bytes += len(line)
+                self._as_signed(current.tail)
+
+    def _mend(self, current: _Open) -> None:
+        """Move an incomplete last line aside: nobody was told that it is there."""
+        path = self._files.segment(current.tail.segment)
+        with told(path):
+            size = os.fstat(current.descriptor).st_size
+            if size == current.size_bytes:
+                return
+            start = current.size_bytes
+            torn = os.pread(current.descriptor, size - start, start)
+            self._files.set_aside(f"{path.stem}-{start}", torn)
+            self._files.disk.truncate(current.descriptor, start)
+            self._files.disk.sync(current.descriptor)
+
+    def _begin_segment(self, tail: Tail) -> _Open:
+        """Begin the next file; what a crash left under its name goes aside."""
+        path = self._files.segment(tail.segment + 1)
+        with told(path):
+            if path.exists():
+                self._files.set_aside(f"{path.stem}-0", path.read_bytes())
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+            descriptor = open_private(path, flags)
+        current = _Open(tail=tail, descriptor=descriptor, size_bytes=0)
+        self._open = current
+        self._write(current, tail.next_segment(self._clock()))
+        with told(path):
+            self._files.sync_folder()
+        return current
+
+    def _rotated(self, keys: AuditKeys, current: _Open, now: datetime) -> _Open:
+        # Signed first, so that the last checkpoint always reaches this far.
+        self._sign(keys, current.tail, now)
+        self._open = None
+        os.close(current.descriptor)
+        return self._begin_segment(current.tail)
+
+    def _write(self, current: _Open, line: bytes) -> None:
+        number = current.tail.segment + (current.size_bytes == 0)
+        with told(self._files.segment(number)):
+            try:
+                self._files.write_all(current.descriptor, line)
+            except OSError:
+                # Nobody is told of this line; where it cannot be taken back now,
+                # the next writer finds it.
+                with suppress(OSError):
+                    self._files.disk.truncate(current.descriptor, current.size_bytes)
+                raise
+        current.tail.take(line)
+        current.size_bytes += len(line)
+
+    def _checkpoint_is_due(self, tail: Tail, now: datetime) -> bool:
+        if self._signed is None:
+            return True
+        unsigned = tail.size - self._signed.size
+        age_s = (now - self._signed.time).total_seconds()
+        # A clock that was set back must not put the next one off.
+        late = age_s >= self._limits.checkpoint_s or age_s < 0
+        return unsigned >= self._limits.checkpoint_lines or (unsigned > 0 and late)
+
+    def _sign(self, keys: AuditKeys, tail: Tail, now: datetime) -> None:
+        head = tail.head(now)
+        note = sign_head(head, keys.public, keys.signing.sign).encode()
+        path = self._files.path / CHECKPOINTS
+        with told(path):
+            descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                self._append_note(descriptor, note)
+            finally:
+                os.close(descriptor)
+        self._signed = head
+
+    def _append_note(self, descriptor: int, note: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        end = os.pread(
+            descriptor, MAX_CHECKPOINT_BYTES, max(0, size - MAX_CHECKPOINT_BYTES)
+        )
+        if end and not ends_note(end):  # a crash cut one short; it is signed again
+            size = self._files.notes()[1]
+            self._files.disk.truncate(descriptor, size)
+        try:
+            self._files.write_all(descriptor, note)
+        except OSError:
+            with suppress(OSError):
+                self._files.disk.truncate(descriptor, size)
+            raise
+
+    def _last_head(self, keys: AuditKeys) -> AuditHead | None:
+        notes, _ = self._files.notes()
+        with self._damage():
+            return verify_head(notes[-1], keys.public) if notes else None
+
+    def _as_signed(self, tail: Tail) -> None:
+        """Refuse a log that is not what its last checkpoint signed."""
+        signed = self._signed
+        if signed is None or signed.size != tail.size:
+            return
+        if signed != tail.head(signed.time):
+            raise self._not_as_signed()
+
+    def _not_as_signed(self) -> AuditError:
+        return AuditError(
+            f"{self._files.path}: the log is not what its last checkpoint signed; "
+            "run `curtilage audit verify`"
+        )
+
+    @contextmanager
+    def _damage(self) -> Generator[None]:
+        try:
+            yield
+        except AuditRefusedError as refusal:
+            raise AuditError(
+                f"{self._files.path}: the log is damaged ({refusal}); run "
+                "`curtilage audit verify`"
+            ) from None
+
+    def _let_go(self) -> None:
+        current, self._open = self._open, None
+        self._signed = None
+        if current is not None:
+            with suppress(OSError):
+                os.close(current.descriptor)
+
+
+class AuditTrail:
+    """``AuditLog`` for an event loop, which it never blocks.
+
+    Args:
+        log: the writer.
+    """
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last record could not be written, or None."""
+        return self._problem
+
+    async def prepare(self) -> None:
+        """Find out now whether it can be written; if not, it is a ``problem``."""
+        await self._quietly(self._log.prepare)
+
+    async def append(self, entry: AuditEntry) -> None:
+        """Return once the entry is on the disk.
+
+        Raises:
+            AuditError: it is not, so nothing may leave.
+        """
+        try:
+            await asyncio.to_thread(self._log.append, entry)
+        except AuditError as error:
+            self._problem = str(error)
+            raise
+        except ValueError:
+            self._problem = "a record could not be written: a field is out of bounds"
+            raise AuditError(self._problem) from None
+        self._problem = None
+
+    async def checkpoint(self) -> None:
+        """Sign what was written; a failure is a ``problem``."""
+        await self._quietly(self._log.checkpoint)
+
+    async def close(self) -> None:
+        """Sign what was written and let go of the files."""
+        await self._quietly(self._log.close)
+
+    async def _quietly(self, step: Callable[[], None]) -> None:
+        try:
+            await asyncio.to_thread(step)
+        except AuditError as error:
+            self._problem = str(error)

@@ -1,0 +1,161 @@
+"""Read an audit log from its directory, to verify, prove or export it.
+
+Writes nothing there and takes no lock: what a writer adds meanwhile is read or
+not, and a line that is half written then is left for the next time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from curtilage.attest.tlog import NoteKey
+from curtilage.client.audit_files import AuditDirectory
+from curtilage.client.errors import AuditError
+from curtilage.policy.audit import Line
+from curtilage.policy.audit_checkpoint import parse_key, verify_head
+from curtilage.policy.audit_proof import Claim, Counter, parse_proof
+from curtilage.policy.audit_verify import (
+    See,
+    Segment,
+    VerifiedLog,
+    lines_of,
+    see_nothing,
+    verify_heads,
+    verify_log,
+)
+from curtilage.policy.errors import AuditRefusedError, AuditStep
+
+TOLD_EVERY = 1000
+
+Progress = Callable[[int], None]
+"""Is told now and then how many lines were read."""
+
+
+def no_progress(lines: int) -> None:
+    """Tell nobody."""
+    del lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogToRead:
+    """A log's directory, and who must have signed it.
+
+    Attributes:
+        directory: where it is.
+        key: the key that its checkpoints must bear.
+        kept: checkpoints that were kept elsewhere; the log must agree.
+        progress: told how far it came.
+    """
+
+    directory: AuditDirectory
+    key: NoteKey
+    kept: tuple[str, ...] = ()
+    progress: Progress = no_progress
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        key: str | None = None,
+        kept: Sequence[str] = (),
+        progress: Progress = no_progress,
+    ) -> "LogToRead":
+        """Find a log and its key.
+
+        Args:
+            path: the directory.
+            key: the public key as a verifier key, or None: the one beside the log.
+            kept: texts of checkpoints that were kept elsewhere.
+            progress: told how far it came.
+
+        Raises:
+            AuditError: there is no log.
+            AuditRefusedError: the key is none, or the log bears another one.
+        """
+        directory = AuditDirectory(path)
+        if not directory.made and not directory.path.is_dir():
+            raise AuditError(f"{path}: no audit log; nothing was recorded there yet")
+        beside = directory.public_key() if key is None or directory.made else None
+        wanted = beside if key is None else parse_key(key)
+        # 1. The first step of the verification, told as such.
+        if wanted is None or (beside is not None and beside != wanted):
+            raise AuditRefusedError(AuditStep.KEY, "the log bears another key")
+        return cls(directory=directory, key=wanted, kept=tuple(kept), progress=progress)
+
+    def verify(self, see: See = see_nothing) -> VerifiedLog:
+        """Verify the whole log; ``see`` is shown each line.
+
+        Raises:
+            AuditError: a file cannot be read.
+            AuditRefusedError: names the first record that is wrong.
+        """
+        return verify_log(self._segments(), self.notes(), self.key, see=self._told(see))
+
+    def prove(self, claim: Claim) -> tuple[dict[str, object], VerifiedLog]:
+        """Count a claim over all that is signed; return the proof.
+
+        Raises:
+            AuditError: a file cannot be read.
+            AuditRefusedError: the log is not right.
+        """
+        notes = self.notes()
+        head = verify_heads(notes, self.key)[-1]
+        counter = Counter(claim, head)
+        log = self.verify(counter.see)
+        return counter.document(notes[-1], self.key), log
+
+    def check_proof(self, data: bytes) -> VerifiedLog:
+        """Count a proof's claim again, over the log as far as it reached then.
+
+        Raises:
+            AuditError: a file cannot be read.
+            AuditRefusedError: the log is not right, or the proof is not what
+                the log says.
+        """
+        proof = parse_proof(data, self.key)
+        counter = Counter(proof.claim, proof.head)
+        kept = (*self.kept, proof.checkpoint)
+        reading = LogToRead(
+            directory=self.directory, key=self.key, kept=kept, progress=self.progress
+        )
+        log = reading.verify(counter.see)
+        if counter.document(proof.checkpoint, self.key) != proof.fields:
+            raise AuditRefusedError(
+                AuditStep.CHECKPOINTS, "proof: the log counts otherwise"
+            )
+        return log
+
+    def notes(self) -> list[str]:
+        """Return the log's checkpoints and the kept ones, by size."""
+        own, _ = self.directory.notes()
+        if not self.kept:
+            return own
+        # The log's own ones keep their order, so that one out of order shows.
+        for note in self.kept:
+            size = verify_head(note, self.key).size
+            at = sum(_size(each) < size for each in own)
+            own.insert(at, note)
+        return own
+
+    def _segments(self) -> Iterator[Segment]:
+        numbers = self.directory.segments()
+        if not numbers:
+            raise AuditError(f"{self.directory.path}: no audit log")
+        for number in numbers:
+            chunks = self.directory.read_segment(number)
+            yield Segment(number=number, lines=lines_of(chunks))
+
+    def _told(self, see: See) -> See:
+        def seen(line: Line, data: bytes) -> None:
+            see(line, data)
+            if line.seq % TOLD_EVERY == 0:
+                self.progress(line.seq)
+
+        return seen
+
+
+def _size(note: str) -> int:
+    """Read a note's size, unverified; only to find its place."""
+    lines = note.split("\n", 2)
+    return int(lines[1]) if len(lines) > 1 and lines[1].isdecimal() else 0

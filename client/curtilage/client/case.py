@@ -1,0 +1,108 @@
+"""One query on its way: what was decided, and each step of it in the audit trail.
+
+A step that lets something leave is recorded before it is taken, and not taken
+if it cannot be recorded. A step that stays on this machine is taken anyway: it
+shows nobody anything, and the caller is told that it is not in the trail.
+"""
+
+import secrets
+from collections.abc import Callable
+
+from curtilage.client.audit import Trail
+from curtilage.client.errors import AuditError, EnclaveError, FailureReason
+from curtilage.policy.audit import QUERY_ID_BYTES, AuditEntry, Outcome, histogram
+from curtilage.policy.decide import Allowed, Decision, Inspection
+from curtilage.policy.model import Policy
+
+
+class Case:
+    """One query, from its decision to its last step.
+
+    Args:
+        trail: where the steps are recorded.
+        policy: the policy that was applied.
+        inspection: what was found.
+        decision: what followed from it.
+        random: makes the id that joins the records of one query.
+
+    Attributes:
+        decision: the same.
+    """
+
+    def __init__(
+        self,
+        trail: Trail,
+        policy: Policy,
+        inspection: Inspection,
+        decision: Decision,
+        *,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.decision = decision
+        self._trail = trail
+        self._classes = histogram(inspection.findings, decision, policy.classes)
+        self._messages = inspection.messages
+        self._payload_digest = inspection.payload_digest
+        self._id = random(QUERY_ID_BYTES).hex()
+        self._attempts = 0
+
+    async def leaves(self, allowed: Allowed, verdict_id: str) -> None:
+        """Record that a payload is about to be sealed; nothing is, if this raises.
+
+        Args:
+            allowed: the payload that leaves, which need not be the one that was
+                asked: it is this one that the record commits to.
+            verdict_id: the evidence relied upon.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so it must not leave.
+        """
+        try:
+            await self._record(
+                Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
+            )
+        except AuditError:
+            raise EnclaveError(FailureReason.AUDIT_FAILED) from None
+
+    async def stays(
+        self, outcome: Outcome, fallback: FailureReason | None = None
+    ) -> bool:
+        """Record a step that sends nothing; return whether it is in the trail.
+
+        Args:
+            outcome: anything but ``ENCLAVE``.
+            fallback: why the enclave does not answer although it might have.
+        """
+        if outcome is Outcome.ENCLAVE:
+            raise ValueError("what leaves is recorded by leaves()")
+        try:
+            await self._record(outcome, self._payload_digest, fallback=fallback)
+        except AuditError:
+            return False
+        return True
+
+    async def _record(
+        self,
+        outcome: Outcome,
+        payload_digest: bytes,
+        *,
+        verdict_id: str = "",
+        fallback: FailureReason | None = None,
+    ) -> None:
+        self._attempts += 1
+        decision = self.decision
+        await self._trail.append(
+            AuditEntry(
+                query=self._id,
+                attempt=self._attempts,
+                policy=decision.policy_digest,
+                classes=self._classes,
+                route=decision.route,
+                outcome=outcome,
+                rule=decision.rule,
+                verdict=verdict_id,
+                fallback="" if fallback is None else fallback.value,
+                messages=self._messages,
+                payload_digest=payload_digest,
+            )
+        )

@@ -1,0 +1,44 @@
+"""Why a query's names and numbers cannot be replaced; words without content."""
+
+from enum import StrEnum
+
+
+class Obstacle(StrEnum):
+    """Why a query stays as it is, and so at home; a closed set, safe to tell."""
+
+    NOTHING_FOUND = "nothing_found"
+    MARK_IN_SOURCE = "mark_in_source"
+    OTHER_VIEW = "other_view"
+    ACROSS_TEXTS = "across_texts"
+    NOT_CONTENT = "not_content"
+    OVERLAP = "overlap"
+    NO_STAND_IN = "no_stand_in"
+    STOP_STRING = "stop_string"
+    LOGPROBS = "logprobs"
+    STILL_FOUND = "still_found"
+
+
+EXPLAINED_OBSTACLE = {
+    Obstacle.NOTHING_FOUND: "nothing that was found can be replaced",
+    Obstacle.MARK_IN_SOURCE: "the text holds the marks of pseudonyms itself",
+    Obstacle.OTHER_VIEW: "what was found is written in a disguise",
+    Obstacle.ACROSS_TEXTS: "what was found is spread over several texts",
+    Obstacle.NOT_CONTENT: "it stands in a field that cannot be rewritten",
+    Obstacle.OVERLAP: "two different things overlap",
+    Obstacle.NO_STAND_IN: "a part of what was found has no pseudonym",
+    Obstacle.STOP_STRING: "a stop string would cut a pseudonym",
+    Obstacle.LOGPROBS: "log-probabilities tell of pseudonyms, token by token",
+    Obstacle.STILL_FOUND: "something is still found when they are replaced",
+}
+
+
+class KeptHomeError(Exception):
+    """A query cannot be rewritten; inside this part only, never for a caller.
+
+    Attributes:
+        obstacle: why.
+    """
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.value)
+        self.obstacle = obstacle

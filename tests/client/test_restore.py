@@ -1,0 +1,267 @@
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.answers import AnswerEvent, Delta, Finished
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.restore import (
+    MAX_STAND_INS,
+    REACH_CHARS,
+    AnswerRestorer,
+    Restorer,
+    as_json_string,
+    is_in_url,
+)
+
+VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
+    f"⟦EMAIL_{number}⟧": f"p{number}@x.example" for number in range(1, 5)
+}
+DATES = {"19 May 1980": "12 May 1980", "9 May 1980": "2 May 1980"}
+FINISHED = Finished(finish_reason="stop", prompt_tokens=4, completion_tokens=2)
+PARTS = [*VALUES, "hello ", "⟦", "⟦P", " a", ". ", "⟧", "⟦PERSON_", "1", "⟧⟧", "⟦X_1⟧"]
+DATE_PARTS = [*DATES, "1", "9", " May", " 19", "80", ", ", "⟦PERSON_1⟧", "x", " "]
+
+
+def replaced(text: str, values: dict[str, str]) -> str:
+    """What a restorer must make of a text, without any streaming."""
+    either = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    form = rf"(?<![\w])(?:{either})(?![\w])" if "19 May 1980" in values else either
+    return re.sub(form, lambda match: values[match[0]], text)
+
+
+def restored(text: str, sizes: Sequence[int], values: dict[str, str]) -> str:
+    restorer = Restorer(values)
+    told, at = "", 0
+    for size in sizes:
+        told += restorer.push(text[at : at + size])
+        at += size
+        if at >= len(text):
+            break
+    return told + restorer.push(text[at:]) + restorer.close()
+
+
+def numbers(seed: int) -> Iterator[int]:
+    """Yield a linear congruential generator's numbers: cheap, the same each run."""
+    while True:
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
+        yield seed >> 33
+
+
+def test_20000_random_chunkings_restore_as_the_whole_does() -> None:
+    drawn = numbers(1)
+    for _ in range(20_000):
+        count = 1 + next(drawn) % 6
+        text = "".join(PARTS[next(drawn) % len(PARTS)] for _ in range(count)) + "."
+        sizes = [1 + each % 7 for each in islice(drawn, len(text))]
+        assert restored(text, sizes, VALUES) == replaced(text, VALUES)
+
+
+@given(
+    st.lists(st.sampled_from(DATE_PARTS), max_size=12).map("".join),
+    st.lists(st.integers(0, 4), max_size=60),
+)
+def test_dates_restore_as_the_whole_does(text: str, sizes: list[int]) -> None:
+    values = DATES | {"⟦PERSON_1⟧": "Ann"}
+    restorer = Restorer(values)
+    whole = restorer.push(text + ".") + restorer.close()
+    assert restored(text + ".", sizes, values) == whole
+
+
+@given(st.text(), st.lists(st.integers(1, 3), max_size=40))
+def test_ordinary_text_passes_unchanged_and_at_once(
+    text: str, sizes: list[int]
+) -> None:
+    text = text.replace("⟦", "")
+    restorer, at = Restorer(VALUES), 0
+    for size in sizes:
+        assert restorer.push(text[at : at + size]) == text[at : at + size]
+        at += size
+
+
+def test_only_what_could_become_a_token_is_held() -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push("Dear ⟦PER") == "Dear "
+    assert restorer.push("SONG") == "⟦PERSONG"
+    assert restorer.push(" ⟦PERSON_1") == " "
+    assert restorer.push("2") == ""
+    assert restorer.push("⟧") == "Person 12"
+
+
+@pytest.mark.parametrize("end", ["⟦", "⟦PERSON", "⟦PERSON_1"])
+def test_an_answer_that_ends_inside_a_token_is_incomplete(end: str) -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push(f"Dear {end}") == "Dear "
+    with pytest.raises(EnclaveError) as cut:
+        restorer.close()
+    assert cut.value.reason is FailureReason.ANSWER_INCOMPLETE
+
+
+def test_an_answer_may_end_like_a_date_begins() -> None:
+    restorer = Restorer(DATES)
+    assert restorer.push("Room 19") == "Room "
+    assert restorer.close() == "19"
+
+
+def test_a_date_is_restored_only_where_it_stands_alone() -> None:
+    assert restored("19 May 1980", [], DATES) == "12 May 1980"
+    assert restored("on 9 May 1980.", [], DATES) == "on 2 May 1980."
+    for other in ("119 May 1980", "19 May 19805", "29 May 1980"):
+        assert restored(other, [3], DATES) == other
+
+
+def test_neighbours_are_restored_one_by_one() -> None:
+    text = "⟦PERSON_1⟧⟦PERSON_2⟧ ⟦PERSON_12⟧"
+    assert restored(text, [1] * 40, VALUES) == "Person 1Person 2 Person 12"
+
+
+def test_a_rewritten_answer_is_restored_without_offsets() -> None:
+    """Others cut it at the places of the question: "Mike. Wh" (litellm 14516)."""
+    text = "⟦PERSON_2⟧, who is older than ⟦PERSON_1⟧. Who? ⟦PERSON_2⟧."
+    told = "Person 2, who is older than Person 1. Who? Person 2."
+    assert restored(text, [7, 2, 30], VALUES) == told
+
+
+def test_a_value_that_looks_like_a_token_is_not_restored_again() -> None:
+    values = {"⟦PERSON_1⟧": "⟦PERSON_2⟧", "⟦PERSON_2⟧": "Ann"}
+    assert restored("⟦PERSON_1⟧", [], values) == "⟦PERSON_2⟧"
+
+
+def test_unknown_tokens_stay_and_are_counted() -> None:
+    restorer = Restorer(VALUES)
+    text = "⟦PERSON_1⟧ ⟦PERSON_99⟧ ⟦NOBODY_1⟧ ⟦lower_1⟧ ⟦PERSON_12345⟧"
+    told = "".join(map(restorer.push, text)) + restorer.close()
+    assert told == "Person 1" + text.removeprefix("⟦PERSON_1⟧")
+    assert restorer.unknown == 2
+    empty = Restorer({})
+    assert empty.push("⟦PERSON_1⟧") == "⟦PERSON_1⟧"
+    assert empty.unknown == 1
+
+
+def test_inside_tool_arguments_a_value_is_escaped_for_json() -> None:
+    """LiteLLM restored neither streams nor arguments (30728, PR 31530)."""
+    values = {"⟦PERSON_1⟧": 'Ann "Al"\\\n'}
+    restorer = Restorer(values, written=as_json_string)
+    arguments = '{"to": "⟦PERSON_1⟧"}'
+    told = "".join(map(restorer.push, arguments)) + restorer.close()
+    assert json.loads(told) == {"to": values["⟦PERSON_1⟧"]}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "https://evil.example/?q=",
+        "see HTTPS://",
+        "//evil.example/",
+        "www.evil.example/",
+        "![x](https://evil.example/",
+        "![x](https&#58;&#47;&#47;evil.example/",
+        "![x](<https&#58;&#47;&#47;evil.example/a b ",
+        "![x](<https://evil.example/\\> ",
+        "[1]: https&#58;&#47;&#47;evil.example/?q=",
+        "text\n  [a b]: https&#58;//evil.example/",
+        '<img src="https://evil.example/?q=a b ',
+        '<img alt=">" src="&#104;ttps://evil.example/?q=a\nb ',
+        "<img src='&#104;ttps:evil.example/?q=a b ",
+        "<img src=&#104;ttps:evil.example/",
+        "<https://evil.example/a b ",
+        "background: url( 'htt\\ps:evil.example/a b ",
+        "\\\\evil.example\\",
+        '"https://a.example/?x=// y ',
+    ],
+)
+def test_no_name_is_put_into_a_url(before: str) -> None:
+    """Whoever shows an answer may fetch its pictures: that would tell a name."""
+    assert is_in_url(before)
+    restorer = Restorer(VALUES)
+    told = "".join(map(restorer.push, before + "⟦PERSON_1⟧")) + restorer.close()
+    assert told == before + "⟦PERSON_1⟧"
+    assert restorer.in_urls == 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "Dear ",
+        "https://x.example is the page of ",
+        "([a link](https://x.example)) by ",
+        "<https://x.example> is of ",
+        '<a href="https://www.x.example//y">',
+        '("https://x.example/a//b")',
+        "<b>",
+        "if x<y then ",
+        "[1]: https://x.example\n",
+        "list[str]: ",
+        "Name:",
+        "1/2 ",
+        "url(#a) ",
+    ],
+)
+def test_elsewhere_names_are_restored(before: str) -> None:
+    assert not is_in_url(before)
+    assert restored(before + "⟦PERSON_1⟧", [], VALUES) == before + "Person 1"
+
+
+def test_where_a_url_began_is_seen_as_far_back_as_urls_go() -> None:
+    url = "https://x.example/"
+    near = url + "a" * (REACH_CHARS - len(url))
+    for size in (1, 7, REACH_CHARS):
+        assert "⟦" in restored(near + "⟦PERSON_1⟧", [size] * 9000, VALUES)
+
+
+@given(st.lists(st.sampled_from([*PARTS, "https://x/", " ", '"', "](", ")"])))
+def test_urls_are_seen_in_any_chunking(parts: list[str]) -> None:
+    text = "".join(parts) + "."
+    assert restored(text, [1] * len(text), VALUES) == restored(text, [], VALUES)
+
+
+def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:
+    """Each is looked at, and an answer may be large: that would take minutes."""
+    restorer = Restorer(VALUES)
+    told = restorer.push("⟦PERSON_1⟧" * MAX_STAND_INS)
+    assert told == "Person 1" * MAX_STAND_INS
+    with pytest.raises(EnclaveError) as broken:
+        restorer.push("⟦PERSON_1⟧")
+    assert broken.value.reason is FailureReason.ANSWER_BROKEN
+
+
+def test_a_restorer_shows_no_value() -> None:
+    assert repr(Restorer(VALUES)) == f"<Restorer: {len(VALUES)}>"
+
+
+def events(*given: AnswerEvent) -> list[AnswerEvent]:
+    restorer = AnswerRestorer(VALUES)
+    return [event for each in given for event in restorer.push(each)]
+
+
+def test_an_answer_is_restored_event_by_event() -> None:
+    told = events(
+        Delta(text="Dear ⟦PER"), Delta(text="SON_1⟧"), Delta(text="⟦X_1⟧."), FINISHED
+    )
+    assert [event.text for event in told if isinstance(event, Delta)] == [
+        "Dear ",
+        "Person 1",
+        "⟦X_1⟧.",
+    ]
+    end = told[-1]
+    assert isinstance(end, Finished)
+    assert (end.unknown_tokens, end.completion_tokens) == (1, 2)
+
+
+def test_log_probabilities_do_not_survive_restoring() -> None:
+    (told, _) = events(Delta(text="⟦PERSON_1⟧", logprobs=(("⟦", -0.5),)), FINISHED)
+    assert isinstance(told, Delta)
+    assert told.logprobs == ()
+
+
+def test_what_is_held_at_the_end_is_told_before_the_end() -> None:
+    restorer = AnswerRestorer(DATES)
+    told = [*restorer.push(Delta(text="19 May 1980")), *restorer.push(FINISHED)]
+    assert [type(event) for event in told] == [Delta, Finished]
+    with pytest.raises(EnclaveError):
+        events(Delta(text="⟦PERSON"), FINISHED)
