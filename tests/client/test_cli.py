@@ -279,7 +279,7 @@ def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
 def test_a_blocked_query_exits_with_1(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     rule = '- id: never\n  when: "financial.pan"\n  then: block\n  reason: no\n\n'
-    text = profile_text("default").replace("- id: secret\n", rule + "- id: secret\n", 1)
+    text = profile_text("default").replace("rules:\n", "rules:\n" + rule, 1)
     file.write_text(text, "utf-8")
     asked = "my card is 4111 1111 1111 1111"
     for command in ("ask", "explain"):

@@ -10,8 +10,10 @@ from importlib.metadata import version
 from curtilage.client.commands import (
     ask,
     attest,
+    audit,
     decide,
     demo,
+    evaluate,
     explain,
     models,
     policy,
@@ -60,7 +62,18 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"curtilage {version('curtilage')}"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (demo, ask, serve, decide, explain, policy, models, attest):
+    for module in (
+        demo,
+        ask,
+        serve,
+        decide,
+        explain,
+        evaluate,
+        policy,
+        audit,
+        models,
+        attest,
+    ):
         module.add(commands)
     return parser
 

@@ -3,36 +3,36 @@
 import argparse
 import asyncio
 
-from curtilage.client.assemble import inspector_for
+from curtilage.client.commands.examine import start_detectors
 from curtilage.client.commands.shared import (
     add_policy_flag,
     config_from,
     single_query,
     text_from,
 )
-from curtilage.client.commands.terminal import (
-    DONE,
-    REFUSED,
-    Commands,
-    add_command,
-    out,
-    progress,
-)
-from curtilage.policy.decide import Decision, decide
+from curtilage.client.commands.terminal import DONE, REFUSED, Commands, add_command, out
+from curtilage.client.config import ClientConfig
+from curtilage.client.currency import CheckedInspector
+from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.explain import explain, explain_json
-from curtilage.policy.model import Policy
 from curtilage.policy.routes import Route
 
 
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
+def add(
+    commands: "Commands[argparse.ArgumentParser]", *, path: str = "curtilage explain"
+) -> None:
+    """Add the command; ``path`` is how it is called there."""
     parser = add_command(
         commands,
         "explain",
         summary="say what was found in a text and which rule decides",
-        text="Say where a text may go and why: the data classes found, and the rule "
-        "that decides.\nThe text itself is never printed.",
-        example='curtilage explain "My card 4111 1111 1111 1111 was refused"',
+        text="Say where a text may go and why: the data classes found and their "
+        "places, the rule\nthat decides, and the smallest change after which the text "
+        "could go a less private\nway. The text itself is never printed.\n\n"
+        "Offsets count characters from 0. Everything is looked for, even where the "
+        "policy\nends a scan early.",
+        example=f'{path} "My card 4111 1111 1111 1111 was refused"\n'
+        f"{path} --policy clinic --json - < letter.txt",
     )
     parser.add_argument("text", nargs="+", help="the text; `-` reads it")
     add_policy_flag(parser)
@@ -42,20 +42,19 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain; exit 1 where the policy blocks."""
-    policy = config_from(arguments).policy
-    decision = asyncio.run(_decide(policy, text_from(arguments.text)))
-    if arguments.json:
-        out(explain_json(policy, decision))
-    else:
-        out(explain(policy, decision))
+    config = config_from(arguments)
+    policy = config.policy
+    inspection = asyncio.run(_inspect(config, text_from(arguments.text)))
+    decision = decide(policy, inspection)
+    tell = explain_json if arguments.json else explain
+    out(tell(policy, decision, inspection))
     return REFUSED if decision.route is Route.BLOCK else DONE
 
 
-async def _decide(policy: Policy, text: str) -> Decision:
-    with progress("starting detectors"):
-        inspector = await asyncio.to_thread(inspector_for, policy)
+async def _inspect(config: ClientConfig, text: str) -> Inspection:
+    detectors = await asyncio.to_thread(start_detectors, config.policy)
+    inspector = CheckedInspector(detectors, config.currency)
     try:
-        inspection = await inspector.ainspect(single_query(text))
+        return await inspector.ainspect(single_query(text))
     finally:
         inspector.close()
-    return decide(policy, inspection)

@@ -1,7 +1,16 @@
-"""``curtilage policy``: check a policy file."""
+"""``curtilage policy``: check, explain, test, compare, report and sign policies."""
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
 
+from curtilage.client.commands import (
+    explain,
+    policy_diff,
+    policy_report,
+    policy_sign,
+    policy_test,
+)
 from curtilage.client.commands.terminal import (
     DONE,
     WRONG_USE,
@@ -11,9 +20,31 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import read_policy
+from curtilage.client.config import MAX_POLICY_BYTES, read_policy, read_text
+from curtilage.client.errors import UsageError
+from curtilage.client.linear import LinearError, LinearPattern
+from curtilage.client.operator_models import OperatorModelError, model_digest
+from curtilage.policy.checks import Complaint, Tree
 from curtilage.policy.errors import PolicyError
+from curtilage.policy.load import (
+    PROFILES,
+    load_pack,
+    load_profile,
+    profile_text,
+    read_tree,
+)
 from curtilage.policy.model import Policy
+
+_NER = {
+    "none": "no model; a name that is suspected stays home as uncertain.name",
+    "embedded": "the embedded model",
+    "spacy": "a spaCy pipeline of yours",
+    "transformers": "a transformers model of yours",
+}
+_SCAN = {
+    "early_exit": "ends once a validated finding keeps the query home",
+    "full": "everything is looked at",
+}
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -21,29 +52,59 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "policy",
-        summary="check a policy file",
-        text="Work with policy files.",
-        example="curtilage policy check clinic.yaml",
+        summary="check, explain, test, compare, report and sign policies",
+        text="Work with policies: files, or by their names the shipped profiles.",
+        example="curtilage policy list\ncurtilage policy check clinic.yaml\n"
+        'curtilage policy explain "My card 4111 1111 1111 1111 was refused"\n'
+        "curtilage policy report --policy clinic --out clinic.html",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_check(actions)
+    explain.add(actions, path="curtilage policy explain")
+    policy_test.add(actions)
+    policy_diff.add(actions)
+    policy_report.add(actions)
+    policy_sign.add(actions)
+    _add_list(actions)
+
+
+def _add_check(actions: "Commands[argparse.ArgumentParser]") -> None:
     check = add_command(
         actions,
         "check",
         summary="find every problem of a policy, with its line",
-        text="Load a policy and print every problem with its line, or what it says.",
+        text="Load a policy, compile its patterns, look for the files and the model it "
+        "names,\nand print every problem with its line, or what it combines.",
         example="curtilage policy check clinic.yaml\ncurtilage policy check",
     )
     check.add_argument(
-        "file", nargs="?", help="policy file (default: the shipped profile)"
+        "file",
+        nargs="?",
+        help="policy file, or a shipped profile (default: the default profile)",
     )
     check.add_argument("--json", action="store_true", help="one JSON object")
     check.set_defaults(run=run_check)
+
+
+def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
+    listing = add_command(
+        actions,
+        "list",
+        summary="list the shipped profiles, or show one",
+        text="List the shipped profiles and the packs that they combine, or print one "
+        "to start\na policy of your own from.",
+        example="curtilage policy list\ncurtilage policy list clinic > mine.yaml",
+    )
+    listing.add_argument("name", nargs="?", help="a profile, to print it")
+    listing.add_argument("--json", action="store_true", help="one JSON object")
+    listing.set_defaults(run=run_list)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Check a policy; exit 2 where it is wrong."""
     try:
         policy, source = read_policy(arguments.file)
+        _require_usable(policy, arguments.file)
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
@@ -54,23 +115,109 @@ def run_check(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def run_list(arguments: argparse.Namespace) -> int:
+    """List the profiles, or print one."""
+    if arguments.name is not None:
+        if arguments.name not in PROFILES:
+            raise UsageError(f"no such profile; there are {', '.join(PROFILES)}")
+        out(profile_text(arguments.name), end="")
+        return DONE
+    profiles = {name: load_profile(name) for name in PROFILES}
+    if arguments.json:
+        out_json(
+            [
+                {"name": name, "packs": policy.document.packs, "digest": policy.digest}
+                for name, policy in profiles.items()
+            ]
+        )
+        return DONE
+    for name, policy in profiles.items():
+        out(f"{name:<14}  {', '.join(policy.document.packs) or 'no packs'}")
+    return DONE
+
+
 def summary(policy: Policy, source: str) -> str:
-    """Say in a few lines what a policy holds."""
-    attestation = policy.document.attestation
-    enclaves = (
-        "none: nothing may leave"
-        if attestation is None
-        else f"{attestation.environment}, "
-        f"TEEs {', '.join(attestation.required_cpu_tees) or 'none'}"
+    """Say in a few lines what a policy combines."""
+    return "\n".join(_summary(policy, source))
+
+
+def _summary(policy: Policy, source: str) -> Iterator[str]:
+    document = policy.document
+    yield f"{source}: no problem found"
+    yield f"  digest    {policy.digest}"
+    yield f"  rules     {len(policy.rules)}, {len(document.rules)} of them its own"
+    for name in document.packs:
+        pack = load_pack(name)
+        count = f"{len(pack.rules)} rule{'s' if len(pack.rules) > 1 else ''}"
+        yield f"  pack      {name}: {pack.title} ({count})"
+    yield f"  default   {document.default.decision}, where no rule is more private"
+    yield f"  names     {_NER[document.ner.engine]}"
+    yield f"  scan      {_SCAN[document.scan]}"
+    for each in policy.detectors:
+        yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
+    for exclusion in policy.exclusions:
+        listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
+        yield f"  excluded  {exclusion.pattern}{listed}"
+    yield f"  enclaves  {_enclaves(policy)}"
+
+
+def _enclaves(policy: Policy) -> str:
+    attestation = policy.attestation
+    if attestation is None:
+        return "none: nothing may leave"
+    tees = ", ".join(attestation.required_cpu_tees) or "none"
+    return f"{attestation.environment}, TEEs {tees}"
+
+
+def _require_usable(policy: Policy, file: str | None) -> None:
+    """Raise all that only shows once patterns are compiled and files looked for.
+
+    Raises:
+        PolicyError: with lines.
+    """
+    found = [*_patterns(policy), *_model(policy)]
+    if not found:
+        return
+
+    def complain(tree: Tree) -> list[Complaint]:
+        del tree
+        return found
+
+    shipped = file is None or (file in PROFILES and not Path(file).exists())
+    text = (
+        profile_text(file or PROFILES[0])
+        if shipped
+        else read_text(Path(str(file)), MAX_POLICY_BYTES)
     )
-    return "\n".join(
-        [
-            f"{source}: no problem found",
-            f"  digest    {policy.digest}",
-            f"  rules     {len(policy.rules)}",
-            f"  enclaves  {enclaves}",
-        ]
-    )
+    read_tree(text, complain, source=policy.source)
+
+
+def _patterns(policy: Policy) -> Iterator[Complaint]:
+    for index, entry in enumerate(policy.document.detectors):
+        if entry.pattern is None:
+            continue
+        try:
+            LinearPattern(entry.pattern)
+        except LinearError as error:
+            yield ("detectors", index, "pattern"), str(error)
+
+
+def _model(policy: Policy) -> Iterator[Complaint]:
+    ner = policy.document.ner
+    if not ner.path:
+        return
+    folder = Path(ner.path)
+    if not folder.is_dir():
+        yield ("ner", "path"), "there is no such folder here"
+        return
+    try:
+        digest = model_digest(folder)
+    except (OperatorModelError, OSError) as error:
+        words = str(error) if isinstance(error, OperatorModelError) else "unreadable"
+        yield ("ner", "path"), words
+        return
+    if digest != ner.sha256:
+        yield ("ner", "sha256"), f"the folder's digest is another: {digest}"
 
 
 def _tell_problems(error: PolicyError, *, as_json: bool) -> None:

@@ -1,0 +1,254 @@
+"""Two kinds of chart as SVG text, for a page without scripts.
+
+Colours are the page's: every shape has a class, and no colour of its own, so
+that a page can be dark, light or printed. What a colour tells, a shape or a
+word tells too. Every text is escaped.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+_LABELS: Final = 330  # width of the column of labels, in user units
+_PLOT: Final = 420
+_WIDTH: Final = 860
+_ROW: Final = 40
+_TOP: Final = 34
+_BAR: Final = 12
+_WRAP: Final = 46  # characters that fit in the column of labels
+
+_LEFT: Final = 64
+_LINE_WIDTH: Final = 640
+_LINE_HEIGHT: Final = 320
+_MARGIN: Final = 46
+_MARKS: Final = ("circle", "square", "diamond", "triangle")
+_LABELS_AT_MOST: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A share and its interval, 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One row of a bar chart.
+
+    Attributes:
+        label: what was measured.
+        measured: the share.
+        target: what it should reach, 0 to 1, or None.
+        stock: the same of something to compare with, or None.
+    """
+
+    label: str
+    measured: Interval
+    target: float | None = None
+    stock: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a line: shares from 0 to 1, and what the setting was."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A named line; its points in the order in which they are joined."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+def percent(value: float) -> str:
+    """Return a share as people read it."""
+    return f"{100 * value:.1f}%"
+
+
+def bar_chart(bars: Sequence[Bar], *, title: str) -> str:
+    """Return horizontal bars with intervals on an axis from 0 to 100%."""
+    height = _TOP + _ROW * len(bars) + 8
+    rows = (_bar(bar, _TOP + _ROW * index) for index, bar in enumerate(bars))
+    return _svg(
+        _WIDTH,
+        height,
+        title,
+        [*_percent_grid(_TOP + _ROW * len(bars)), *(s for row in rows for s in row)],
+    )
+
+
+def line_chart(lines: Sequence[Line], *, title: str, x: str, y: str) -> str:
+    """Return lines over two shares; the axes begin where the data does."""
+    points = [point for line in lines for point in line.points]
+    scale = _Scale.over(points)
+    height = _LINE_HEIGHT + 2 * _MARGIN
+    shapes = [*scale.grid(), *_axis_titles(x, y)]
+    for index, line in enumerate(lines):
+        shapes += _line(line, index, scale)
+    return _svg(_LEFT + _LINE_WIDTH + 170, height, title, shapes)
+
+
+def _svg(width: int, height: int, title: str, shapes: Iterable[str]) -> str:
+    name = escape(title)
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}">'
+        f"<title>{name}</title>{''.join(shapes)}</svg>"
+    )
+
+
+def _percent_grid(bottom: int) -> Iterator[str]:
+    for tenth in range(0, 11, 2):
+        x = _LABELS + _PLOT * tenth / 10
+        yield _rule(x, _TOP - 8, x, bottom, "grid")
+        yield _text(x, _TOP - 14, f"{10 * tenth}%", "tick", anchor="middle")
+
+
+def _bar(bar: Bar, top: int) -> Iterator[str]:
+    first, *more = _wrapped(bar.label)
+    middle = top + _ROW / 2
+    yield _text(
+        _LABELS - 12, middle + (-3 if more else 4), first, "label", anchor="end"
+    )
+    if more:
+        yield _text(_LABELS - 12, middle + 12, more[0], "label", anchor="end")
+    own_top = top + (5 if bar.stock else (_ROW - _BAR) // 2)
+    yield from _measure(bar.measured, own_top, _BAR, "own")
+    if bar.stock is not None:
+        yield from _measure(bar.stock, own_top + _BAR + 3, _BAR - 4, "stock")
+    if bar.target is not None:
+        x = _LABELS + _PLOT * bar.target
+        yield _rule(x, top + 1, x, top + _ROW - 5, "target")
+        yield (f'<path class="target-mark" d="M{x:.1f} {top + 3} l-5 -6 h10 z"></path>')
+    told, right = percent(bar.measured.value), _LABELS + _PLOT + 14
+    yield _text(right, middle + (4 if bar.stock is None else -4), told, "value")
+    if bar.stock is not None:
+        yield _text(right, middle + 12, f"plain {percent(bar.stock.value)}", "tick")
+
+
+def _measure(measured: Interval, top: float, height: int, kind: str) -> Iterator[str]:
+    width = _PLOT * measured.value
+    yield (
+        f'<rect class="{kind}" x="{_LABELS}" y="{top}" width="{width:.1f}" '
+        f'height="{height}" rx="2"></rect>'
+    )
+    ends = (max(0.0, measured.low), min(1.0, measured.high))
+    low, high = (_LABELS + _PLOT * each for each in ends)
+    middle = top + height / 2
+    yield _rule(low, middle, high, middle, "whisker")
+    for end in (low, high):
+        yield _rule(end, middle - 4, end, middle + 4, "whisker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """Two axes that end at 1 and begin at a round share below the data."""
+
+    least_x: float
+    least_y: float
+
+    @classmethod
+    def over(cls, points: Sequence[Point]) -> "_Scale":
+        return cls(
+            least_x=_round_below([point.x for point in points]),
+            least_y=_round_below([point.y for point in points]),
+        )
+
+    def x(self, share: float) -> float:
+        return _LEFT + _LINE_WIDTH * (share - self.least_x) / (1 - self.least_x)
+
+    def y(self, share: float) -> float:
+        down = (1 - share) / (1 - self.least_y)
+        return _MARGIN + _LINE_HEIGHT * down
+
+    def grid(self) -> Iterator[str]:
+        bottom, right = _MARGIN + _LINE_HEIGHT, _LEFT + _LINE_WIDTH
+        for share in _ticks(self.least_x):
+            x = self.x(share)
+            yield _rule(x, _MARGIN, x, bottom, "grid")
+            yield _text(x, bottom + 18, f"{100 * share:.0f}%", "tick", anchor="middle")
+        for share in _ticks(self.least_y):
+            y = self.y(share)
+            yield _rule(_LEFT, y, right, y, "grid")
+            yield _text(_LEFT - 8, y + 4, f"{100 * share:.0f}%", "tick", anchor="end")
+
+
+def _round_below(values: Sequence[float]) -> float:
+    """Return a tenth or a twentieth below all values, at most 0.9."""
+    least = min(values, default=0.0)
+    step = 20 if least > 0.8 else 10  # noqa: PLR2004 - a narrow range, finer steps
+    return max(0.0, min(0.9, int(least * step - 1e-9) / step))
+
+
+def _ticks(least: float) -> Iterator[float]:
+    steps = 5
+    for index in range(steps + 1):
+        yield least + (1 - least) * index / steps
+
+
+def _axis_titles(x: str, y: str) -> Iterator[str]:
+    bottom = _MARGIN + _LINE_HEIGHT
+    middle = _LEFT + _LINE_WIDTH / 2
+    yield _text(middle, bottom + 38, x, "axis", anchor="middle")
+    yield _text(_LEFT - 48, _MARGIN - 20, y, "axis")
+
+
+def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
+    kind = f"series{index % len(_MARKS)}"
+    places = [(scale.x(point.x), scale.y(point.y)) for point in line.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    yield f'<polyline class="line {kind}" points="{path}"></polyline>'
+    every = -(-len(places) // _LABELS_AT_MOST)
+    # Labels of neighbouring lines stand on different sides.
+    beside, above = ((8, -8), (-26, 18))[index % 2]
+    for number, (x, y) in enumerate(places):
+        yield _mark(_MARKS[index % len(_MARKS)], x, y, kind)
+        if number % every == 0 or number == len(places) - 1:
+            yield _text(x + beside, y + above, line.points[number].label, "point")
+    top = _MARGIN + 14 + 24 * index
+    yield _mark(_MARKS[index % len(_MARKS)], _LEFT + _LINE_WIDTH + 24, top - 4, kind)
+    yield _text(_LEFT + _LINE_WIDTH + 36, top, line.name, "label")
+
+
+def _mark(shape: str, x: float, y: float, kind: str) -> str:
+    if shape == "circle":
+        return f'<circle class="mark {kind}" cx="{x:.1f}" cy="{y:.1f}" r="4"></circle>'
+    outlines = {
+        "square": "m-4 -4 h8 v8 h-8 z",
+        "diamond": "m0 -6 l6 6 l-6 6 l-6 -6 z",
+        "triangle": "m0 -6 l6 10 h-12 z",
+    }
+    path = f"M{x:.1f} {y:.1f} {outlines[shape]}"
+    return f'<path class="mark {kind}" d="{path}"></path>'
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return (
+        f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" '
+        f'x2="{x2:.1f}" y2="{y2:.1f}"></line>'
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str, *, anchor: str = "start") -> str:
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" '
+        f'text-anchor="{anchor}">{escape(text)}</text>'
+    )
+
+
+def _wrapped(label: str) -> list[str]:
+    """Return a label in one or two lines; what does not fit is cut."""
+    if len(label) <= _WRAP:
+        return [label]
+    at = label.rfind(" ", 0, _WRAP + 1)
+    at = at if at > 0 else _WRAP
+    rest = label[at:].strip()
+    return [label[:at], rest if len(rest) <= _WRAP else rest[: _WRAP - 1] + "…"]

@@ -1,0 +1,104 @@
+"""One row of a data set, and the split of rows that training and measuring share.
+
+A row has a text and what somebody marked in it. Its id names a file and a
+number, never a word, so that it can be told to anybody; its key may hold the
+text, and decides only to which part the row belongs.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+HELD_OUT_TENTHS: Final = 3
+
+
+class Part(StrEnum):
+    """Which rows are measured."""
+
+    ALL = "all"
+    DEVELOPED = "developed"
+    HELD_OUT = "held-out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gold:
+    """Characters ``start`` to ``end`` of a row's text, marked by its authors.
+
+    Attributes:
+        kind: the set's own word, such as ``CREDIT_CARD``.
+        start: first character.
+        end: one past the last.
+    """
+
+    kind: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One text of a data set.
+
+    Attributes:
+        id: set, file and number; safe to show.
+        key: decides the part; empty for what is never trained on.
+        text: what somebody would ask.
+        gold: what is marked in it, in the text's order.
+        tags: what else is known: a file, a kind of text, a group of people.
+        units: values that identify somebody, where no offsets are given.
+    """
+
+    id: str
+    key: str = field(repr=False)
+    text: str = field(repr=False)
+    gold: tuple[Gold, ...] = ()
+    tags: tuple[str, ...] = ()
+    units: tuple[str, ...] = field(default=(), repr=False)
+
+    def value(self, gold: Gold) -> str:
+        """Return the marked characters."""
+        return self.text[gold.start : gold.end]
+
+
+def held_out(key: str) -> bool:
+    """Tell whether the row with this key is kept for measuring; 3 of 10 are."""
+    digest = hashlib.sha256(f"curtilage-split:{key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 10 < HELD_OUT_TENTHS
+
+
+def in_part(row: Row, part: Part) -> bool:
+    """Tell whether a row belongs to a part; one without a key is held out."""
+    if part is Part.ALL:
+        return True
+    kept = not row.key or held_out(row.key)
+    return kept is (part is Part.HELD_OUT)
+
+
+def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:
+    """Return at most ``limit`` rows, the same ones each time, in their order."""
+    every = tuple(rows)
+    if len(every) <= limit:
+        return every
+    chosen = {row.id for row in sorted(every, key=_lot)[:limit]}
+    return tuple(row for row in every if row.id in chosen)
+
+
+def sampled_each(rows: Sequence[Row], tags: Sequence[str], limit: int) -> list[Row]:
+    """Return a sample in which each of ``tags`` has an equal share of the limit.
+
+    Small groups are taken whole. A row counts for the first of ``tags`` it has.
+    """
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        group = next((tag for tag in tags if tag in row.tags), None)
+        if group is not None:
+            groups[group].append(row)
+    share = max(limit // len(tags), 1)
+    return [row for tag in tags for row in sampled(groups[tag], share)]
+
+
+def _lot(row: Row) -> bytes:
+    return hashlib.sha256(f"curtilage-sample:{row.id}".encode()).digest()
