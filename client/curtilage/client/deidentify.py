@@ -6,8 +6,8 @@ reading of it that the detectors must look at before anything leaves. It decides
 nothing: the rewritten query leaves only with an ``Allowed`` of its own.
 
 Fails closed. Whatever cannot be replaced for certain (found only in another
-reading of a text, across texts, in a stop string, half inside something else)
-keeps the whole query home.
+reading of a text, across texts, in a stop string, half inside something else, in a
+longer word) keeps the whole query home.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.client.obstacles import KeptHomeError, Obstacle
-from curtilage.client.places import Occurrences, Place, apart, fitted, is_word
+from curtilage.client.places import (
+    Occurrences,
+    Place,
+    apart,
+    fitted,
+    is_word,
+    require_gone,
+)
 from curtilage.client.query import Leaf, Query
 from curtilage.client.vault import CLOSING, OPENING, Vault, VaultError, kind_of
 from curtilage.policy.decide import Decision, Inspection
@@ -105,7 +112,8 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     leaves = tuple(query.leaves())
     _require_rewritable(query, leaves)
     found = _found_places(leaves, findings)
-    places = _with_occurrences(leaves, found)
+    replaced = _values(leaves, found)
+    places = _with_occurrences(leaves, found, replaced)
     vault = Vault(key, source="\n".join(leaf.text for leaf in leaves))
     texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
     values: set[tuple[str, str]] = set()
@@ -116,8 +124,10 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
             texts[leaf.where].replace(place, stand_in)
             values.add((place.data_class, stand_in))
     _require_stopsapart(query, vault)
+    outgoing = {at: text.outgoing for at, text in texts.items()}
+    require_gone(replaced, outgoing.values())
     return Deidentified(
-        query=_with_texts(query, {at: text.outgoing for at, text in texts.items()}),
+        query=_with_texts(query, outgoing),
         reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
         vault=vault,
         counts=_counted(values),
@@ -192,15 +202,23 @@ def _found_places(
     return {where: apart(each) for where, each in places.items()}
 
 
-def _with_occurrences(
-    leaves: Sequence[Leaf], found: Mapping[Where, Sequence[Place]]
-) -> dict[Where, list[Place]]:
-    """Add every other place at which a value stands that was found once."""
-    values = {
+def _values(
+    leaves: Iterable[Leaf], found: Mapping[Where, Sequence[Place]]
+) -> dict[str, str]:
+    """Return each value as it stands in a text, and its class."""
+    return {
         place.of(leaf.text): place.data_class
         for leaf in leaves
         for place in found.get(leaf.where, ())
     }
+
+
+def _with_occurrences(
+    leaves: Sequence[Leaf],
+    found: Mapping[Where, Sequence[Place]],
+    values: Mapping[str, str],
+) -> dict[Where, list[Place]]:
+    """Add every other place at which a value stands that was found once."""
     search = Occurrences(values)
     return {
         leaf.where: apart((*found.get(leaf.where, ()), *search.places(leaf.text)))

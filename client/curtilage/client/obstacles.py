@@ -16,6 +16,7 @@ class Obstacle(StrEnum):
     STOP_STRING = "stop_string"
     LOGPROBS = "logprobs"
     STILL_FOUND = "still_found"
+    NAME_LEFT = "name_left"
 
 
 EXPLAINED_OBSTACLE = {
@@ -29,6 +30,7 @@ EXPLAINED_OBSTACLE = {
     Obstacle.STOP_STRING: "a stop string would cut a pseudonym",
     Obstacle.LOGPROBS: "log-probabilities tell of pseudonyms, token by token",
     Obstacle.STILL_FOUND: "something is still found when they are replaced",
+    Obstacle.NAME_LEFT: "a name that was replaced also stands there otherwise written",
 }
 
 

@@ -5,24 +5,35 @@ apart, and finds the same value again where no detector looked for it.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.client.obstacles import KeptHomeError, Obstacle
-from curtilage.client.vault import POSSESSIVE, TITLES, kind_of
+from curtilage.client.vault import POSSESSIVE, TITLES, TOKEN, kind_of
 from curtilage.client.vocabulary import COMMON, words
 from curtilage.policy.findings import Finding
 
 _PERSON: Final = "PERSON"
 _MIN_PART_CHARS: Final = 3
+_MIN_LEFT_CHARS: Final = 4  # shorter ones stand in too many other words
 _MIN_DIGITS: Final = 5
 # Words inside names that are no name: they stay where they stand alone.
 _PARTICLES: Final = words(
     "and the von van der den del dos das della ben bin ibn abu san sri jnr snr iii"
 )
+# Of two letters: "De Luca", "St John"; not those that are given names as well.
+_SHORT_PARTICLES: Final = words("de di da du la el st jr sr dr mr ms ii iv of")
 _JOINERS: Final = "-'\u2019"
 _WORD_CHAR: Final = re.compile(r"\w")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+# Letters with a stroke and the like, which Unicode does not take apart.
+_PLAIN_LETTERS: Final = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "\u0131": "i"}
+    | {"æ": "ae", "œ": "oe", "þ": "th"}
+)
+_UNSEEN: Final = ("Mn", "Cf")  # accents, and marks such as a soft hyphen
 _EDGE_MARKS: Final = re.compile(r"^[\W_]+|[\W_]+$")
 
 
@@ -146,9 +157,10 @@ class Occurrences:
     """Finds values again: whole words, in any case and spacing.
 
     An ordinary word that is a name elsewhere ("will", "may") is a name where it
-    has a capital only. Of a name of several words each counts alone as well,
-    written as in the name or in capitals. A short number ("45") is what it was
-    found to be in its place alone.
+    has a capital only. Of a name of several words each counts alone as well; one
+    of two letters where it has a capital. Names are found in front of a plural,
+    a digit and "_" as well: "the Smiths", "Smith_rent". A short number ("45") is
+    what it was found to be in its place alone.
 
     Args:
         values: each value as it stands in a text, and its class.
@@ -156,40 +168,62 @@ class Occurrences:
 
     def __init__(self, values: Mapping[str, str]) -> None:
         telling = {each: name for each, name in values.items() if _is_telling(each)}
-        spaced = {_spaced(each): name for each, name in telling.items()}
-        self._values = _Forms(spaced, flags=re.IGNORECASE)
-        self._parts = _Forms(
-            {
-                re.escape(form): name
-                for value, name in telling.items()
-                if kind_of(name) == _PERSON
-                for part in _parts(value)
-                for form in (part, part.capitalize(), part.upper())
-            }
+        people = {
+            each: name for each, name in telling.items() if kind_of(name) == _PERSON
+        }
+        others = {each: name for each, name in telling.items() if each not in people}
+        parts = [(part, name) for each, name in people.items() for part in _parts(each)]
+        self._forms = (
+            _Forms(_all_spaced(others), _WHOLE, flags=re.IGNORECASE),
+            _Forms(_all_spaced(people), _NAME, flags=re.IGNORECASE),
+            _Forms(
+                {re.escape(part): name for part, name in parts if _is_rare(part)},
+                _NAME,
+                flags=re.IGNORECASE,
+            ),
+            _Forms(
+                {
+                    re.escape(form): name
+                    for part, name in parts
+                    if not _is_rare(part)
+                    for form in (part, part.capitalize(), part.upper())
+                },
+                _NAME,
+            ),
         )
 
     def places(self, text: str) -> Iterator[Place]:
         """Yield every place at which one of them stands; they may overlap."""
-        for place in self._values.places(text):
-            if not _is_ordinary(place.of(text)):
-                yield place
-        yield from self._parts.places(text)
+        for forms in self._forms:
+            for place in forms.places(text):
+                if not _is_ordinary(place.of(text)):
+                    yield place
+
+
+# A value may begin or end with a mark: "+1 202".
+_WHOLE: Final = r"(?<!\w)(?:{})(?!\w)"
+_NAME: Final = r"(?<![^\W\d_])(?:{})(?=(?:e?s)?(?![^\W\d_]))"
 
 
 class _Forms:
     """Regular expressions, each of one class, that match whole words."""
 
-    def __init__(self, classes: Mapping[str, str], *, flags: int = 0) -> None:
+    def __init__(
+        self, classes: Mapping[str, str], around: str, *, flags: int = 0
+    ) -> None:
         longest_first = sorted(classes, key=len, reverse=True)
         self._classes = [classes[form] for form in longest_first]
         groups = "|".join(f"({form})" for form in longest_first)
-        # A value may begin or end with a mark: "+1 202".
-        self._regex = re.compile(rf"(?<!\w)(?:{groups or '(?!)'})(?!\w)", flags)
+        self._regex = re.compile(around.replace("{}", groups or "(?!)"), flags)
 
     def places(self, text: str) -> Iterator[Place]:
         for match in self._regex.finditer(text):
             data_class = self._classes[(match.lastindex or 1) - 1]
             yield Place(start=match.start(), end=match.end(), data_class=data_class)
+
+
+def _all_spaced(values: Mapping[str, str]) -> dict[str, str]:
+    return {_spaced(each): name for each, name in values.items()}
 
 
 def _spaced(value: str) -> str:
@@ -201,8 +235,19 @@ def _parts(value: str) -> Iterator[str]:
     found = [_EDGE_MARKS.sub("", word) for word in value.split()]
     halves = [half for word in found if "-" in word for half in word.split("-")]
     for part in (*found, *halves) if len(found) + len(halves) > 1 else ():
-        if len(part) >= _MIN_PART_CHARS and part.lower() not in _PARTICLES:
+        if _is_part(part):
             yield part
+
+
+def _is_part(part: str) -> bool:
+    if len(part) == _MIN_PART_CHARS - 1:
+        return part[0].isupper() and part.lower() not in _SHORT_PARTICLES
+    return len(part) >= _MIN_PART_CHARS and part.lower() not in _PARTICLES
+
+
+def _is_rare(part: str) -> bool:
+    """Tell whether a part of a name is one in small letters as well."""
+    return len(part) >= _MIN_PART_CHARS and part.lower() not in COMMON
 
 
 def _is_telling(value: str) -> bool:
@@ -212,3 +257,39 @@ def _is_telling(value: str) -> bool:
 
 def _is_ordinary(word: str) -> bool:
     return word.islower() and word in COMMON
+
+
+def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
+    """Look for what is left of names in rewritten texts, in any spelling.
+
+    Without case, accents and signs that do not show, and inside longer words,
+    unless those are ordinary ones: "Alan" is no part of "balance".
+
+    Args:
+        values: each value that was replaced, and its class.
+        texts: what would leave, with stand-ins.
+
+    Raises:
+        KeptHomeError: a part of a name of four letters or more is left.
+    """
+    people = (each for each, name in values.items() if kind_of(name) == _PERSON)
+    parts = {part for each in people for part in _LETTERS.findall(_folded(each))}
+    telling = [each for each in parts if _is_left_telling(each)]
+    if not telling:
+        return
+    left = re.compile("|".join(map(re.escape, telling)))
+    for text in texts:
+        plain = _folded(TOKEN.sub(" ", text))
+        if any(left.search(word) for word in {*_LETTERS.findall(plain)} - COMMON):
+            raise KeptHomeError(Obstacle.NAME_LEFT)
+
+
+def _is_left_telling(part: str) -> bool:
+    return len(part) >= _MIN_LEFT_CHARS and part not in COMMON | _PARTICLES
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text).casefold().translate(_PLAIN_LETTERS)
+    return "".join(char for char in apart if unicodedata.category(char) not in _UNSEEN)

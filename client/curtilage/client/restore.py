@@ -18,38 +18,14 @@ from typing import Final
 
 from typing_extensions import override
 
+from curtilage.client.addresses import AddressWatch
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.vault import OPENING, TOKEN
 
-# How far back a URL may have begun: as long as browsers take them.
-REACH_CHARS: Final = 2048
 # An answer of 32,768 tokens of the model, five to a stand-in, has fewer.
 MAX_STAND_INS: Final = 10_000
 _MAX_TOKEN_CHARS: Final = 32
-# Where an address begins: by its scheme, as an attribute of a tag, in CSS, as the
-# target of a Markdown link or in the definition of one. An encoded address has
-# no scheme that can be seen, so the places count by themselves.
-_BEGINS: Final = re.compile(
-    r"(?:https?|wss?|ftp):|//|\\\\|www\.|"
-    r"(?:src|srcset|href|action|formaction|poster|background)\s*=\s*(?P<value>[\"']?)|"
-    r"url\(\s*(?P<css>[\"']?)|"
-    r"\]\((?P<target><?)|"
-    r"(?P<line>^ {0,3}\[[^\]\n]{1,200}\]:)",
-    re.IGNORECASE | re.MULTILINE,
-)
-# Without any of these no address begins; looking for them is quicker.
-_SIGNS: Final = (
-    *("http", "ws:", "wss:", "ftp:", "//", "\\\\", "www.", "url(", "](", "]:"),
-    *("src", "href", "action", "poster", "background"),
-)
-_ENDS: Final[Mapping[str, re.Pattern[str]]] = {
-    "": re.compile(r"\s"),
-    "<": re.compile(r"(?<!\\)>|\n"),
-    '"': re.compile('"'),
-    "'": re.compile("'"),
-    "line": re.compile(r"\n"),
-}
 
 
 def as_text(value: str) -> str:
@@ -72,7 +48,7 @@ class Restorer:
 
     Attributes:
         unknown: tokens that nobody sent, so far.
-        in_urls: stand-ins left alone because they stood in a URL, so far.
+        in_urls: stand-ins left alone because an address may be open, so far.
     """
 
     def __init__(
@@ -84,7 +60,8 @@ class Restorer:
         self._longest = max(map(len, values), default=0)
         self._first = {each[:1] for each in values}
         self._known = _pattern(values)
-        self._before = ""  # what came and was passed on, as it came
+        self._before = ""  # the end of what came and was passed on, as it came
+        self._watch = AddressWatch()  # of what was told
         self._held = ""
         self._seen = 0
         self.unknown = 0
@@ -115,14 +92,22 @@ class Restorer:
 
     def _told(self, piece: str, *, last: bool) -> str:
         text, at = self._before + self._held + piece, len(self._before)
-        told = ""
+        told: list[str] = []
         for match in self._certain(text, at, last=last):
-            told += text[at : match.start()] + self._restored(match)
+            told.append(self._passed(text[at : match.start()]))
+            told.append(self._passed(self._restored(match)))
             at = match.end()
         end = len(text) if last else self._first_held(text, at)
         self.unknown += self._count_unknown(text[:end], len(self._before))
-        self._before, self._held = text[:end][-REACH_CHARS:], text[end:]
-        return told + text[at:end]
+        told.append(self._passed(text[at:end]))
+        # Enough for a token nobody sent, and for the letter before a date.
+        self._before = text[max(end - _MAX_TOKEN_CHARS, 0) : end]
+        self._held = text[end:]
+        return "".join(told)
+
+    def _passed(self, text: str) -> str:
+        self._watch.push(text)
+        return text
 
     def _certain(self, text: str, start: int, *, last: bool) -> Iterator[re.Match[str]]:
         """Yield the stand-ins; no date at the end while more may come.
@@ -155,8 +140,7 @@ class Restorer:
         self._seen += 1
         if self._seen > MAX_STAND_INS:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        start = match.start()
-        if is_in_url(match.string[max(start - REACH_CHARS, 0) : start]):
+        if self._watch.inside:
             self.in_urls += 1
             return match[0]
         return self._written(self._values[match[0]])
@@ -177,33 +161,6 @@ def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
 def _form(stand_in: str) -> str:
     form = re.escape(stand_in)
     return form if stand_in.startswith(OPENING) else rf"(?<!\w){form}(?!\w)"
-
-
-def is_in_url(before: str) -> bool:
-    """Tell whether what follows ``before`` would be a part of a URL.
-
-    Errs towards yes: a stand-in left alone is ugly, a name sent out is not
-    undone. A URL in quotes or angle brackets ends with them, and any other one
-    at white space.
-    """
-    plain = before.lower()
-    if not any(sign in plain for sign in _SIGNS):
-        return False
-    at = 0
-    while begun := _BEGINS.search(before, at):
-        ended = _ENDS[_closed_by(begun)].search(before, begun.end())
-        if ended is None:
-            return True
-        at = ended.end()
-    return False
-
-
-def _closed_by(begun: re.Match[str]) -> str:
-    if begun["line"] is not None:
-        return "line"
-    opened = begun["value"] or begun["css"] or begun["target"]
-    before = begun.string[max(begun.start() - 1, 0) : begun.start()]
-    return opened or (before if before in _ENDS else "")
 
 
 class AnswerRestorer:
