@@ -2,6 +2,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -257,10 +258,13 @@ def test_lone_surrogates_are_undecodable() -> None:
     assert "uncertain.undecodable" in {span.data_class for span in found}
 
 
+OWN = own_equipment()
+
+
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_own_detectors_take_any_text(text: str) -> None:
-    (found,) = scan.scan([text], own_equipment())
+    (found,) = scan.scan([text], OWN)
     assert "uncertain.error" not in {span.data_class for span in found}
 
 
@@ -322,3 +326,51 @@ def test_a_text_that_grows_too_long_is_oversize() -> None:
 def test_invisible_characters_are_obfuscation(text: str, *, hidden: bool) -> None:
     (found,) = scan.scan([text], own_equipment())
     assert ("uncertain.obfuscation" in {each.data_class for each in found}) is hidden
+
+
+# --- phone numbers: windows and regions ---------------------------------------------
+
+
+def stock_phones(text: str) -> set[tuple[int, int]]:
+    """Return what Presidio's own recognizer finds, window by window."""
+    recognizer = predefined_recognizers.PhoneRecognizer()
+    return {
+        (start + found.start, start + found.end)
+        for start, end in phones.phone_windows(text)
+        for found in recognizer.analyze(text[start:end], ["PHONE_NUMBER"])
+    }
+
+
+PHONE_PIECES = st.sampled_from(
+    [*"0123456789", "+", "00", "011", "49", "44", "1", "555", "-", " ", ".", "/", "(",
+     ") ", "x", " xxx ", " ext. ", "#", ",", "$", "anexo ", "1234567", "30112", "a"]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(PHONE_PIECES, min_size=4, max_size=14))
+def test_fewer_regions_find_the_same_numbers(parts: list[str]) -> None:
+    text = "call " + "".join(parts)
+    recognizer = cast("Any", phones.windowed_phone(detect.LANGUAGE))
+    ours = recognizer.analyze(text, ["PHONE_NUMBER"])
+    assert {(found.start, found.end) for found in ours} == stock_phones(text)
+
+
+def test_no_country_is_dialled_with_fewer_digits() -> None:
+    tables = import_module("phonenumbers")
+    shortest = min(
+        2 + len(str(code)) + min(table.general_desc.possible_length)
+        for code, regions in tables.COUNTRY_CODE_TO_REGION_CODE.items()
+        for table in map(tables.PhoneMetadata.metadata_for_region, regions)
+        if table is not None
+    )
+    assert shortest >= phones.ABROAD_DIGITS
+
+
+def test_a_short_number_is_asked_of_few_regions() -> None:
+    every = ("US", "GB", "DE", "FR")
+    assert phones.regions_of("it costs 20000 a year", every) == ("DE",)
+    assert phones.regions_of("call 555 1234", every) == ("US", "GB", "DE")
+    for window in ("+20000", "20000 x5", "20000 ext 5", "20000#", "123 456 78"):
+        assert phones.regions_of(window, every) == every
+    assert phones.least_digits("XX") == 0

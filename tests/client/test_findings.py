@@ -1,4 +1,5 @@
 import json
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -97,35 +98,35 @@ def test_spans_survive_the_way_through_json(spans: list[Span]) -> None:
     assert parse_findings(sent, [HERE]) == tuple(each.at(HERE) for each in spans)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        None,
-        "financial.pan",
-        {},
-        [None],
-        [[]],
-        [[0, "financial.pan", "test", 0, 4, 50, False]],
-        [[0, "no.such_class", "test", 0, 4, 50, False, "raw", []]],
-        [[1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
-        [[-1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
-        [[True, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
-        [[0, "financial.pan", "my name is Ann", 0, 4, 50, False, "raw", []]],
-        [[0, "financial.pan", "x" * 65, 0, 4, 50, False, "raw", []]],
-        [[0, "financial.pan", "test", 5, 4, 50, False, "raw", []]],
-        [[0, "financial.pan", "test", -1, 4, 50, False, "raw", []]],
-        [[0, "financial.pan", "test", 0, 2**40, 50, False, "raw", []]],
-        [[0, "financial.pan", "test", 0, 4, 101, False, "raw", []]],
-        [[0, "financial.pan", "test", 0, 4, 50.0, False, "raw", []]],
-        [[0, "financial.pan", "test", 0, 4, 50, 1, "raw", []]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "sideways", []]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [], "my text"]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw"]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", "public"]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", ["my text"]]],
-        [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [7]]],
-    ],
-)
+BAD: Final[list[object]] = [
+    None,
+    "financial.pan",
+    {},
+    [None],
+    [[]],
+    [[0, "financial.pan", "test", 0, 4, 50, False]],
+    [[0, "no.such_class", "test", 0, 4, 50, False, "raw", []]],
+    [[1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+    [[-1, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+    [[True, "financial.pan", "test", 0, 4, 50, False, "raw", []]],
+    [[0, "financial.pan", "my name is Ann", 0, 4, 50, False, "raw", []]],
+    [[0, "financial.pan", "x" * 65, 0, 4, 50, False, "raw", []]],
+    [[0, "financial.pan", "test", 5, 4, 50, False, "raw", []]],
+    [[0, "financial.pan", "test", -1, 4, 50, False, "raw", []]],
+    [[0, "financial.pan", "test", 0, 2**40, 50, False, "raw", []]],
+    [[0, "financial.pan", "test", 0, 4, 101, False, "raw", []]],
+    [[0, "financial.pan", "test", 0, 4, 50.0, False, "raw", []]],
+    [[0, "financial.pan", "test", 0, 4, 50, 1, "raw", []]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "sideways", []]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [], "my text"]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "raw"]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "raw", "public"]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "raw", ["my text"]]],
+    [[0, "financial.pan", "test", 0, 4, 50, False, "raw", [7]]],
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
 def test_parse_findings_refuses_garbage(bad: object) -> None:
     with pytest.raises(GarbageError):
         parse_findings(bad, [HERE])

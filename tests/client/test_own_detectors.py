@@ -1,5 +1,6 @@
 import re
 import time
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -34,8 +35,10 @@ def values(*exact: str, **more: object) -> OwnDetector:
 
 def _detector(kind: str, data_class: str, **more: object) -> OwnDetector:
     plain = OwnDetector(id="own", kind="regex", data_class=data_class, base_score=60)
-    given = {
-        name: list(value) if isinstance(value, tuple) else value
+    given: dict[str, object] = {
+        name: list(cast("tuple[object, ...]", value))
+        if isinstance(value, tuple)
+        else value
         for name, value in more.items()
     }
     return OwnDetector.from_fields(plain.to_fields() | {"kind": kind} | given)

@@ -1,4 +1,5 @@
 import inspect
+from typing import cast
 
 import pytest
 
@@ -38,9 +39,10 @@ def test_table_and_ban_know_every_pattern_recognizer_that_is_shipped() -> None:
         reason="SKIPPED LOUDLY: needs the extra pii",
     )
     analyzer = pytest.importorskip("presidio_analyzer")
+    members = cast("dict[str, object]", vars(predefined))
     shipped = {
         name
-        for name, each in vars(predefined).items()
+        for name, each in members.items()
         if inspect.isclass(each)
         and issubclass(each, analyzer.EntityRecognizer)
         and name.endswith("Recognizer")

@@ -2,7 +2,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import psutil
@@ -39,7 +39,7 @@ def command(fault: str = "pass", start_s: float = 0.0) -> tuple[str, ...]:
 @contextmanager
 def running(
     fault: str = "pass", *, start_s: float = 0.0, spare: bool = True
-) -> Iterator[Inspector]:
+) -> Generator[Inspector]:
     text = profile_text("default").replace("deadline_ms: 250", "deadline_ms: 3000", 1)
     inspector = Inspector.start(
         load_policy(text), command=command(fault, start_s), spare=spare

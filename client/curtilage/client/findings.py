@@ -195,7 +195,8 @@ def parse_findings(
 def _parse_one(
     value: object, places: Sequence[Where], lists: frozenset[str]
 ) -> Finding:
-    match value:
+    fields = cast("list[object]", value) if isinstance(value, list) else []
+    match fields:
         case [
             int(leaf),
             str(name),
@@ -205,7 +206,7 @@ def _parse_one(
             int(score),
             bool(validated),
             str(view),
-            list(listed),
+            listed,
         ]:
             span = Span(
                 data_class=name,
@@ -215,7 +216,7 @@ def _parse_one(
                 score=score,
                 validated=validated,
                 view=_parse_view(view),
-                listed=_parse_listed(cast("list[object]", listed), lists),
+                listed=_parse_listed(listed, lists),
             )
         case _:
             raise GarbageError(f"a finding has {_FIELDS} fields of fixed types")
@@ -226,9 +227,12 @@ def _parse_one(
     return span.at(places[leaf])
 
 
-def _parse_listed(value: list[object], lists: frozenset[str]) -> tuple[str, ...]:
-    names = tuple(each for each in value if isinstance(each, str) and each in lists)
-    if len(names) != len(value):
+def _parse_listed(value: object, lists: frozenset[str]) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise GarbageError("the lists of a finding are no list")
+    items = cast("list[object]", value)
+    names = tuple(each for each in items if isinstance(each, str) and each in lists)
+    if len(names) != len(items):
         raise GarbageError("a finding stands in a list that the policy has not")
     return names
 

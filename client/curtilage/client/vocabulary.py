@@ -344,6 +344,10 @@ you're your yours yourself youth zero zinc zone zoo
 # Days, languages, countries, states, large cities, products, sciences. Not the
 # famous places that are given names too: Jordan, Austin, Charlotte, Madison.
 PROPER = words("""
+aks ebs ec2 ecr ecs efs eks elb emr gke iam kms rds s3 sns sqs ssm vpc waf toml grpc
+jwt oauth oidc saml ldap imap dhcp mtls nat bgp etcd helm istio envoy haproxy caddy
+traefik celery zookeeper mariadb duckdb latex vim emacs tmux zsh nuxt gatsby tailwind
+asana miro zendesk hubspot twilio okta auth0 datadog grafana prometheus splunk elk
 a access ad adhd adidas adobe afghan afghanistan africa african afrikaans agent
 agile ai aids airbnb airbus airflow alabama alaska albania albanian alberta alexa
 algeria alps am amazon amd amendment america american americans americas amex
