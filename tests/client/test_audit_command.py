@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from curtilage.client.audit import AuditLimits, AuditLog
 from curtilage.client.cli import main
 from curtilage.policy.audit import AuditEntry, Outcome
+from curtilage.policy.audit_proof import encode_proof
 from curtilage.policy.routes import Route
 from support.audit_logs import entry
 
@@ -81,6 +83,7 @@ def test_verify_prints_every_step(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out_of(capsys).splitlines()
     assert [line[0] for line in lines[:8]] == list("12345678")
     assert lines[8].startswith("verified: 12 decisions")
+    assert lines[9].startswith("not compared with a checkpoint kept elsewhere")
 
 
 @pytest.mark.usefixtures("folder")
@@ -129,6 +132,7 @@ def test_verify_agrees_with_a_checkpoint_that_was_kept(
     log.append(entry(12))
     log.close()
     assert main(["audit", "verify", "--checkpoint", str(kept)]) == 0
+    assert "not compared" not in out_of(capsys)
     # Cut the log and its checkpoints to before that: alone they agree.
     lines = (folder / "000001.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "000001.jsonl").write_bytes(b"".join(lines[:5]))
@@ -177,8 +181,49 @@ def test_prove_keeps_to_the_span(
     span: list[str], count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["audit", "prove", "--class", "health", "--route", "enclave", *span]
+    if not count:
+        assert main(arguments) == 2, "there was nothing to count"
+        assert "no decision was made in this time" in capsys.readouterr().err
+        arguments += ["--allow-unseen"]
     assert main(arguments) == (1 if count else 0)
-    assert out_of(capsys).startswith(f"{count} records")
+    text = out_of(capsys)
+    assert text.startswith(f"{count} records")
+    assert ("note: no decision was made in this time" in text) == (not count)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["--class", "org.dictionary.codenames"],
+        ["--class", "org.edm.codename"],
+        ["--when", "health.* | org.dictionary.codenames"],
+    ],
+)
+def test_prove_knows_an_own_class_only_from_the_records(
+    named: list[str], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = AuditLog(folder)
+    log.append(left(20, "org.dictionary.codename"))
+    log.close()
+    out = tmp_path / "proof.json"
+    prove = ["audit", "prove", "--route", "local", *named]
+    assert main([*prove, "--out", str(out)]) == 2
+    assert "is in no record of the log" in capsys.readouterr().err
+    assert not out.exists()
+    count = 10 if "--when" in named else 0
+    shown = [*prove, "--out", str(out), "--allow-unseen"]
+    assert main(shown) == (1 if count else 0)
+    assert "note: org." in out_of(capsys)
+    assert "is in no record of the log" in json.loads(out.read_text())["unseen"][0]
+    assert main(["audit", "verify", "--proof", str(out)]) == 0
+
+
+def test_prove_takes_an_own_class_that_is_elsewhere_in_the_log(folder: Path) -> None:
+    log = AuditLog(folder)
+    log.append(left(20, "org.dictionary.codename"))
+    log.close()
+    prove = ["audit", "prove", "--class", "org.dictionary.codename"]
+    assert main([*prove, "--route", "local"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -255,7 +300,10 @@ def test_a_proof_is_checked_against_the_log_again(
 )
 @pytest.mark.usefixtures("folder")
 def test_a_proof_that_was_changed_is_refused(
-    path: tuple[str | int, ...], value: object, tmp_path: Path
+    path: tuple[str | int, ...],
+    value: object,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "proof.json"
     prove = ["audit", "prove", "--class", "health", "--route", "enclave"]
@@ -265,8 +313,67 @@ def test_a_proof_that_was_changed_is_refused(
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
-    out.write_text(json.dumps(proof), "ascii")
+    out.write_bytes(encode_proof(proof))
     assert main(["audit", "verify", "--proof", str(out)]) == 1
+    assert "canonical" not in capsys.readouterr().err
+
+
+FORGED = '{\n  "counted": {"matching": 0},\n  "matching": [],'
+
+
+def said_first(text: str) -> str:
+    """A reader that takes the first of two equal keys finds a zero."""
+    return FORGED + text.removeprefix("{")
+
+
+def said_first_inside(text: str) -> str:
+    return text.replace('"counted": {', '"counted": {\n    "matching": 0,', 1)
+
+
+def on_one_line(text: str) -> str:
+    return json.dumps(json.loads(text))
+
+
+def escaped(text: str) -> str:
+    return text.replace('"matching"', '"m\\u0061tching"', 1)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "detail"),
+    [
+        (said_first, "a key is repeated"),
+        (said_first_inside, "a key is repeated"),
+        (on_one_line, "canonical form"),
+        (escaped, "canonical form"),
+        (lambda text: text + "\n", "canonical form"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_proof_has_one_spelling(
+    spelled: Callable[[str], str],
+    detail: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "proof.json"
+    prove = ["audit", "prove", "--class", "health", "--route", "enclave"]
+    assert main([*prove, "--out", str(out)]) == 1
+    out.write_text(spelled(out.read_text("ascii")), "ascii")
+    assert main(["audit", "verify", "--proof", str(out)]) == 1
+    assert detail in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_proof_has_its_keys_in_one_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "proof.json"
+    prove = ["audit", "prove", "--class", "health", "--route", "enclave"]
+    assert main([*prove, "--out", str(out)]) == 1
+    fields = json.loads(out.read_text("ascii"))
+    out.write_bytes(encode_proof(dict(reversed(fields.items()))))
+    assert main(["audit", "verify", "--proof", str(out)]) == 1
+    assert "counts otherwise" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{}", "\x00"])

@@ -256,15 +256,6 @@ def test_a_file_whose_first_line_was_torn_is_begun_again(folder: Path) -> None:
     assert (folder / "torn-000002-0").read_bytes() == b'{"kind":"segm'
 
 
-def test_a_first_file_without_a_first_line_is_begun_again(folder: Path) -> None:
-    AuditDirectory(folder).make(random=os.urandom)
-    (folder / "000001.jsonl").write_bytes(b"")
-    log = AuditLog(folder)
-    log.append(entry(0))
-    log.close()
-    assert verified(folder).records == 1
-
-
 def test_a_checkpoint_that_a_crash_cut_short_is_signed_again(folder: Path) -> None:
     log = filled(folder, 5)
     log.close()

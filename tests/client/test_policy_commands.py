@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -9,10 +10,13 @@ from curtilage.client.bulk import read_lines
 from curtilage.client.commands import examine, policy_diff
 from curtilage.client.commands import explain as explain_command
 from curtilage.client.commands import policy_test as cases_command
+from curtilage.client.currency import CheckedInspector
+from curtilage.client.inspection import Inspector
 from curtilage.client.query import Query
 from curtilage.policy.decide import Inspection
 from curtilage.policy.load import load_policy
 from curtilage.policy.model import Policy
+from curtilage.policy.signing import Currency
 from support.client_parts import WordInspector
 
 CANARY = "canary-3f1c"
@@ -51,9 +55,10 @@ def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Words, "started", 0)
 
-    def start(policy: Policy) -> Words:
+    def start(policy: Policy, currency: Currency | None) -> CheckedInspector:
         assert isinstance(policy, Policy)
-        return Words()
+        detectors = cast(Inspector, Words())  # noqa: TC006 - the import is needed
+        return CheckedInspector(detectors, currency)
 
     for module in (cases_command, policy_diff, explain_command):
         monkeypatch.setattr(module, "start_detectors", start)

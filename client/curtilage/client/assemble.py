@@ -24,8 +24,13 @@ from curtilage.policy.model import Attestation, Policy
 from curtilage.policy.trust import expectations_from
 
 
-async def assemble(config: ClientConfig) -> ClientParts:
+async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
     """Start the detectors, the local model and the audit trail, side by side.
+
+    Args:
+        config: what the client is told.
+        spare: keep a second worker of the detectors warm; not worth it for one
+            question.
 
     Raises:
         ConfigError: the relay's address is not acceptable under the policy.
@@ -40,7 +45,9 @@ async def assemble(config: ClientConfig) -> ClientParts:
         transport = RelayTransport(address)
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
-        asyncio.to_thread(inspector_from, config), _local(config), audit.prepare()
+        asyncio.to_thread(inspector_from, config, spare=spare),
+        _local(config),
+        audit.prepare(),
     )
     return ClientParts(
         policy=config.policy,
@@ -53,14 +60,14 @@ async def assemble(config: ClientConfig) -> ClientParts:
     )
 
 
-def inspector_for(policy: Policy) -> Inspector:
+def inspector_for(policy: Policy, *, spare: bool = False) -> Inspector:
     """Start the detectors; takes a few seconds."""
-    return Inspector.start(policy)
+    return Inspector.start(policy, spare=spare)
 
 
-def inspector_from(config: ClientConfig) -> CheckedInspector:
+def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspector:
     """Start the detectors, which also ask whether the policy is signed."""
-    return CheckedInspector(inspector_for(config.policy), config.currency)
+    return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
 
 
 def audit_trail(config: ClientConfig) -> AuditTrail:

@@ -7,7 +7,9 @@ log: each holds the lock for one line, and reads first what others added.
 What a crash can leave is a last line without its newline. Nobody was told that
 it was written, so the next writer moves it into a file of its own and cuts it
 off. Whatever else is not as it should be is damage, is never mended here, and
-keeps every query home: ``curtilage audit verify`` names the record.
+keeps every query home: ``curtilage audit verify`` names the record. So is a log
+that is shorter than this writer knew it, or that lacks the checkpoints that any
+writer would have left (``audit_seen``).
 """
 
 import asyncio
@@ -22,18 +24,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from curtilage.client.audit_files import (
-    CHECKPOINTS,
     AuditDirectory,
     AuditKeys,
     Disk,
-    ends_note,
     open_private,
     told,
 )
+from curtilage.client.audit_seen import WHAT_NOW, Seen
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import AuditEntry
 from curtilage.policy.audit_checkpoint import (
-    MAX_CHECKPOINT_BYTES,
     AuditHead,
     sign_head,
     verify_head,
@@ -43,7 +43,7 @@ from curtilage.policy.audit_verify import lines_of
 from curtilage.policy.errors import AuditRefusedError
 
 CHECKPOINT_LINES: Final = 64
-"""So many records at most can be cut off the end unseen."""
+"""So many lines at most are on the disk and in no checkpoint yet."""
 CHECKPOINT_S: Final = 60.0
 SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
 LOCK_S: Final = 10.0
@@ -139,6 +139,7 @@ class AuditLog:
         self._keys: AuditKeys | None = None
         self._open: _Open | None = None
         self._signed: AuditHead | None = None
+        self._seen: Seen | None = None
 
     def append(self, entry: AuditEntry) -> None:
         """Write one record and wait until it is on the medium.
@@ -201,7 +202,11 @@ class AuditLog:
                 self._keys = self._read_keys()
             with self._files.locked(self._limits.lock_s):
                 try:
-                    yield self._keys, self._current(self._keys)
+                    current = self._current(self._keys)
+                    self._seen = Seen.of(current.tail)
+                    yield self._keys, current
+                    if self._open is not None:  # another file may have been begun
+                        self._seen = Seen.of(self._open.tail)
                 except BaseException:
                     # What is on the disk now is read again before the next line.
                     self._let_go()
@@ -214,7 +219,7 @@ class AuditLog:
                     f"{self._files.path}: no audit log; make one with "
                     f"`curtilage audit init --dir {self._files.path}`"
                 )
-            self._files.make(random=self._random)
+            self._files.make(random=self._random, now=self._clock())
         self._files.check_private()
         return self._files.keys()
 
@@ -246,7 +251,7 @@ class AuditLog:
                 else b""
             )
         if size < start:
-            raise AuditError(f"{self._files.path}: the log became shorter")
+            raise self._cut("it became shorter")
         if added:
             self._follow(current, lines_of([added]))
             self._mend(current)
@@ -255,25 +260,36 @@ class AuditLog:
         """Read the last file, mend it, and check it against the last checkpoint."""
         numbers = self._files.segments()
         self._signed = self._last_head(keys)
+        # Made together with the log: whoever lacks it did not leave it so.
+        if self._signed is None:
+            raise self._cut("no checkpoint is left of those that were signed")
         if not numbers:
-            return self._begun(keys)
+            raise self._cut("the log is gone, its checkpoints are not")
         if numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise AuditError(f"{self._files.path}: a file of the log is missing")
         current = self._read_segment(keys, numbers[-1])
         if current is None:  # its writer died before its first line was whole
             current = self._read_previous(keys, numbers)
-        if self._signed is not None and self._signed.size > current.tail.size:
+        unsigned = current.tail.size - self._signed.size
+        if unsigned < 0:
             raise self._not_as_signed()
-        if self._signed is None or self._signed.size < current.tail.size:
+        if unsigned > max(self._limits.checkpoint_lines, CHECKPOINT_LINES):
+            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+        self._require_seen()
+        if unsigned:
             self._sign(keys, current.tail, self._clock())
         return current
 
+    def _require_seen(self) -> None:
+        """Refuse a log that was cut behind this writer's back."""
+        with self._damage():
+            if self._seen is not None and not self._seen.is_in(self._files):
+                raise self._cut("it does not hold what was written to it")
+
     def _read_previous(self, keys: AuditKeys, numbers: list[int]) -> _Open:
-        if len(numbers) == 1:
-            return self._begun(keys)
-        previous = self._read_segment(keys, numbers[-2])
+        previous = self._read_segment(keys, numbers[-2]) if len(numbers) > 1 else None
         if previous is None:
-            raise AuditError(f"{self._files.segment(numbers[-2])}: the file is empty")
+            raise self._cut("its last file but one is empty or gone")
         self._open = None
         os.close(previous.descriptor)
         return self._begin_segment(previous.tail)
@@ -287,6 +303,9 @@ class AuditLog:
         tail, path = Tail(keys.public.name), self._files.segment(number)
         with self._damage():
             tail.open_segment(first)
+            # A file is begun only once all before it is signed.
+            if self._signed is None or self._signed.size < tail.size:
+                raise self._cut("its last file begins with what was never signed")
             self._as_signed(tail)
             tail.take(first)
         if tail.segment != number:
@@ -297,15 +316,6 @@ class AuditLog:
         self._open = current
         self._follow(current, lines)
         self._mend(current)
-        return current
-
-    def _begun(self, keys: AuditKeys) -> _Open:
-        if self._signed is not None:
-            raise AuditError(
-                f"{self._files.path}: the log is gone, its checkpoints are not"
-            )
-        current = self._begin_segment(Tail(keys.public.name))
-        self._sign(keys, current.tail, self._clock())
         return current
 
     def _follow(self, current: _Open, lines: Iterator[bytes]) -> None:
@@ -378,29 +388,8 @@ class AuditLog:
     def _sign(self, keys: AuditKeys, tail: Tail, now: datetime) -> None:
         head = tail.head(now)
         note = sign_head(head, keys.public, keys.signing.sign).encode()
-        path = self._files.path / CHECKPOINTS
-        with told(path):
-            descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-            try:
-                self._append_note(descriptor, note)
-            finally:
-                os.close(descriptor)
+        self._files.append_note(note)
         self._signed = head
-
-    def _append_note(self, descriptor: int, note: bytes) -> None:
-        size = os.fstat(descriptor).st_size
-        end = os.pread(
-            descriptor, MAX_CHECKPOINT_BYTES, max(0, size - MAX_CHECKPOINT_BYTES)
-        )
-        if end and not ends_note(end):  # a crash cut one short; it is signed again
-            size = self._files.notes()[1]
-            self._files.disk.truncate(descriptor, size)
-        try:
-            self._files.write_all(descriptor, note)
-        except OSError:
-            with suppress(OSError):
-                self._files.disk.truncate(descriptor, size)
-            raise
 
     def _last_head(self, keys: AuditKeys) -> AuditHead | None:
         notes, _ = self._files.notes()
@@ -419,6 +408,11 @@ class AuditLog:
         return AuditError(
             f"{self._files.path}: the log is not what its last checkpoint signed; "
             "run `curtilage audit verify`"
+        )
+
+    def _cut(self, what: str) -> AuditError:
+        return AuditError(
+            f"{self._files.path}: the log was cut or changed: {what}; {WHAT_NOW}"
         )
 
     @contextmanager

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,14 @@ from cryptography.hazmat.primitives.serialization import (
 from curtilage.attest.tlog import NoteKey
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import KEY_BYTES
-from curtilage.policy.audit_checkpoint import encode_key, log_id, parse_key
+from curtilage.policy.audit_checkpoint import (
+    MAX_CHECKPOINT_BYTES,
+    encode_key,
+    log_id,
+    parse_key,
+    sign_head,
+)
+from curtilage.policy.audit_tail import Tail
 from curtilage.policy.errors import AuditRefusedError
 
 ORGANISATION_KEY: Final = "organisation.key"
@@ -111,16 +119,24 @@ class AuditDirectory:
 
     @property
     def made(self) -> bool:
-        """Whether a log's keys are here."""
+        """Whether a log was made here."""
         return (self.path / PUBLIC_KEY).exists()
 
     def make(
-        self, *, random: Callable[[int], bytes], organisation: bytes | None = None
+        self,
+        *,
+        random: Callable[[int], bytes],
+        now: datetime,
+        organisation: bytes | None = None,
     ) -> None:
-        """Make the directory and its keys; where they are, change nothing.
+        """Make the directory, its keys, the log's first line and its checkpoint.
+
+        Where they are, change nothing. A log is never without a checkpoint,
+        so that one without is known to have lost it.
 
         Args:
             random: the keys' randomness.
+            now: aware; the log's first time.
             organisation: the key of an organisation that has one already.
 
         Raises:
@@ -131,9 +147,9 @@ class AuditDirectory:
         with self.locked(10.0):
             if self.made:
                 return
-            if self.segments():
+            if self._holds_records():
                 raise AuditError(f"{self.path}: there is a log, but its keys are gone")
-            self._make_keys(random, organisation or random(KEY_BYTES))
+            self._make(random, organisation or random(KEY_BYTES), now)
 
     def keys(self) -> AuditKeys:
         """Read the keys.
@@ -222,6 +238,35 @@ class AuditDirectory:
         texts = [note.decode("utf-8", "replace") for note in notes]
         return texts, sum(map(len, notes))
 
+    def append_note(self, note: bytes) -> None:
+        """Add a checkpoint, in the place of one that a crash cut short.
+
+        Raises:
+            AuditError: it may not be on the medium.
+        """
+        path = self.path / CHECKPOINTS
+        with told(path):
+            descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                self._append_note(descriptor, note)
+            finally:
+                os.close(descriptor)
+
+    def _append_note(self, descriptor: int, note: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        end = os.pread(
+            descriptor, MAX_CHECKPOINT_BYTES, max(0, size - MAX_CHECKPOINT_BYTES)
+        )
+        if end and not _ends_note(end):  # it is signed again
+            size = self.notes()[1]
+            self.disk.truncate(descriptor, size)
+        try:
+            self.write_all(descriptor, note)
+        except OSError:
+            with suppress(OSError):
+                self.disk.truncate(descriptor, size)
+            raise
+
     def set_aside(self, name: str, data: bytes) -> None:
         """Keep bytes that are about to be cut off."""
         path = self.path / f"torn-{name}"
@@ -263,14 +308,29 @@ class AuditDirectory:
         if mode & _OTHERS:
             raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
 
-    def _make_keys(self, random: Callable[[int], bytes], organisation: bytes) -> None:
+    def _holds_records(self) -> bool:
+        """Tell whether there is more than a crash leaves while a log is made."""
+        numbers = self.segments()
+        if numbers != [1]:
+            return bool(numbers)
+        return b"".join(self.read_segment(1)).count(b"\n") > 1
+
+    def _make(
+        self, random: Callable[[int], bytes], organisation: bytes, now: datetime
+    ) -> None:
         # Not Ed25519PrivateKey.generate(): the randomness is an argument.
         signing = Ed25519PrivateKey.from_private_bytes(random(KEY_BYTES))
         public = NoteKey(name=log_id(random(LOG_ID_BYTES)), public_key=_raw(signing))
         pem = signing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self._write_private(ORGANISATION_KEY, f"{organisation.hex()}\n".encode())
         self._write_private(SIGNING_KEY, pem)
-        # Last: it is what says that the keys are made.
+        tail = Tail(public.name)
+        first = tail.next_segment(now)
+        tail.take(first)
+        note = sign_head(tail.head(now), public, signing.sign)
+        self._write_private(self.segment(1).name, first)
+        self._write_private(CHECKPOINTS, note.encode())
+        # Last: it is what says that the log is made.
         self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
         with told(self.path):
             self.sync_folder()
@@ -304,7 +364,7 @@ def parse_organisation_key(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def ends_note(data: bytes) -> bool:
+def _ends_note(data: bytes) -> bool:
     """Tell whether bytes end with a whole note: its last line is a signature."""
     last = data[:-1].rpartition(b"\n")[2]
     return data.endswith(b"\n") and last.startswith(SIGNATURE_MARK)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from curtilage.attest.tlog import NoteKey
 from curtilage.client.audit_files import AuditDirectory
-from curtilage.client.errors import AuditError
+from curtilage.client.errors import AuditError, UsageError
 from curtilage.policy.audit import Line
 from curtilage.policy.audit_checkpoint import parse_key, verify_head
-from curtilage.policy.audit_proof import Claim, Counter, parse_proof
+from curtilage.policy.audit_proof import Claim, Counter, encode_proof, parse_proof
 from curtilage.policy.audit_verify import (
     See,
     Segment,
@@ -92,10 +92,19 @@ class LogToRead:
         """
         return verify_log(self._segments(), self.notes(), self.key, see=self._told(see))
 
-    def prove(self, claim: Claim) -> tuple[dict[str, object], VerifiedLog]:
+    def prove(
+        self, claim: Claim, *, allow_unseen: bool = False
+    ) -> tuple[dict[str, object], VerifiedLog]:
         """Count a claim over all that is signed; return the proof.
 
+        Args:
+            claim: what is counted.
+            allow_unseen: prove also what ``Counter.unseen`` tells of; the
+                proof says so.
+
         Raises:
+            UsageError: a class of a policy's own is in no record, or no
+                decision is in the claim's time.
             AuditError: a file cannot be read.
             AuditRefusedError: the log is not right.
         """
@@ -103,6 +112,11 @@ class LogToRead:
         head = verify_heads(notes, self.key)[-1]
         counter = Counter(claim, head)
         log = self.verify(counter.see)
+        if counter.unseen and not allow_unseen:
+            raise UsageError(
+                f"{'; '.join(counter.unseen)}: a count of zero would mean nothing; "
+                "if it is meant so, say --allow-unseen"
+            )
         return counter.document(notes[-1], self.key), log
 
     def check_proof(self, data: bytes) -> VerifiedLog:
@@ -120,7 +134,7 @@ class LogToRead:
             directory=self.directory, key=self.key, kept=kept, progress=self.progress
         )
         log = reading.verify(counter.see)
-        if counter.document(proof.checkpoint, self.key) != proof.fields:
+        if encode_proof(counter.document(proof.checkpoint, self.key)) != data:
             raise AuditRefusedError(
                 AuditStep.CHECKPOINTS, "proof: the log counts otherwise"
             )

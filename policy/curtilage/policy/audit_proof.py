@@ -142,6 +142,17 @@ class Counter:
         self._with_outcome = 0
         self._about_somebody = 0
         self._matches: list[Match] = []
+        self._never = set(claim.own_classes)
+
+    @property
+    def unseen(self) -> list[str]:
+        """Say what makes a count of zero mean less than it seems.
+
+        A class of a policy's own that is named and in no record of the log:
+        it may be mistyped, or was never looked for. A span without a decision.
+        """
+        said = [f"{name} is in no record of the log" for name in sorted(self._never)]
+        return said if self._records else [*said, "no decision was made in this time"]
 
     @property
     def matches(self) -> int:
@@ -154,8 +165,10 @@ class Counter:
             return
         self._hashes.append(hash_leaf(data))
         self._span = [*self._span[:1], time_text(line.time)]
-        if isinstance(line, AuditRecord) and self._in_time(line.time):
-            self._count(line, data)
+        if isinstance(line, AuditRecord):
+            self._never -= line.classes.keys()
+            if self._in_time(line.time):
+                self._count(line, data)
 
     def document(self, checkpoint: str, key: NoteKey) -> dict[str, object]:
         """Return the proof; only after ``verify_log`` accepted the whole log.
@@ -189,6 +202,7 @@ class Counter:
                 "matching": len(self._matches),
                 "matching_about_somebody": self._about_somebody,
             },
+            "unseen": self.unseen,
             "checkpoint": checkpoint,
             "matching": self._paths(),
         }
@@ -263,16 +277,30 @@ def parse_proof(data: bytes, key: NoteKey) -> Proof:
     if len(data) > MAX_PROOF_BYTES:
         raise _refused("too large")
     try:
-        fields = cast("dict[str, object]", json.loads(data.decode("ascii")))
+        fields = cast(
+            "dict[str, object]",
+            json.loads(data.decode("ascii"), object_pairs_hook=_each_once),
+        )
         claim, checkpoint, size = _claimed(fields)
+        canonical = encode_proof(fields) == data
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise _refused("not an audit proof") from None
+    # One spelling for each proof, so that every reader reads the same in it.
+    if not canonical:
+        raise _refused("not in its canonical form")
     head = verify_head(checkpoint, key)
     if head.size != size:
         raise _refused("its checkpoint is of another size")
     for match in cast("list[dict[str, object]]", fields["matching"]):
         _check_path(match, head)
     return Proof(claim=claim, fields=fields, checkpoint=checkpoint, head=head)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Some readers take the first of two equal keys, others the last.
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise _refused("a key is repeated in it")
+    return dict(pairs)
 
 
 def _claimed(fields: Mapping[str, object]) -> tuple[Claim, str, int]:

@@ -35,6 +35,16 @@ class Tail:
         self._segment = 0
 
     @property
+    def log(self) -> str:
+        """The log's id."""
+        return self._log
+
+    @property
+    def last_hash(self) -> str:
+        """``chain_hash`` of the last line, which the next one must name."""
+        return self._prev
+
+    @property
     def size(self) -> int:
         """Number of lines so far, which is the next line's number."""
         return self._tree.size

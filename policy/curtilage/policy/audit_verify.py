@@ -11,10 +11,10 @@ The steps, in the order in which they are reported:
     7. checkpoints: each is signed, and the log is what it says at its size
     8. end: the log is at least as long as its last checkpoint
 
-What this cannot show: records that were cut off after the last checkpoint, and
-a log that was replaced as a whole, checkpoints and key with it. Against the
-first, checkpoints are made often and at every close; against both, keep a
-checkpoint and the key elsewhere and pass them in. Times are the writer's own.
+What this cannot show: that log and checkpoints were cut together, back to an
+earlier checkpoint, which takes no key; and that a log was replaced as a whole,
+checkpoints and key with it. Against both, keep a checkpoint and the key
+elsewhere and pass them in. Times are the writer's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 from curtilage.client.audit import AuditLog
 from curtilage.client.audit_export import (
@@ -47,6 +48,10 @@ MAX_SHOWN = 20
 MAX_TEXT_BYTES = 64 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 
+NOT_COMPARED = """\
+not compared with a checkpoint kept elsewhere (--checkpoint FILE): without one, a
+log that was cut back to an earlier checkpoint verifies too"""
+
 ABOUT = """\
 Work with the audit trail. Every query that is asked (ask, serve, the library)
 leaves a record before anything else does: time, policy digest, data classes as
@@ -55,9 +60,10 @@ never a word of the query. What cannot be recorded does not leave. A decision
 without a query (decide, explain, policy test) leaves no record.
 
 The records are a hash chain, signed at short intervals. An edit, a gap, another
-order or a cut is found, and the record named. What no log can show by itself is
-that it was replaced as a whole, or cut after its last signature: so keep the
-public key (show-key) and now and then a checkpoint (checkpoint) elsewhere."""
+order or a loss is found, and the record named. What no log can show by itself is
+that it was replaced as a whole, or cut back, together with its checkpoints, to an
+earlier one while no client ran: so keep the public key (show-key) and now and then
+the last checkpoint (checkpoint) elsewhere, and `verify --checkpoint` it."""
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -132,9 +138,10 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         summary="count what was found and where it went, with a proof",
         text="Verify the log and count the records in which such classes were found "
         "and\nwhich took this route. Exit 0 if there is none; 1 if there are some, "
-        "which are\nlisted. What was found counts, however unsure: a question about\n"
-        "diabetes has a health class and may leave; ask with --when for health data\n"
-        "of somebody. A claim is about records: queries that went through this log.",
+        "which are\nlisted; 2 if the log knows nothing of what was asked for. What "
+        "was found counts,\nhowever unsure: a question about diabetes has a health "
+        "class and may leave; ask\nwith --when for health data of somebody. A claim "
+        "is about records: queries that\nwent through this log.",
         example="curtilage audit prove --class health --route enclave --out q3.json\n"
         "curtilage audit prove --route enclave \\\n"
         '    --when "(health.* | topic.health) & identifier.direct.*"',
@@ -160,6 +167,12 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         help="where it was answered; enclave: it was sealed and may have been sent",
     )
     _add_span(parser)
+    parser.add_argument(
+        "--allow-unseen",
+        action="store_true",
+        help="count also where a class of the organisation's own that is named is in "
+        "no record, or the span has no decision; the proof says so",
+    )
     parser.add_argument("--out", metavar="FILE", help="write the proof here (JSON)")
     parser.add_argument("--json", action="store_true", help="print the proof")
     parser.set_defaults(run=run_prove)
@@ -258,7 +271,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     if arguments.organisation_key is not None:
         text = read_text(Path(arguments.organisation_key), MAX_TEXT_BYTES)
         organisation = parse_organisation_key(text)
-    directory.make(random=secrets.token_bytes, organisation=organisation)
+    directory.make(
+        random=secrets.token_bytes, now=datetime.now(UTC), organisation=organisation
+    )
     AuditLog(path).prepare()
     out(encode_key(directory.public_key()))
     err(f"made {path}; give the line above, its public key, to whoever audits it")
@@ -281,6 +296,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     else:
         for line in _steps(log, given=arguments.key is not None):
             out(line)
+        if not arguments.checkpoint:
+            out(NOT_COMPARED)
         if arguments.proof is not None:
             out(f"{arguments.proof}: the log counts the same")
     return DONE
@@ -290,7 +307,9 @@ def run_prove(arguments: argparse.Namespace) -> int:
     """Prove; exit 1 where there is something."""
     claim = _claim(arguments)
     try:
-        document, log = _reading(arguments).prove(claim)
+        document, log = _reading(arguments).prove(
+            claim, allow_unseen=arguments.allow_unseen
+        )
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=arguments.json)
     if arguments.out is not None:
@@ -388,6 +407,8 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
     out(f"  decisions from {span}: {counted['records']}")
     out(f"  with such a class: {counted['with_class']}")
     out(f"  that went {claim.outcome}: {counted['with_outcome']}")
+    for each in cast("list[str]", document["unseen"]):
+        out(f"  note: {each}")
     if matching:
         numbers = [str(each["seq"]) for each in matching[:MAX_SHOWN]]
         more = " …" if len(matching) > MAX_SHOWN else ""

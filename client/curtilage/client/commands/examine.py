@@ -14,10 +14,11 @@ from typing import Final
 from curtilage.client.assemble import inspector_for
 from curtilage.client.bulk import InspectsMany
 from curtilage.client.commands.terminal import err, progress
-from curtilage.client.inspection import Inspector
+from curtilage.client.currency import CheckedInspector
 from curtilage.client.query import Query
 from curtilage.policy.decide import Inspection
 from curtilage.policy.model import Policy
+from curtilage.policy.signing import Currency
 
 PATIENCE_MS: Final = 60_000  # the most that a policy can ask for
 BATCH: Final = 64
@@ -39,10 +40,19 @@ def thorough(policy: Policy) -> Policy:
     return replace(policy, document=document)
 
 
-def start_detectors(policy: Policy) -> Inspector:
-    """Start the detectors of a policy, patient and thorough."""
+def start_detectors(
+    policy: Policy, currency: Currency | None = None
+) -> CheckedInspector:
+    """Start the detectors of a policy, patient and thorough.
+
+    Args:
+        policy: the policy.
+        currency: the signature that it must bear, or None where none is
+            demanded; while it does not, everything stays, here as in use.
+    """
     with progress("starting detectors"):
-        return inspector_for(thorough(policy))
+        detectors = inspector_for(thorough(policy))
+    return CheckedInspector(detectors, currency)
 
 
 def inspect_all(

@@ -12,7 +12,6 @@ from curtilage.client.commands.shared import (
 )
 from curtilage.client.commands.terminal import DONE, REFUSED, Commands, add_command, out
 from curtilage.client.config import ClientConfig
-from curtilage.client.currency import CheckedInspector
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.explain import explain, explain_json
 from curtilage.policy.routes import Route
@@ -52,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _inspect(config: ClientConfig, text: str) -> Inspection:
-    detectors = await asyncio.to_thread(start_detectors, config.policy)
-    inspector = CheckedInspector(detectors, config.currency)
+    inspector = await asyncio.to_thread(start_detectors, config.policy, config.currency)
     try:
         return await inspector.ainspect(single_query(text))
     finally:

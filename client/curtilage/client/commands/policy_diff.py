@@ -1,6 +1,7 @@
 """``curtilage policy diff``: which queries another policy would send elsewhere."""
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import read_policy
+from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decide import Inspection, decide
@@ -33,7 +34,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="say which queries another policy would send elsewhere",
         text='Decide every line of a corpus ({"id", "text"} or {"id", "messages"}) '
         "under two\npolicies, and say which queries would take another route, by "
-        "which rule. Never\nthe text.",
+        "which rule. Never\nthe text. Where a key is given, a policy that it has not "
+        "signed, as FILE.sig, keeps\neverything here, as it would in use.",
         example="curtilage policy diff default clinic --corpus queries.jsonl\n"
         "curtilage policy diff old.yaml new.yaml --corpus queries.jsonl --json",
     )
@@ -42,30 +44,39 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--corpus", required=True, metavar="FILE", help="lines of JSON, a query each"
     )
+    parser.add_argument(
+        "--policy-key",
+        metavar="FILE",
+        help="public key (PEM) that must have signed both "
+        "(default: $CURTILAGE_POLICY_KEY)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare two policies."""
-    old, _ = read_policy(arguments.old)
-    new, _ = read_policy(arguments.new)
+    old, new = (
+        read_config(Flags(policy=path, policy_key=arguments.policy_key), os.environ)
+        for path in (arguments.old, arguments.new)
+    )
     lines = _corpus(Path(arguments.corpus))
     found = difference(compared(old, new, lines))
     if arguments.json:
-        out_json(_fields(old, new, found))
+        out_json(_fields(old.policy, new.policy, found))
     else:
-        for line in _words(old, new, found):
+        for line in _words(old.policy, new.policy, found):
             out(line)
     return DONE
 
 
 def compared(
-    old: Policy, new: Policy, lines: Sequence[tuple[LineId, Query | None]]
+    old: ClientConfig, new: ClientConfig, lines: Sequence[tuple[LineId, Query | None]]
 ) -> Iterator[Compared]:
     """Yield every line under both policies.
 
-    The detectors look once, unless the policies ask for different detectors.
+    The detectors look once, unless the policies ask for different detectors, or
+    must be signed.
     """
     queries = [query for _, query in lines if query is not None]
     before = _inspected(old, queries)
@@ -79,18 +90,20 @@ def compared(
         yield Compared(
             id=line_id,
             line=number,
-            old=decide(old, seen_before),
-            new=decide(new, seen_after),
+            old=decide(old.policy, seen_before),
+            new=decide(new.policy, seen_after),
         )
 
 
-def _looks_alike(old: Policy, new: Policy) -> bool:
-    old, new = thorough(old), thorough(new)
-    return plan_of(old) == plan_of(new) and old.limits == new.limits
+def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
+    if old.currency != new.currency:
+        return False
+    one, other = thorough(old.policy), thorough(new.policy)
+    return plan_of(one) == plan_of(other) and one.limits == other.limits
 
 
-def _inspected(policy: Policy, queries: Sequence[Query]) -> list[Inspection]:
-    inspector = start_detectors(policy)
+def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
+    inspector = start_detectors(config.policy, config.currency)
     try:
         return list(inspect_all(inspector, queries))
     finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.client.commands.examine import inspect_all, start_detectors
+from curtilage.client.commands.shared import add_policy_flag, config_from
 from curtilage.client.commands.terminal import (
     DONE,
     REFUSED,
@@ -16,7 +17,7 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import SHIPPED_PROFILE, read_policy, read_text
+from curtilage.client.config import SHIPPED_PROFILE, ClientConfig, read_text
 from curtilage.client.errors import UsageError
 from curtilage.client.query import Message, Query
 from curtilage.policy.cases import (
@@ -66,19 +67,15 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage policy test --policy clinic",
     )
     parser.add_argument("file", nargs="?", help="cases (default: the shipped ones)")
-    parser.add_argument(
-        "--policy",
-        metavar="FILE",
-        help="policy file, or the name of a shipped profile (default: "
-        "$CURTILAGE_POLICY, else the profile 'default')",
-    )
+    add_policy_flag(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Test; exit 1 where a case does not hold."""
-    policy, _ = read_policy(arguments.policy or os.environ.get("CURTILAGE_POLICY"))
+    config = config_from(arguments)
+    policy = config.policy
     name = policy_name(arguments.policy)
     cases = _cases(arguments.file, name).under(name)
     if not cases.cases:
@@ -86,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     known = {each.id for each in cases.known_misses}
     failed = [
         failure
-        for case, decision in decided(policy, [*cases.cases, *cases.known_misses])
+        for case, decision in decided(config, [*cases.cases, *cases.known_misses])
         if (failure := judge(case, name, decision)) is not None
     ]
     failures = [each for each in failed if each.id not in known]
@@ -125,15 +122,17 @@ def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
     return [each.id for each in cases.known_misses if each.id not in missed]
 
 
-def decided(policy: Policy, cases: Sequence[Case]) -> Iterator[tuple[Case, Decision]]:
+def decided(
+    config: ClientConfig, cases: Sequence[Case]
+) -> Iterator[tuple[Case, Decision]]:
     """Yield every case with what is decided about it."""
-    inspector = start_detectors(policy)
+    inspector = start_detectors(config.policy, config.currency)
     try:
         queries = [query_of(each) for each in cases]
         for case, inspection in zip(
             cases, inspect_all(inspector, queries), strict=True
         ):
-            yield case, decide(policy, inspection)
+            yield case, decide(config.policy, inspection)
     finally:
         inspector.close()
 

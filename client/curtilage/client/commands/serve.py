@@ -96,7 +96,7 @@ async def _serve_until(
     stop: asyncio.Event, config: ClientConfig, host: str, port: int
 ) -> None:
     async with (
-        session_from(config) as session,
+        session_from(config, spare=True) as session,
         gateway.serving(session, host, port) as bound,
     ):
         if session.absent is not None:

@@ -72,10 +72,12 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
 
 
 @asynccontextmanager
-async def session_from(config: ClientConfig) -> AsyncGenerator[Session]:
-    """Start a client and stop it at the end."""
+async def session_from(
+    config: ClientConfig, *, spare: bool = False
+) -> AsyncGenerator[Session]:
+    """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
     with progress("starting detectors and local model"):
-        parts = await assemble(config)
+        parts = await assemble(config, spare=spare)
     if parts.audit.problem is not None:
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     session = Session(parts)
