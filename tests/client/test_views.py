@@ -62,6 +62,43 @@ def test_decode_undoes_encodings(text: str) -> None:
     assert decode(text)[0] == "bob"
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"user":"app","pin":"8841"}', '{user: app",pin: 8841"}'),
+        ("{'pin' : 8841}", "{pin: 8841}"),
+        ("'db pin' => 'tulip',", "db pin: tulip',"),
+        ('{\\"pin\\":\\"8841\\"}', '{pin: 8841\\"}'),
+        ("<a><pin>8841</pin></a>", "pin: 8841 "),
+        ("&lt;pin&gt;8841&lt;/pin&gt;", "pin: 8841 "),
+    ],
+    ids=["json", "dict", "arrow", "escaped", "tag", "entity"],
+)
+def test_decode_reads_a_quoted_key_as_a_label(text: str, read: str) -> None:
+    assert decode(text)[0] == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['he said "yes" and left', "it's 'ok': fine'"[:9], 'f("a", "b")', "don't: 'do'"],
+)
+def test_decode_leaves_other_quotes_alone(text: str) -> None:
+    assert decode(text)[0] == text
+
+
+@pytest.mark.parametrize(
+    "text", ["41<abc>11</abc>1", "41<abc>11</abc> 1", "41 <abc>11</abc>1",
+             "41 <b>11</b> 1", "41 <span>11</span> 1"]
+)  # fmt: skip
+def test_a_tag_inside_a_number_is_still_dropped(text: str) -> None:
+    assert decode(text)[0].replace(" ", "") == "41111"
+
+
+@given(st.text(alphabet="<>/\"'\\:= ab", max_size=60))
+def test_labels_are_never_longer_than_what_they_replace(text: str) -> None:
+    assert len(decode(text)[0]) <= len(text)
+
+
 def test_decode_reads_base64_and_hex() -> None:
     secret = b"ssn 536-22-1234"
     assert "536-22-1234" in decode(base64.b64encode(secret).decode())[0]

@@ -22,11 +22,17 @@ _NO_VALUE = (
     r"request\w*|getenv|environ|os|process|self|data|form|user|args|params|config|"
     r"password|passwd|pass|pwd|secret|token|key|value|text|varchar|char)\b)"
 )
-# What stands behind a variable's name in code, where no value does.
+# What stands behind a variable's name in code, where no value does: a type, a
+# call, another variable, a blank to be filled in.
 _NO_LITERAL = (
-    r"(?!(?:string|str|text|none|null|true|false|empty|optional|required|process|os|"
-    r"self|config|params|getenv|environ|request|input|secrets?|vault|env|var|data)"
-    r"(?![\w\-])|[$%*.]|your[_\-]|change[_\-]?me)"
+    r"(?!(?:string|str|secretstr|text|varchar|char|int|integer|float|number|bool|"
+    r"boolean|bytes|object|list|dict|array|any|none|null|nil|undefined|true|false|"
+    r"empty|optional|required|process|os|sys|self|this|app|config\w*|settings|params|"
+    r"props|args|opts|options|kwargs|getenv|environ|request|req|input|form|user|body|"
+    r"event|ctx|secrets?|vault|env|var|data|value|field|models|joi|yup|faker|new|await|"
+    r"const|function|lambda|hash\w*|bcrypt|crypto|sha\w*|md5|base64|hmac|uuid\w*|"
+    r"random|passwords?|passwd|pass|pwd|tokens?|the|an?|is|are|was|to|for|of|in|not)"
+    r"(?![\w\-])|[$%*.<{/&\\]|your[_\-]|change[_\-]?me|[\w.\-]{1,80}[(\[])"
 )
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
 _TELL = (
@@ -170,6 +176,12 @@ KEYS = (
     ),
 )
 
+_PINS = (
+    r"pin|passcode|otp|one[- ]time (?:code|password)|"
+    r"verification code|2fa code|security code|tan|geheimzahl|code pin|"
+    r"door code|gate code|alarm code|unlock code|c[oó]digo pin"
+)
+
 PASSWORDS = (
     PatternRule(
         id="password-told",
@@ -200,19 +212,6 @@ PASSWORDS = (
         gate=ANY_DIGIT,
         words=_PASSWORD_WORDS[:6],
     ),
-    # POSTGRES_PASSWORD: winterfell, api_secret = "…", in settings and scripts
-    PatternRule(
-        id="password-variable",
-        data_class="secret.password",
-        regex=r"(?<![\w\-])[a-z][a-z0-9]{0,20}(?:[_\-][a-z0-9]{1,20}){0,4}[_\-]"
-        r"(?:password|passwd|passphrase|pwd|pass|secret)[\"'`]?"
-        rf"[ \t]?[:=][ \t]{{0,3}}[\"'`]?{_NO_VALUE}({_VALUE})",
-        score=80,
-        group=1,
-        everywhere=True,
-        gate=":=",
-        words=("password", "passwd", "passphrase", "pwd", "pass", "secret"),
-    ),
     # What was spaced out and is joined again by the compact view.
     PatternRule(
         id="password-run-together",
@@ -237,11 +236,12 @@ PASSWORDS = (
     PatternRule(
         id="pin",
         data_class="secret.password",
-        regex=r"(?<!\w)(?:pin|passcode|otp|one[- ]time (?:code|password)|"
-        r"verification code|2fa code|security code|tan|geheimzahl|code pin|"
-        r"door code|gate code|alarm code|unlock code|c[oó]digo pin)"
-        r"(?:\s(?:code|number))?(?:\s(?:is|was|to|ist|est|es)|"
-        r"\s?[:=])?\s{1,2}\d{4,8}(?!\w)",
+        regex=rf"(?<!\w)(?:{_PINS})"
+        r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|est|es))?\s{1,2}|"
+        r"\s?[:=]\s{0,2})\d{4,8}(?!\w)|"
+        r"(?<!\w)(?:pin|passcode|(?:door|gate|alarm|unlock|security) code)"
+        r"\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
+        r"\s{1,2}\d{4,8}(?!\w)",
         score=80,
         digits=4,
         words=(
@@ -289,7 +289,157 @@ PASSWORDS = (
     ),
 )
 
-SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS)
+# The sign between a setting's name and its value, and names of secret settings.
+_SETS = r"[\"'`]?\]?[ \t]{0,3}(?:=>|:=|[:=])[ \t]{0,3}"
+_LETTER_AND_DIGIT = r"(?=[^\s\"'`,;]{0,60}\d)(?=[^\s\"'`,;]{0,60}[a-z])"
+_SETTING = (
+    r"(?:(?<=[a-z0-9_.\-])(?:password|passwd|passphrase)|"
+    r"(?<=[_.\-])(?:pass|pwd|pw|psk|secret)|(?<![a-z])secret_key(?:_base)?|"
+    r"(?-i:(?<=[a-z0-9])(?:Pass|Pwd|Pw|Secret)))"
+)
+# A quoted word that only stands for the value.
+_NO_QUOTED = (
+    r"(?![\"'`](?:[$%*.<{/&\\]|x{3}|your[_\-]|change[_\-]?me|(?:my|the|user|new|db)?"
+    r"[_\-]?(?:password|passwd|pass|pwd|secret|username|string|text|none|null)[\"'`]))"
+)
+_QUOTED = r"[\"'`][^\s\"'`]{3,120}[\"'`]"
+
+SETTINGS = (
+    # db_password = "…", dbPass: a1b2, API_SECRET: with-a-dash
+    PatternRule(
+        id="password-variable",
+        data_class="secret.password",
+        regex=rf"{_SETTING}{_SETS}(?:(?=[\"'`]){_NO_QUOTED}{_QUOTED}|{_NO_LITERAL}"
+        rf"(?=[^\s\"'`,;]{{0,60}}[a-z])(?=[^\s\"'`,;(){{}}\[\]<>]{{0,60}}[\d!@#%^~\-])"
+        rf"{_VALUE})",
+        score=80,
+        gate=":=",
+    ),
+    # In capitals, as of an environment: the value may be a plain word.
+    PatternRule(
+        id="password-environment",
+        data_class="secret.password",
+        regex=r"(?-i:(?<=[A-Z0-9]_)(?:PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PW|SECRET))"
+        rf"(?:=|:[ \t]{{1,3}}){_NO_LITERAL}{_VALUE}",
+        score=80,
+        gate=":=",
+    ),
+    # db_pass: winterfell, alone on its line
+    PatternRule(
+        id="password-line",
+        data_class="secret.password",
+        regex=rf"{_SETTING}(?:=|:[ \t]{{1,3}}){_NO_LITERAL}"
+        rf"(?-i:[a-z0-9]){_VALUE}(?=[ \t]{{0,8}}(?:[\r\n]|\Z))",
+        score=75,
+        gate=":=",
+    ),
+    # name: DB_PASSWORD, value: …; define("DB_PASS", "a1b2c3"); ENV DB_PASS a1b2c3
+    PatternRule(
+        id="password-named",
+        data_class="secret.password",
+        regex=rf"(?:(?<!\w)(?:password|passwd|passphrase)|{_SETTING})[\"'`]?(?:"
+        r"[,;}]?\s{0,20}[\"']?value[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        rf"{_NO_LITERAL}{_VALUE}|"
+        r"(?:\s{0,2},\s{0,3}(?=[\"'])|[ \t]{1,8}|[ \t]{0,8}\|[ \t]{0,8}|"
+        r":[ \t]{0,4}\r?\n[ \t]{1,12}|\s{0,2}[(:=]\s{0,2}[\[(]?(?=[\"']))[\"'`]?"
+        rf"{_NO_LITERAL}{_LETTER_AND_DIGIT}[^\s\"'`<>(){{}}\[\],;|]{{5,80}})",
+        score=75,
+    ),
+    # pass: a1b2c3, psk=…
+    PatternRule(
+        id="password-short",
+        data_class="secret.password",
+        regex=r"(?<![\w\-.$@/])(?:pass|pwd?|psk|creds?|credentials?|secret)"
+        rf"{_SETS}[\"'`]?{_NO_LITERAL}{_LETTER_AND_DIGIT}[^\s\"'`<>(){{}}\[\],;]{{5,80}}",
+        score=75,
+        gate=":=",
+    ),
+    PatternRule(
+        id="token-variable",
+        data_class="secret.token",
+        regex=rf"(?<![a-z])(?:token|jwt|secret|secret_key(?:_base)?){_SETS}[\"'`]?"
+        rf"{_NO_LITERAL}{_LETTER_AND_DIGIT}[\w+/=.~\-]{{10,400}}",
+        score=75,
+        gate=":=",
+    ),
+    # aws_secret_access_key wJalr…: set apart by spaces only
+    PatternRule(
+        id="key-spaced",
+        data_class="secret.api_key",
+        regex=r"(?<=[a-z])_(?:key|token|secret)[ \t]{1,8}(?-i:(?=\S{0,40}[a-z])"
+        r"(?=\S{0,40}[A-Z])(?=\S{0,40}[A-Z0-9]\S{0,40}[A-Z0-9]))[\w+/=]{16,400}(?![\w(])",
+        score=75,
+        words=("_key", "_token", "_secret"),
+    ),
+    # mysql -u root -p…, net user bob … /add, curl --user bob:…
+    PatternRule(
+        id="command-credential",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:mysql\w{0,10}|mariadb)(?=[ ])[^\n|;]{0,120}?(?-i:[ ]-p)[\"']?"
+        r"(?![$<{\s\"'])\S{3,80}|"
+        r"(?<!\w)net user\s{1,3}[^\s/]{1,40}\s{1,3}(?![/*$<{])\S{3,80}[ ]{1,3}/|"
+        r"(?<!\w)(?:curl|wget)(?=[ ])[^\n|;]{0,160}?[ ](?:--(?:proxy-)?user|-u)[ =]"
+        r"{1,2}[\"']?[^\s:$<{\"']{1,60}:(?![$<{])[^\s\"']{3,80}|"
+        r"(?<!\w)echo\s[\"']?(?!\$)[^\s\"'|]{3,120}[\"']?\s{0,3}\|\s{0,3}"
+        r"(?:sudo (?:-S|chpasswd)|chpasswd|passwd --stdin)|"
+        r"[ ](?-i:-U)[ ]?[\"']?[\w.\\/\-]{1,60}%[^\s\"'%]{3,80}|"
+        r"convertto-securestring (?:-string )?[\"'](?!\$)[^\s\"']{3,80}|"
+        r"(?<!\w)(?:redis-cli(?=[ ])[^\n|;]{0,80}?(?-i:[ ]-a)|docker login(?=[ ])"
+        r"[^\n|;]{0,80}?(?-i:[ ]-p)|(?:un)?zip(?=[ ])[^\n|;]{0,80}?(?-i:[ ]-P))"
+        r"[ ]{1,2}(?![$<{\-])\S{3,80}|"
+        r"--from-literal[= ][\"']?[\w.\-]{1,60}=(?![$<{])[^\s\"']{3,120}",
+        score=80,
+        gate="-/|",
+        words=(
+            "mysql",
+            "mariadb",
+            "net user",
+            "curl",
+            "wget",
+            "echo",
+            " -u",
+            "securestring",
+            "redis-cli",
+            "docker login",
+            "zip",
+            "--from-literal",
+        ),
+    ),
+    # IDENTIFIED BY …, requirepass …
+    PatternRule(
+        id="password-statement",
+        data_class="secret.password",
+        regex=r"(?<!\w)identified(?: with [\w'\"]{1,40})? by (?:password )?"
+        r"(?:[\"'][^\s\"']{3,80}[\"']|(?=[^\s;]{0,60}\d)[^\s\"';<>${}]{4,80})|"
+        r"(?<!\w)(?:requirepass|masterauth|rootpw(?: --plaintext)?|bindpw|"
+        r"enable secret(?: \d)?|ansible_become_pass)[ \t=:]{1,8}[\"']?"
+        r"(?=\S{0,60}[\d!@#$%^&*])[^\s\"'<>${}]{4,120}",
+        score=80,
+        words=(
+            "identified",
+            "requirepass",
+            "masterauth",
+            "rootpw",
+            "bindpw",
+            "enable secret",
+            "ansible_become_pass",
+        ),
+    ),
+    # The last of what a call to connect or to log in is given.
+    PatternRule(
+        id="call-credential",
+        data_class="secret.password",
+        regex=r"(?:connect|getconnection|mysqli)\(\s{0,4}(?:[\"'][^\"'\n]{0,120}[\"']\s{0,4},"
+        rf"\s{{0,4}}){{2}}{_NO_QUOTED}{_QUOTED}|"
+        r"(?:login|authenticate|wifi\.begin|auth\s?=\s?)\(\s{0,4}[\"'][^\"'\n]{1,120}[\"']\s{0,4},"
+        rf"\s{{0,4}}{_NO_QUOTED}{_QUOTED}",
+        score=75,
+        gate="(",
+        words=("connect", "mysqli", "login", "auth", "wifi.begin"),
+    ),
+)
+
+SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS, *SETTINGS)
 
 OPAQUE_TOKEN = r"[A-Za-z0-9+/_\-]{24,}={0,2}"  # noqa: S105 - a pattern
 HEX_TOKEN = r"(?<![0-9a-zA-Z])[0-9a-f]{32,}(?![0-9a-zA-Z])"  # noqa: S105 - a pattern

@@ -185,7 +185,7 @@ def _corrected(match: re.Match[str]) -> str:
 
 def _with_marks(text: str, lower: str) -> str:
     """Return a text in which "at" and "dot" of an address are marks."""
-    bracketed = not _OPENING.isdisjoint(text)
+    bracketed = any(map(text.__contains__, _OPENING))
     if bracketed:
         text = _AT_BRACKETED.sub("@", text)
     if " at " in lower:
@@ -195,7 +195,7 @@ def _with_marks(text: str, lower: str) -> str:
     return text
 
 
-_OPENING: Final = frozenset("[({<")
+_OPENING: Final = "[({<"
 
 
 def _mended(text: str) -> str:

@@ -44,8 +44,20 @@ _LOOK_ALIKES = {ord(key): value for key, value in (_CYRILLIC | _GREEK).items()}
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--|-->")
+# "key": "value" and 'key' => 'value', as what they say: a label and its value.
+_KEY = re.compile(
+    r"(\\?[\"'])([^\W\d][\w .\-]{0,40})\1\s{0,3}(?::|=>)\s{0,3}(?:\\?[\"'])?"
+)
+# <key>value</key>, alone between spaces or tags, where a page has no such tag.
+_FIELD = re.compile(
+    r"(?<!\w)<(?!(?:h\d|span|strong|font|small|sub|sup|mark|code|kbd|var|big|del|ins|"
+    r"abbr|cite|dfn|samp|bdi|bdo|div|pre|title|option|label|button|body|html|head|"
+    r"script|style|textarea|summary|ruby|center|strike|caption|article|section|"
+    r"header|footer|nav|main|aside|select|table|form|em|tt)\b)"
+    r"([A-Za-z][\w.:\-]{2,40})>([^<>]{1,200})</\1>(?!\w)"
+)
 _MARKDOWN = re.compile(r"(?<!\*)\*{1,3}(?!\*)|`{1,3}|__|~~")
-_MARKS = frozenset("*`_~")
+_MARKS = "*`_~"
 _ENCODED = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{11,}={0,2}")
 # A text without one of these, and with two of them backwards, is backwards.
 _FUNCTION_WORD = re.compile(
@@ -109,7 +121,7 @@ def _ascii_digit(char: str) -> str:
 
 
 def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
-    """Undo entities, escapes, tags, Markdown, percent, base64 and hex.
+    """Undo entities, escapes, quoted keys, tags, Markdown, percent, base64, hex.
 
     Twice, since encodings are stacked.
 
@@ -137,9 +149,13 @@ def _decode_once(text: str) -> str:
         text = unquote(text)
     if "\\" in text:
         text = _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+    if '"' in text or "'" in text:
+        text = _KEY.sub(r"\2: ", text)
+    if "</" in text:
+        text = _FIELD.sub(r"\1: \2 ", text)
     if "<" in text:
         text = _TAG.sub("", text)
-    if not _MARKS.isdisjoint(text):
+    if any(map(text.__contains__, _MARKS)):
         text = _MARKDOWN.sub("", text)
     text = _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
     return text[::-1] if _is_turned(text) else text
