@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -274,19 +275,22 @@ def edit(folder: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
+CHANGES: Final[list[Callable[[bytes], bytes]]] = [
+    lambda data: data.replace(b'"messages":1', b'"messages":2', 1),
+    lambda data: b"".join(data.splitlines(keepends=True)[:-1]),
+    lambda data: b"".join(data.splitlines(keepends=True)[1:]),
+    lambda data: data + b"garbage\n",
+    lambda data: data + data.splitlines(keepends=True)[-1],
+    lambda data: data + data.splitlines(keepends=True)[0],
+    lambda data: data.replace(b'"segment":1', b'"segment":3'),
+    lambda data: data.replace(b'"log":"curtilage', b'"log":"another.'),
+    lambda data: data.replace(b'"tree":[]', b'"tree":["' + b"00" * 32 + b'"]'),
+]
+
+
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda data: data.replace(b'"messages":1', b'"messages":2', 1),
-        lambda data: b"".join(data.splitlines(keepends=True)[:-1]),
-        lambda data: b"".join(data.splitlines(keepends=True)[1:]),
-        lambda data: data + b"garbage\n",
-        lambda data: data + data.splitlines(keepends=True)[-1],
-        lambda data: data + data.splitlines(keepends=True)[0],
-        lambda data: data.replace(b'"segment":1', b'"segment":3'),
-        lambda data: data.replace(b'"log":"curtilage', b'"log":"another.'),
-        lambda data: data.replace(b'"tree":[]', b'"tree":["' + b"00" * 32 + b'"]'),
-    ],
+    CHANGES,
     ids=[
         *("edited", "cut", "beheaded", "garbage", "repeated", "restarted"),
         *("renumbered", "foreign", "history"),

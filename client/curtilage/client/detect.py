@@ -199,11 +199,11 @@ class PresidioDetector:
 
         One counts that holds a context word of the recognizer, so the text does.
         """
-        asked = {
-            result.recognition_metadata[RECOGNIZER_ID]
+        told = (
+            cast("Mapping[str, str] | None", vars(result)["recognition_metadata"]) or {}
             for result in results
-            if RECOGNIZER_ID in (result.recognition_metadata or {})
-        }
+        )
+        asked = {each[RECOGNIZER_ID] for each in told if RECOGNIZER_ID in each}
         if not asked:
             return False
         lowered = _plain_lower(text)

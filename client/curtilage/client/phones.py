@@ -8,7 +8,7 @@ short as what stands there. Findings are the same.
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
@@ -58,10 +58,11 @@ def windowed_phone(language: str) -> "EntityRecognizer":
         ) -> list[RecognizerResult]:
             """Return the phone numbers in every window."""
             del entities, nlp_artifacts  # not used there either
+            regions = cast("tuple[str, ...]", vars(self)["supported_regions"])
             places = {
                 (start + match.start, start + match.end)
                 for start, end in phone_windows(text)
-                for region in regions_of(text[start:end], self.supported_regions)
+                for region in regions_of(text[start:end], regions)
                 for match in PhoneNumberMatcher(
                     text[start:end], region, leniency=self.leniency or 0
                 )
