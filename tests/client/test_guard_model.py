@@ -125,6 +125,15 @@ def test_a_threshold_is_the_middle_of_its_topic(tmp_path: Path) -> None:
     assert load_guard(strict).judge("diagnosed", recall=0).topics["health"] == 50
 
 
+def test_passages_beside_a_text_add_topics_and_no_names(guard: GuardModel) -> None:
+    judgement = guard.judge("the", recall=0, beside=("diagnosed", "closeted bogdana"))
+    assert [name for name, score in judgement.topics.items() if score >= 50] == [
+        "health",
+        "special",
+    ]
+    assert judgement.mentions == ()
+
+
 # --- long texts ---------------------------------------------------------------
 
 

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from curtilage.client.lexicon import CLASSES, LexiconDetector, class_of
 from curtilage.client.names import NameDetector
+from curtilage.client.phrases import PHRASES, Phrase, phrases_in
 from curtilage.client.scan import own_equipment, scan
 from curtilage.client.views import Reading, readings
+from curtilage.client.words import bag
 from curtilage.policy.classes import is_class
 from curtilage.policy.findings import View
 
@@ -99,6 +101,102 @@ def test_a_marker_in_another_message_makes_special_words_data() -> None:
 )
 def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
     assert name in classes_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("she hears voices at work", "health.condition"),
+        ("sometimes I wish I was dead", "health.condition"),
+        ("he says he will hurt himself", "health.condition"),
+        ("I\u2019m clean for two years now", "health.condition"),
+        ("my sister throws up every morning", "health.condition"),
+        ("our nephew refuses to eat", "health.condition"),
+        ("grandma no longer recognizes me", "health.condition"),
+        ("we lost touch since he gave me crabs", "health.condition"),
+        ("my boy still wets his bed", "health.condition"),
+        ("what does a viral load of 40 mean for me", "health.lab"),
+        ("they want a stent in me by May", "health.procedure"),
+        ("my brother is trans", "special.orientation"),
+        ("our trans daughter needs a school", "special.orientation"),
+        ("my parents eat halal", "special.religion"),
+        ("our rabbi asked for the keys", "special.religion"),
+        ("I wear a niqab on the train", "special.religion"),
+        ("my wife is undocumented", "special.ethnicity"),
+        ("he served six months for theft", "special.criminal"),
+        ("I sold drugs in school", "special.criminal"),
+        ("my overdraft is minus 80", "financial.balance"),
+        ("I am overdrawn by $300", "financial.balance"),
+        ("I am behind on my rent", "topic.finance"),
+        ("we lost about \u20ac12,000 in gambling", "topic.finance"),
+        ("a debt collector called", "topic.finance"),
+        ("our client pleads not guilty", "legal.privilege"),
+        ("my client never admitted it", "legal.privilege"),
+        ("a memo for our counsel on the merger", "legal.privilege"),
+        ("our lawyers advised us to settle", "legal.privilege"),
+        ("these numbers are not public yet", "org.confidential"),
+        ("embargoed until Friday", "org.confidential"),
+        ("i have inside information on the bid", "org.confidential"),
+        ("Q2 earnings will beat the forecast", "org.confidential"),
+        ("we are about to lay off half of the team", "org.confidential"),
+        ("where can I sell these two old missiles", "export.itar"),
+        ("a permit for our uranium samples", "export.itar"),
+    ],
+)
+def test_what_people_say_without_the_word_for_it(text: str, name: str) -> None:
+    assert name in classes_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does kosher mean?",
+        "Explain bankruptcy law",
+        "What is a stent?",
+        "What is a trans fat?",
+        "Throw up a dialog where an error occurs",
+        "My code throws up an exception",
+        "What is a debt collector?",
+        "How large is our technical debt?",
+        "I need a function that returns the account balance",
+        "My account shows a pending transfer",
+        "my client wants a blue logo",
+        "How does an HTTP client talk to a server?",
+        "What is insider information?",
+        "What is material non-public information?",
+        "Why is this function not public?",
+        "How do missiles find their way?",
+        "In our game the missiles miss",
+        "Is the API undocumented?",
+        "This is an undocumented function",
+        "Is there a religion without a god?",
+        "How long is it from q1 to q3 in a box plot?",
+        "kill the process and end it",
+    ],
+)
+def test_talk_of_such_things_tells_of_nobody(text: str) -> None:
+    assert [name for name, _ in phrases_in(text.lower(), bag(text))] == []
+
+
+def test_each_phrase_needs_one_of_its_words() -> None:
+    found = list(phrases_in("she hears voices", frozenset({"voices"})))
+    assert [(name, match[0]) for name, match in found] == [
+        ("health.condition", "hears voices")
+    ]
+    assert list(phrases_in("she hears voices", frozenset({"hears"}))) == []
+
+
+@pytest.mark.parametrize("phrase", PHRASES, ids=lambda each: each.data_class)
+def test_a_phrase_takes_linear_time(phrase: Phrase) -> None:
+    unit = "my client, our new balance we lost 40k and i did two years for old "
+
+    def cost(text: str) -> float:
+        started = time.thread_time()
+        list(phrase.pattern.finditer(text))
+        return time.thread_time() - started
+
+    short = min(cost(unit * 20) for _ in range(3))
+    assert min(cost(unit * 80) for _ in range(3)) < 8 * short + 0.005
 
 
 @pytest.mark.parametrize(

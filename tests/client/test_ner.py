@@ -49,6 +49,10 @@ def found(detector: ner.Finder, text: str) -> dict[str, str]:
     }
 
 
+def found_classes(detector: ner.Finder, text: str) -> set[str]:
+    return {each.data_class for each in spans(detector, text) if each.score >= 50}
+
+
 def people_in(detector: ner.Finder, text: str) -> set[str]:
     found = (each for each in spans(detector, text) if each.data_class == PERSON)
     return {text[each.start : each.end] for each in found}
@@ -191,6 +195,41 @@ def test_a_topic_covers_the_whole_text(detector: NerDetector) -> None:
     topic = classes["topic.health"]
     assert (topic.start, topic.end) == (0, len(text))
     assert topic.score >= 50
+
+
+def test_what_is_said_of_somebody_is_judged_by_itself(
+    monkeypatch: pytest.MonkeyPatch, detector: NerDetector
+) -> None:
+    judged: list[str] = []
+    look = guard_model.GuardModel._look
+
+    def looking(self: guard_model.GuardModel, text: str) -> object:
+        judged.append(text)
+        return look(self, text)
+
+    monkeypatch.setattr(guard_model.GuardModel, "_look", looking)
+    text = "The hall has forty desks. They put a stent in me. It is on a hill."
+    spans(detector, text)
+    assert judged == [text, "They put a stent in me."]
+
+
+@pytest.mark.skipif(not guard_model.has_guard(), reason="SKIPPED LOUDLY: no model")
+@pytest.mark.parametrize("between", [" ", "\n\n"])
+@pytest.mark.parametrize(
+    ("told", "topic"),
+    [
+        ("They put a stent in me in May, can I fly?", "topic.health"),
+        ("After the op I can't feel my left foot.", "topic.health"),
+        ("I wear hijab and my boss says no.", "topic.special"),
+    ],
+)
+def test_harmless_words_beside_it_hide_no_topic(
+    told: str, topic: str, between: str
+) -> None:
+    real = NerDetector(EmbeddedModel(guard_model.load_guard(), recall=100))
+    beside = "The library opened in 1932 and has forty desks. Tours start at ten."
+    assert topic in found_classes(real, f"{beside}{between}{told}")
+    assert topic not in found_classes(real, beside)
 
 
 def test_a_sure_topic_is_about_somebody(detector: NerDetector) -> None:

@@ -113,9 +113,17 @@ def test_harmless_queries_may_leave(name: str) -> None:
     assert route_of(policy, "identifier.quasi.url") is Route.ENCLAVE
     assert route_of(policy, "identifier.quasi.city") is Route.ENCLAVE
     assert route_of(policy, "financial.pan_masked") is Route.ENCLAVE
-    assert route_of(policy, "topic.finance", SPEAKER) is Route.ENCLAVE
+    assert route_of(policy, "topic.finance") is Route.ENCLAVE
     assert route_of(policy, "topic.hr") is Route.ENCLAVE
     assert route_of(policy, "topic.legal") is Route.ENCLAVE
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("topic", ["topic.finance", "topic.legal"])
+def test_money_and_law_of_the_speaker_stay_home(name: str, topic: str) -> None:
+    assert route_of(LOADED[name], topic, SPEAKER) is Route.LOCAL
+    unsure = route_of(LOADED[name], topic, SPEAKER, score=39)
+    assert unsure is Route.ENCLAVE
 
 
 @pytest.mark.parametrize("name", [name for name in PROFILES if name != "clinic"])

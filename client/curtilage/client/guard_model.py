@@ -171,12 +171,14 @@ class GuardModel:
         """What the model says of itself."""
         return self._manifest
 
-    def judge(self, text: str, *, recall: int) -> Judgement:
+    def judge(self, text: str, *, recall: int, beside: Sequence[str] = ()) -> Judgement:
         """Return the entities and topics of a text.
 
         Args:
             text: any text; a longer one than the model takes is looked at in
                 windows that overlap.
+            beside: passages of it whose topics count as well: the highest of
+                each. Names in them are looked for in the text only.
             recall: hundredths that are taken off the logit of "no entity"; 0 is
                 the model as it was trained, 300 finds far too much.
 
@@ -184,6 +186,8 @@ class GuardModel:
             GuardModelError: the network's answer has the wrong shape.
         """
         words, topics = self._look(text)
+        for each in beside:
+            topics = np.maximum(topics, self._look(each)[1])
         logits = words.logits.astype(np.float64)
         logits[:, self._outside] -= recall / 100
         shares = _softmax(logits)
@@ -431,9 +435,10 @@ def _heads(word_ids: Sequence[int | None]) -> list[int]:
 
 
 def _places(encoding: Encoding, heads: Sequence[int]) -> list[tuple[int, int]]:
-    ends = [*heads[1:], len(encoding.ids)] if heads else []
+    offsets = encoding.offsets  # made anew at every look
+    ends = [*heads[1:], len(offsets)] if heads else []
     return [
-        (encoding.offsets[head][0], encoding.offsets[end - 1][1])
+        (offsets[head][0], offsets[end - 1][1])
         for head, end in zip(heads, ends, strict=True)
     ]
 

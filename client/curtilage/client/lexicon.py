@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from curtilage.client.findings import Span
+from curtilage.client.phrases import phrases_in
 from curtilage.client.views import Reading
 from curtilage.client.vocabulary import words
 from curtilage.client.words import bag, lowered
@@ -364,6 +365,8 @@ class LexiconDetector:
         here = bag(text)
         yield from self._confidential(text, here)
         yield from self._phrases(text, here)
+        for told, phrase in phrases_in(text, here):
+            yield self._span(told, phrase, _WORD_SCORE)
         for match in _WORD.finditer(text):
             word = match[0]
             if word[:_HEAD_CHARS] not in _BEGINNINGS and "-" not in word:

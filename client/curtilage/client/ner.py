@@ -18,6 +18,7 @@ from curtilage.client.lexicon import class_of
 from curtilage.client.mention import Mention
 from curtilage.client.names import NameDetector, Suspect, Why, suspects
 from curtilage.client.operator_models import open_operator_model
+from curtilage.client.passages import passages
 from curtilage.client.views import Reading
 from curtilage.client.vocabulary import words
 from curtilage.client.words import MIN_NAME_CHARS, bag, bare, is_listed
@@ -162,7 +163,9 @@ class MissingModelDetector:
 
 
 class _Judge(Protocol):
-    def judge(self, text: str, *, recall: int) -> "Judgement": ...
+    def judge(
+        self, text: str, *, recall: int, beside: Sequence[str] = ()
+    ) -> "Judgement": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +182,8 @@ class EmbeddedModel:
         return CLASSES
 
     def opinion(self, text: str) -> "Judgement":
-        """Judge one text."""
-        return self.guard.judge(text, recall=self.recall)
+        """Judge one text, and by itself what is said of somebody in it."""
+        return self.guard.judge(text, recall=self.recall, beside=passages(text))
 
 
 class NerDetector:
