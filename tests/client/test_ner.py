@@ -1,5 +1,6 @@
 # pyright: reportPrivateUsage=false
 # The model inside a detector is handed to another one.
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -410,3 +411,17 @@ def test_shipped_model_knows_ones_own_situation(
     found = {each.data_class: each.score for each in spans(embedded, text)}
     assert max(found.get("topic.health", 0), found.get("topic.special", 0)) >= 50
     assert "marker.first_person" in found
+
+
+def test_the_shipped_model_takes_time_in_proportion() -> None:
+    guard = guard_model.load_guard()
+
+    def cost(pieces: int) -> float:
+        text = "a." * pieces
+        began = time.process_time()
+        guard.judge(text, recall=100)
+        return time.process_time() - began
+
+    cost(50)
+    short = min(cost(250) for _ in range(3))
+    assert min(cost(1000) for _ in range(2)) < 8 * short

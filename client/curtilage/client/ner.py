@@ -20,7 +20,7 @@ from curtilage.client.names import NameDetector, Suspect, Why, suspects
 from curtilage.client.operator_models import open_operator_model
 from curtilage.client.passages import passages
 from curtilage.client.views import Reading
-from curtilage.client.vocabulary import words
+from curtilage.client.vocabulary import ACRONYMS, words
 from curtilage.client.words import MIN_NAME_CHARS, bag, bare, is_listed
 from curtilage.policy.findings import View
 from curtilage.policy.plan import NerPlan
@@ -316,6 +316,8 @@ def _is_no_name(found: str, score: int) -> bool:
     if sum(map(str.isalpha, found)) < MIN_NAME_CHARS:
         return True
     plain = bare(found)
+    if found.isupper() and plain in ACRONYMS:
+        return True
     ordinary = is_listed(plain) and plain not in given_names.AMBIGUOUS
     return ordinary and plain not in given_names.GIVEN and score < SURE_WORD
 

@@ -343,6 +343,12 @@ you're your yours yourself youth zero zinc zone zoo
 
 # Days, languages, countries, states, large cities, products, sciences. Not the
 # famous places that are given names too: Jordan, Austin, Charlotte, Madison.
+# In capitals never a person, however sure a model is.
+ACRONYMS = words("""
+ami api aws cdn cli cpu dns ebs ec2 ecr ecs efs eks elb emr gcp gke gpu iam ide json
+jwt k8s kms llm nat nlp oidc orm pdf rds rpc s3 saml sdk sns sql sqs ssd ssh ssl ssm
+tcp tls udp url usb vm vpc vpn waf xml yaml
+""")
 PROPER = words("""
 aks ebs ec2 ecr ecs efs eks elb emr gke iam kms rds s3 sns sqs ssm vpc waf toml grpc
 jwt oauth oidc saml ldap imap dhcp mtls nat bgp etcd helm istio envoy haproxy caddy
