@@ -338,6 +338,10 @@ def escaped(text: str) -> str:
     return text.replace('"matching"', '"m\\u0061tching"', 1)
 
 
+def longer(text: str) -> str:
+    return text + "\n"
+
+
 @pytest.mark.parametrize(
     ("spelled", "detail"),
     [
@@ -345,7 +349,7 @@ def escaped(text: str) -> str:
         (said_first_inside, "a key is repeated"),
         (on_one_line, "canonical form"),
         (escaped, "canonical form"),
-        (lambda text: text + "\n", "canonical form"),
+        (longer, "canonical form"),
     ],
 )
 @pytest.mark.usefixtures("folder")
