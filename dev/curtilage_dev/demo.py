@@ -296,7 +296,12 @@ def _show_audit(stack: Stack) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProcessError(f"the audit trail is not right: {done.stderr.strip()}")
-    _say(f"  {done.stdout.splitlines()[-1]}")
+    verified = [
+        line for line in done.stdout.splitlines() if line.startswith("verified:")
+    ]
+    if not verified:
+        raise ProcessError("the audit trail was not verified")
+    _say(f"  {verified[0]}")
 
 
 def _recorded(
