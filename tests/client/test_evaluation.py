@@ -18,7 +18,6 @@ from curtilage.client.evaluation.bench import (
     PATIENT_MS,
     Bench,
     Judged,
-    asked,
     full_scan,
 )
 from curtilage.client.evaluation.curve import Shift, ner_recall, thresholds
@@ -44,7 +43,7 @@ from curtilage.client.evaluation.timing import (
     worker_sockets,
 )
 from curtilage.client.inspection import prepare
-from curtilage.client.query import Query
+from curtilage.client.query import Query, single_query
 from curtilage.client.scan import own_equipment
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.findings import Finding, View, Where
@@ -375,7 +374,7 @@ GOLD = Gold(kind="PERSON", start=9, end=12)
 
 def judged(text: str) -> Judged:
     row = Row(id="a", key="", text=text)
-    inspection = Foreseeable(POLICY).inspect(asked(text))
+    inspection = Foreseeable(POLICY).inspect(single_query(text))
     return Judged(row=row, inspection=inspection, decision=decide(POLICY, inspection))
 
 
@@ -414,7 +413,7 @@ class Distrustful(Foreseeable):
     @override
     def inspect(self, query: Query) -> Inspection:
         text = query.messages[0].content.replace("[name]", "diagnosed")
-        inspection = Foreseeable(self.policy).inspect(asked(text))
+        inspection = Foreseeable(self.policy).inspect(single_query(text))
         return replace(inspection, payload_digest=query.payload_digest())
 
 
@@ -430,7 +429,7 @@ def test_what_is_still_found_beside_pseudonyms_stays(data: Path) -> None:
 
 
 def test_a_higher_threshold_drops_what_no_checksum_confirms() -> None:
-    inspection = Foreseeable(POLICY).inspect(asked("Ana a@b.example"))
+    inspection = Foreseeable(POLICY).inspect(single_query("Ana a@b.example"))
     shift = Shift(prefixes=("identifier.direct.",), setting=81, own=Thresholds())
     assert shift.apply(inspection).findings == ()
     sure = replace(
@@ -441,7 +440,7 @@ def test_a_higher_threshold_drops_what_no_checksum_confirms() -> None:
 
 
 def test_a_lower_threshold_lifts_what_was_too_unsure() -> None:
-    inspection = Foreseeable(POLICY).inspect(asked("Ana"))
+    inspection = Foreseeable(POLICY).inspect(single_query("Ana"))
     unsure = replace(inspection, findings=(replace(inspection.findings[0], score=10),))
     own = Thresholds(direct=35)
     assert decide(POLICY, unsure).route is Route.ENCLAVE
@@ -716,9 +715,9 @@ def test_a_policy_may_be_a_shipped_profile(
 
 def test_broken_detectors_keep_their_names() -> None:
     assert Broken(id="x", fault=FAULTS[0]).id == "x"
-    assert decide(POLICY, Foreseeable(POLICY).inspect(asked(HARMLESS))).route is (
-        Route.ENCLAVE
-    )
+    assert decide(
+        POLICY, Foreseeable(POLICY).inspect(single_query(HARMLESS))
+    ).route is (Route.ENCLAVE)
 
 
 def test_groups_without_two_members_have_no_gap(data: Path) -> None:

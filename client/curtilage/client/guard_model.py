@@ -29,7 +29,6 @@ OUTSIDE: Final = "O"
 OUTPUTS: Final = ("entities", "topics")
 MARGIN_PIECES: Final = 16  # context on either side of where a window decides
 THREADS: Final = 2  # as much CPU time as one, and half as long where a core is free
-MIDDLE: Final = 50  # the score at a topic's own threshold
 _MAX_MANIFEST_BYTES: Final = 65_536
 _MIN_PIECES: Final = 2 * MARGIN_PIECES + 2 + 16
 _HIGHEST: Final = 100

@@ -14,7 +14,6 @@ from curtilage.client.checks import digits_of, luhn_of, mod11_10
 _MONTHS = range(1, 13)
 _DAYS = range(1, 32)
 _TEN = 10  # the remainder that has no digit
-_CZ_OLD_DIGITS = 9
 
 
 def weighted(digits: str, weights: Sequence[int]) -> int:

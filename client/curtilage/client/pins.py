@@ -14,7 +14,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query
 
 MAX_PINS: Final = 4096
 
@@ -59,12 +59,5 @@ class Pins:
         """Yield one digest for each beginning of the conversation."""
         digest = b""
         for message in query.messages:
-            digest = hmac.digest(self._key, digest + _encode(message), "sha256")
+            digest = hmac.digest(self._key, digest + message.encoded(), "sha256")
             yield digest
-
-
-def _encode(message: Message) -> bytes:
-    parts = (message.role, message.name or "", message.content)
-    # Lone surrogates have no UTF-8 form, and such a query stays home anyway.
-    encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)

@@ -37,6 +37,13 @@ class Message:
     content: str = field(repr=False)
     name: str | None = field(default=None, repr=False)
 
+    def encoded(self) -> bytes:
+        """Return the turn as bytes that no other turn has, for a keyed digest."""
+        parts = (self.role, self.name or "", self.content)
+        # Lone surrogates have no UTF-8 form, and such a query stays home anyway.
+        encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
+        return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -121,3 +128,8 @@ def _leaf(index: int, role: str, json_path: str, text: str) -> Leaf:
 def _message_object(message: Message) -> dict[str, str]:
     named = {} if message.name is None else {"name": message.name}
     return {"role": message.role, **named, "content": message.content}
+
+
+def single_query(text: str) -> Query:
+    """Return the query that asks one text."""
+    return Query(messages=(Message(role="user", content=text),))

@@ -19,7 +19,6 @@ _GOV = "identifier.direct.gov_id."
 SSN_LABEL = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
 SSN_REACH = 30  # characters
 _NINE_DIGITS = r"(?<!\d)\d(?:(?:\W|_){0,6}\d){8}(?!\d)"
-_DDMM = r"(?:0[1-9]|[12]\d|3[01])(?:0[1-9]|1[0-2])"
 _MMDD = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 
 UNITED_STATES = (

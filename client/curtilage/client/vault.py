@@ -24,7 +24,7 @@ from typing import Final, NoReturn, final
 from typing_extensions import override
 
 from curtilage.client.moved_dates import moved
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query
 
 OPENING: Final = "\u27e6"
 CLOSING: Final = "\u27e7"
@@ -149,16 +149,10 @@ class ConversationKeys:
         """
         digest = b""
         for message in query.messages:
-            digest = hmac.digest(self._key, digest + _encode(message), "sha256")
+            digest = hmac.digest(self._key, digest + message.encoded(), "sha256")
             if message.role == "user":
                 break
         return digest or hmac.digest(self._key, b"", "sha256")
-
-
-def _encode(message: Message) -> bytes:
-    parts = (message.role, message.name or "", message.content)
-    encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
 
 
 @final

@@ -10,7 +10,6 @@ from curtilage.client.commands.shared import (
     add_client_flags,
     config_from,
     session_from,
-    single_query,
     text_from,
 )
 from curtilage.client.commands.terminal import (
@@ -24,7 +23,7 @@ from curtilage.client.commands.terminal import (
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED
 from curtilage.client.obstacles import EXPLAINED_OBSTACLE
-from curtilage.client.query import Query, Settings
+from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.session import Session
 
 

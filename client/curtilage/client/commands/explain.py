@@ -7,11 +7,11 @@ from curtilage.client.commands.examine import start_detectors
 from curtilage.client.commands.shared import (
     add_policy_flag,
     config_from,
-    single_query,
     text_from,
 )
 from curtilage.client.commands.terminal import DONE, REFUSED, Commands, add_command, out
 from curtilage.client.config import ClientConfig
+from curtilage.client.query import single_query
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.explain import explain, explain_json
 from curtilage.policy.routes import Route

@@ -11,7 +11,6 @@ from curtilage.client.assemble import assemble
 from curtilage.client.commands.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import UsageError
-from curtilage.client.query import Message, Query
 from curtilage.client.session import Session
 
 
@@ -100,8 +99,3 @@ def text_from(words: list[str]) -> str:
     if not text:
         raise UsageError("there is no text; give it as words, or `-` to read it")
     return text
-
-
-def single_query(text: str) -> Query:
-    """Make a query of one question."""
-    return Query(messages=(Message(role="user", content=text),))

@@ -18,7 +18,7 @@ from curtilage.client.evaluation.datasets import read_set
 from curtilage.client.evaluation.files import MissingSetError
 from curtilage.client.evaluation.measures import Estimate, share_of
 from curtilage.client.evaluation.rows import Gold, Part, Row, in_part, sampled
-from curtilage.client.query import Message, Query
+from curtilage.client.query import Query, single_query
 from curtilage.policy.decide import Decision, Inspection, decide
 from curtilage.policy.findings import View
 from curtilage.policy.model import Policy
@@ -131,11 +131,6 @@ def full_scan(policy: Policy) -> Policy:
     return replace(policy, document=patient)
 
 
-def asked(text: str) -> Query:
-    """Return the query that asks one text."""
-    return Query(messages=(Message(role="user", content=text),))
-
-
 @dataclass(slots=True, kw_only=True)
 class Bench:
     """One run's data, detectors and results so far.
@@ -193,7 +188,7 @@ class Bench:
     def judge(self, rows: Sequence[Row], title: str) -> list[Judged]:
         """Return a verdict on each row, in order."""
         new = [row for row in rows if row.id not in self._judged]
-        queries = [asked(row.text) for row in new]
+        queries = [single_query(row.text) for row in new]
         inspections = list(self.inspect(queries, title))
         decisions = [decide(self.policy, each) for each in inspections]
         texts = self._outgoing(queries, inspections, decisions)

@@ -15,7 +15,6 @@ from curtilage.client.evaluation.bench import (
     Bench,
     InspectsMany,
     Judged,
-    asked,
     full_scan,
 )
 from curtilage.client.evaluation.datasets import DIALOGUE
@@ -23,6 +22,7 @@ from curtilage.client.evaluation.figures import CurvePoint
 from curtilage.client.evaluation.identifiers import IDENTIFYING, SET, with_kind
 from curtilage.client.evaluation.measures import mean_of_shares, share_of
 from curtilage.client.evaluation.rows import Row, sampled
+from curtilage.client.query import single_query
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.findings import Finding
 from curtilage.policy.model import Policy, Thresholds
@@ -141,7 +141,7 @@ def _with_recall(policy: Policy, recall: int) -> Policy:
 
 
 def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[Judged]:
-    found = inspector.inspect_many([asked(row.text) for row in rows])
+    found = inspector.inspect_many([single_query(row.text) for row in rows])
     return [
         Judged(row=row, inspection=each, decision=decide(policy, each))
         for row, each in zip(rows, found, strict=True)

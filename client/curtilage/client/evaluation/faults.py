@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from curtilage.client.evaluation import faulty_worker
-from curtilage.client.evaluation.bench import asked
 from curtilage.client.evaluation.figures import Figure, Target
 from curtilage.client.evaluation.measures import share_of
 from curtilage.client.findings import Span
 from curtilage.client.inspection import Inspector, prepare
+from curtilage.client.query import single_query
 from curtilage.client.scan import own_equipment, scan
 from curtilage.client.views import Reading
 from curtilage.policy.decide import Inspection, decide
@@ -98,7 +98,7 @@ def faults(policy: Policy) -> Iterator[Figure]:
 
 
 def _with_broken_detectors(policy: Policy) -> Iterator[bool]:
-    prepared = prepare(asked(HARMLESS), policy.limits)
+    prepared = prepare(single_query(HARMLESS), policy.limits)
     for detector, views in own_equipment():
         for fault in FAULTS:
             broken = Broken(id=detector.id, fault=fault)
@@ -112,7 +112,7 @@ def _with_broken_detectors(policy: Policy) -> Iterator[bool]:
 def _with_broken_process(policy: Policy, fault: str) -> bool:
     inspector = Inspector.start(policy, command=faulty_worker.command(fault))
     try:
-        return _stays(policy, inspector.inspect(asked(HARMLESS)))
+        return _stays(policy, inspector.inspect(single_query(HARMLESS)))
     finally:
         inspector.close()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from curtilage.client.evaluation.bench import Bench, asked
+from curtilage.client.evaluation.bench import Bench
 from curtilage.client.evaluation.curve import Closes, ner_recall, thresholds
 from curtilage.client.evaluation.faults import faults
 from curtilage.client.evaluation.figures import CurvePoint, Figure, Target
@@ -28,6 +28,7 @@ from curtilage.client.evaluation.timing import (
     sockets,
 )
 from curtilage.client.evaluation.topics import health, leave, privacy, unchanged
+from curtilage.client.query import single_query
 from curtilage.policy.decide import decide
 from curtilage.policy.model import Policy
 
@@ -132,7 +133,7 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
             bench.rows("arena-hard"),
         )
     ]
-    queries = [asked(text) for texts in sets for text in texts]
+    queries = [single_query(text) for texts in sets for text in texts]
     inspections = list(bench.inspect(queries, "validity"))
     whole = [decide(bench.policy, each) for each in inspections]
     yield Figure(

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from curtilage.client.detect import scanner_of
-from curtilage.client.evaluation.bench import Bench, asked, full_scan
+from curtilage.client.evaluation.bench import Bench, full_scan
 from curtilage.client.evaluation.figures import Figure, Target
 from curtilage.client.evaluation.measures import quantile_estimate, share
-from curtilage.client.query import Query
+from curtilage.client.query import Query, single_query
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.model import Ner, Policy
 from curtilage.policy.plan import plan_of
@@ -171,7 +171,9 @@ def _by_length(
         chosen = texts_of(texts, length, TEXTS)
         (cpu,) = best_ms([look], chosen, time.process_time)
         (wall,) = best_ms(
-            [lambda text: inspector.inspect(asked(text))], chosen, time.perf_counter
+            [lambda text: inspector.inspect(single_query(text))],
+            chosen,
+            time.perf_counter,
         )
         for kind, values in (("cpu", cpu), ("wall", wall)):
             for q, name in ((0.5, "p50"), (0.99, "p99")):
@@ -262,7 +264,7 @@ def sockets(bench: Bench, start: Start, count: SocketCount) -> Figure:
     count.seen, count.on = 0, True
     try:
         for row in rows:
-            decide(bench.policy, inspector.inspect(asked(row.text)))
+            decide(bench.policy, inspector.inspect(single_query(row.text)))
         held = worker_sockets(inspector.worker_pid)
     finally:
         count.on = False
