@@ -1,6 +1,5 @@
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
@@ -19,6 +18,7 @@ from curtilage.client.scan import EVERY_VIEW, Detector, Equipment, own_equipment
 from curtilage.client.views import Reading
 from curtilage.policy.classes import is_class
 from curtilage.policy.findings import View
+from support.growth import takes_less_than
 
 predefined_recognizers = pytest.importorskip(
     "presidio_analyzer.predefined_recognizers",
@@ -282,9 +282,9 @@ def test_a_long_run_of_punctuation_takes_linear_time(
     presidio: detect.PresidioDetector,
 ) -> None:
     text = "\u2026" * 6000 + " born 1980-01-01"
-    began = time.thread_time()
     assert list(presidio.find(raw(text)))
-    assert time.thread_time() - began < 1  # 4 s and more before
+    # 4 s and more before
+    assert takes_less_than(lambda: list(presidio.find(raw(text))), 1)
 
 
 @given(st.text(max_size=300))
@@ -295,9 +295,9 @@ def test_loosening_keeps_length_and_words(text: str) -> None:
 
 
 def test_digits_are_sought_in_linear_time() -> None:
-    began = time.thread_time()
-    scan.scan(["." * 20000 + " a%40"], own_equipment())
-    assert time.thread_time() - began < 2  # 20 s and more before
+    text = "." * 20000 + " a%40"
+    # 20 s and more before
+    assert takes_less_than(lambda: scan.scan([text], own_equipment()), 2)
 
 
 def test_a_text_that_grows_too_long_is_oversize() -> None:

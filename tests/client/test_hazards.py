@@ -8,7 +8,6 @@ import logging
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import cast
 
@@ -26,6 +25,7 @@ from curtilage.policy.decide import decide
 from curtilage.policy.load import load_policy, load_profile, profile_text
 from curtilage.policy.plan import DetectionPlan, NerPlan, plan_of
 from curtilage.policy.routes import Route
+from support.growth import grows_at_most, seconds_of
 
 pytest.importorskip("presidio_analyzer", reason="SKIPPED LOUDLY: needs the extra pii")
 POLICY = load_profile("default")
@@ -89,14 +89,10 @@ def test_f2_f3_f4_time_grows_no_faster_than_the_text(
 
     def cost(length: int) -> float:
         text = (piece * length)[:length]
-        began = time.thread_time()
-        scanner.scan([text])
-        return time.thread_time() - began
+        return seconds_of(lambda: scanner.scan([text]))
 
-    cost(500)
-    short = min(cost(2000) for _ in range(3))
-    long = min(cost(8000) for _ in range(2))
-    assert long < max(8 * short, 0.3)  # four times the text; sixteen if quadratic
+    # Four times the text; sixteen times the cost if quadratic.
+    assert grows_at_most(cost, lengths=(2000, 8000), factor=8, noise_s=0.1)
 
 
 def test_f5_an_address_is_looked_up_nowhere(

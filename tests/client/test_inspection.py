@@ -3,7 +3,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
@@ -299,9 +298,7 @@ def test_a_closed_inspector_keeps_everything_home() -> None:
     inspector = started("pass")
     inspector.close()
     inspector.close()
-    began = time.monotonic()
     assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
-    assert time.monotonic() - began < 1
     assert not inspector.ready
 
 

@@ -1,4 +1,4 @@
-import time
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from curtilage.client.views import Reading, readings
 from curtilage.client.words import bag
 from curtilage.policy.classes import is_class
 from curtilage.policy.findings import View
+from support.growth import grows_at_most, seconds_of
 
 EQUIPMENT = own_equipment()
 
@@ -191,12 +192,9 @@ def test_a_phrase_takes_linear_time(phrase: Phrase) -> None:
     unit = "my client, our new balance we lost 40k and i did two years for old "
 
     def cost(text: str) -> float:
-        started = time.thread_time()
-        list(phrase.pattern.finditer(text))
-        return time.thread_time() - started
+        return seconds_of(lambda: list(phrase.pattern.finditer(text)))
 
-    short = min(cost(unit * 20) for _ in range(3))
-    assert min(cost(unit * 80) for _ in range(3)) < 8 * short + 0.005
+    assert grows_at_most(lambda n: cost(unit * n), lengths=(20, 80), factor=8)
 
 
 @pytest.mark.parametrize(
@@ -237,16 +235,12 @@ def test_talk_of_confidentiality_is_not_confidential(text: str) -> None:
 
 
 def test_confidential_rules_take_linear_time() -> None:
-    def cost(text: str) -> float:
-        started = time.thread_time()
-        list(LexiconDetector().find(Reading(view=View.RAW, text=text)))
-        return time.thread_time() - started
+    def cost(unit: str, times: int) -> float:
+        reading = Reading(view=View.RAW, text=unit * times)
+        return seconds_of(lambda: list(LexiconDetector().find(reading)))
 
     for unit in ("our a b ", "do not send ", "this these our ", "process our local "):
-        cost(unit * 10)
-        short = min(cost(unit * 500) for _ in range(3))
-        long = min(cost(unit * 1000) for _ in range(3))
-        assert long < 4 * short + 0.005
+        assert grows_at_most(partial(cost, unit), lengths=(500, 2000), factor=8)
 
 
 @pytest.mark.parametrize(

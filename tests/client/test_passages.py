@@ -1,10 +1,11 @@
-import time
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.client.passages import MAX_CHARS, MAX_PASSAGES, passages
+from support.growth import grows_at_most, seconds_of
 
 HARMLESS = (
     "The library opened in 1932. Its hall has forty desks and large windows! "
@@ -68,12 +69,9 @@ def test_passages_are_few_and_short_and_of_the_text(text: str) -> None:
 
 
 def test_cutting_takes_linear_time() -> None:
-    def cost(text: str) -> float:
-        started = time.thread_time()
-        passages(text)
-        return time.thread_time() - started
+    def cost(unit: str, times: int) -> float:
+        text = unit * times
+        return seconds_of(lambda: passages(text))
 
     for unit in ("I am here. ", "a ", "x", ".", "my \n"):
-        short = min(cost(unit * 1000) for _ in range(3))
-        long = min(cost(unit * 4000) for _ in range(3))
-        assert long < 8 * short + 0.01
+        assert grows_at_most(partial(cost, unit), lengths=(1000, 4000), factor=8)

@@ -1,8 +1,8 @@
 import re
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +16,7 @@ from curtilage.client.pattern_set import PatternSet, fold
 from curtilage.client.recognizers import HARMLESS_RUN, NUMBER_RUN, PATTERNS
 from curtilage.client.views import Reading
 from curtilage.policy.findings import View
+from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
 WORDED = [rule for rule in RULES if rule.words]
@@ -234,10 +235,7 @@ SHORT, LONG = 4000, 8000
 
 def seconds(regex: re.Pattern[str], pump: str, length: int) -> float:
     text = (pump * length)[:length]
-    began = time.thread_time()
-    for _ in regex.finditer(text):
-        pass
-    return time.thread_time() - began
+    return seconds_of(lambda: sum(1 for _ in regex.finditer(text)))
 
 
 def doubles_at_worst(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
@@ -248,11 +246,8 @@ def doubles_at_worst(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
     for pump in pumps:
         if seconds(regex, pump, LONG) < NOTICEABLE_S:
             continue
-        long, short = (
-            min(seconds(regex, pump, length) for _ in range(5))
-            for length in (LONG, SHORT)
-        )
-        if long > NOTICEABLE_S and long > 2.5 * short:
+        cost = partial(seconds, regex, pump)
+        if not grows_at_most(cost, lengths=(SHORT, LONG), factor=2.5, noise_s=0):
             return False
     return True
 
@@ -279,9 +274,6 @@ def test_the_measurement_sees_a_quadratic_pattern() -> None:
 def test_time_of_all_patterns_together_is_linear(pump: str) -> None:
     def took(length: int) -> float:
         reading = raw((pump * length)[:length])
-        began = time.thread_time()
-        list(ALL.find(reading))
-        return time.thread_time() - began
+        return seconds_of(lambda: list(ALL.find(reading)))
 
-    long, short = (min(took(length) for _ in range(4)) for length in (LONG, SHORT))
-    assert long < 2.5 * short + 0.01
+    assert grows_at_most(took, lengths=(SHORT, LONG), factor=2.5, noise_s=0.01)

@@ -1,5 +1,4 @@
 import re
-import time
 
 import pytest
 
@@ -10,6 +9,7 @@ from curtilage.client.recognizers import HARMLESS_RUN, PATTERNS
 from curtilage.client.scan import own_equipment, scan
 from curtilage.client.views import readings
 from curtilage.policy.classes import is_class
+from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
 EQUIPMENT = own_equipment()
@@ -225,12 +225,9 @@ def test_time_of_a_spread_number_is_linear(name: str, pump: str) -> None:
 
     def seconds(length: int) -> float:
         reading = next(readings((pump * length)[:length]))
-        began = time.thread_time()
-        list(detector.find(reading))
-        return time.thread_time() - began
+        return seconds_of(lambda: list(detector.find(reading)))
 
-    short, long = (min(seconds(n) for _ in range(3)) for n in (4000, 8000))
-    assert long < 2.5 * short + 0.005
+    assert grows_at_most(seconds, lengths=(4000, 16000), factor=8)
 
 
 def test_a_card_is_found_inside_any_run() -> None:
