@@ -6,7 +6,8 @@ PARTS := wire attest inference policy client relay enclave_server
 CODE := $(PARTS) dev benchmarks guard tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors requirements clean
+.PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors conformance interop
+.PHONY: leak ledger requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
@@ -50,8 +51,21 @@ train-guard: ## Train the model that finds names and topics again (an hour; need
 fuzz: setup ## Throw random bytes at every parser (ARGS="--seconds 60")
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-vectors: setup ## Make our own test vectors again and compare
+vectors: setup ## Make our own test vectors again and compare, then everybody else's
 	@$(BIN)/python tests/vectors/make.py
+	@$(BIN)/python -m pytest tests/wire tests/conformance/wire -q -k "vector or appendix" $(ARGS)
+
+conformance: setup ## One suite for two relays: the built-in one and nginx
+	@$(BIN)/python -m pytest tests/conformance/relay $(ARGS)
+
+interop: setup ## Speak to peers in Go and Node, both directions (installs them; minutes)
+	@$(BIN)/python tests/conformance/peers/run.py $(ARGS)
+
+leak: setup ## What sizes and gaps of answers tell an observer: nothing, and what they would
+	@$(BIN)/python -m pytest tests/privacy/test_leak.py -s $(ARGS)
+
+ledger: setup ## Compare every hop's bytes with docs/metadata.yaml
+	@$(BIN)/python -m pytest tests/privacy/test_ledger.py $(ARGS)
 
 requirements: setup ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh

@@ -35,7 +35,7 @@ from curtilage.wire.messages import (
     ResponseEvent,
     ResponseHead,
 )
-from curtilage.wire.varint import MAX_VARINT, pull_varint, read_varint
+from curtilage.wire.varint import pull_varint, read_varint
 
 FRAMING_REQUEST: Final = 0
 FRAMING_RESPONSE: Final = 1
@@ -93,7 +93,7 @@ class RequestDecoder(_Decoder[RequestEvent]):
     def __init__(
         self, limits: Limits = DEFAULT_LIMITS, *, explicit_end: bool = True
     ) -> None:
-        feed = Feed(limit_bytes=MAX_VARINT)
+        feed = Feed(limit_bytes=limits.max_message_bytes)
         super().__init__(feed, _Parse(feed, limits, explicit_end).request())
 
 
@@ -112,14 +112,14 @@ class ResponseDecoder(_Decoder[ResponseEvent]):
     def __init__(
         self, limits: Limits = DEFAULT_LIMITS, *, explicit_end: bool = True
     ) -> None:
-        feed = Feed(limit_bytes=MAX_VARINT)
+        feed = Feed(limit_bytes=limits.max_message_bytes)
         super().__init__(feed, _Parse(feed, limits, explicit_end).response())
 
 
 class _Parse:
     """One message, section by section in the order of RFC 9292, section 3.
 
-    The feed itself needs no limit: each section bounds what it waits for.
+    Each section bounds what it waits for; the feed bounds what is pushed at once.
     """
 
     __slots__ = (
@@ -265,7 +265,13 @@ class _Parse:
         if not self._indeterminate:
             yield from self._pieces((yield from pull_varint(self._feed)))
             return
+        chunks = 0
         while length := (yield from pull_varint(self._feed)):
+            chunks += 1
+            if chunks > self._limits.max_content_chunks:
+                raise LimitExceededError(
+                    f"content: {self._limits.max_content_chunks} chunks at most"
+                )
             yield from self._pieces(length)
 
     def _pieces(self, length: int) -> Generator[ContentChunk | None, None, None]:

@@ -28,6 +28,7 @@ from curtilage.wire.encapsulation import (
     accept_request,
     begin_request,
     select_key,
+    waste,
 )
 from curtilage.wire.errors import (
     ConsumedError,
@@ -316,9 +317,14 @@ class ChunkedRequestOpener(OneShot):
         return ChunkedResponseSealer(self._verified)
 
     def _steps(self, feed: Feed) -> Generator[bytes | None, None, None]:
-        key, suite = select_key(self._keys, (yield from feed.pull(HEADER_BYTES)))
-        enc = yield from feed.pull(suite.nenc)
-        context, self._secret = accept_request(key, suite, enc, CHUNKED_LABELS)
+        header = yield from feed.pull(HEADER_BYTES)
+        key = select_key(self._keys, header)
+        try:
+            enc = yield from feed.pull(key.nenc)
+        except TruncatedError:
+            waste(key, header, CHUNKED_LABELS)
+            raise
+        context, self._secret = accept_request(key, header, enc, CHUNKED_LABELS)
         yield from _open_chunks(feed, context.open)
 
 

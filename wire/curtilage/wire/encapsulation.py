@@ -13,8 +13,10 @@
 Extract and Expand are raw HKDF, not HPKE's labelled ones.
 """
 
+import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.wire.errors import (
@@ -23,21 +25,26 @@ from curtilage.wire.errors import (
     UnknownKeyError,
     UnsupportedError,
 )
+from curtilage.wire.hkdf import PRK, extract
 from curtilage.wire.keyconfig import KeyConfig, choose_suite
 from curtilage.wire.once import Uncopyable
 from curtilage.wire.suite import (
+    AEAD_AES_128_GCM,
+    KDF_HKDF_SHA256,
+    TAG_BYTES,
     AEADKey,
+    Backend,
     PrivateKey,
     RecipientContext,
     SenderContext,
     Suite,
-    expand,
-    extract,
     setup_recipient,
     setup_sender,
 )
 
 HEADER_BYTES: Final = 7
+
+_HEADER: Final = struct.Struct(">BHHH")
 
 # AES-128-GCM keeps its bounds at 2^20 messages of this size (2^-50).
 MAX_MESSAGE_BYTES: Final = 2**30
@@ -69,18 +76,59 @@ CHUNKED_LABELS: Final = Labels(
 class GatewayKey:
     """A key configuration and its private key.
 
+    Attributes:
+        config: what clients are told.
+        private_key: never shown.
+        backend: who runs HPKE here.
+
     Raises:
         MalformedError: at construction, if the two do not belong together.
     """
 
     config: KeyConfig
     private_key: PrivateKey
+    backend: Backend = Backend.LEAN
+    _offered: Mapping[bytes, Suite] = field(init=False, repr=False, compare=False)
+    _fallback: Suite = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a pair that could only produce failures later."""
         same_kem = self.private_key.kem_id == self.config.kem_id
         if not same_kem or self.private_key.public_key != self.config.public_key:
             raise MalformedError("gateway key: private and public key differ")
+        offered = {
+            _encode_header(self.config.key_id, suite): self._speak(suite.aead_id)
+            for suite in self.config.suites()
+        }
+        object.__setattr__(self, "_offered", offered)
+        object.__setattr__(self, "_fallback", self._speak(AEAD_AES_128_GCM))
+
+    @property
+    def nenc(self) -> int:
+        """Octets of an encapsulated key."""
+        return self._fallback.nenc
+
+    def choose(self, header: bytes, enc: bytes) -> tuple[Suite, bytes]:
+        """Return what to run on a request: a suite, and its encapsulated key.
+
+        Where the header names what we do not offer, or ``enc`` is too short,
+        that is a suite that we could run and an encapsulated key to which
+        nobody knows the secret: our own public key, or for X-Wing its end, which
+        has the right length. Such a request fails where a forged one does,
+        after the same work.
+        """
+        suite = self._offered.get(header)
+        if suite is not None and len(enc) == suite.nenc:
+            return suite, enc
+        return self._fallback, self.private_key.public_key[-self.nenc :]
+
+    def _speak(self, aead_id: int) -> Suite:
+        return Suite(
+            kem_id=self.config.kem_id,
+            kdf_id=KDF_HKDF_SHA256,
+            aead_id=aead_id,
+            backend=self.backend,
+        )
 
 
 class ResponseKeys:
@@ -141,9 +189,9 @@ class ResponseSecret(Uncopyable):
 
     def keys(self, nonce: bytes) -> ResponseKeys:
         """Derive the keys of the response that carries ``nonce``."""
-        prk = extract(self._enc + nonce, self._secret)
-        key = AEADKey(self._suite, expand(prk, b"key", self._suite.nk))
-        return ResponseKeys(key, expand(prk, b"nonce", self._suite.nn))
+        prk = PRK(extract(self._enc + nonce, self._secret))
+        key = AEADKey(self._suite.aead_id, prk.expand(b"key", self._suite.nk))
+        return ResponseKeys(key, prk.expand(b"nonce", self._suite.nn))
 
 
 def begin_request(
@@ -173,40 +221,49 @@ def begin_request(
     return header + enc, context, ResponseSecret(chosen, enc, context, labels)
 
 
-def select_key(
-    keys: Mapping[int, GatewayKey], header: bytes
-) -> tuple[GatewayKey, Suite]:
-    """Find the key and suite that a request's header names.
+def select_key(keys: Mapping[int, GatewayKey], header: bytes) -> GatewayKey:
+    """Find the key that a request's header names.
 
     Raises:
         UnknownKeyError: no key has its identifier.
-        OpenError: the key does not offer what the header claims.
+        OpenError: there is no header.
     """
+    if not header:
+        raise OpenError
     key = keys.get(header[0])
     if key is None:
         raise UnknownKeyError
-    for suite in key.config.suites():
-        if header == _encode_header(key.config.key_id, suite):
-            return key, suite
-    raise OpenError
+    return key
 
 
 def accept_request(
-    key: GatewayKey, suite: Suite, enc: bytes, labels: Labels
+    key: GatewayKey, header: bytes, enc: bytes, labels: Labels
 ) -> tuple[RecipientContext, ResponseSecret]:
-    """Take up a request whose header chose ``key`` and ``suite``.
+    """Take up a request whose header chose ``key``.
+
+    Never fails for what is in the request; the context then opens nothing.
 
     Raises:
-        OpenError: ``enc`` is unusable.
+        ConsumedError: the private key was overwritten.
     """
-    header = _encode_header(key.config.key_id, suite)
+    suite, enc = key.choose(header, enc)
     context = setup_recipient(suite, enc, key.private_key, _info(labels, header))
     return context, ResponseSecret(suite, enc, context, labels)
 
 
+def waste(key: GatewayKey, header: bytes, labels: Labels) -> None:
+    """Do the work of opening a request that is not there.
+
+    For whoever refuses one before its encapsulated key is complete, so that the
+    refusal takes the time of any other.
+    """
+    context, _ = accept_request(key, header, b"", labels)
+    with suppress(OpenError):
+        context.open(bytes(TAG_BYTES), b"")
+
+
 def _encode_header(key_id: int, suite: Suite) -> bytes:
-    identifiers = (suite.kem_id, suite.kdf_id, suite.aead_id)
-    return bytes([key_id]) + b"".join(n.to_bytes(2, "big") for n in identifiers)
+    return _HEADER.pack(key_id, suite.kem_id, suite.kdf_id, suite.aead_id)
 
 
 def _info(labels: Labels, header: bytes) -> bytes:

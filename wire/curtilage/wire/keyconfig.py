@@ -9,8 +9,9 @@
 Knows shapes only. Whether a list is the true one is for attestation to say.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.wire.cursor import Cursor
@@ -66,6 +67,7 @@ class KeyConfig:
     kem_id: int
     public_key: bytes
     algorithms: tuple[SymmetricAlgorithms, ...]
+    _suites: tuple[Suite, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check every width, so that ``encode`` cannot fail."""
@@ -81,6 +83,7 @@ class KeyConfig:
         for pair in self.algorithms:
             if not (0 <= pair.kdf_id <= 0xFFFF and 0 <= pair.aead_id <= 0xFFFF):  # noqa: PLR2004 - two octets
                 raise MalformedError("key configuration: identifiers of two octets")
+        object.__setattr__(self, "_suites", tuple(self._supported()))
 
     def encode(self) -> bytes:
         """Encode this configuration alone (RFC 9458, section 3.1)."""
@@ -98,16 +101,14 @@ class KeyConfig:
 
     def suites(self) -> tuple[Suite, ...]:
         """Return the suites offered here that we support, in order."""
-        found: list[Suite] = []
+        return self._suites
+
+    def _supported(self) -> Iterator[Suite]:
         for pair in self.algorithms:
-            try:
-                suite = Suite(
+            with suppress(UnsupportedError):
+                yield Suite(
                     kem_id=self.kem_id, kdf_id=pair.kdf_id, aead_id=pair.aead_id
                 )
-            except UnsupportedError:
-                continue
-            found.append(suite)
-        return tuple(found)
 
 
 def choose_suite(config: KeyConfig) -> Suite:

@@ -11,9 +11,10 @@ OHTTP_RESPONSE: Final = "message/ohttp-res"
 OHTTP_CHUNKED_REQUEST: Final = "message/ohttp-chunked-req"
 OHTTP_CHUNKED_RESPONSE: Final = "message/ohttp-chunked-res"
 
-# RFC 9457; the problem type is RFC 9458, section 5.3.
+# RFC 9457; the problem types are RFC 9458, sections 5.3 and 6.5.2.
 PROBLEM_JSON: Final = "application/problem+json"
 PROBLEM_OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
+PROBLEM_DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
 # Ours: the evidence that binds a list of key configurations.
 EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"

@@ -26,8 +26,13 @@ class Limits:
         max_content_bytes: all content. The largest request class is 1 MiB, the
             longest padded answer 4,096 frames of 512 octets; 8 MiB is four
             times that.
+        max_content_chunks: of a message of indeterminate length. A chunk costs
+            its sender two octets and us a few hundred; even token by token, no
+            answer has more than these.
         max_padding_bytes: zeros behind the message. A request of the largest
-            class may be all padding but for its head.
+            class may be all padding but for its head, and so may a plain answer
+            of the longest bucket, 2 MiB.
+        max_message_bytes: everything together, taken before it is looked at.
     """
 
     max_control_bytes: int = 8 * 1024
@@ -35,7 +40,9 @@ class Limits:
     max_section_bytes: int = 64 * 1024
     max_informational: int = 16
     max_content_bytes: int = 8 * 1024 * 1024
-    max_padding_bytes: int = 1024 * 1024
+    max_content_chunks: int = 64 * 1024
+    max_padding_bytes: int = 4 * 1024 * 1024
+    max_message_bytes: int = 16 * 1024 * 1024
 
 
 DEFAULT_LIMITS = Limits()

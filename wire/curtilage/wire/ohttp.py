@@ -23,7 +23,7 @@ from curtilage.wire.encapsulation import (
     begin_request,
     select_key,
 )
-from curtilage.wire.errors import LimitExceededError, OpenError
+from curtilage.wire.errors import LimitExceededError
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot
 from curtilage.wire.suite import PrivateKey, Suite
@@ -155,12 +155,11 @@ def open_request(keys: Mapping[int, GatewayKey], message: bytes) -> OpenedReques
         UnknownKeyError: the client holds an old key configuration.
         OpenError: everything else that an attacker can cause.
     """
-    if len(message) < HEADER_BYTES:
-        raise OpenError
-    key, suite = select_key(keys, message[:HEADER_BYTES])
-    enc_end = HEADER_BYTES + suite.nenc
+    header = message[:HEADER_BYTES]
+    key = select_key(keys, header)
+    enc_end = HEADER_BYTES + key.nenc
     enc = message[HEADER_BYTES:enc_end]
-    context, secret = accept_request(key, suite, enc, PLAIN_LABELS)
+    context, secret = accept_request(key, header, enc, PLAIN_LABELS)
     bhttp = context.open(message[enc_end:], b"")
     return OpenedRequest(bhttp=bhttp, sealer=ResponseSealer(secret))
 

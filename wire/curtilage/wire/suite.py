@@ -2,30 +2,46 @@
 
 Knows keys and contexts in base mode, not what is sealed with them. Every failure
 of the libraries below becomes ``OpenError`` or ``MalformedError`` here, without
-the library's own text. Adding a KEM means adding a line to ``_KEMS``.
+the library's own text. Two backends give the same octets: the lean one, which
+everybody gets, and pyhpke, for whoever names it. Adding a KEM means adding a line
+to ``_KEMS``.
 """
 
-import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cache, lru_cache
+from types import SimpleNamespace
+from typing import Final, Protocol, cast
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from pyhpke import (
     AEADId,
     CipherSuite,
     ContextInterface,
     KDFId,
     KEMId,
+    KEMInterface,
     KEMKey,
+    KEMKeyInterface,
     KEMKeyPair,
     PyHPKEError,
 )
+from pyhpke import aead as pyhpke_aead
+from pyhpke import kdf as pyhpke_kdf
 from typing_extensions import override
 
+from curtilage.wire import xwing
+from curtilage.wire.aead import (
+    AEAD_AES_128_GCM,
+    AEAD_CHACHA20_POLY1305,
+    AEADS,
+    NONCE_BYTES,
+    TAG_BYTES,
+    AEADKey,
+)
+from curtilage.wire.dhkem import KEY_BYTES, DHKEMPrivateKey, DHKEMPublicKey
 from curtilage.wire.errors import (
     ConsumedError,
     LimitExceededError,
@@ -33,43 +49,74 @@ from curtilage.wire.errors import (
     OpenError,
     UnsupportedError,
 )
+from curtilage.wire.hkdf import MAX_EXPAND_BYTES, expand, extract
+from curtilage.wire.lean import KeySchedule
 from curtilage.wire.once import Uncopyable
+from curtilage.wire.xwing import XWingPrivateKey, XWingPublicKey
+
+__all__ = [
+    "AEAD_AES_128_GCM",
+    "AEAD_CHACHA20_POLY1305",
+    "KDF_HKDF_SHA256",
+    "KEM_X25519",
+    "KEM_XWING",
+    "SUITES",
+    "TAG_BYTES",
+    "AEADKey",
+    "Backend",
+    "PrivateKey",
+    "RecipientContext",
+    "SenderContext",
+    "Suite",
+    "expand",
+    "extract",
+    "generate_private_key",
+    "private_key_from_bytes",
+    "public_key_bytes",
+    "setup_recipient",
+    "setup_sender",
+]
 
 KEM_X25519: Final = 0x0020
+KEM_XWING: Final = 0x647A
 KDF_HKDF_SHA256: Final = 0x0001
-AEAD_AES_128_GCM: Final = 0x0001
-AEAD_CHACHA20_POLY1305: Final = 0x0003
 
-TAG_BYTES: Final = 16  # both AEADs
-HASH_BYTES: Final = 32  # SHA-256
+
+class Backend(Enum):
+    """Whose code runs the key schedule; both give the same octets."""
+
+    LEAN = auto()
+    PYHPKE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KEM:
-    library_id: KEMId
+    private_key: type[DHKEMPrivateKey | XWingPrivateKey]
+    public_key: type[DHKEMPublicKey | XWingPublicKey]
     npk: int
     nsk: int
     nenc: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AEAD:
-    library_id: AEADId
-    cipher: type[AESGCM | ChaCha20Poly1305]
-    nk: int
-    nn: int
-
-
 _KEMS: Final = {
+    KEM_XWING: _KEM(
+        private_key=XWingPrivateKey,
+        public_key=XWingPublicKey,
+        npk=xwing.PUBLIC_KEY_BYTES,
+        nsk=xwing.SEED_BYTES,
+        nenc=xwing.ENC_BYTES,
+    ),
     KEM_X25519: _KEM(
-        library_id=KEMId.DHKEM_X25519_HKDF_SHA256, npk=32, nsk=32, nenc=32
+        private_key=DHKEMPrivateKey,
+        public_key=DHKEMPublicKey,
+        npk=KEY_BYTES,
+        nsk=KEY_BYTES,
+        nenc=KEY_BYTES,
     ),
 }
-_AEADS: Final = {
-    AEAD_AES_128_GCM: _AEAD(library_id=AEADId.AES128_GCM, cipher=AESGCM, nk=16, nn=12),
-    AEAD_CHACHA20_POLY1305: _AEAD(
-        library_id=AEADId.CHACHA20_POLY1305, cipher=ChaCha20Poly1305, nk=32, nn=12
-    ),
+_LIBRARY_AEADS: Final = {
+    AEAD_AES_128_GCM: AEADId.AES128_GCM,
+    AEAD_CHACHA20_POLY1305: AEADId.CHACHA20_POLY1305,
 }
 
 
@@ -82,6 +129,7 @@ class Suite:
         kdf_id: registered HPKE KDF identifier. Single-stage KDFs cannot serve:
             RFC 9458's response needs Extract and Expand.
         aead_id: registered HPKE AEAD identifier.
+        backend: who runs it; two suites that differ in it only are equal.
 
     Raises:
         UnsupportedError: at construction, for any other combination.
@@ -90,13 +138,14 @@ class Suite:
     kem_id: int
     kdf_id: int
     aead_id: int
+    backend: Backend = field(default=Backend.LEAN, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what we cannot run, so that every ``Suite`` is usable."""
         supported = (
             self.kem_id in _KEMS
             and self.kdf_id == KDF_HKDF_SHA256
-            and self.aead_id in _AEADS
+            and self.aead_id in AEADS
         )
         if not supported:
             raise UnsupportedError("HPKE suite not supported")
@@ -114,18 +163,20 @@ class Suite:
     @property
     def nk(self) -> int:
         """Octets of an AEAD key."""
-        return _AEADS[self.aead_id].nk
+        return AEADS[self.aead_id].nk
 
     @property
     def nn(self) -> int:
         """Octets of an AEAD nonce."""
-        return _AEADS[self.aead_id].nn
+        return NONCE_BYTES
 
 
+# In the order of our preference: what is recorded today is not to be read once
+# there are quantum computers.
 SUITES: Final = tuple(
     Suite(kem_id=kem_id, kdf_id=KDF_HKDF_SHA256, aead_id=aead_id)
     for kem_id in _KEMS
-    for aead_id in _AEADS
+    for aead_id in AEADS
 )
 
 
@@ -141,15 +192,36 @@ class PrivateKey(Uncopyable):
     Attributes:
         kem_id: the KEM that the key belongs to.
         public_key: the public key as it goes on the wire.
-        library_pair: the HPKE library's objects, for this module alone.
     """
 
-    __slots__ = ("kem_id", "library_pair", "public_key")
+    __slots__ = ("_loaded", "kem_id", "public_key")
 
-    def __init__(self, *, kem_id: int, library_pair: KEMKeyPair) -> None:
+    def __init__(
+        self, *, kem_id: int, loaded: DHKEMPrivateKey | XWingPrivateKey
+    ) -> None:
         self.kem_id = kem_id
-        self.library_pair = library_pair
-        self.public_key = library_pair.public_key.to_public_bytes()
+        self.public_key = loaded.public_bytes
+        self._loaded: DHKEMPrivateKey | XWingPrivateKey | None = loaded
+
+    @property
+    def loaded(self) -> DHKEMPrivateKey | XWingPrivateKey:
+        """The key itself, for this module alone.
+
+        Raises:
+            ConsumedError: it was overwritten.
+        """
+        if self._loaded is None:
+            raise ConsumedError("this private key was overwritten")
+        return self._loaded
+
+    def overwrite(self) -> None:
+        """Give the key up; from now on its use raises ``ConsumedError``.
+
+        The library below clears a key's memory when its last reference goes,
+        and we hold the only ones. Copies that Python made of the octets it was
+        loaded from are out of reach: they go when their memory is used again.
+        """
+        self._loaded = None
 
     @override
     def __repr__(self) -> str:
@@ -169,9 +241,7 @@ def private_key_from_bytes(kem_id: int, data: bytes) -> PrivateKey:
         raise UnsupportedError("HPKE KEM not supported")
     if len(data) != kem.nsk:
         raise MalformedError(f"private key: {kem.nsk} octets expected")
-    private_key = _kem_suite(kem_id).kem.deserialize_private_key(data)
-    public_key = KEMKey.from_pyca_cryptography_key(private_key.raw.public_key())
-    return PrivateKey(kem_id=kem_id, library_pair=KEMKeyPair(private_key, public_key))
+    return PrivateKey(kem_id=kem_id, loaded=kem.private_key(data))
 
 
 def generate_private_key(
@@ -188,36 +258,20 @@ def generate_private_key(
     return private_key_from_bytes(kem_id, random(kem.nsk))
 
 
-class SenderContext:
+class SenderContext(Protocol):
     """The sealing side of one HPKE context; sequence numbers are its own."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: ContextInterface) -> None:
-        self._context = context
 
     def seal(self, plaintext: bytes, aad: bytes) -> bytes:
         """Seal the next message of this context."""
-        return self._context.seal(plaintext, aad)
+        ...
 
     def export(self, label: bytes, length: int) -> bytes:
-        """Derive ``length`` octets for another use (RFC 9180, section 5.3)."""
-        return _export(self._context, label, length)
+        """Derive ``length`` octets, 1..8160, for another use."""
+        ...
 
 
-class RecipientContext:
-    """The opening side of one HPKE context.
-
-    The library moves its sequence number before it decrypts, so that after a
-    failure the true ciphertext would fail as well: the first failure ends the
-    context (RFC 9180, section 5.2, moves it on success only).
-    """
-
-    __slots__ = ("_context", "_failed")
-
-    def __init__(self, context: ContextInterface) -> None:
-        self._context = context
-        self._failed = False
+class RecipientContext(Protocol):
+    """The opening side of one HPKE context; the first failure ends it."""
 
     def open(self, ciphertext: bytes, aad: bytes) -> bytes:
         """Open the next message of this context.
@@ -226,17 +280,11 @@ class RecipientContext:
             OpenError: it was not sealed by our peer as the next message.
             ConsumedError: an earlier message did not open.
         """
-        if self._failed:
-            raise ConsumedError("an earlier message of this context did not open")
-        try:
-            return self._context.open(ciphertext, aad)
-        except PyHPKEError:
-            self._failed = True
-            raise OpenError from None
+        ...
 
     def export(self, label: bytes, length: int) -> bytes:
-        """Derive ``length`` octets for another use (RFC 9180, section 5.3)."""
-        return _export(self._context, label, length)
+        """Derive ``length`` octets, 1..8160, for another use."""
+        ...
 
 
 def setup_sender(
@@ -252,26 +300,22 @@ def setup_sender(
         suite: what to speak.
         public_key: the recipient's, Npk octets; nothing else vouches for it here.
         info: binds the context to its use.
-        ephemeral: only for known-answer tests and keys drawn ahead; a second use
-            of one reveals both messages.
+        ephemeral: an X25519 key, only for known-answer tests and keys drawn
+            ahead; a second use of one reveals both messages.
 
     Returns:
         The encapsulated key, Nenc octets, and the context.
 
     Raises:
-        MalformedError: the public key is no usable point.
+        MalformedError: the public key is not usable.
+        UnsupportedError: an ephemeral key for a KEM that takes none.
     """
-    library = _library(suite)
-    try:
-        recipient = library.kem.deserialize_public_key(public_key)
-        enc, context = library.create_sender_context(
-            recipient, info, eks=None if ephemeral is None else ephemeral.library_pair
-        )
-    except (PyHPKEError, ValueError):
-        # ValueError: a wrong length, or a point of low order, whose exchange
-        # gives an all-zero secret.
-        raise MalformedError("public key is not a usable point") from None
-    return enc, SenderContext(context)
+    recipient = _load_public_key(suite.kem_id, public_key)
+    drawn = None if ephemeral is None else _x25519_key(ephemeral)
+    if suite.backend is Backend.PYHPKE:
+        return _pyhpke_sender(suite, recipient, info, drawn)
+    secret, enc = recipient.encapsulate(drawn)
+    return enc, _key_schedule(suite.kem_id, suite.aead_id).sender(secret, info)
 
 
 def setup_recipient(
@@ -279,76 +323,168 @@ def setup_recipient(
 ) -> RecipientContext:
     """Take up the context that a sender began (SetupBaseR).
 
-    Succeeds for most wrong inputs; only ``open`` tells whether they fit.
+    Succeeds for every ``enc`` of the right length; only ``open`` tells whether it
+    fits. So a point of low order fails where a forged tag fails, after the same
+    work.
 
     Raises:
-        OpenError: ``enc`` or the key does not belong to this suite.
+        OpenError: the length of ``enc`` or the key's KEM is not this suite's.
+        ConsumedError: the private key was overwritten.
     """
-    if private_key.kem_id != suite.kem_id:
+    if private_key.kem_id != suite.kem_id or len(enc) != suite.nenc:
         raise OpenError
-    try:
-        context = _library(suite).create_recipient_context(
-            enc, private_key.library_pair.private_key, info
-        )
-    except (PyHPKEError, ValueError):
-        raise OpenError from None
-    return RecipientContext(context)
+    if suite.backend is Backend.PYHPKE:
+        return _pyhpke_recipient(suite, enc, private_key.loaded, info)
+    return _lean_recipient(suite, enc, private_key.loaded, info)
 
 
-class AEADKey:
-    """One AEAD key outside an HPKE context; the caller owns the nonces."""
+# Keys are public here and parsing an ML-KEM key is dear; a client has few peers.
+@lru_cache(maxsize=16)
+def _load_public_key(kem_id: int, data: bytes) -> DHKEMPublicKey | XWingPublicKey:
+    return _KEMS[kem_id].public_key(data)
 
-    __slots__ = ("_cipher",)
 
-    def __init__(self, suite: Suite, key: bytes) -> None:
-        self._cipher = _AEADS[suite.aead_id].cipher(key)
+def _x25519_key(ephemeral: PrivateKey) -> X25519PrivateKey:
+    if not isinstance(ephemeral.loaded, DHKEMPrivateKey):
+        raise UnsupportedError("an ephemeral key is an X25519 key")
+    return ephemeral.loaded.key
 
-    def seal(self, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
-        """Seal one message; a nonce must never come twice."""
-        return self._cipher.encrypt(nonce, plaintext, aad)
 
-    def open(self, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
-        """Open one message.
+@cache
+def _key_schedule(kem_id: int, aead_id: int) -> KeySchedule:
+    identifiers = (kem_id, KDF_HKDF_SHA256, aead_id)
+    suite_id = b"HPKE" + b"".join(one.to_bytes(2, "big") for one in identifiers)
+    return KeySchedule(suite_id, AEADS[aead_id])
 
-        Raises:
-            OpenError: for every cause alike.
-        """
+
+def _lean_recipient(
+    suite: Suite, enc: bytes, key: DHKEMPrivateKey | XWingPrivateKey, info: bytes
+) -> RecipientContext:
+    secret = key.decapsulate(enc)
+    return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
+
+
+# pyhpke, for whoever names it.
+
+
+class _PyHPKESender(Uncopyable):
+    __slots__ = ("_context",)
+
+    def __init__(self, context: ContextInterface) -> None:
+        self._context = context
+
+    def seal(self, plaintext: bytes, aad: bytes) -> bytes:
+        return self._context.seal(plaintext, aad)
+
+    def export(self, label: bytes, length: int) -> bytes:
+        return _export(self._context, label, length)
+
+
+class _PyHPKERecipient(Uncopyable):
+    # The library moves its sequence number before it decrypts, so that after a
+    # failure the true ciphertext would fail as well: a failure ends the context.
+
+    __slots__ = ("_context", "_failed")
+
+    def __init__(self, context: ContextInterface) -> None:
+        self._context = context
+        self._failed = False
+
+    def open(self, ciphertext: bytes, aad: bytes) -> bytes:
+        if self._failed:
+            raise ConsumedError("an earlier message of this context did not open")
         try:
-            return self._cipher.decrypt(nonce, ciphertext, aad)
-        except InvalidTag:
+            return self._context.open(ciphertext, aad)
+        except PyHPKEError:
+            self._failed = True
             raise OpenError from None
 
-
-def extract(salt: bytes, ikm: bytes) -> bytes:
-    """HKDF-Extract with SHA-256 (RFC 5869), without HPKE's labels."""
-    return hmac.digest(salt, ikm, "sha256")
+    def export(self, label: bytes, length: int) -> bytes:
+        return _export(self._context, label, length)
 
 
-def expand(prk: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-Expand with SHA-256 (RFC 5869), one block: at most 32 octets.
+class _XWingKey(KEMKeyInterface):
+    """A key of X-Wing, of either kind, in the library's clothes."""
 
-    The AEAD keys and nonces of every suite here fit into one block.
-    """
-    if not 0 < length <= HASH_BYTES:
-        raise LimitExceededError(f"HKDF-Expand: 1..{HASH_BYTES} octets")
-    return hmac.digest(prk, info + b"\x01", "sha256")[:length]
+
+class _XWingKEM(KEMInterface):
+    """X-Wing as a KEM of the library, which reads no more than this of one."""
+
+    @property
+    @override
+    def id(self) -> KEMId:
+        # The library's enumeration is closed, but only ``value`` is read.
+        return cast("KEMId", SimpleNamespace(value=KEM_XWING))
+
+    @override
+    def encap(
+        self,
+        pkr: KEMKeyInterface,
+        sks: KEMKeyInterface | None = None,
+        eks: KEMKeyPair | None = None,
+    ) -> tuple[bytes, bytes]:
+        ephemeral = None if eks is None else eks.private_key.raw
+        return cast("XWingPublicKey", pkr.raw).encapsulate(ephemeral)
+
+    @override
+    def decap(
+        self, enc: bytes, skr: KEMKeyInterface, pks: KEMKeyInterface | None = None
+    ) -> bytes:
+        return cast("XWingPrivateKey", skr.raw).decapsulate(enc)
+
+
+def _pyhpke_sender(
+    suite: Suite,
+    recipient: DHKEMPublicKey | XWingPublicKey,
+    info: bytes,
+    ephemeral: X25519PrivateKey | None,
+) -> tuple[bytes, SenderContext]:
+    if isinstance(recipient, XWingPublicKey):
+        key: KEMKeyInterface = _XWingKey(recipient)
+    else:
+        key = KEMKey.from_pyca_cryptography_key(recipient.point)
+    pair = None if ephemeral is None else _pyhpke_pair(ephemeral)
+    enc, context = _library(suite.kem_id, suite.aead_id).create_sender_context(
+        key, info, eks=pair
+    )
+    return enc, _PyHPKESender(context)
+
+
+def _pyhpke_recipient(
+    suite: Suite, enc: bytes, key: DHKEMPrivateKey | XWingPrivateKey, info: bytes
+) -> RecipientContext:
+    if isinstance(key, XWingPrivateKey):
+        library_key: KEMKeyInterface = _XWingKey(key)
+    else:
+        library_key = _pyhpke_pair(key.key).private_key
+    library = _library(suite.kem_id, suite.aead_id)
+    try:
+        return _PyHPKERecipient(
+            library.create_recipient_context(enc, library_key, info)
+        )
+    except (PyHPKEError, ValueError):
+        # A point of low order. The lean path has an answer that fails later.
+        return _lean_recipient(suite, enc, key, info)
+
+
+def _pyhpke_pair(key: X25519PrivateKey) -> KEMKeyPair:
+    load = KEMKey.from_pyca_cryptography_key
+    return KEMKeyPair(load(key), load(key.public_key()))
 
 
 def _export(context: ContextInterface, label: bytes, length: int) -> bytes:
-    if not 0 < length <= 255 * HASH_BYTES:
-        raise LimitExceededError("HPKE export: 1..8160 octets")
+    if not 0 < length <= MAX_EXPAND_BYTES:
+        raise LimitExceededError(f"HPKE export: 1..{MAX_EXPAND_BYTES} octets")
     return context.export(label, length)
 
 
 @cache
-def _library(suite: Suite) -> CipherSuite:
-    return CipherSuite.new(
-        _KEMS[suite.kem_id].library_id,
-        KDFId.HKDF_SHA256,
-        _AEADS[suite.aead_id].library_id,
-    )
-
-
-def _kem_suite(kem_id: int) -> CipherSuite:
-    # Keys belong to the KEM alone; any suite with it will do.
-    return _library(next(suite for suite in SUITES if suite.kem_id == kem_id))
+def _library(kem_id: int, aead_id: int) -> CipherSuite:
+    aead = _LIBRARY_AEADS[aead_id]
+    if kem_id == KEM_XWING:
+        # ``CipherSuite.new`` knows the library's own KEMs only. Its KDF gets its
+        # suite identifier at every use; this one is never read.
+        return CipherSuite(
+            _XWingKEM(), pyhpke_kdf.KDF(KDFId.HKDF_SHA256, b""), pyhpke_aead.AEAD(aead)
+        )
+    return CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, aead)

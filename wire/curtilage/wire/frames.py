@@ -1,0 +1,360 @@
+"""Answers of constant frames: what a timer sends, whatever there is to send.
+
+Knows binary HTTP of indeterminate length and what its content's media type
+allows as filler; neither seals nor waits. The filler is part of the content, so
+that any reader of Oblivious HTTP, binary HTTP and the media type reads an
+answer, and knows nothing of frames. See docs/protocol.md for the layout.
+
+Every frame is ``frame_bytes`` of plaintext for one chunk of chunked Oblivious
+HTTP; the frames of an answer, the final one included, fill a bucket.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from curtilage.wire.bhttp import Response, encode_content_end, encode_response
+from curtilage.wire.errors import (
+    ConsumedError,
+    LimitExceededError,
+    MalformedError,
+    WireError,
+)
+from curtilage.wire.messages import Fields
+from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.wire.suite import TAG_BYTES, Suite
+from curtilage.wire.varint import encode_varint
+
+__all__ = [
+    "AnswerFramer",
+    "Filler",
+    "Frame",
+    "FrameCheck",
+    "answer_bytes",
+    "encode_padded_response",
+    "fill_event_stream",
+    "fill_json",
+]
+
+Filler: TypeAlias = Callable[[int], bytes]
+
+# A content chunk of up to 63 octets has its length in one octet, any that fits
+# into a frame in two. Where the two octets could be one, they still are two:
+# integers in a longer form than needed are legal.
+_SHORT_BYTES: Final = 63
+_TWO_OCTETS: Final = 0x4000
+
+
+def fill_event_stream(count: int) -> bytes:
+    """Return ``count`` octets that say nothing between two server-sent events.
+
+    A comment and the end of an event without data, which a reader drops; in less
+    than three octets, empty lines.
+    """
+    blank_lines = b"\n" * min(count, 2)
+    return (
+        b":".ljust(count - 2) + blank_lines if count > len(blank_lines) else blank_lines
+    )
+
+
+def fill_json(count: int) -> bytes:
+    """Return ``count`` octets that say nothing before or after a JSON text."""
+    return b" " * count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame, to be sealed as one chunk.
+
+    Attributes:
+        plaintext: exactly ``frame_bytes`` octets.
+        final: to be sealed as the final chunk; nothing comes after it.
+    """
+
+    plaintext: bytes = field(repr=False)
+    final: bool
+
+
+class AnswerFramer:
+    """Cuts one answer into frames; ``next`` at every tick until ``over``.
+
+    Never says that an answer is too long after the fact: what ``write`` takes
+    goes out. Every tick without anything to say uses up a frame all the same,
+    so ``room`` falls with time.
+
+    Args:
+        parameters: of the release; padded.
+        head: what ``encode_response_head`` gives, at most one frame.
+        filler: makes the content of any length that says nothing.
+        least_bucket: the answer's bucket is not below this one.
+
+    Raises:
+        MalformedError: the parameters are not padded, or ``head`` is longer than
+            a frame.
+        LimitExceededError: there is no bucket ``least_bucket``.
+    """
+
+    __slots__ = (
+        "_end",
+        "_filler",
+        "_head",
+        "_least_frames",
+        "_over",
+        "_parameters",
+        "_pending",
+        "_sent",
+    )
+
+    def __init__(
+        self,
+        parameters: TransportParameters,
+        head: bytes,
+        *,
+        filler: Filler,
+        least_bucket: int = 0,
+    ) -> None:
+        if parameters.shape is not Shape.PADDED:
+            raise MalformedError("frames: the transport parameters are not padded")
+        if len(head) > parameters.frame_bytes:
+            raise MalformedError("response head longer than a frame")
+        self._parameters = parameters
+        self._least_frames = parameters.frames_of(least_bucket)
+        self._head = _head_without_gap(head, parameters.frame_bytes)
+        self._filler = filler
+        self._pending = bytearray()
+        self._end: bytes | None = None
+        self._sent = 0
+        self._over = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the final frame was given."""
+        return self._over
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``end`` was called: nothing can be written any more."""
+        return self._end is not None
+
+    @property
+    def sent(self) -> int:
+        """Number of frames given so far."""
+        return self._sent
+
+    @property
+    def pending(self) -> int:
+        """Octets written and not yet in a frame."""
+        return len(self._pending)
+
+    @property
+    def room(self) -> int:
+        """Octets of content that still fit before the last bucket's end."""
+        if self._end is not None:
+            return 0
+        left = self._parameters.max_frames - 1 - self._sent
+        first = self._content_bytes() if left > 0 else 0
+        full = _content_bytes(self._parameters.frame_bytes)
+        return first + max(left - 1, 0) * full - len(self._pending)
+
+    def write(self, content: bytes) -> None:
+        """Add whole units of content: filler may follow the last octet.
+
+        Raises:
+            LimitExceededError: longer than ``room``; nothing of it is taken.
+            ConsumedError: after ``end``.
+        """
+        if self._end is not None:
+            raise ConsumedError("this answer has ended")
+        if len(content) > self.room:
+            raise LimitExceededError(f"answer: {self.room} octets left")
+        self._pending += content
+
+    def end(self, trailers: Fields = ()) -> None:
+        """Say that nothing more will be written.
+
+        Filler follows until the frames make a bucket. The final frame holds the
+        end of the content and the trailers.
+
+        Raises:
+            LimitExceededError: the trailers do not fit into a frame.
+            MalformedError: a trailer breaks the rules.
+            ConsumedError: the second call.
+        """
+        if self._end is not None:
+            raise ConsumedError("this answer has ended")
+        encoded = encode_content_end(trailers)
+        if len(encoded) > self._parameters.frame_bytes:
+            raise LimitExceededError("trailers longer than a frame")
+        self._end = encoded
+
+    def next(self) -> Frame:
+        """Return the frame of this tick.
+
+        Raises:
+            ConsumedError: the final frame was given.
+            LimitExceededError: only the final frame of the last bucket is left,
+                and the answer has not ended.
+        """
+        if self._over:
+            raise ConsumedError("the final frame was given")
+        if self._end is not None and self._is_last():
+            frame = Frame(plaintext=self._padded(self._end), final=True)
+        elif self._sent == self._parameters.max_frames - 1:
+            raise LimitExceededError(f"answer: {self._sent} frames of content at most")
+        else:
+            frame = Frame(plaintext=self._content_frame(), final=False)
+        self._sent += 1
+        self._over = frame.final
+        return frame
+
+    def _is_last(self) -> bool:
+        frames = self._sent + 1
+        if self._pending or frames < self._least_frames:
+            return False
+        # The first frame holds the head, so it never is the last.
+        bucket = self._parameters.bucket_of(frames)
+        return self._parameters.frames_of(bucket) == frames
+
+    def _padded(self, data: bytes) -> bytes:
+        return data.ljust(self._parameters.frame_bytes, b"\0")
+
+    def _content_frame(self) -> bytes:
+        space = self._parameters.frame_bytes - len(self._head)
+        count = _content_bytes(space)
+        content = bytes(self._pending[:count])
+        del self._pending[: len(content)]
+        content += self._filler(count - len(content))
+        frame = self._head + _content_chunk(space, content)
+        self._head = b""
+        return frame
+
+    def _content_bytes(self) -> int:
+        return _content_bytes(self._parameters.frame_bytes - len(self._head))
+
+
+class FrameCheck:
+    """Checks that an answer has the shape that its release promised.
+
+    For an unpadded release it has nothing to check. Counts; reads no content.
+
+    Args:
+        parameters: from the evidence.
+    """
+
+    __slots__ = ("_frames", "_parameters")
+
+    def __init__(self, parameters: TransportParameters) -> None:
+        self._parameters = parameters
+        self._frames = 0
+
+    @property
+    def frames(self) -> int:
+        """Number of frames seen so far."""
+        return self._frames
+
+    def chunk(self, length: int) -> None:
+        """Take note of a chunk that is not the final one.
+
+        Args:
+            length: octets of its plaintext.
+
+        Raises:
+            MalformedError: it is not a frame, or one more than an answer has.
+        """
+        self._frames += 1
+        if self._parameters.shape is Shape.PADDED:
+            self._check_length(length)
+            if self._frames >= self._parameters.max_frames:
+                raise MalformedError("answer: more frames than the last bucket")
+
+    def finish(self, length: int) -> None:
+        """Take note of the final chunk.
+
+        Raises:
+            MalformedError: it is not a frame, or the frames are not a bucket.
+        """
+        self._frames += 1
+        if self._parameters.shape is not Shape.PADDED:
+            return
+        self._check_length(length)
+        try:
+            bucket = self._parameters.bucket_of(self._frames)
+        except WireError:
+            raise MalformedError("answer: more frames than the last bucket") from None
+        if self._parameters.frames_of(bucket) != self._frames:
+            raise MalformedError("answer: its number of frames is not a bucket")
+
+    def _check_length(self, length: int) -> None:
+        if length != self._parameters.frame_bytes:
+            expected = self._parameters.frame_bytes
+            raise MalformedError(f"answer: frames of {expected} octets expected")
+
+
+def answer_bytes(parameters: TransportParameters, suite: Suite, bucket: int) -> int:
+    """Return the length of a sealed answer, in octets on the wire.
+
+    Args:
+        parameters: of the release; padded.
+        suite: the request's; its nonce opens the answer.
+        bucket: 0 for the shortest.
+
+    Raises:
+        LimitExceededError: there is no such bucket.
+    """
+    sealed = parameters.frame_bytes + TAG_BYTES
+    chunk = len(encode_varint(sealed)) + sealed
+    others = parameters.frames_of(bucket) - 1
+    return _nonce_bytes(suite) + others * chunk + 1 + sealed
+
+
+def encode_padded_response(
+    response: Response,
+    parameters: TransportParameters,
+    suite: Suite,
+    *,
+    least_bucket: int = 0,
+) -> tuple[bytes, int]:
+    """Encode a response for plain Oblivious HTTP, padded to a bucket.
+
+    Sealed, it is as long as the frames of its bucket are together.
+
+    Returns:
+        The binary HTTP message and the bucket, whose time it should take.
+
+    Raises:
+        LimitExceededError: it is longer than the last bucket.
+        MalformedError: a value breaks the rules.
+    """
+    encoded = encode_response(response)
+    for bucket in range(least_bucket, parameters.buckets):
+        sealed = answer_bytes(parameters, suite, bucket)
+        octets = sealed - _nonce_bytes(suite) - TAG_BYTES
+        if len(encoded) <= octets:
+            return encoded.ljust(octets, b"\0"), bucket
+    raise LimitExceededError("answer: longer than the last bucket")
+
+
+def _nonce_bytes(suite: Suite) -> int:
+    return max(suite.nn, suite.nk)
+
+
+def _head_without_gap(head: bytes, frame_bytes: int) -> bytes:
+    # A single octet behind the head could only be the length 0, which would end
+    # the content. The head ends with such a length, that of the field name that
+    # ends the field section, and takes the octet into it.
+    if frame_bytes - len(head) == 1:
+        return head[:-1] + _TWO_OCTETS.to_bytes(2, "big")
+    return head
+
+
+def _content_bytes(space: int) -> int:
+    """Return the content that fits into ``space`` octets with its length."""
+    return space - 1 if 0 < space <= _SHORT_BYTES + 1 else max(space - 2, 0)
+
+
+def _content_chunk(space: int, content: bytes) -> bytes:
+    if not content:
+        return b""
+    if space <= _SHORT_BYTES + 1:
+        return bytes([len(content)]) + content
+    return (_TWO_OCTETS | len(content)).to_bytes(2, "big") + content
