@@ -24,6 +24,7 @@ from typing import cast
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "dev"))
 
+from curtilage.attest.manifest import parse_manifest  # noqa: E402
 from curtilage.inference.default_model import DEFAULT_SHA256  # noqa: E402
 from curtilage_dev import devlog, policy  # noqa: E402
 from curtilage_dev.deployment import MEASUREMENT  # noqa: E402
@@ -77,6 +78,9 @@ def _write_policy(out: Path, root_pem: Path) -> None:
     text = policy.development_policy(
         root_pem=root_pem.read_bytes(),
         log=(out / "log" / devlog.LOG_FILE).read_bytes(),
+        transport=parse_manifest(
+            (out / "log" / devlog.MANIFEST_FILE).read_bytes()
+        ).transport,
     )
     (out / "policy.yaml").write_text(text, "utf-8")
 

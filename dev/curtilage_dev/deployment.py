@@ -28,8 +28,13 @@ from curtilage.attest.expectations import (
     SnpExpectations,
     TrustAnchor,
 )
-from curtilage.attest.manifest import ReleaseManifest, encode_manifest
+from curtilage.attest.manifest import (
+    ReleaseManifest,
+    encode_manifest,
+    parse_manifest,
+)
 from curtilage.attest.verify import binding_inputs
+from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev.log import (
     DEFAULT_ORIGIN,
     DEFAULT_WITNESS,
@@ -91,8 +96,14 @@ class Deployment:
                 min_tcb={self.platform.product.value: self.platform.tcb}
             ),
             freshness=FreshnessExpectations(),
+            transport=frozenset({self.transport}),
             digest="sha256:" + hashlib.sha256(b"development policy").hexdigest(),
         )
+
+    @property
+    def transport(self) -> TransportParameters:
+        """How the release shapes its answers."""
+        return parse_manifest(self.manifest).transport
 
     def anchor(self) -> TrustAnchor:
         """Return this deployment's root as a policy names it."""
@@ -122,6 +133,7 @@ class Deployment:
                 checkpoint=self.log.checkpoint(self.now),
             ),
             cpu=empty,
+            transport_parameters=self.transport.encode(),
         )
         return self.attest(unsigned, change)
 
@@ -139,7 +151,9 @@ class Deployment:
         return replace(bundle, cpu=evidence)
 
 
-def make_manifest(now: datetime) -> ReleaseManifest:
+def make_manifest(
+    now: datetime, *, transport: TransportParameters = PADDED
+) -> ReleaseManifest:
     """Describe a release that was just published."""
     return ReleaseManifest(
         name=RELEASE_NAME,
@@ -149,6 +163,7 @@ def make_manifest(now: datetime) -> ReleaseManifest:
         models=(hashlib.sha256(b"model").hexdigest(),),
         min_tcb={},
         not_after=int((now + timedelta(days=90)).timestamp()),
+        transport=transport,
     )
 
 

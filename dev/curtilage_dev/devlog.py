@@ -27,6 +27,7 @@ from curtilage.attest.evidence import Tee
 from curtilage.attest.manifest import ReleaseManifest, encode_manifest, parse_manifest
 from curtilage.attest.strictjson import parse_object
 from curtilage.attest.tlog import hash_leaf
+from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.log import (
     DEFAULT_ORIGIN,
@@ -59,12 +60,14 @@ class ReleaseArguments:
         source: what it was built from.
         measurements: launch measurements, lower-case hex.
         models: SHA-256 of model files, lower-case hex.
+        transport: how it shapes its answers.
     """
 
     version: str
     source: str
     measurements: tuple[str, ...]
     models: tuple[str, ...]
+    transport: TransportParameters = PADDED
 
 
 def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
@@ -115,6 +118,7 @@ def _manifest(release: ReleaseArguments, now: datetime) -> ReleaseManifest:
         models=release.models,
         min_tcb={},
         not_after=int((now + MANIFEST_LIFE).timestamp()),
+        transport=release.transport,
     )
 
 
@@ -192,6 +196,7 @@ class _Arguments(argparse.Namespace):
     model: list[str]
     version: str
     source: str
+    unsafe_unpadded: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -212,6 +217,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", default="0.0.1")
     parser.add_argument("--source", default="development")
+    parser.add_argument(
+        "--unsafe-unpadded",
+        action="store_true",
+        help="a release whose answers show their lengths and their pace",
+    )
     read = parser.parse_args(arguments, namespace=_Arguments())
     now = datetime.now(UTC)
     if read.action == "refresh":
@@ -224,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source=read.source,
         measurements=tuple(read.measurement),
         models=tuple(read.model),
+        transport=UNPADDED if read.unsafe_unpadded else PADDED,
     )
     create(read.out, release, now=now)
     return 0

@@ -1,7 +1,8 @@
 """Write a policy for the development deployment.
 
 The shipped default profile, unchanged, followed by an ``attestation:`` section
-that names this deployment's emulated root and its log. The root stands inside
+that names this deployment's emulated root and its log, and a ``transport:``
+section that accepts the ways of its release. The root stands inside
 the policy, so the policy's digest covers it.
 """
 
@@ -16,25 +17,45 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.evidence import Tee
+from curtilage.attest.manifest import parse_manifest
 from curtilage.attest.strictjson import Fields, parse_object
 from curtilage.policy.load import profile_text
+from curtilage.wire.shaping import PADDED, Shape, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
-from curtilage_dev.devlog import LOG_FILE
+from curtilage_dev.devlog import LOG_FILE, MANIFEST_FILE
 from curtilage_dev.emulator import ROOT_FILE
 from curtilage_dev.pki import DEFAULT_TCB
 
 _FILE_LIMIT: Final = 64 * 1024
 
 
-def development_policy(*, root_pem: bytes, log: bytes) -> str:
+def development_policy(
+    *, root_pem: bytes, log: bytes, transport: TransportParameters = PADDED
+) -> str:
     """Return the whole policy as YAML.
 
     Args:
         root_pem: the emulator's ``root.pem``.
         log: the development log's ``log.json``.
+        transport: what it accepts, and nothing else.
     """
     section = attestation_section(root_pem=root_pem, log=log)
-    return f"{profile_text('default').rstrip()}\n\n{section}"
+    shaping = transport_section(transport)
+    return f"{profile_text('default').rstrip()}\n\n{section}{shaping}"
+
+
+def transport_section(transport: TransportParameters) -> str:
+    """Return the ``transport:`` section that accepts these parameters alone."""
+    if transport.shape is Shape.UNSAFE_UNPADDED:
+        return "transport:\n  accept: []\n  unsafe_unpadded: true\n"
+    return f"""\
+transport:
+  accept:
+    - frame_bytes: {transport.frame_bytes}
+      period_ms: {transport.period_ms}
+      first_bucket: {transport.first_bucket}
+      buckets: {transport.buckets}
+"""
 
 
 def attestation_section(*, root_pem: bytes, log: bytes) -> str:
@@ -119,13 +140,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--state", required=True, type=Path, metavar="DIR", help="holds root.pem"
     )
     parser.add_argument(
-        "--log", type=Path, metavar="DIR", help="holds log.json; default: --state"
+        "--log",
+        type=Path,
+        metavar="DIR",
+        help="holds log.json and manifest.json; default: --state",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="FILE")
     read = parser.parse_args(arguments, namespace=_Arguments())
+    folder = read.log or read.state
     text = development_policy(
         root_pem=(read.state / ROOT_FILE).read_bytes(),
-        log=((read.log or read.state) / LOG_FILE).read_bytes(),
+        log=(folder / LOG_FILE).read_bytes(),
+        transport=parse_manifest((folder / MANIFEST_FILE).read_bytes()).transport,
     )
     read.out.write_text(text, encoding="utf-8")
     return 0

@@ -16,17 +16,23 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from curtilage.inference.default_model import DEFAULT_SHA256
+from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev import devlog, policy
+from curtilage_dev.certificates import Authority
 from curtilage_dev.emulator import ROOT_FILE
 from curtilage_dev.processes import Process, Processes
+from curtilage_dev.scripted_enclave import SCRIPTED_SHA256, Play
 
 GATEWAY: Final = "demo"
 MEASUREMENT: Final = hashlib.sha384(b"curtilage development image").hexdigest()
 EMBEDDED: Final = "embedded"
 DEVELOPMENT: Final = Path(__file__).resolve().parents[1]
 FETCH: Final = """\
-import sys, urllib.request
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+import ssl, sys, urllib.request
+context = ssl.create_default_context(cafile=sys.argv[2] or None)
+opener = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+)
 sys.stdout.buffer.write(opener.open(sys.argv[1], timeout=20).read())
 """
 
@@ -58,6 +64,9 @@ class Stack:
         measurement: what the emulated processor reports.
         enclave_extra: lines added to the enclave's configuration.
         relay_extra: lines added to the relay's configuration.
+        transport: how the release shapes its answers; the policy accepts this.
+        tls: whether both hops use TLS, under certificates made for this run.
+        play: what the enclave plays in the place of a model; None: the model.
         timed: wraps each step.
     """
 
@@ -69,11 +78,15 @@ class Stack:
     measurement: str = MEASUREMENT
     enclave_extra: str = ""
     relay_extra: str = ""
+    transport: TransportParameters = PADDED
+    tls: bool = False
+    play: Play | None = None
     timed: Timed = untimed
     running: dict[str, Process] = field(default_factory=dict[str, Process])
     enclave_address: str = ""
     relay_address: str = ""
     client_url: str = ""
+    _authority: Authority | None = None
 
     @property
     def policy(self) -> Path:
@@ -113,7 +126,12 @@ class Stack:
     @property
     def relay_url(self) -> str:
         """The gateway's address at the relay."""
-        return f"http://{self.relay_address}/{GATEWAY}"
+        return f"{self._scheme}://{self.relay_address}/{GATEWAY}"
+
+    @property
+    def authority(self) -> Path | None:
+        """The root that clients and relay trust; None without TLS."""
+        return self._issuer.certificate if self.tls else None
 
     def start_all(self) -> None:
         """Start everything; the client's slow start overlaps the others'."""
@@ -150,13 +168,15 @@ class Stack:
                 version="0.1.0",
                 source="development",
                 measurements=(measurement or self.measurement,),
-                models=(self.model_sha256 or DEFAULT_SHA256,),
+                models=(self._released_model,),
+                transport=self.transport,
             ),
             now=datetime.now(UTC),
         )
         text = policy.development_policy(
             root_pem=(self.folder / ROOT_FILE).read_bytes(),
             log=(self.release / devlog.LOG_FILE).read_bytes(),
+            transport=self.transport,
         )
         self.policy.write_text(text, "utf-8")
 
@@ -164,21 +184,25 @@ class Stack:
         """Start the enclave server on a free port, or again on the same one."""
         config = self.folder / "enclave.toml"
         config.write_text(self._enclave_config(), "utf-8")
-        process = self._start(
-            "enclave", "curtilage.enclave_server", "--config", str(config)
-        )
+        program, played = "curtilage.enclave_server", tuple[str, ...]()
+        if self.play is not None:
+            program, played = "curtilage_dev.scripted_enclave", self.play.arguments()
+        process = self._start("enclave", program, "--config", str(config), *played)
         self.enclave_address = _listen(process.wait_ready())
 
     def start_relay(self) -> None:
         """Start the relay on a free port, or again on the same one."""
         config = self.folder / "relay.toml"
         record = f"unsafe_record_view = {json.dumps(str(self.relay_view))}\n"
+        upstream = f"{self._scheme}://{self.enclave_address}"
+        trusted = f"upstream_ca_file = {json.dumps(str(self.authority))}\n"
         config.write_text(
             'environment = "development"\n'
             f"listen = {json.dumps(self.relay_address or '127.0.0.1:0')}\n"
             f"{record if self.record else ''}"
-            f"[gateways]\n{GATEWAY} = {json.dumps(f'http://{self.enclave_address}')}\n"
-            f"{self.relay_extra}",
+            f"{trusted if self.tls else ''}"
+            f"[gateways]\n{GATEWAY} = {json.dumps(upstream)}\n"
+            f"{self._tls_table('relay')}{self.relay_extra}",
             "utf-8",
         )
         process = self._start("relay", "curtilage.relay", "--config", str(config))
@@ -188,6 +212,8 @@ class Stack:
         """Start the client's endpoint on a free port."""
         arguments = ["serve", "--port", "0", "--policy", str(self.policy)]
         arguments += ["--relay", self.relay_url]
+        if self.authority is not None:
+            arguments += ["--relay-ca", str(self.authority)]
         if self.model != EMBEDDED:
             arguments += ["--model", self.model, "--model-sha256", self.model_sha256]
         process = self._start("client", "curtilage.client", *arguments, *extra)
@@ -196,12 +222,39 @@ class Stack:
     def fetch_bundle(self) -> Path:
         """Fetch the bundle through the relay, as any client does; return its file."""
         path = self.folder / "bundle.json"
-        path.write_bytes(_get(f"{self.relay_url}/bundle"))
+        path.write_bytes(_get(f"{self.relay_url}/bundle", self.authority))
         return path
+
+    @property
+    def _released_model(self) -> str:
+        if self.play is not None:
+            return SCRIPTED_SHA256
+        return self.model_sha256 or DEFAULT_SHA256
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self.tls else "http"
+
+    @property
+    def _issuer(self) -> Authority:
+        if self._authority is None:
+            now = datetime.now(UTC)
+            self._authority = Authority.make(self.folder / "tls", now=now)
+        return self._authority
+
+    def _tls_table(self, name: str) -> str:
+        """Return a server's ``[tls]`` and make its certificate."""
+        if not self.tls:
+            return ""
+        server = self._issuer.issue(name, now=datetime.now(UTC))
+        return (
+            f"[tls]\ncertificate = {json.dumps(str(server.certificate))}\n"
+            f"key = {json.dumps(str(server.key))}\n"
+        )
 
     def _start(self, name: str, module: str, *arguments: str) -> Process:
         environment = {"XDG_STATE_HOME": str(self.state)}
-        if name == "emulator":
+        if module.startswith("curtilage_dev"):
             environment["PYTHONPATH"] = str(DEVELOPMENT)
         process = self.processes.start(
             name, ["-m", module, *arguments], environment=environment
@@ -230,7 +283,8 @@ class Stack:
         ]
         if self.model_sha256:
             lines.append(f"sha256 = {json.dumps(self.model_sha256)}")
-        return "\n".join(lines) + f"\n{self.enclave_extra}\n"
+        text = "\n".join(lines)
+        return f"{text}\n{self._tls_table('enclave')}{self.enclave_extra}\n"
 
 
 def _log_lines(log: dict[str, object]) -> list[str]:
@@ -250,10 +304,10 @@ def _log_lines(log: dict[str, object]) -> list[str]:
 
 
 def _listen(ready: dict[str, object]) -> str:
-    return str(ready["listen"]).removeprefix("http://")
+    return str(ready["listen"]).rpartition("/")[2]
 
 
-def _get(url: str) -> bytes:
+def _get(url: str, authority: Path | None) -> bytes:
     """Fetch with another program, so that nothing of ours stands in between."""
     done = subprocess.run(
         [
@@ -261,6 +315,7 @@ def _get(url: str) -> bytes:
             "-c",
             FETCH,
             url,
+            "" if authority is None else str(authority),
         ],
         capture_output=True,
         check=True,

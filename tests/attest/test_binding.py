@@ -20,6 +20,7 @@ from curtilage.attest.binding import (
     report_data_v1,
     report_data_v2,
 )
+from curtilage.wire.shaping import PADDED, UNPADDED
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "binding-v2"
 INPUTS = BindingInputs(
@@ -91,6 +92,30 @@ def test_every_input_changes_version_2(name: str) -> None:
     assert base_hash_v2(replace(INPUTS, **{name: CHANGES[name]})) != base_hash_v2(
         INPUTS
     )
+
+
+def _flipped(data: bytes) -> list[bytes]:
+    return [
+        data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        for place in range(len(data))
+    ]
+
+
+@pytest.mark.parametrize("name", ["key_configs", "transport_parameters"])
+def test_every_byte_changes_version_2(name: str) -> None:
+    """Of the longest list that we publish, and of the encoded parameters."""
+    vectors = json.loads((VECTORS / "vectors.json").read_text())
+    (vector,) = [each for each in vectors if each["name"] == "two suites"]
+    data = bytes.fromhex(vector["inputs"][name]["hex"])
+    values: list[dict[str, Any]] = [{name: each} for each in [data, *_flipped(data)]]
+    changed = [replace(INPUTS, **each) for each in values]
+    assert len({base_hash_v2(each) for each in changed}) == len(data) + 1
+
+
+def test_vectors_hold_what_the_wire_encodes() -> None:
+    vectors = json.loads((VECTORS / "vectors.json").read_text())
+    bound = {each["inputs"]["transport_parameters"]["hex"] for each in vectors}
+    assert bound == {"", PADDED.encode().hex(), UNPADDED.encode().hex()}
 
 
 def test_bytes_do_not_move_between_fields() -> None:

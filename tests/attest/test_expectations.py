@@ -36,6 +36,7 @@ def _nested(expectations: Expectations, part: str, **changes: Any) -> Expectatio
         ("", "roots", "no trust anchors"),
         ("", "required_cpu_tees", "no required CPU TEEs"),
         ("", "release_names", "no release names"),
+        ("", "transport", "no transport parameters"),
         ("log", "witnesses", "no log witnesses"),
         ("snp", "vmpl", "no privilege levels"),
         ("snp", "min_tcb", "no minimum TCBs"),

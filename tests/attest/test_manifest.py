@@ -13,6 +13,7 @@ from curtilage.attest.manifest import (
 )
 from curtilage.attest.strictjson import canonical_json
 from curtilage.attest.tcb import Product, Tcb
+from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 
 MANIFEST = ReleaseManifest(
     name="curtilage-enclave",
@@ -25,11 +26,14 @@ MANIFEST = ReleaseManifest(
         Product.GENOA: Tcb(bl=10, tee=0, snp=23, ucode=84),
     },
     not_after=1800000000,
+    transport=PADDED,
 )
 
 
-def test_manifest_survives_its_encoding() -> None:
-    assert parse_manifest(encode_manifest(MANIFEST)) == MANIFEST
+@pytest.mark.parametrize("transport", [PADDED, UNPADDED], ids=["padded", "unpadded"])
+def test_manifest_survives_its_encoding(transport: TransportParameters) -> None:
+    manifest = replace(MANIFEST, transport=transport)
+    assert parse_manifest(encode_manifest(manifest)) == manifest
 
 
 def test_manifest_cannot_be_changed() -> None:
@@ -60,7 +64,7 @@ def test_other_encodings_are_refused(name: str) -> None:
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "version of the format": lambda t: t.update(v=2),
+    "version of the format": lambda t: t.update(v=1),
     "missing": lambda t: t.pop("models"),
     "unknown": lambda t: t.update(extra=1),
     "empty name": lambda t: t.update(name=""),
@@ -75,6 +79,14 @@ EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "unknown product": lambda t: t["min_tcb"][0].update(product="Rome"),
     "product twice": lambda t: t["min_tcb"].append(t["min_tcb"][0]),
     "level missing": lambda t: t["min_tcb"][0].pop("fmc"),
+    "no transport": lambda t: t.pop("transport"),
+    "transport is bytes": lambda t: t.update(transport="AQECAAAyAEAH"),
+    "transport key missing": lambda t: t["transport"].pop("buckets"),
+    "transport key unknown": lambda t: t["transport"].update(jitter=1),
+    "unknown shape": lambda t: t["transport"].update(shape="off"),
+    "frame too small": lambda t: t["transport"].update(frame_bytes=63),
+    "no period": lambda t: t["transport"].update(period_ms=0),
+    "unpadded with numbers": lambda t: t["transport"].update(shape="unsafe_unpadded"),
 }
 
 

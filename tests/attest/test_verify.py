@@ -23,7 +23,13 @@ from curtilage.attest.manifest import encode_manifest, parse_manifest
 from curtilage.attest.snp_report import SIGNED_BYTES
 from curtilage.attest.steps import Check, Step
 from curtilage.attest.verify import VerifiedKey, verify
-from curtilage_dev.deployment import KEY_CONFIGS, Deployment, make_deployment
+from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
+from curtilage_dev.deployment import (
+    KEY_CONFIGS,
+    Deployment,
+    make_deployment,
+    make_manifest,
+)
 from curtilage_dev.pki import EmulatedPlatform, RootKeys, make_platform
 from curtilage_dev.reports import ReportFields
 
@@ -54,6 +60,7 @@ def test_verify_accepts_a_fresh_bundle(
     assert verified.release_name == "curtilage-enclave"
     assert verified.expectations_digest == expectations.digest
     assert verified.not_before == now
+    assert verified.transport == PADDED
 
 
 def test_verify_passes_every_step_in_order(verified: VerifiedKey) -> None:
@@ -631,6 +638,134 @@ def test_evidence_of_another_bundle_is_refused(
     other = deployment.attest(replace(bundle, key_configs=KEY_CONFIGS[:-1] + b"\x03"))
     stolen = replace(bundle, cpu=other.cpu)
     assert refused(stolen).code is RefusalCode.BINDING_MISMATCH
+
+
+# One key with X-Wing and two AEADs, then one with X25519, as an enclave publishes.
+X_WING_ENTRY = bytes.fromhex(
+    "04cd02647a" + "0a" * 1216 + "0008" + "00010001" + "00010003"
+)
+TWO_SUITES = X_WING_ENTRY + KEY_CONFIGS
+STRIPPED = {
+    "the post-quantum key": KEY_CONFIGS,
+    "the classical key": X_WING_ENTRY,
+    "their order": KEY_CONFIGS + X_WING_ENTRY,
+    "an AEAD": bytes.fromhex("04c902647a" + "0a" * 1216 + "0004" + "00010001")
+    + KEY_CONFIGS,
+}
+
+
+@pytest.mark.parametrize("name", STRIPPED)
+def test_a_suite_cannot_be_stripped_from_the_keys(
+    refused: Refused,
+    deployment: Deployment,
+    expectations: Expectations,
+    now: datetime,
+    name: str,
+) -> None:
+    """Another gateway documented such a binding and dropped it later."""
+    bundle = replace(deployment.bundle(), key_configs=TWO_SUITES)
+    attested = deployment.attest(bundle)
+    assert verify(encode_bundle(attested), expectations, now=now).key_configs == (
+        TWO_SUITES
+    )
+    error = refused(replace(attested, key_configs=STRIPPED[name]))
+    assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
+
+
+# --- step 23: the release's transport parameters ------------------------------
+
+
+OTHERS = {
+    "slower": replace(PADDED, period_ms=51).encode(),
+    "unpadded": UNPADDED.encode(),
+    "none": b"",
+    "another version": b"\2" + PADDED.encode()[1:],
+    "cut": PADDED.encode()[:-1],
+    "longer": PADDED.encode() + b"\0",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_bound_transport_parameters_must_be_the_releases(
+    refused: Refused, deployment: Deployment, name: str
+) -> None:
+    """The enclave signs these itself, but its release says otherwise."""
+    bundle = replace(deployment.bundle(), transport_parameters=OTHERS[name])
+    error = refused(deployment.attest(bundle))
+    assert (error.code, error.step) == (
+        RefusalCode.BINDING_MISMATCH,
+        "transport parameters",
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_transport_parameters_cannot_be_swapped(
+    refused: Refused, bundle: EvidenceBundle, name: str
+) -> None:
+    error = refused(replace(bundle, transport_parameters=OTHERS[name]))
+    assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
+
+
+def _released(
+    platform: EmulatedPlatform, now: datetime, transport: TransportParameters
+) -> Deployment:
+    manifest = make_manifest(now, transport=transport)
+    return make_deployment(platform, now=now, manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        UNPADDED,
+        replace(PADDED, frame_bytes=1024),
+        replace(PADDED, period_ms=100),
+        replace(PADDED, first_bucket=32),
+        replace(PADDED, buckets=6),
+    ],
+    ids=["unpadded", "frame", "period", "first bucket", "buckets"],
+)
+def test_transport_parameters_must_be_accepted(
+    *,
+    refused: Refused,
+    platform: EmulatedPlatform,
+    now: datetime,
+    transport: TransportParameters,
+) -> None:
+    deployment = _released(platform, now, transport)
+    others = frozenset({PADDED})
+    rules = replace(deployment.expectations(), transport=others)
+    error = refused(deployment.bundle(), rules)
+    assert (error.code, error.step) == (
+        RefusalCode.TRANSPORT_NOT_ACCEPTED,
+        "transport parameters",
+    )
+    both = replace(rules, transport=others | {transport})
+    verified = verify(encode_bundle(deployment.bundle()), both, now=now)
+    assert verified.transport == transport
+    assert verified.steps[-1].detail
+
+
+def test_accepting_no_transport_parameters_refuses_everything(
+    refused: Refused, bundle: EvidenceBundle, expectations: Expectations
+) -> None:
+    error = refused(bundle, replace(expectations, transport=frozenset()))
+    assert (error.code, error.step) == (RefusalCode.POLICY_INVALID, "expectations")
+
+
+def test_accepting_none_is_refused_twice(
+    refused: Refused,
+    bundle: EvidenceBundle,
+    expectations: Expectations,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second check holds alone, should the first ever be lost."""
+
+    def accept(_: Expectations) -> None:
+        pass
+
+    monkeypatch.setattr(verify_module, "validate_expectations", accept)
+    error = refused(bundle, replace(expectations, transport=frozenset()))
+    assert error.code is RefusalCode.TRANSPORT_NOT_ACCEPTED
 
 
 # --- nothing but refusals -----------------------------------------------------

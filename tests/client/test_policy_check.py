@@ -76,8 +76,19 @@ def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -
         "detector  code: dictionary, finds org.dictionary.code",
         "excluded  identifier.direct.person that stand in famous.txt",
         "enclaves  none: nothing may leave",
+        "answers   in frames of 512 bytes, one every 50 ms",
+        "cover     none",
+        "mirror    none",
     ):
         assert words in shown
+
+
+def test_check_says_what_is_unsafe(capsys: pytest.CaptureFixture[str]) -> None:
+    text = POLICY + "transport: {unsafe_unpadded: true}\n"
+    Path("own.yaml").write_text(text, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0
+    assert "answers   UNSAFE: enclaves that do not shape their answers" in shown
 
 
 def test_check_compiles_patterns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from curtilage.attest.tlog import (
     verify_checkpoint,
     verify_proof,
 )
+from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.devlog import (
     ReleaseArguments,
     create,
@@ -71,6 +72,7 @@ def test_manifest_says_what_was_asked(out: Path) -> None:
     manifest = parse_manifest((out / "manifest.json").read_bytes())
     assert manifest.measurements == {"emulated-sev-snp": ("ab" * 48,)}
     assert manifest.models == ("cd" * 32,)
+    assert manifest.transport == PADDED
 
 
 def test_refresh_cosigns_again(out: Path) -> None:
@@ -114,6 +116,11 @@ def test_command_creates_and_refreshes(
     before = (tmp_path / "manifest.json").read_bytes()
     assert main(["refresh", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "manifest.json").read_bytes() == before
+    assert parse_manifest(before).transport == PADDED
+    arguments = ["--out", str(tmp_path), "--measurement", "ab" * 48]
+    assert main([*arguments, "--unsafe-unpadded"]) == 0
+    unsafe = parse_manifest((tmp_path / "manifest.json").read_bytes())
+    assert unsafe.transport == UNPADDED
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path)])
     assert "--measurement" in capsys.readouterr().err

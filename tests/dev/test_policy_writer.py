@@ -11,7 +11,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage.policy.load import load_policy, profile_text
-from curtilage.policy.trust import expectations_from
+from curtilage.policy.trust import expectations_from, transport_expectations
+from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import MEASUREMENT, make_deployment
 from curtilage_dev.devlog import ReleaseArguments, create, load_log
 from curtilage_dev.pki import EmulatedPlatform
@@ -38,6 +39,30 @@ def test_written_policy_is_the_profile_and_a_section(state: Path) -> None:
     text = (state / "p.yaml").read_text()
     assert text.startswith(profile_text("default").rstrip())
     assert text.count("\nattestation:\n") == 1
+    assert text.count("\ntransport:\n") == 1
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [PADDED, UNPADDED, replace(PADDED, frame_bytes=256, period_ms=5, first_bucket=8)],
+    ids=["default", "unpadded", "quick"],
+)
+def test_written_policy_accepts_its_release_alone(
+    tmp_path: Path, platform: EmulatedPlatform, transport: TransportParameters
+) -> None:
+    release = ReleaseArguments(
+        version="0.0.1",
+        source="development",
+        measurements=(MEASUREMENT.hex(),),
+        models=(),
+        transport=transport,
+    )
+    create(tmp_path, release, now=datetime.now(UTC))
+    root = x509.load_der_x509_certificate(platform.ark)
+    (tmp_path / "root.pem").write_bytes(root.public_bytes(Encoding.PEM))
+    out = tmp_path / "p.yaml"
+    assert main(["--state", str(tmp_path), "--out", str(out)]) == 0
+    assert transport_expectations(load_policy(out.read_text())) == {transport}
 
 
 def test_written_policy_trusts_this_deployment(
@@ -72,7 +97,8 @@ def test_written_policy_trusts_no_other_deployment(
 def test_log_may_lie_elsewhere(state: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     moved.mkdir()
-    (state / "log.json").rename(moved / "log.json")
+    for name in ("log.json", "manifest.json"):
+        (state / name).rename(moved / name)
     out = tmp_path / "q.yaml"
     assert main(["--state", str(state), "--log", str(moved), "--out", str(out)]) == 0
     assert out.read_text() == (state / "p.yaml").read_text()

@@ -5,7 +5,7 @@ import pytest
 
 from curtilage.policy.errors import PolicyError, Problem
 from curtilage.policy.load import load_policy
-from curtilage.policy.model import Attestation
+from curtilage.policy.sections import Attestation
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER_KEY = base64.b64encode(bytes(range(1, 33))).decode()
@@ -204,3 +204,28 @@ def replaced(old: str, new: str) -> Callable[[], str]:
 def test_attestation_refuses(text: Callable[[], str], path: str, said: str) -> None:
     told = {each.path: each.message for each in problems_of(text())}
     assert said in told[f"attestation.{path}"]
+
+
+def test_development_may_have_everything_on_one_machine() -> None:
+    section = """\
+transport:
+  mirror: http://127.0.0.1:1/keys
+  gateway: http://127.0.0.1:2
+"""
+    transport = load_policy(TEXT + section).transport
+    assert transport.mirror == "http://127.0.0.1:1/keys"
+    problems = problems_of(
+        TEXT.replace("environment: development", "environment: production") + section
+    )
+    told = {each.path for each in problems}
+    assert {"transport.mirror", "transport.gateway"} <= told
+
+
+def test_development_still_needs_two_owners_elsewhere() -> None:
+    section = """\
+transport:
+  mirror: https://keys.example.org/x
+  gateway: https://enclave.example.org
+"""
+    (problem,) = problems_of(TEXT + section)
+    assert problem.path == "transport.mirror"

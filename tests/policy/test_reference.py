@@ -8,7 +8,6 @@ from curtilage.policy.dictionaries import MAX_ENTRIES, MAX_ENTRY_CHARS
 from curtilage.policy.load import MAX_CHARS, MAX_DEPTH, MAX_NODES, PROFILES
 from curtilage.policy.model import (
     PACKS,
-    Attestation,
     DetectorEntry,
     Document,
     ExclusionEntry,
@@ -19,6 +18,14 @@ from curtilage.policy.model import (
 from curtilage.policy.packs import Cover, Pack
 from curtilage.policy.plan import DEFAULT_RECALL, MAX_RECALL, MAX_WINDOW
 from curtilage.policy.rules import RESERVED_IDS, WINDOW_CHARS
+from curtilage.policy.sections import (
+    MAX_ACCEPTED,
+    MAX_DELAY_S,
+    Attestation,
+    CoverTraffic,
+    Frames,
+    Transport,
+)
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "policy-reference.md"
 TEXT = REFERENCE.read_text(encoding="utf-8")
@@ -34,6 +41,9 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         RuleEntry,
         ExclusionEntry,
         Attestation,
+        Transport,
+        Frames,
+        CoverTraffic,
         Pack,
         Cover,
     ],
@@ -63,6 +73,8 @@ def test_reference_gives_the_numbers_of_the_code() -> None:
     assert f"0 to {MAX_RECALL}" in TEXT
     assert f"| {DEFAULT_RECALL} |" in TEXT
     assert f"1 to {MAX_WINDOW:,}" in TEXT
+    assert f"at most {MAX_ACCEPTED} of them" in TEXT
+    assert f"0 to {MAX_DELAY_S:,}" in TEXT
 
 
 def test_reference_names_every_pack_and_profile() -> None:

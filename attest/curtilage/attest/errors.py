@@ -52,6 +52,7 @@ class RefusalCode(StrEnum):
     QUORUM_NOT_MET = "quorum_not_met"
     CHECKPOINT_STALE = "checkpoint_stale"
     BINDING_MISMATCH = "binding_mismatch"
+    TRANSPORT_NOT_ACCEPTED = "transport_not_accepted"
     DEVICE_MISSING = "device_missing"
     DEVICE_MISMATCH = "device_mismatch"
     STALE = "stale"

@@ -116,7 +116,7 @@ class EvidenceBundle:
         receipt_public_key: 32 bytes, or empty where there is none.
         sandbox_policy_digest: 32 bytes, or empty.
         sandbox_result_digest: 32 bytes, or empty.
-        transport_parameters: encoded parameters, or empty.
+        transport_parameters: encoded, the same as the release manifest's.
         devices: evidence of other devices; none exist yet.
         v: the version of this format and of the binding.
     """

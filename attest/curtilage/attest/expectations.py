@@ -15,6 +15,7 @@ from typing import Final
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.tcb import Product, Tcb
+from curtilage.wire.shaping import TransportParameters
 
 PUBLIC_KEY_BYTES: Final = 32
 # Report version 2 is the oldest that exists.
@@ -153,6 +154,7 @@ class Expectations:
         log: where releases are published.
         snp: rules for SEV-SNP, genuine and emulated alike.
         freshness: rules about time.
+        transport: the ways of shaping answers that will do.
         digest: digest of the policy that these were made from.
     """
 
@@ -163,6 +165,7 @@ class Expectations:
     log: LogExpectations
     snp: SnpExpectations
     freshness: FreshnessExpectations
+    transport: frozenset[TransportParameters]
     digest: str
 
 
@@ -200,6 +203,7 @@ def _refuse_empty(expectations: Expectations) -> None:
         "privilege levels": expectations.snp.vmpl,
         "minimum TCBs": expectations.snp.min_tcb,
         "host data": expectations.snp.host_data,
+        "transport parameters": expectations.transport,
     }
     empty = [name for name, values in sets.items() if not values]
     if empty:

@@ -18,8 +18,10 @@ from curtilage.attest.strictjson import (
     parse_object,
 )
 from curtilage.attest.tcb import Product, Tcb
+from curtilage.wire.errors import MalformedError
+from curtilage.wire.shaping import Shape, TransportParameters
 
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
 MAX_MEASUREMENTS: Final = 64
 MAX_MODELS: Final = 64
 _TEXT_LIMIT: Final = 256
@@ -36,8 +38,16 @@ _KEYS: Final = (
     "models",
     "min_tcb",
     "not_after",
+    "transport",
 )
 _TCB_KEYS: Final = ("product", "fmc", "bl", "tee", "snp", "ucode")
+_TRANSPORT_KEYS: Final = (
+    "shape",
+    "frame_bytes",
+    "period_ms",
+    "first_bucket",
+    "buckets",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,7 @@ class ReleaseManifest:
         min_tcb: the lowest patch levels the release may run on, in addition
             to what a policy demands.
         not_after: Unix time at which the release is withdrawn.
+        transport: how the release shapes its answers.
     """
 
     name: str
@@ -63,6 +74,7 @@ class ReleaseManifest:
     models: tuple[str, ...]
     min_tcb: Mapping[Product, Tcb]
     not_after: int
+    transport: TransportParameters
 
     def __post_init__(self) -> None:
         """Make the mappings immutable, so that nothing changes once parsed."""
@@ -89,6 +101,7 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
                 for product, tcb in sorted(manifest.min_tcb.items())
             ],
             "not_after": manifest.not_after,
+            "transport": _transport_object(manifest.transport),
         }
     )
 
@@ -107,6 +120,7 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
         models=_hex_list(fields, "models", _MODEL, MAX_MODELS),
         min_tcb=_parse_min_tcb(fields),
         not_after=fields.integer("not_after"),
+        transport=_parse_transport(fields.child("transport")),
     )
     if encode_manifest(manifest) != data:
         raise malformed("manifest: not in canonical form")
@@ -121,6 +135,16 @@ def _tcb_object(product: Product, tcb: Tcb) -> dict[str, str | int]:
         "tee": tcb.tee,
         "snp": tcb.snp,
         "ucode": tcb.ucode,
+    }
+
+
+def _transport_object(transport: TransportParameters) -> dict[str, str | int]:
+    return {
+        "shape": transport.shape.value,
+        "frame_bytes": transport.frame_bytes,
+        "period_ms": transport.period_ms,
+        "first_bucket": transport.first_bucket,
+        "buckets": transport.buckets,
     }
 
 
@@ -166,3 +190,20 @@ def _parse_min_tcb(fields: Fields) -> dict[Product, Tcb]:
             ucode=entry.integer("ucode", maximum=255),
         )
     return minimums
+
+
+def _parse_transport(fields: Fields) -> TransportParameters:
+    fields.require(_TRANSPORT_KEYS)
+    shape = fields.text("shape", limit=_TEXT_LIMIT)
+    if shape not in {known.value for known in Shape}:
+        raise malformed("manifest.transport: unknown shape")
+    try:
+        return TransportParameters(
+            shape=Shape(shape),
+            frame_bytes=fields.integer("frame_bytes"),
+            period_ms=fields.integer("period_ms"),
+            first_bucket=fields.integer("first_bucket"),
+            buckets=fields.integer("buckets"),
+        )
+    except MalformedError:
+        raise malformed("manifest.transport: a number out of its range") from None

@@ -35,6 +35,7 @@ class Check(Enum):
     MINIMUM_TCB = (20, "minimum TCB")
     MEASUREMENT = (21, "measurement")
     REPORT_DATA = (22, "report data")
+    TRANSPORT = (23, "transport parameters")
 
     @property
     def number(self) -> int:

@@ -22,6 +22,7 @@
     20. minimum TCB: reported, committed and launch, each
     21. measurement: in the release; host data as expected
     22. report data: all 64 bytes bind exactly these keys, window and release
+    23. transport parameters: what is bound is the release's, and accepted
 
 Steps 9 to 21 are in ``snp``. The clock is an argument and nothing is fetched,
 so the same bytes at the same time always give the same verdict. What this does
@@ -58,6 +59,7 @@ from curtilage.attest.tlog import (
     verify_checkpoint,
     verify_proof,
 )
+from curtilage.wire.shaping import Shape, TransportParameters
 
 _VERDICT_ID_CHARACTERS: Final = 16
 # What a refusal says when the verifier failed in a way that nobody foresaw.
@@ -85,6 +87,7 @@ class VerifiedKey:
         release_name: the release's name.
         release_version: the release's version.
         measurement: the launch measurement, lower-case hex.
+        transport: how answers are shaped.
         expectations_digest: the policy that this was verified under.
         steps: what was checked, in order.
         verdict_id: a short name for this verdict; the same verdict, reached
@@ -100,6 +103,7 @@ class VerifiedKey:
     release_name: str
     release_version: str
     measurement: str
+    transport: TransportParameters
     expectations_digest: str
     steps: tuple[Step, ...] = field(repr=False)
     verdict_id: str
@@ -192,6 +196,7 @@ def _verify(
         bundle.cpu, _snp_rules(bundle, expectations, manifest), now=now, log=log
     )
     _check_report_data(bundle, claims, log)
+    _check_transport(bundle, expectations, manifest, log)
     expires_at = min(
         claims.expires_at,
         _time(bundle.not_after),
@@ -375,6 +380,37 @@ def _check_report_data(bundle: EvidenceBundle, claims: SnpClaims, log: StepLog) 
     log.passed(f"binds keys {_digest(bundle.key_configs)[:16]}")
 
 
+def _check_transport(
+    bundle: EvidenceBundle,
+    expectations: Expectations,
+    manifest: ReleaseManifest,
+    log: StepLog,
+) -> None:
+    # 23. The binding covers these bytes, whatever they say; that they say what
+    # the logged release says is compared here, and bytes that encode nothing
+    # are the same as no release's.
+    log.begin(Check.TRANSPORT)
+    if bundle.transport_parameters != manifest.transport.encode():
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the release names other parameters"
+        )
+    if manifest.transport not in expectations.transport:
+        raise RefusedError(
+            RefusalCode.TRANSPORT_NOT_ACCEPTED,
+            f"the policy does not accept {_described(manifest.transport)}",
+        )
+    log.passed(_described(manifest.transport))
+
+
+def _described(transport: TransportParameters) -> str:
+    if transport.shape is not Shape.PADDED:
+        return transport.shape.value
+    return (
+        f"frames of {transport.frame_bytes} bytes, one in {transport.period_ms} ms, "
+        f"{transport.first_bucket} to {transport.max_frames} of them"
+    )
+
+
 def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
     """Return the inputs of the binding that a bundle claims."""
     return BindingInputs(
@@ -413,6 +449,7 @@ def _verdict(
         release_name=manifest.name,
         release_version=manifest.version,
         measurement=claims.measurement,
+        transport=manifest.transport,
         expectations_digest=expectations.digest,
         steps=log.steps,
         verdict_id=_verdict_id(expectations, claims),

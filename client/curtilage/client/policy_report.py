@@ -24,6 +24,7 @@ from curtilage.policy.model import Policy
 from curtilage.policy.packs import Cover
 from curtilage.policy.routes import Route
 from curtilage.policy.rules import Rule, Within
+from curtilage.policy.transport_words import transport_in_words
 
 ROUTE_WORDS: Final = {
     Route.BLOCK: "answered by nobody",
@@ -69,6 +70,12 @@ _NER: Final = {
     "embedded": "The model that comes with the program looks for names.",
     "spacy": "A spaCy model of the operator looks for names.",
     "transformers": "A transformers model of the operator looks for names.",
+}
+_TRANSPORT: Final = {
+    "answers": "Shape of answers",
+    "cover": "Cover traffic",
+    "mirror": "Second source of keys",
+    "gateway": "Whose enclave",
 }
 _PACKS: Final = ("secrets", "pci", "hipaa", "gdpr", "glba", "legal_export")
 
@@ -336,6 +343,8 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
     yield from _exclusions(policy)
     yield "Enclaves", _enclaves(policy)
+    for label, sentence in transport_in_words(policy.transport):
+        yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _exclusions(policy: Policy) -> Iterator[tuple[str, str]]:

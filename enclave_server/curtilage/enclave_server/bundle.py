@@ -95,6 +95,16 @@ class BundleKeeper:
         """The newest bundle that verified, expired or not."""
         return self._held
 
+    def require(self) -> Held:
+        """Return the newest bundle that verified.
+
+        Raises:
+            BundleError: there was none yet.
+        """
+        if self._held is None:
+            raise BundleError("no_bundle", "no bundle has been made")
+        return self._held
+
     def published(self, now: datetime) -> Published | None:
         """Return what may be served now; None once it has expired."""
         held = self._held
@@ -157,17 +167,27 @@ class BundleKeeper:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Renew for ever; ``notice`` gets one line for each failure."""
+        """Renew for ever; ``notice`` gets one line for each failure.
+
+        Keys whose window ended are overwritten here as well, since it may be
+        long until somebody asks for one.
+        """
         while True:
-            due_s = self.due_in_s(self._clock())
+            now = self._clock()
+            self._keys.expire(now)
+            due_s = self.due_in_s(now)
             if due_s > 0:
-                await sleep(min(due_s, POLL_S))
+                await sleep(min(due_s, POLL_S, self._expiry_s(now)))
                 continue
             try:
                 await self.renew()
             except (BundleError, EvidenceError) as error:
                 notice(f"evidence not renewed: {error}")
                 await sleep(RETRY_S)
+
+    def _expiry_s(self, now: datetime) -> float:
+        expires_s = self._keys.expires_in_s(now)
+        return POLL_S if expires_s is None else expires_s
 
     def _key_for(self, now: datetime) -> ServerKey:
         current = self._keys.current
@@ -182,7 +202,7 @@ class BundleKeeper:
             now=now,
             lifetime_s=freshness.key_lifetime_s,
             replay_capacity=self._config.limits.max_requests_per_key,
-            avoid=None if current is None else current.key_id,
+            avoid=self._keys.key_ids,
         )
 
     async def _make(self, key: ServerKey, now: datetime) -> Held:
@@ -201,11 +221,21 @@ class BundleKeeper:
                 release=files.release,
                 anchor=anchor,
                 cpu=evidence,
+                transport_parameters=files.manifest.transport.encode(),
             )
         )
-        return Held(
-            key=key, bundle=bundle, verified=self._verify(bundle, files), made=now
-        )
+        verified = self._verify(bundle, files)
+        self._require_same_transport(verified)
+        return Held(key=key, bundle=bundle, verified=verified, made=now)
+
+    def _require_same_transport(self, verified: VerifiedKey) -> None:
+        """Refuse a release that shapes answers otherwise than we already do."""
+        held = self._held
+        if held is not None and held.verified.transport != verified.transport:
+            raise BundleError(
+                "transport_changed",
+                "the release's transport parameters changed; restart to use them",
+            )
 
     def _report_data(
         self, key: ServerKey, files: ReleaseFiles, anchor: Anchor
@@ -220,6 +250,7 @@ class BundleKeeper:
                 anchor_size=anchor.size,
                 anchor_root=anchor.root,
                 anchor_time=anchor.time,
+                transport_parameters=files.manifest.transport.encode(),
             )
         )
         # The configuration admits anchors of one kind only, so one decides.

@@ -113,6 +113,7 @@ def expectations_of(
             max_key_lifetime_s=config.freshness.key_lifetime_s,
             max_evidence_age_s=config.freshness.max_evidence_age_s,
         ),
+        transport=frozenset({manifest.transport}),
         digest=SELF_CHECK,
     )
 

@@ -56,13 +56,15 @@ class Outcome(StrEnum):
 
     ``ENCLAVE`` is written before the query is sealed: it says that it may have
     left, never that it was answered. ``CUT`` follows an answer that began at
-    the enclave and broke off.
+    the enclave and broke off. ``COVER`` is a dummy that no query stands behind:
+    whatever left without a record of one of the two kinds is a leak.
     """
 
     LOCAL = "local"
     ENCLAVE = "enclave"
     BLOCKED = "blocked"
     CUT = "cut"
+    COVER = "cover"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,12 @@ all others. A value of the wrong type is passed over here: ``model`` tells it.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from curtilage.policy.addresses import (
+    Address,
+    is_loopback,
+    parse_address,
+    same_owner,
+)
 from curtilage.policy.classes import is_own_class
 from curtilage.policy.rules import ANY_UNCERTAIN, ANY_UNCERTAIN_WHEN
 
@@ -29,7 +35,9 @@ def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
     yield from _ids(rules, "rules", packed)
     yield from _ids(_entries(document, "detectors"), "detectors", {})
     yield from _any_uncertain(rules)
-    yield from _environment(_mapping(document.get("attestation")))
+    attestation = _mapping(document.get("attestation"))
+    yield from _environment(attestation)
+    yield from _transport(_mapping(document.get("transport")), attestation)
 
 
 def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
@@ -108,6 +116,41 @@ def _environment(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
         if isinstance(tee, str) and tee.startswith(_EMULATED):
             place = ("attestation", "required_cpu_tees", index)
             yield place, "an emulated TEE needs environment: development"
+
+
+def _transport(
+    transport: Mapping[str, Tree], attestation: Mapping[str, Tree]
+) -> Iterator[Complaint]:
+    if transport.get("cover") is not None and transport.get("unsafe_unpadded") is True:
+        message = "cover traffic is told from answers that are not padded"
+        yield ("transport", "cover"), message
+    development = attestation.get("environment") == "development"
+    named = {key: _address(transport.get(key)) for key in ("mirror", "gateway")}
+    for key, address in named.items():
+        if address is not None and address.scheme == "http" and not development:
+            yield ("transport", key), "plain http needs environment: development"
+    yield from _owners(named["mirror"], named["gateway"], development=development)
+
+
+def _owners(
+    mirror: Address | None, gateway: Address | None, *, development: bool
+) -> Iterator[Complaint]:
+    """Whoever runs the enclave must not be the one who vouches for its keys."""
+    if mirror is None or gateway is None or not same_owner(mirror.host, gateway.host):
+        return
+    if development and is_loopback(mirror.host):
+        return
+    yield (
+        ("transport", "mirror"),
+        "mirror and gateway have one owner: their last two labels are the same",
+    )
+
+
+def _address(value: Tree) -> Address | None:
+    try:
+        return parse_address(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _mapping(tree: Tree) -> Mapping[str, Tree]:

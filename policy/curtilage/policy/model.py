@@ -10,18 +10,14 @@ from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    PlainValidator,
     ValidationInfo,
     model_validator,
 )
 
 from curtilage.policy.classes import CLASSES, expand
 from curtilage.policy.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
-from curtilage.policy.keys import decode_certificate, decode_key
 from curtilage.policy.plan import (
     DEFAULT_RECALL,
     DEFAULT_WINDOW,
@@ -41,6 +37,7 @@ from curtilage.policy.rules import (
     Rule,
     Within,
 )
+from curtilage.policy.sections import Attestation, Section, Transport
 from curtilage.policy.values import (
     all_requirements,
     class_pattern,
@@ -57,128 +54,8 @@ from curtilage.policy.values import (
 )
 from curtilage.policy.when import MAX_SCORE, parse_when
 
-EMULATED_TEE: Final = "emulated-sev-snp"
-
 PackName = Literal["secrets", "pci", "hipaa", "gdpr", "glba", "legal_export"]
 PACKS: Final[tuple[str, ...]] = get_args(PackName)
-
-
-class Section(BaseModel):
-    """Keys and values, none of them unknown, none of another type."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
-    )
-
-
-# --- attestation: what evidence must show before anything leaves -------------
-
-
-Ed25519Key = Annotated[bytes, PlainValidator(decode_key)]
-Certificate = Annotated[bytes, PlainValidator(decode_certificate)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}$")]
-Product = Literal["Milan", "Genoa", "Turin"]
-Spl = Annotated[int, Field(ge=0, le=255)]  # a security patch level is one byte
-
-
-class TrustAnchor(Section):
-    """A root certificate that this client pins.
-
-    ``certificate`` is PEM in the file, so that the policy's digest covers it,
-    and DER here. It is not examined here; verification does that.
-    """
-
-    kind: Literal["amd", "emulated"]
-    product: Product
-    certificate: Certificate = Field(repr=False)
-
-
-class Witness(Section):
-    """Someone who signs what he has seen of a log."""
-
-    name: Name
-    key: Ed25519Key
-
-
-class Log(Section):
-    """The log that a release must be in, and who must have witnessed it."""
-
-    origin: Name
-    key: Ed25519Key
-    witnesses: tuple[Witness, ...]
-    quorum: Annotated[int, Field(ge=1, le=64)]
-
-    @model_validator(mode="after")
-    def _no_witness_counts_twice(self) -> Self:
-        names = {each.name for each in self.witnesses}
-        keys = {each.key for each in self.witnesses} | {self.key}
-        if len(names) < len(self.witnesses) or len(keys) <= len(self.witnesses):
-            raise ValueError(
-                "each witness has a name and a key of its own, other than the log's"
-            )
-        if self.witnesses and self.quorum > len(self.witnesses):
-            raise ValueError("the quorum is larger than the number of witnesses")
-        return self
-
-
-class Releases(Section):
-    """Which software an enclave may run."""
-
-    names: tuple[Name, ...]
-    log: Log
-    max_checkpoint_age_s: Annotated[int, Field(ge=1, le=31_622_400)]
-
-
-class MinTCB(Section):
-    """The oldest firmware that is accepted of one product."""
-
-    product: Product
-    bl: Spl
-    tee: Spl
-    snp: Spl
-    ucode: Spl
-    fmc: Spl | None = None
-
-    @model_validator(mode="after")
-    def _fmc_where_it_exists(self) -> Self:
-        if (self.fmc is not None) != (self.product == "Turin"):
-            raise ValueError("'fmc' stands for Turin, and for Turin alone")
-        return self
-
-
-class Snp(Section):
-    """What a SEV-SNP report must show."""
-
-    min_version: Annotated[int, Field(ge=3, le=5)]  # version 2 names no product
-    vmpl: tuple[Annotated[int, Field(ge=0, le=3)], ...]
-    allow_vlek: bool
-    allow_masked_chip: bool
-    min_tcb: tuple[MinTCB, ...]
-
-    @model_validator(mode="after")
-    def _one_minimum_for_each_product(self) -> Self:
-        if len({each.product for each in self.min_tcb}) < len(self.min_tcb):
-            raise ValueError("'min_tcb' names a product twice")
-        return self
-
-
-class Freshness(Section):
-    """How old evidence and keys may be, in seconds."""
-
-    max_key_lifetime_s: Annotated[int, Field(ge=1, le=604_800)]
-    max_evidence_age_s: Annotated[int, Field(ge=1, le=604_800)]
-    clock_skew_s: Annotated[int, Field(ge=0, le=600)]
-
-
-class Attestation(Section):
-    """What evidence must show. No field means 'skip'; an empty list refuses."""
-
-    environment: Literal["production", "development"]
-    trust_anchors: tuple[TrustAnchor, ...]
-    required_cpu_tees: tuple[Literal["sev-snp", "emulated-sev-snp"], ...]
-    releases: Releases
-    snp: Snp
-    freshness: Freshness
 
 
 # --- detection: what is looked for, and when it counts -----------------------
@@ -250,7 +127,7 @@ class Ner(Section):
     engine: Engine
     path: Annotated[str, Field(max_length=4096)] = ""
     sha256: SHA256 = ""
-    labels: dict[Label, DataClass] = {}
+    labels: dict[Label, DataClass] = Field(default_factory=dict[str, str])
     recall: Annotated[int, Field(ge=0, le=MAX_RECALL)] = DEFAULT_RECALL
 
     @model_validator(mode="after")
@@ -387,10 +264,6 @@ RecognizerNames = Annotated[tuple[RecognizerName, ...], AfterValidator(each_once
 RuleEntries = Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
 
 
-class Transport(Section):
-    """Nothing can be chosen here yet, so every key is unknown."""
-
-
 class Routing(Section):
     """Nothing can be chosen here yet, so every key is unknown."""
 
@@ -416,7 +289,7 @@ class Document(Section):
     rules: RuleEntries
     exclude: Annotated[tuple[ExclusionEntry, ...], Field(max_length=500)] = ()
     attestation: Attestation | None = None
-    transport: Transport | None = None
+    transport: Transport = Transport()
     routing: Routing | None = None
 
 
@@ -462,6 +335,11 @@ class Policy:
     def attestation(self) -> Attestation | None:
         """What evidence must show; None: nothing is ever enough."""
         return self.document.attestation
+
+    @property
+    def transport(self) -> Transport:
+        """How answers may be shaped, and what is done so that silence says nothing."""
+        return self.document.transport
 
     @property
     def limits(self) -> Limits:

@@ -8,9 +8,9 @@ from curtilage.policy.model import (
     Patterns,
     RecognizerNames,
     RuleEntries,
-    Section,
     Sentence,
 )
+from curtilage.policy.sections import Section
 
 
 class Cover(Section):

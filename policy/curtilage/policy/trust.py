@@ -1,6 +1,6 @@
-"""From a policy's ``attestation:`` section to what evidence must look like.
+"""From a policy's sections about enclaves to what evidence must look like.
 
-A translation, field by field. A policy without the section is no policy that
+A translation, field by field. A policy without ``attestation:`` is no policy that
 checks less: it permits no enclave at all.
 """
 
@@ -14,7 +14,15 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.tcb import Tcb
-from curtilage.policy.model import Attestation, Freshness, MinTCB, Policy, Releases, Snp
+from curtilage.policy.model import Policy
+from curtilage.policy.sections import (
+    Attestation,
+    Freshness,
+    MinTCB,
+    Releases,
+    Snp,
+)
+from curtilage.wire.shaping import UNPADDED, TransportParameters
 
 
 def expectations_from(policy: Policy) -> Expectations:
@@ -34,8 +42,16 @@ def expectations_from(policy: Policy) -> Expectations:
         log=_log(attestation.releases),
         snp=_snp(attestation.snp),
         freshness=_freshness(attestation.freshness),
+        transport=transport_expectations(policy),
         digest=policy.digest,
     )
+
+
+def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
+    """Return the ways of shaping answers that this policy accepts."""
+    transport = policy.transport
+    accepted = frozenset(frames.parameters() for frames in transport.accept)
+    return accepted | ({UNPADDED} if transport.unsafe_unpadded else frozenset())
 
 
 def _nothing(digest: str) -> Expectations:
@@ -49,6 +65,7 @@ def _nothing(digest: str) -> Expectations:
         ),
         snp=SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset()),
         freshness=FreshnessExpectations(max_key_lifetime_s=0, max_evidence_age_s=0),
+        transport=frozenset(),
         digest=digest,
     )
 

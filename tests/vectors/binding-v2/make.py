@@ -23,8 +23,14 @@ ORDER = [
     "sandbox_result_digest",
     "transport_parameters",
 ]
+X25519_ENTRY = bytes.fromhex("0029010020" + "09" * 32 + "000400010001")
+X_WING_ENTRY = bytes.fromhex("04cd02647a" + "0a" * 1216 + "00080001000100010003")
+# Version 1, padded, frames of 512 bytes, one in 50 ms, 64 of them or that times
+# a power of two, seven such totals; and version 1, nothing shaped.
+PADDED = bytes.fromhex("010102000032004007")
+UNPADDED = bytes.fromhex("010200000000000000")
 BARE: dict[str, Any] = {
-    "key_configs": bytes.fromhex("0029010020" + "09" * 32 + "000400010001"),
+    "key_configs": X25519_ENTRY,
     "not_before": 1790000000,
     "not_after": 1790043200,
     "release_digest": hashlib.sha256(b"release").digest(),
@@ -42,13 +48,15 @@ FULL: dict[str, Any] = {
     "receipt_public_key": bytes(range(32)),
     "sandbox_policy_digest": hashlib.sha256(b"policy").digest(),
     "sandbox_result_digest": hashlib.sha256(b"result").digest(),
-    "transport_parameters": b"frame=1024",
+    "transport_parameters": PADDED,
 }
 GPUS = [("nvidia-gpu", 0, b"signed part of GPU 0"), ("nvidia-gpu", 1, b"of GPU 1")]
 CASES: list[tuple[str, dict[str, Any], list[tuple[str, int, bytes]]]] = [
     ("bare", BARE, []),
     ("full", FULL, []),
     ("full with devices", FULL, GPUS),
+    ("unpadded", {**FULL, "transport_parameters": UNPADDED}, []),
+    ("two suites", {**FULL, "key_configs": X_WING_ENTRY + X25519_ENTRY}, []),
 ]
 
 

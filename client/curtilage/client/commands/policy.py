@@ -34,6 +34,7 @@ from curtilage.policy.load import (
     read_tree,
 )
 from curtilage.policy.model import Policy
+from curtilage.policy.transport_words import transport_in_words
 
 _NER = {
     "none": "no model; a name that is suspected stays home as uncertain.name",
@@ -159,6 +160,8 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
     yield f"  enclaves  {_enclaves(policy)}"
+    for label, sentence in transport_in_words(policy.transport):
+        yield f"  {label:<8}  {sentence}"
 
 
 def _enclaves(policy: Policy) -> str:

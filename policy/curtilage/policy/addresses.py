@@ -1,0 +1,92 @@
+"""Addresses that a policy names, and whether two of them have one owner.
+
+Shapes only: nothing is looked up. Two hosts count as one owner's where their last
+two labels are the same, which needs no list of public suffixes and errs on the
+safe side: two customers of one provider's domain count as one.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MAX_ADDRESS_CHARS: Final = 1000
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_ADDRESS: Final = re.compile(
+    r"(?P<scheme>https?)://"
+    rf"(?P<host>{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]{{2,45}}\])"
+    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<path>(?:/[A-Za-z0-9._~-]*)*)"
+)
+_IPV4: Final = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
+_MAX_PORT: Final = 65535
+_LOOPBACK: Final = frozenset({"localhost", "[::1]"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """An address in its parts.
+
+    Attributes:
+        scheme: ``https``, or ``http`` on this machine.
+        host: a name in lower case, or a literal address; IPv6 in brackets.
+        path: what follows; may be empty.
+    """
+
+    scheme: str
+    host: str
+    path: str
+
+
+def parse_address(text: str) -> Address:
+    """Read an address; http is for this machine alone.
+
+    Raises:
+        ValueError: it is none; fit for the author of a policy.
+    """
+    match = _ADDRESS.fullmatch(text) if len(text) <= MAX_ADDRESS_CHARS else None
+    if match is None or int(match["port"] or 1) > _MAX_PORT:
+        raise ValueError(
+            "expected https://host, in lower case, without user, query or fragment"
+        )
+    if match["scheme"] == "http" and not is_loopback(match["host"]):
+        raise ValueError("plain http is for this machine's own addresses: use https")
+    return Address(scheme=match["scheme"], host=match["host"], path=match["path"])
+
+
+def mirror_address(text: str) -> str:
+    """Refuse what is no address of a copy of the key list.
+
+    Raises:
+        ValueError: with a message for the author.
+    """
+    parse_address(text)
+    return text
+
+
+def gateway_address(text: str) -> str:
+    """Refuse what is no address of a gateway: scheme, host and port alone.
+
+    Raises:
+        ValueError: with a message for the author.
+    """
+    if parse_address(text).path:
+        raise ValueError("expected https://host, with nothing after it")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine, by its spelling alone."""
+    loopback = _IPV4.fullmatch(host) is not None and host.startswith("127.")
+    return loopback or host in _LOOPBACK
+
+
+def registrable_domain(host: str) -> str:
+    """Return the last two labels of a name, and a literal address whole."""
+    if host.startswith("[") or _IPV4.fullmatch(host):
+        return host
+    return ".".join(host.lower().rstrip(".").split(".")[-2:])
+
+
+def same_owner(one: str, other: str) -> bool:
+    """Tell whether two hosts have to be taken for one owner's."""
+    return registrable_domain(one) == registrable_domain(other)
