@@ -34,6 +34,8 @@ async def make_relay(gateway: FakeGateway) -> AsyncIterator[MakeRelay]:
             "listen": "127.0.0.1:0",
             "environment": "development",
             "gateways": gateways or {"demo": target},
+            # Every client of the tests has one address.
+            "clients": {"connections": 0, "requests_per_s": 0},
             **settings,
         }
         config: RelayConfig = parse_config("", tree)

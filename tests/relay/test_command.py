@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.relay.__main__ import main
+from curtilage.relay.process import allow_descriptors
 from support.relay_parts import (
     ANSWER,
     FakeGateway,
@@ -126,6 +127,8 @@ def test_run_in_this_process_ends_at_the_signal(
     assert json.loads(capsys.readouterr().out) == {
         "ready": True,
         "listen": "127.0.0.1:1",
+        "transport": "plain",
+        "access": "open",
     }
 
 
@@ -249,6 +252,68 @@ async def test_ready_serve_and_stop(
     answer = await talk(process.address).post()
     assert (answer.status, answer.body) == (200, ANSWER)
     assert await process.stop(number) == (0, b"", b"")
+
+
+async def test_second_signal_ends_at_once(gateway: FakeGateway, tmp_path: Path) -> None:
+    gateway.script = say()
+    target = f"demo=http://127.0.0.1:{gateway.port}"
+    process = await Process.start("--gateway", target, home=tmp_path)
+    waiting = asyncio.create_task(talk(process.address).post())
+    await gateway.arrived()
+    process.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    assert process.process.returncode is None  # the grace is 30 s
+    assert await process.stop() == (0, b"", b"")
+    with pytest.raises(asyncio.IncompleteReadError):
+        await waiting
+
+
+async def test_plain_http_beyond_this_machine_is_told(tmp_path: Path) -> None:
+    process = await Process.start(
+        *("--gateway", "a=https://a.example", "--listen", "0.0.0.0:0"), home=tmp_path
+    )
+    code, _, errors = await process.stop()
+    assert code == 0
+    assert errors.startswith(b"curtilage-relay: no TLS towards clients")
+    assert errors.count(b"\n") == 1
+
+
+def test_make_key_is_a_command_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("make-key", "hospital-a") == 0
+    key, line = capsys.readouterr().out.splitlines()
+    assert key.startswith("key: hospital-a.")
+    assert line.startswith("line: hospital-a:")
+    assert run("make-key", "--help") == 0
+    assert "Authorization: Bearer" in capsys.readouterr().out
+    assert run("make-key") == 2
+
+
+def test_the_example_of_the_help_is_a_valid_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("make-key", "hospital-a") == 0
+    line = capsys.readouterr().out.splitlines()[1].removeprefix("line: ")
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    example = text.partition("example (relay.toml):\n")[2].partition("\n\n")[0]
+    file = tmp_path / "relay.toml"
+    file.write_text(example.replace("hospital-a:salt:hash", line))
+    assert run("--config", str(file), "--check") == 0
+
+
+def test_descriptors_suffice_for_the_connections_allowed(
+    limits_set: list[tuple[int, tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def have(_: int) -> tuple[int, int]:
+        return 256, 600
+
+    monkeypatch.setattr(resource, "getrlimit", have)
+    for count in (100, 200, 10_000):
+        allow_descriptors(count)
+    assert limits_set == [
+        (resource.RLIMIT_NOFILE, (328, 600)),
+        (resource.RLIMIT_NOFILE, (600, 600)),
+    ]
 
 
 async def test_view_announces_itself(gateway: FakeGateway, tmp_path: Path) -> None:

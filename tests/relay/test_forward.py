@@ -67,13 +67,81 @@ def test_table_holds_three_paths_for_each_gateway_and_health() -> None:
     ]
 
 
+NO_HOSTS: frozenset[bytes] = frozenset()
+HOST = {b"host": [b"relay.example"]}
+
+
 @settings(deadline=None)
 @given(target=st.text(max_size=40))
 def test_any_target_is_in_the_table_or_refused(target: str) -> None:
-    path = forward.target_path(target)
-    if path is not None and path in TABLE:
-        assert path in target
-    assert path is None or "?" not in path
+    for where in (target, f"/demo{target}"):
+        head = RequestHead(method="POST", target=where, fields=HOST)
+        try:
+            place = forward.find_place(head, TABLE, hosts=NO_HOSTS)
+        except RefusedError:
+            continue
+        assert place is TABLE["/demo"]
+        assert where[:6] in {"/demo", "/demo?", "/demo#"}
+
+
+@pytest.mark.parametrize(
+    ("host", "passes"),
+    [
+        (b"relay.example", True),
+        (b"RELAY.example", True),
+        (b"relay.example:8443", True),
+        (b"relay.example:", True),
+        (b"[2001:db8::1]", True),
+        (b"[2001:db8::1]:443", True),
+        (b"relay.example:x", False),
+        (b"relay.example:443:443", False),
+        (b"relay.example.", False),
+        (b"user@relay.example", False),
+        (b"evil.relay.example", False),
+        (b"relay.example,evil.example", False),
+        (b"[2001:db8::2]", False),
+        (b"[2001:db8::1]x", False),
+        (b"", False),
+    ],
+)
+def test_host_is_one_of_ours(host: bytes, *, passes: bool) -> None:
+    names = frozenset({b"relay.example", b"[2001:db8::1]"})
+    head = RequestHead(method="POST", target="/demo", fields={b"host": [host]})
+    if passes:
+        assert forward.find_place(head, TABLE, hosts=names) is TABLE["/demo"]
+    else:
+        with pytest.raises(RefusedError) as refused:
+            forward.find_place(head, TABLE, hosts=names)
+        assert refused.value.refusal is Refusal.MISDIRECTED
+    assert forward.find_place(head, TABLE, hosts=NO_HOSTS) is TABLE["/demo"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (b"?1", True),
+        (b"?1;x", True),
+        (b"?1; x=canary", True),
+        (b'?1;a=1.5;b="x\\"y";c=:YQ==:;d=?0', True),
+        (b"?0", False),
+        (b"?1?1", False),
+        (b"1", False),
+        (b'"1"', False),
+        (b'"?1"', False),
+        (b"true", False),
+        (b"?1, ?1", False),
+        (b"?1;", False),
+        (b"?1;X", False),
+        (b"?1;x=", False),
+        (b'?1;x="', False),
+        (b"(?1)", False),
+        (b"?1\n", False),
+        (b"", False),
+    ],
+)
+def test_incremental_is_a_boolean_item(value: bytes, *, wanted: bool) -> None:
+    assert forward.wants_pieces({b"incremental": [value]}) is wanted
+    assert not forward.wants_pieces({b"incremental": [value, value]})
 
 
 @settings(deadline=None)
@@ -82,14 +150,16 @@ def test_any_head_passes_in_our_words_or_is_refused(
     target: str, method: str, fields: list[tuple[bytes, bytes]]
 ) -> None:
     for where, how in ((target, method), ("/demo", "POST"), ("/demo/keys", "GET")):
-        head = RequestHead(method=how, target=where, fields=fields)
+        named = {**HOST, **forward.index(fields)}
+        head = RequestHead(method=how, target=where, fields=named)
         try:
-            passage = forward.admit(head, TABLE, max_request_bytes=1000)
+            place = forward.find_place(head, TABLE, hosts=NO_HOSTS)
+            passage = forward.admit(head, place, max_request_bytes=1000)
         except RefusedError:
             continue
         assert passage.content_type in {*forward.REQUEST_TYPES, ""}
         if how == "POST":
-            assert (forward.content_length(fields) or 0) <= 1000
+            assert (forward.content_length(named) or 0) <= 1000
 
 
 @settings(deadline=None)
@@ -98,7 +168,7 @@ def test_any_answer_passes_in_our_words_or_is_refused(
     status: int, fields: list[tuple[bytes, bytes]]
 ) -> None:
     try:
-        head = forward.admit_answer(status, fields)
+        head = forward.admit_answer(status, forward.index(fields))
     except RefusedError:
         return
     assert head.content_type in {*forward.RESPONSE_TYPES, forward.PROBLEM_JSON}
@@ -112,15 +182,23 @@ def test_any_answer_passes_in_our_words_or_is_refused(
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_request_fields_are_constants_in_fixed_order(*, incremental: bool) -> None:
+@pytest.mark.parametrize("length", [7, None])
+def test_request_head_is_constants_in_fixed_order(
+    length: int | None, *, incremental: bool
+) -> None:
     passage = Passage(
         place=Place(method="POST", action=Action.EXCHANGE, gateway="demo"),
         content_type=forward.OHTTP_REQUEST,
         incremental=incremental,
     )
-    expected = [("Content-Type", "message/ohttp-req"), ("Content-Length", "7")]
-    expected += [("Incremental", "?1")] if incremental else []
-    assert forward.request_fields(passage, length=7) == expected
+    framing = b"Transfer-Encoding: chunked" if length is None else b"Content-Length: 7"
+    expected = (
+        b"POST /.well-known/ohttp-gateway HTTP/1.1\r\nHost: gateway.example\r\n"
+        b"Content-Type: message/ohttp-req\r\n" + framing + b"\r\n"
+    )
+    expected += b"Incremental: ?1\r\n" if incremental else b""
+    head = forward.request_head(passage, host="gateway.example", length=length)
+    assert head == expected + b"\r\n"
 
 
 @pytest.mark.parametrize("refusal", list(Refusal))
@@ -139,9 +217,19 @@ def test_refusals_are_constant_problem_objects(refusal: Refusal) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[b"5", b"5"], [b"+5"], [b"-1"], [b"5 "], [b""], [b"\xb2"], [b"0x5"]]
+    "values",
+    [
+        [b"5", b"5"],
+        [b"+5"],
+        [b"-1"],
+        [b"5 "],
+        [b""],
+        [b"\xb2"],
+        [b"0x5"],
+        [b"9" * 5000],
+    ],
 )
 def test_odd_lengths_are_refused(values: list[bytes]) -> None:
     with pytest.raises(RefusedError) as refused:
-        forward.content_length([(b"content-length", value) for value in values])
+        forward.content_length({b"content-length": values})
     assert refused.value.refusal is Refusal.MALFORMED

@@ -107,7 +107,10 @@ async def test_a_stalled_body_is_refused(
     async with asyncio.timeout(3):
         answer = await relay.send(head + b"x" * 10)
     assert answer.status == 408
-    assert gateway.connections == 0
+    # Incremental: what came went on at once, but never as if it were whole.
+    await asyncio.sleep(0.05)
+    assert gateway.connections == len(incremental)
+    assert not any(request.complete for request in gateway.requests)
 
 
 async def test_a_dripping_body_is_refused(make_relay: MakeRelay) -> None:
@@ -169,18 +172,47 @@ async def test_requests_over_the_upstream_cap_are_refused_at_once(
     assert (await relay.post()).status == 200
 
 
-@pytest.mark.parametrize("incremental", [(), ("Incremental: ?1",)])
 async def test_slow_senders_hold_no_place_at_the_gateway(
-    make_relay: MakeRelay, incremental: tuple[str, ...]
+    make_relay: MakeRelay,
 ) -> None:
     relay = await make_relay(limits={"max_upstream": 1})
-    begun = raw_request("POST", "/demo", (*POST, *incremental, "Content-Length: 9"))
+    begun = raw_request("POST", "/demo", (*POST, "Content-Length: 9"))
     slow = [await relay.connect() for _ in range(3)]
     for _, writer in slow:
         writer.write(begun + b"x")
     await asyncio.sleep(0.05)
-    assert (await relay.post("/demo", *incremental)).status == 200
+    assert (await relay.post()).status == 200
     for _, writer in slow:
+        writer.close()
+
+
+async def test_slow_incremental_senders_hold_a_few_places_only(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    relay = await make_relay(limits={"max_upstream": 4, "max_uploads": 2})
+    fields = (*POST, "Incremental: ?1", "Content-Length: 9")
+    begun = raw_request("POST", "/demo", fields) + b"x"
+    slow = [await relay.connect() for _ in range(2)]
+    for _, writer in slow:
+        writer.write(begun)
+    await gateway.greeted(2)
+    refused = await relay.send(begun)
+    assert refused.status == 429
+    assert refused.value("Proxy-Status") == "relay; error=connection_limit_reached"
+    # Whoever sends a request in one go needs none of those places.
+    assert (await relay.post("/demo", "Incremental: ?1")).status == 200
+    assert (await relay.post()).status == 200
+    for reader, writer in slow:
+        writer.write(b"x" * 8)
+        async with asyncio.timeout(5):
+            assert (await read_message(reader)).status == 200
+        writer.close()
+    slow = [await relay.connect() for _ in range(2)]
+    for reader, writer in slow:
+        writer.write(begun + b"x" * 4)
+        writer.write(b"x" * 4)
+        async with asyncio.timeout(5):
+            assert (await read_message(reader)).status == 200
         writer.close()
 
 
@@ -235,37 +267,37 @@ async def test_hundreds_of_idle_connections_do_not_hinder(
     assert (answer.status, answer.body) == (200, ANSWER)
 
 
-async def test_stop_lets_a_running_request_end(
-    make_relay: MakeRelay, gateway: FakeGateway
+@pytest.mark.parametrize("incremental", [(), ("Incremental: ?1",)])
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_failure_of_ours_gives_its_place_back(
+    make_relay: MakeRelay,
+    monkeypatch: pytest.MonkeyPatch,
+    incremental: tuple[str, ...],
+    *,
+    whole: bool,
 ) -> None:
-    proceed = asyncio.Event()
+    def fail(*_: object) -> None:
+        raise LookupError
 
-    async def script(writer: asyncio.StreamWriter, _: Message) -> None:
-        await proceed.wait()
-        writer.write(raw_answer())
-
-    gateway.script = script
-    relay = await make_relay()
-    running = asyncio.create_task(relay.post())
-    await gateway.arrived()
-    stopping = asyncio.create_task(relay.relay.stop())
-    await asyncio.sleep(0.05)
-    with pytest.raises(ConnectionError):
-        await relay.connect()
-    proceed.set()
-    assert (await running).status == 200
-    async with asyncio.timeout(5):
-        await stopping
+    relay = await make_relay(limits={"max_upstream": 1, "max_uploads": 1})
+    with monkeypatch.context() as patched:
+        patched.setattr("curtilage.relay.forward.admit_answer", fail)
+        for _ in range(3):
+            assert (await send_in_parts(relay, incremental, whole=whole)).status == 500
+    assert (await send_in_parts(relay, incremental, whole=whole)).status == 200
 
 
-async def test_stop_does_not_wait_beyond_its_grace(
-    make_relay: MakeRelay, gateway: FakeGateway
-) -> None:
-    gateway.script = say()
-    relay = await make_relay(limits={"shutdown_grace_s": 0.2})
-    _, writer = await relay.connect()
-    writer.write(raw_request("POST", "/demo", POST, SEALED))
-    await gateway.arrived()
-    async with asyncio.timeout(3):
-        await relay.relay.stop()
-    writer.close()
+async def send_in_parts(
+    relay: Running, fields: tuple[str, ...], *, whole: bool
+) -> Message:
+    reader, writer = await relay.connect()
+    request = raw_request("POST", "/demo", (*POST, *fields), SEALED)
+    cut = len(request) if whole else len(request) - 100
+    writer.write(request[:cut])
+    await asyncio.sleep(0 if whole else 0.02)
+    writer.write(request[cut:])
+    try:
+        async with asyncio.timeout(10):
+            return await read_message(reader)
+    finally:
+        writer.close()

@@ -181,10 +181,9 @@ async def test_start_silences_libraries_and_the_server_needs_no_silencing(
     logger.setLevel(logging.DEBUG)  # also forgets what the logger remembered
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler()])
     await relay.send(b"\x01" + CANARY.encode() + b"\r\n\r\n")
-    runner = relay.relay._runner  # pyright: ignore[reportPrivateUsage]
-    assert runner is not None
-    assert runner.server is not None
-    runner.server().logger.critical(CANARY)
+    server = relay.relay._server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None
+    server().logger.critical(CANARY)
     assert capfd.readouterr() == ("", "")
 
 
@@ -201,6 +200,7 @@ async def test_errors_of_the_event_loop_are_counted_not_printed(
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_failure_of_ours_is_counted_and_told_in_constant_words(
     make_relay: MakeRelay,
+    gateway: FakeGateway,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     *,
@@ -211,8 +211,9 @@ async def test_a_failure_of_ours_is_counted_and_told_in_constant_words(
 
     reader = InMemoryMetricReader()
     relay = await make_relay(telemetry=Telemetry([reader]))
-    step = "Relay._copy_pieces" if begun else "Relay._exchange"
-    monkeypatch.setattr(f"curtilage.relay.app.{step}", fail)
+    step = "connections._Outflow.flush" if begun else "service.Service._exchange"
+    monkeypatch.setattr(f"curtilage.relay.{step}", fail)
+    gateway.script = say(raw_answer()[:-1])
     answer = await relay.post("/demo", "Incremental: ?1")
     if begun:
         assert (answer.status, answer.complete) == (200, False)

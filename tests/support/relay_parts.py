@@ -106,6 +106,13 @@ class FakeGateway:
         self.connections = 0
         self.port = 0
         self._arrivals = asyncio.Semaphore(0)
+        self._greetings = asyncio.Semaphore(0)
+
+    async def greeted(self, count: int = 1) -> None:
+        """Wait for so many more connections."""
+        async with asyncio.timeout(5):
+            for _ in range(count):
+                await self._greetings.acquire()
 
     async def arrived(self, count: int = 1) -> None:
         """Wait for so many more requests."""
@@ -117,6 +124,7 @@ class FakeGateway:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.connections += 1
+        self._greetings.release()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 message = await read_message(reader)

@@ -5,15 +5,17 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from curtilage.relay import key_command, nginx_command
 from curtilage.relay.app import Relay
-from curtilage.relay.config import RelayConfig, parse_config
+from curtilage.relay.config import RelayConfig, is_exposed, parse_config
 from curtilage.relay.errors import ConfigError, StartError
 from curtilage.relay.process import (
     OutputError,
+    allow_descriptors,
     forbid_core_dumps,
     parse,
     require_streams,
@@ -26,6 +28,12 @@ from curtilage.relay.view import BANNER
 EXIT_CONFIG: Final = 2
 EXIT_START: Final = 3
 
+SUBCOMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
+    "make-key": key_command.run,
+    "nginx-config": nginx_command.run,
+}
+"""What the first argument may name instead of the relay itself."""
+
 DESCRIPTION: Final = """\
 Pass sealed requests to gateways, and their sealed answers back.
 
@@ -35,9 +43,25 @@ cookies, addresses, queries and everything else stop here. It keeps no log.
 """
 EPILOG: Final = """\
 example (relay.toml):
-  listen = "127.0.0.1:8080"              # or "unix:/run/relay/relay.sock"
+  listen = "0.0.0.0:8443"                # or "unix:/run/relay/relay.sock"
+  hosts = ["relay.example"]              # other names in Host: 421; absent: any
+  upstream_ca_file = "/etc/ca.pem"       # absent: the system's certificates
   [gateways]
   demo = "https://gateway.example"       # or "unix:/run/enclave/gateway.sock"
+  [tls]                                  # absent: plain HTTP, for a proxy in front
+  certificate = "/etc/relay/chain.pem"
+  key = "/etc/relay/key.pem"
+  client_ca = "/etc/relay/clients.pem"   # then clients need a certificate of these
+  [access]                               # absent: no key is asked for
+  keys = ["hospital-a:salt:hash"]        # lines of curtilage-relay make-key
+  [clients]                              # caps for one address (IPv6: one /56)
+  connections = 32                       # 0 turns a cap off, as you must where
+  requests_per_s = 50                    # a proxy in front hides the addresses
+  burst = 200
+  [limits]                               # each has a default
+  max_upstream = 48                      # requests at the gateways at once
+  shutdown_grace_s = 30                  # for running requests, after SIGTERM
+  drain_delay_s = 0                      # before it: /healthz says "draining"
 
   curtilage-relay --config relay.toml --check
   curtilage-relay --config relay.toml
@@ -48,11 +72,25 @@ the same without a file, on one machine:
 
 Clients then use http://127.0.0.1:8080/demo: POST /demo for a request,
 GET /demo/keys, GET /demo/bundle; GET /healthz answers "ok". When it listens, one
-line of JSON on standard output says where: {"ready": true, "listen": "..."}.
+line of JSON on standard output says where and how: {"ready": true, "listen":
+"...", "transport": "plain", "access": "open"}. A request with Incremental: ?1
+(RFC 10036) passes on, and its answer back, as it comes; others are read whole.
+What is refused is answered in constant words: 401 no key, 413 too large, 415 not
+OHTTP, 421 another host, 429 too often or too many at once, 502 and 504 the
+gateway. Nothing is ever sent twice.
+
+signals: SIGTERM or SIGINT: stop listening, let running requests end, exit;
+         a second one: exit at once.
+other commands: curtilage-relay make-key --help: keys for clients
+                curtilage-relay nginx-config --help: for whoever outgrows this
 
 exit codes: 0 stopped by a signal, or --check found nothing wrong;
             2 wrong usage or configuration; 3 cannot start, or cannot write
             to standard output or standard error.
+"""
+EXPOSED: Final = """\
+curtilage-relay: no TLS towards clients: who reaches it over a network needs a \
+proxy with TLS in front, or [tls] here
 """
 
 
@@ -61,7 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     forbid_core_dumps()
     try:
         require_streams()
-        return _command(parse(_parser(), arguments))
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        if words and words[0] in SUBCOMMANDS:
+            return SUBCOMMANDS[words[0]](words[1:])
+        return _command(parse(_parser(), words))
     except OutputError:
         return EXIT_START
 
@@ -146,6 +187,9 @@ def _read(path: str | None) -> str:
 def _run(config: RelayConfig) -> int:
     if config.unsafe_record_view is not None:
         say(sys.stderr, f"{BANNER}{config.unsafe_record_view}\n")
+    if is_exposed(config):
+        say(sys.stderr, EXPOSED)
+    allow_descriptors(config.limits.max_connections + config.limits.max_upstream)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config))
     return 0
@@ -160,19 +204,36 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(config: RelayConfig) -> None:
-    stopped = asyncio.Event()
+    stopped, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stopped.is_set() else stopped).set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, on_signal)
     telemetry = configure(config.telemetry)
     relay = Relay(config, telemetry=telemetry)
     try:
         address = await relay.start()
-        say(sys.stdout, json.dumps({"ready": True, "listen": address}) + "\n")
+        say(sys.stdout, json.dumps(_ready(config, address)) + "\n")
         await stopped.wait()
     finally:
-        await relay.stop()
+        await relay.stop(hurry)
         telemetry.close()
+
+
+def _ready(config: RelayConfig, address: str) -> dict[str, object]:
+    transport = "plain"
+    if config.tls is not None:
+        transport = "tls" if config.tls.client_ca is None else "mutual tls"
+    access = "keys" if config.keys else "open"
+    return {
+        "ready": True,
+        "listen": address,
+        "transport": transport,
+        "access": access,
+    }
 
 
 if __name__ == "__main__":

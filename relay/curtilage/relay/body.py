@@ -43,13 +43,22 @@ class RequestBody:
             RefusedError: too large, too slow or malformed.
         """
         content = bytearray()
-        while piece := await self._next():
-            self._seen += len(piece)
-            if self._seen > self._limits.max_request_bytes:
-                raise RefusedError(Refusal.BODY_TOO_LARGE)
-            self._watch(piece)
+        while piece := await self.piece():
             content += piece
         return bytes(content)
+
+    async def piece(self) -> bytes:
+        """Read what is there, waiting for something; nothing at the end.
+
+        Raises:
+            RefusedError: too large, too slow or malformed.
+        """
+        piece = await self._next()
+        self._seen += len(piece)
+        if self._seen > self._limits.max_request_bytes:
+            raise RefusedError(Refusal.BODY_TOO_LARGE)
+        self._watch(piece)
+        return piece
 
     async def _next(self) -> bytes:
         # Each octet earns its time, so that a drip is cut as a silence is.

@@ -11,20 +11,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
+from curtilage.relay.access import KeyRecord, parse_key_record
+from curtilage.relay.clients import ClientLimits
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.telemetry import TelemetrySettings
 
+HOST: Final = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
+ORIGIN: Final = re.compile(
+    r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?/?"
+)
+"""Goes into Host, and into nginx's configuration: no octet that means more there."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset({"healthz"})
 MAX_PORT: Final = 65535
+MAY_BE_ZERO: Final = frozenset({"drain_delay_s", "connections", "requests_per_s"})
 KEYS: Final = frozenset(
     {
         "environment",
         "listen",
+        "hosts",
         "gateways",
+        "tls",
+        "access",
+        "clients",
         "limits",
         "telemetry",
         "upstream_ca_file",
@@ -81,6 +93,21 @@ Listen = TCPAddress | UnixAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TLSSettings:
+    """TLS towards clients.
+
+    Attributes:
+        certificate: PEM, the chain included.
+        key: PEM, its private key.
+        client_ca: PEM; then only clients with a certificate of these get in.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Every bound of the relay, each with its reason.
 
@@ -92,6 +119,9 @@ class Limits:
             Below the 64 connections that an enclave takes by default, so that
             fetches of keys and bundle, and whoever looks at its health, still
             find room there when all places are taken.
+        max_uploads: places that requests may hold which still arrive and pass on
+            piece by piece (Incremental); the next one gets 429. A third of the
+            places: slow senders must not take them all.
         header_timeout_s: from a connection's begin, or a further request's first
             byte, to the end of its head.
         idle_timeout_s: how long a connection may wait for its next request.
@@ -103,13 +133,17 @@ class Limits:
             that does not pace its answers is silent while a request waits.
         fetch_timeout_s: one whole fetch of keys or of the bundle.
         cache_s: age at which a copy of keys or bundle is no longer served.
-        shutdown_grace_s: time for running requests after the signal to stop.
+        drain_delay_s: after the signal to stop, how long to listen on with
+            ``/healthz`` saying "draining", for whoever sends clients here.
+        shutdown_grace_s: time for running requests after that; several times the
+            shortest padded answer (64 frames every 50 ms).
     """
 
     max_request_bytes: int = 1024 * 1024
     max_answer_bytes: int = 8 * 1024 * 1024
     max_connections: int = 512
     max_upstream: int = 48
+    max_uploads: int = 16
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 30.0
     body_timeout_s: float = 10.0
@@ -119,7 +153,8 @@ class Limits:
     upstream_read_timeout_s: float = 120.0
     fetch_timeout_s: float = 10.0
     cache_s: int = 30
-    shutdown_grace_s: float = 10.0
+    drain_delay_s: float = 0.0
+    shutdown_grace_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +165,10 @@ class RelayConfig:
         listen: where clients come in.
         gateways: name to upstream; at least one.
         environment: development alone permits plain HTTP and the record view.
+        hosts: names that Host may give; empty means any.
+        tls: TLS towards clients; None leaves it to whatever stands in front.
+        keys: what is kept of the keys that open the relay; none: it is open.
+        clients: what one client may take.
         limits: bounds.
         telemetry: where counts go; nowhere unless configured.
         upstream_ca_file: trust these certificates for gateways, not the system's.
@@ -139,6 +178,10 @@ class RelayConfig:
     listen: Listen
     gateways: Mapping[str, Upstream]
     environment: Environment = Environment.PRODUCTION
+    hosts: frozenset[bytes] = frozenset()
+    tls: TLSSettings | None = None
+    keys: tuple[KeyRecord, ...] = ()
+    clients: ClientLimits = field(default_factory=ClientLimits)
     limits: Limits = field(default_factory=Limits)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     upstream_ca_file: Path | None = None
@@ -169,6 +212,16 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
     return _Reader(tree).config()
 
 
+def is_exposed(config: RelayConfig) -> bool:
+    """Return whether clients reach this from other machines without TLS."""
+    listen = config.listen
+    return (
+        config.tls is None
+        and isinstance(listen, TCPAddress)
+        and not _is_loopback(listen.host)
+    )
+
+
 def parse_listen(text: str) -> Listen:
     """Read ``host:port`` or ``unix:/path``.
 
@@ -192,14 +245,14 @@ def parse_upstream(text: str, environment: Environment) -> Upstream:
     """
     if text.startswith("unix:"):
         return _unix(text)
-    url = urlsplit(text)
     try:
+        url = urlsplit(text)
         port = url.port
     except ValueError:
-        raise ConfigError(f"{text!r}: not a port") from None
-    if url.scheme not in {"http", "https"} or not url.hostname or port == 0:
+        raise ConfigError(f"{text!r}: not a host or not a port") from None
+    if ORIGIN.match(text) is None or not url.hostname or port == 0:
         raise ConfigError(f"{text!r}: expected https://host[:port] or unix:/path")
-    if url.path not in {"", "/"} or url.query or url.fragment or "@" in url.netloc:
+    if ORIGIN.fullmatch(text) is None:
         raise ConfigError(f"{text!r}: only scheme, host and port; paths are fixed")
     if url.scheme == "http" and not _is_loopback(url.hostname):
         raise ConfigError(f"{text!r}: plain http only to a loopback address")
@@ -222,6 +275,9 @@ def _is_loopback(host: str) -> bool:
         return False  # names are refused too: somebody else may answer for them
 
 
+_Numbers = TypeVar("_Numbers", Limits, ClientLimits)
+
+
 class _Reader:
     """Walks the tree once and gathers every problem."""
 
@@ -237,10 +293,14 @@ class _Reader:
         environment = self._environment()
         listen = self._listen()
         gateways = self._gateways(environment)
-        limits = self._limits()
+        hosts = self._hosts()
+        tls = self._tls(listen)
+        keys = self._keys()
+        clients = self._numbers("clients", ClientLimits())
+        limits = self._numbers("limits", Limits())
         telemetry = self._telemetry()
-        ca_file = self._path("upstream_ca_file")
-        view = self._path("unsafe_record_view")
+        ca_file = self._path(self._tree, "upstream_ca_file")
+        view = self._path(self._tree, "unsafe_record_view")
         if view is not None and environment is not Environment.DEVELOPMENT:
             self._problems.append(
                 'unsafe_record_view: only with environment = "development"'
@@ -251,6 +311,10 @@ class _Reader:
             listen=listen,
             gateways=gateways,
             environment=environment,
+            hosts=hosts,
+            tls=tls,
+            keys=keys,
+            clients=clients,
             limits=limits,
             telemetry=telemetry,
             upstream_ca_file=ca_file,
@@ -295,23 +359,77 @@ class _Reader:
                     self._problems.append(f"gateways.{name}: {error}")
         return gateways
 
-    def _limits(self) -> Limits:
-        known = {item.name: item.type for item in fields(Limits)}
+    def _hosts(self) -> frozenset[bytes]:
+        names = self._texts(self._tree, "hosts", "hosts")
+        for name in names:
+            if HOST.fullmatch(name) is None:
+                self._problems.append(
+                    f"hosts: {name!r}: expected a name in lower case, without a port"
+                )
+        return frozenset(name.encode() for name in names)
+
+    def _tls(self, listen: Listen | None) -> TLSSettings | None:
+        if "tls" not in self._tree:
+            return None
+        table = self._table("tls")
+        for key in sorted(table.keys() - {"certificate", "key", "client_ca"}):
+            self._problems.append(f"tls.{key}: unknown key")
+        if isinstance(listen, UnixAddress):
+            self._problems.append("tls: not on a UNIX socket")
+        certificate = self._path(table, "certificate", "tls.")
+        private = self._path(table, "key", "tls.")
+        client_ca = self._path(table, "client_ca", "tls.")
+        if certificate is None or private is None:
+            self._problems.append("tls: expected certificate and key, both paths")
+            return None
+        return TLSSettings(certificate=certificate, key=private, client_ca=client_ca)
+
+    def _keys(self) -> tuple[KeyRecord, ...]:
+        table = self._table("access")
+        for key in sorted(table.keys() - {"keys"}):
+            self._problems.append(f"access.{key}: unknown key")
+        records: dict[str, KeyRecord] = {}
+        for number, line in enumerate(self._texts(table, "keys", "access.keys"), 1):
+            # Never the line itself: somebody may have put a key there.
+            record = parse_key_record(line)
+            if record is None or record.name in records:
+                self._problems.append(
+                    f"access.keys: entry {number} is not a line of "
+                    "curtilage-relay make-key, or its name occurs twice"
+                )
+            else:
+                records[record.name] = record
+        if "access" in self._tree and not (records or self._problems):
+            self._problems.append("access.keys: expected at least one")
+        return tuple(records.values())
+
+    def _texts(self, table: Mapping[str, object], key: str, label: str) -> list[str]:
+        value = table.get(key, [])
+        texts = cast("list[object]", value) if isinstance(value, list) else [value]
+        found = [text for text in texts if isinstance(text, str)]
+        if not isinstance(value, list) or len(found) < len(texts):
+            self._problems.append(f"{label}: expected a list of texts")
+        return found
+
+    def _numbers(self, name: str, defaults: _Numbers) -> _Numbers:
+        known = {item.name: item.type for item in fields(defaults)}
         chosen: dict[str, Any] = {}  # each checked against its field below
-        for key, value in self._table("limits").items():
+        for key, value in self._table(name).items():
             whole = known.get(key) is int
             if key not in known:
-                self._problems.append(f"limits.{key}: unknown key")
+                self._problems.append(f"{name}.{key}: unknown key")
             elif isinstance(value, bool) or not isinstance(
                 value, int if whole else int | float
             ):
                 kind = "whole number" if whole else "number"
-                self._problems.append(f"limits.{key}: expected a {kind}")
-            elif not 0 < value < float("inf"):
-                self._problems.append(f"limits.{key}: expected more than 0")
+                self._problems.append(f"{name}.{key}: expected a {kind}")
+            elif not 0 < value < float("inf") and not (
+                value == 0 and key in MAY_BE_ZERO
+            ):
+                self._problems.append(f"{name}.{key}: expected more than 0")
             else:
                 chosen[key] = value
-        return replace(Limits(), **chosen)
+        return replace(defaults, **chosen)
 
     def _telemetry(self) -> TelemetrySettings:
         table = self._table("telemetry")
@@ -339,12 +457,14 @@ class _Reader:
             prometheus_port=address.port,
         )
 
-    def _path(self, key: str) -> Path | None:
-        value = self._tree.get(key)
+    def _path(
+        self, table: Mapping[str, object], key: str, label: str = ""
+    ) -> Path | None:
+        value = table.get(key)
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            self._problems.append(f"{key}: expected a path")
+            self._problems.append(f"{label}{key}: expected a path")
             return None
         return Path(value)
 

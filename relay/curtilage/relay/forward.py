@@ -7,10 +7,13 @@ that a client or a gateway wrote is ever copied to the other side.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, unique
 from typing import Final
+
+from curtilage.relay.items import is_true
 
 OHTTP_KEYS: Final = "application/ohttp-keys"
 OHTTP_REQUEST: Final = "message/ohttp-req"
@@ -39,9 +42,15 @@ OK: Final = 200
 FIRST_ERROR: Final = 400
 LAST_ERROR: Final = 599
 INCREMENTAL: Final = "?1"
+SERVER: Final = "curtilage-relay"
 
-Fields = Sequence[tuple[bytes, bytes]]
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_HOST_PORT: Final = re.compile(rb":[0-9]*")
+
+Received = Sequence[tuple[bytes, bytes]]
 """Fields in the order received, as aiohttp and the tests give them."""
+Fields = Mapping[bytes, Sequence[bytes]]
+"""Values by lower-case name: what ``index`` makes of fields received."""
 
 
 @unique
@@ -49,15 +58,22 @@ class Refusal(StrEnum):
     """Why a request or an answer did not pass: a closed list."""
 
     MALFORMED = "malformed"
+    MISDIRECTED = "misdirected"
     UNKNOWN_PATH = "unknown_path"
     METHOD = "method"
+    GET_ONLY = "get_only"
+    POST_ONLY = "post_only"
+    ACCESS = "access"
+    RATE = "rate"
     BODY_TOO_SLOW = "body_too_slow"
     BODY_TOO_LARGE = "body_too_large"
     MEDIA_TYPE = "media_type"
     CONTENT_ENCODING = "content_encoding"
     EXPECTATION = "expectation"
     EARLY_DATA = "early_data"
+    INCREMENTAL = "incremental"
     BUSY = "busy"
+    CLIENT_CONNECTIONS = "client_connections"
     INTERNAL = "internal"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
     GATEWAY_ANSWER = "gateway_answer"
@@ -67,22 +83,59 @@ class Refusal(StrEnum):
 
 _STATUS_AND_TITLE: Final[Mapping[Refusal, tuple[int, str]]] = {
     Refusal.MALFORMED: (400, "The request is not well formed."),
+    Refusal.ACCESS: (401, "This relay asks for a key."),
     Refusal.UNKNOWN_PATH: (404, "No gateway has this name here."),
     Refusal.METHOD: (405, "The method is not allowed here."),
+    Refusal.GET_ONLY: (405, "The method is not allowed here."),
+    Refusal.POST_ONLY: (405, "The method is not allowed here."),
     Refusal.BODY_TOO_SLOW: (408, "The request's content came too slowly."),
     Refusal.BODY_TOO_LARGE: (413, "The request's content is too large."),
     Refusal.MEDIA_TYPE: (415, "Only encapsulated requests pass."),
     Refusal.CONTENT_ENCODING: (415, "No content coding is accepted."),
     Refusal.EXPECTATION: (417, "No expectation is supported."),
+    Refusal.MISDIRECTED: (421, "This relay has another name."),
     Refusal.EARLY_DATA: (425, "Early data is not accepted."),
+    Refusal.RATE: (429, "This client asks too often."),
+    Refusal.CLIENT_CONNECTIONS: (429, "This client holds all connections it may."),
     Refusal.BUSY: (429, "The relay serves as many requests as it may."),
     Refusal.INTERNAL: (500, "The relay failed."),
+    Refusal.INCREMENTAL: (501, "HTTP/1.0 has no way to stream that shows a cut."),
     Refusal.GATEWAY_UNREACHABLE: (502, "The gateway cannot be reached."),
     Refusal.GATEWAY_ANSWER: (502, "The gateway's answer may not pass."),
     Refusal.CONNECTIONS: (503, "The relay holds as many connections as it may."),
     Refusal.GATEWAY_TIMEOUT: (504, "The gateway did not answer in time."),
 }
 REFUSED_BY_GATEWAY: Final = "The gateway refused the request."
+_MORE_FIELDS: Final[Mapping[Refusal, tuple[str, str]]] = {
+    # RFC 9110, section 15.5.6: the methods of this very target.
+    Refusal.METHOD: ("Allow", "GET, POST"),
+    Refusal.GET_ONLY: ("Allow", "GET"),
+    Refusal.POST_ONLY: ("Allow", "POST"),
+    Refusal.ACCESS: ("WWW-Authenticate", "Bearer"),
+    # RFC 10036, sections 3 and 5, with RFC 9209's field.
+    Refusal.BUSY: ("Proxy-Status", "relay; error=connection_limit_reached"),
+    Refusal.INCREMENTAL: ("Proxy-Status", "relay; error=incremental_refused"),
+}
+_REASONS: Final[Mapping[int, str]] = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    425: "Too Early",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
 
 
 class RefusedError(Exception):
@@ -129,12 +182,14 @@ class RequestHead:
     Attributes:
         method: as sent.
         target: the request target, undecoded.
-        fields: names and values in order.
+        fields: as ``index`` gives them.
+        minor: the version's last digit; -1 for any but HTTP/1.
     """
 
     method: str
     target: str
     fields: Fields
+    minor: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +199,16 @@ class Passage:
     Attributes:
         place: where it goes.
         content_type: one of ``REQUEST_TYPES``; empty where nothing is sent on.
-        incremental: the client wants the answer's pieces as they come.
+        incremental: nothing of this exchange may wait here to be whole.
+        content_length: octets announced, or None.
+        minor: the last digit of the client's HTTP version.
     """
 
     place: Place
     content_type: str
     incremental: bool
+    content_length: int | None = None
+    minor: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +230,14 @@ class AnswerHead:
     passes: bool
 
 
+def index(received: Received) -> Fields:
+    """Return fields by their lower-case names, the values of each in order."""
+    fields: dict[bytes, list[bytes]] = {}
+    for name, value in received:
+        fields.setdefault(name.lower(), []).append(value)
+    return fields
+
+
 def make_table(gateways: Iterable[str]) -> Mapping[str, Place]:
     """Return every path of the relay; matched exactly, byte for byte."""
     table = {HEALTH_PATH: Place(method="GET", action=Action.HEALTH, gateway="")}
@@ -184,66 +251,81 @@ def make_table(gateways: Iterable[str]) -> Mapping[str, Place]:
     return table
 
 
-def target_path(target: str) -> str | None:
-    """Return a request target's path; query and authority are ignored.
+def find_place(
+    head: RequestHead, table: Mapping[str, Place], *, hosts: frozenset[bytes]
+) -> Place:
+    """Find what a request is about, before anything else of it matters.
 
-    Takes the origin form and the absolute form (RFC 9112, section 3.2.2). The
-    path is not decoded or normalised: the table is matched as it was sent.
+    Takes the origin form alone: an absolute form names an authority of the
+    sender's choice (RFC 9112, section 3.2.2), and no client of a relay needs
+    it. The query is ignored. The path is not decoded or normalised: the table
+    is matched as it was sent.
 
-    Returns:
-        None for the authority form, the asterisk form and anything else.
+    Args:
+        head: the request.
+        table: every path.
+        hosts: names that Host may give, in lower case; none means any.
+
+    Raises:
+        RefusedError: no such place here, or not by this method.
     """
-    if not target.startswith("/"):
-        scheme, mark, rest = target.partition("://")
-        if not mark or scheme.lower() not in {"http", "https"}:
-            return None
-        _, slash, path = rest.partition("?")[0].partition("/")
-        target = slash + path
-    return target.partition("?")[0].partition("#")[0]
+    if head.method == "CONNECT":
+        raise RefusedError(Refusal.METHOD)
+    if head.minor not in (0, 1) or not head.target.startswith("/"):
+        raise RefusedError(Refusal.MALFORMED)
+    _refuse_host(head, hosts)
+    place = table.get(head.target.partition("?")[0].partition("#")[0])
+    if place is None:
+        raise RefusedError(Refusal.UNKNOWN_PATH)
+    if head.method != place.method:
+        only = place.method == "GET"
+        raise RefusedError(Refusal.GET_ONLY if only else Refusal.POST_ONLY)
+    return place
 
 
-def admit(
-    head: RequestHead, table: Mapping[str, Place], *, max_request_bytes: int
-) -> Passage:
+def admit(head: RequestHead, place: Place, *, max_request_bytes: int) -> Passage:
     """Decide whether a request may pass, before its content is read.
 
     Raises:
         RefusedError: it may not; the refusal is one of the closed list.
     """
-    place = table.get(target_path(head.target) or "")
-    if place is None:
-        raise RefusedError(Refusal.UNKNOWN_PATH)
-    if head.method != place.method:
-        raise RefusedError(Refusal.METHOD)
     _refuse_framing(head.fields)
     if place.action is not Action.EXCHANGE:
         return Passage(place=place, content_type="", incremental=False)
-    if _values(head.fields, b"early-data"):
+    if head.fields.get(b"early-data", ()):
         # RFC 8470, section 5.2: it may be a replay, and we cannot know.
         raise RefusedError(Refusal.EARLY_DATA)
     length = content_length(head.fields)
     if length is not None and length > max_request_bytes:
         raise RefusedError(Refusal.BODY_TOO_LARGE)
-    return Passage(
+    passage = Passage(
         place=place,
         content_type=_media_type(head.fields, REQUEST_TYPES, Refusal.MEDIA_TYPE),
         incremental=wants_pieces(head.fields),
+        content_length=length,
+        minor=head.minor,
     )
+    if passage.incremental and head.minor == 0:
+        raise RefusedError(Refusal.INCREMENTAL)
+    return passage
 
 
 def admit_answer(status: int, fields: Fields) -> AnswerHead:
     """Decide whether a gateway's answer may pass, before its content is read.
 
     Raises:
-        RefusedError: a redirect, an odd success, a coded or unknown content.
+        RefusedError: a redirect, an odd success, a coded or unknown content, or
+            one whose end could not be told from a cut.
     """
-    if _values(fields, b"content-encoding"):
+    if fields.get(b"content-encoding", ()):
+        raise RefusedError(Refusal.GATEWAY_ANSWER)
+    if not (fields.get(b"content-length", ()) or _is_chunked(fields)):
         raise RefusedError(Refusal.GATEWAY_ANSWER)
     if status == OK:
         kind, passes = _media_type(fields, RESPONSE_TYPES, Refusal.GATEWAY_ANSWER), True
     elif FIRST_ERROR <= status <= LAST_ERROR:
         kind = PROBLEM_JSON
-        passes = _values(fields, b"content-type") == [PROBLEM_JSON.encode()]
+        passes = list(fields.get(b"content-type", ())) == [PROBLEM_JSON.encode()]
     else:
         raise RefusedError(Refusal.GATEWAY_ANSWER)
     return AnswerHead(
@@ -261,20 +343,46 @@ def admit_copy(status: int, fields: Fields, *, media_type: str) -> None:
     Raises:
         RefusedError: another status, another type, or a content coding.
     """
-    if status != OK or _values(fields, b"content-encoding"):
+    if status != OK or fields.get(b"content-encoding", ()):
         raise RefusedError(Refusal.GATEWAY_ANSWER)
     _media_type(fields, (media_type,), Refusal.GATEWAY_ANSWER)
 
 
-def request_fields(passage: Passage, *, length: int) -> list[tuple[str, str]]:
-    """Return all fields that go on to the gateway, in fixed order.
+def request_head(passage: Passage, *, host: str, length: int | None) -> bytes:
+    """Return the whole head that goes on to the gateway: fixed order and casing.
 
-    Host is the connection's.
+    Args:
+        passage: the request.
+        host: the gateway's own, from the configuration.
+        length: octets of content; None where they go on in chunks.
     """
-    fields = [("Content-Type", passage.content_type), ("Content-Length", str(length))]
-    if passage.incremental:
-        fields.append(("Incremental", INCREMENTAL))
-    return fields
+    framing = "Transfer-Encoding: chunked" if length is None else ""
+    lines = (
+        f"POST {GATEWAY_PATH} HTTP/1.1",
+        f"Host: {host}",
+        f"Content-Type: {passage.content_type}",
+        framing or f"Content-Length: {length}",
+        *((f"Incremental: {INCREMENTAL}",) if passage.incremental else ()),
+    )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def copy_request(path: str, *, host: str) -> bytes:
+    """Return the request that fetches a copy of keys or bundle."""
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+def answer_head(
+    status: int, fields: Iterable[tuple[str, str]], *, date: str, close: bool
+) -> bytes:
+    """Return the whole head of an answer: fixed order and casing."""
+    reason = _REASONS.get(status, "Refused")
+    lines = [f"HTTP/1.1 {status} {reason}"]
+    lines += [f"{name}: {value}" for name, value in fields]
+    lines += [f"Server: {SERVER}", f"Date: {date}"]
+    if close:
+        lines.append("Connection: close")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def answer_fields(head: AnswerHead, *, length: int | None) -> list[tuple[str, str]]:
@@ -282,11 +390,13 @@ def answer_fields(head: AnswerHead, *, length: int | None) -> list[tuple[str, st
 
     Args:
         head: the answer.
-        length: octets of content, or None when the connection frames it.
+        length: octets of content, or None when it goes back in chunks.
     """
     fields = [("Content-Type", head.content_type)]
     if length is not None:
         fields.append(("Content-Length", str(length)))
+    else:
+        fields.append(("Transfer-Encoding", "chunked"))
     if head.incremental:
         fields.append(("Incremental", INCREMENTAL))
     fields.append(("Cache-Control", "no-store"))
@@ -303,13 +413,10 @@ def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
     fields = [
         ("Content-Type", PROBLEM_JSON),
         ("Content-Length", str(len(refusal_body(refusal)))),
-        ("Cache-Control", "no-store"),
     ]
-    if refusal is Refusal.METHOD:
-        fields.append(("Allow", "GET, POST"))
-    if refusal is Refusal.BUSY:
-        # draft-ietf-ohai-chunked-ohttp, by RFC 9209's name for it.
-        fields.append(("Proxy-Status", "relay; error=connection_limit_reached"))
+    if refusal in _MORE_FIELDS:
+        fields.append(_MORE_FIELDS[refusal])
+    fields.append(("Cache-Control", "no-store"))
     return fields
 
 
@@ -329,40 +436,62 @@ def content_length(fields: Fields) -> int | None:
     Raises:
         RefusedError: announced twice, or not a plain number.
     """
-    values = _values(fields, b"content-length")
+    values = fields.get(b"content-length", ())
     if not values:
         return None
-    if len(values) > 1 or not (values[0].isdigit() and values[0].isascii()):
+    if len(values) > 1 or _LENGTH.fullmatch(values[0]) is None:
         raise RefusedError(Refusal.MALFORMED)
     return int(values[0])
 
 
 def wants_pieces(fields: Fields) -> bool:
-    """Return whether Incremental is there, once, and exactly ``?1``."""
-    return _values(fields, b"incremental") == [INCREMENTAL.encode()]
+    """Return whether Incremental is there, once, and true (RFC 10036)."""
+    return is_true(fields.get(b"incremental", ()))
+
+
+def _refuse_host(head: RequestHead, hosts: frozenset[bytes]) -> None:
+    values = head.fields.get(b"host", ())
+    if len(values) > 1 or (not values and head.minor == 1):
+        # RFC 9112, section 3.2: "MUST respond with a 400".
+        raise RefusedError(Refusal.MALFORMED)
+    if hosts and not (values and _without_port(values[0]) in hosts):
+        raise RefusedError(Refusal.MISDIRECTED)
+
+
+def _without_port(host: bytes) -> bytes:
+    name, bracket, rest = host.rpartition(b"]")
+    if not bracket:
+        name, colon, port = host.partition(b":")
+        rest = colon + port
+    if rest and _HOST_PORT.fullmatch(rest) is None:
+        return b""
+    return (name + bracket).lower()
 
 
 def _refuse_framing(fields: Fields) -> None:
-    if _values(fields, b"expect"):
-        raise RefusedError(Refusal.EXPECTATION)
-    if _values(fields, b"content-encoding"):
-        raise RefusedError(Refusal.CONTENT_ENCODING)
-    codings = _values(fields, b"transfer-encoding")
-    if codings and [coding.lower() for coding in codings] != [b"chunked"]:
+    if fields.get(b"upgrade", ()):
+        # RFC 9110, section 7.8: there is nothing here to change to.
         raise RefusedError(Refusal.MALFORMED)
+    if fields.get(b"expect", ()):
+        raise RefusedError(Refusal.EXPECTATION)
+    if fields.get(b"content-encoding", ()):
+        raise RefusedError(Refusal.CONTENT_ENCODING)
+    if fields.get(b"transfer-encoding", ()) and not _is_chunked(fields):
+        raise RefusedError(Refusal.MALFORMED)
+
+
+def _is_chunked(fields: Fields) -> bool:
+    codings = fields.get(b"transfer-encoding", ())
+    return [coding.lower() for coding in codings] == [b"chunked"]
 
 
 def _media_type(fields: Fields, known: tuple[str, ...], refusal: Refusal) -> str:
     """Return our own constant for the one Content-Type; parameters are refused."""
-    values = _values(fields, b"content-type")
-    for name in known:
-        if len(values) == 1 and values[0].lower() == name.encode():
-            return name
-    raise RefusedError(refusal)
-
-
-def _values(fields: Fields, name: bytes) -> list[bytes]:
-    return [value for key, value in fields if key.lower() == name]
+    values = fields.get(b"content-type", ())
+    name = values[0].lower().decode("latin-1") if len(values) == 1 else ""
+    if name not in known:
+        raise RefusedError(refusal)
+    return known[known.index(name)]
 
 
 def _problem(status: int, title: str) -> bytes:

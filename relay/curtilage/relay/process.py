@@ -13,6 +13,8 @@ from typing import Final, TextIO
 
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
+SPARE_DESCRIPTORS: Final = 128
+"""For everything that is no connection of ours, and for those being refused."""
 
 
 class OutputError(Exception):
@@ -25,6 +27,17 @@ def forbid_core_dumps() -> None:
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def allow_descriptors(count: int) -> None:
+    """Raise the limit of open files, as far as it goes, for so many connections."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - not on every system
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < count + SPARE_DESCRIPTORS:
+            wanted = min(count + SPARE_DESCRIPTORS, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def version() -> str:

@@ -1,36 +1,185 @@
-"""The door outward: aiohttp as a client of the gateways.
+"""The door outward: connections to the gateways, shared by all clients.
 
-Adds nothing of its own to a request and takes nothing from an answer but its
-status, its type, its length and its content. Follows no redirect, keeps no
-cookie, decompresses nothing, sends nothing twice. All clients of the relay
-share one pool, so that no connection here stands for one client there.
+Writes heads of our own making and takes nothing from an answer but its status,
+its type, its length and its content. Follows no redirect, keeps no cookie,
+decompresses nothing, sends nothing twice. A connection that is free goes to
+whoever asks next, so that none here stands for one client there.
+
+aiohttp's parser and its client's protocol are used as they are; its session is
+not, since what that adds to each request (defaults, cookies, redirects, timers)
+has to be switched off piece by piece and costs more than all the rest.
 """
 
 import asyncio
-import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import TracebackType
 from typing import Final
 
-import aiohttp
+from aiohttp import ClientError, EofStream, StreamReader
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from typing_extensions import override
 
 from curtilage.relay import forward
-from curtilage.relay.config import HTTPUpstream, RelayConfig, UnixAddress
+from curtilage.relay.config import RelayConfig
 from curtilage.relay.forward import Passage, Refusal, RefusedError
+from curtilage.relay.pieces import Sink
+from curtilage.relay.pool import Dial, Pool, make_target
+from curtilage.relay.tls import make_client_context
 
-IDLE_S: Final = 10.0
-"""Shorter than a gateway keeps connections: a request sent into one that is
-being closed is lost, and nothing is ever sent twice."""
 MAX_FIELD_BYTES: Final = 8190
-QUIET: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-UNIX_ORIGIN: Final = "http://localhost"
+MAX_FIELDS: Final = 64
+MAX_INTERIM_ANSWERS: Final = 8
+"""1xx answers skipped before one request's; more are no gateway's."""
+READ_BUFFER_BYTES: Final = 16 * 1024
+"""Kept of an answer that its client does not read, twice over at most."""
+FIRST_FINAL: Final = 200
+SWITCHING: Final = 101
+
+
+class Connection(ResponseHandler):
+    """One connection to a gateway."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, silence_s: float) -> None:
+        super().__init__(loop)
+        self._silence_s = silence_s
+        self._heard_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._watched = False
+        self._notify: Callable[[], None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.idle_since = 0.0
+        self.expired = False
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Parse; pass on what came of it, in the same turn of the loop."""
+        super().data_received(data)
+        # Nothing came where the parser is only let go on after a pause.
+        if data and self._watched:
+            self._heard_at = self._loop.time()
+            if self._notify is not None:
+                self._notify()
+
+    @override
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on, if reading was paused; aiohttp asks after every read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell whoever reads that the end has come."""
+        self._stop_watch()
+        self._writable.set()
+        super().connection_lost(exc)
+        if self._notify is not None:
+            self._notify()
+
+    @override
+    def pause_writing(self) -> None:
+        """Hold back: the gateway does not read."""
+        super().pause_writing()
+        self._writable.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._writable.set()
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Get ready for answers; one parser reads them all."""
+        super().connection_made(transport)
+        self.set_response_params(
+            read_until_eof=False,
+            auto_decompress=False,
+            read_timeout=None,  # ours costs nothing for each piece
+            read_bufsize=READ_BUFFER_BYTES,
+            max_line_size=MAX_FIELD_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_FIELDS,
+        )
+
+    def send(self, data: bytes) -> None:
+        """Write, at once.
+
+        Raises:
+            ConnectionError: the gateway is gone.
+        """
+        if self.transport is None or self.transport.is_closing():
+            raise ConnectionResetError
+        self.transport.write(data)
+
+    async def sent(self) -> None:
+        """Wait until the gateway reads on."""
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    async def head(self) -> tuple[RawResponseMessage, StreamReader]:
+        """Return the answer's head and content; interim answers are skipped."""
+        for _ in range(MAX_INTERIM_ANSWERS):
+            message, content = await self.read()
+            if message.code >= FIRST_FINAL:
+                return message, content
+            if message.code == SWITCHING:
+                break
+        raise RefusedError(Refusal.GATEWAY_ANSWER)
+
+    def listen(self, notify: Callable[[], None] | None) -> None:
+        """Call this whenever there may be more to read."""
+        self._notify = notify
+
+    def watch(self) -> None:
+        """End the exchange when the gateway stays silent for too long from now."""
+        self._heard_at = self._loop.time()
+        self._watched = True
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._silence_s, self._look)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent."""
+        return self.is_connected() and not self.should_close
+
+    def free(self) -> None:
+        """End one request's watches; the timer is left to find that out."""
+        self._watched = False
+        self._notify = None
+
+    def _look(self) -> None:
+        self._watch = None
+        if not self._watched:
+            return
+        # A gateway that we hold back cannot be heard.
+        if self._reading_paused:
+            self._heard_at = self._loop.time()
+        left_s = self._heard_at + self._silence_s - self._loop.time()
+        if left_s > 0:
+            self._watch = self._loop.call_later(left_s, self._look)
+            return
+        self.expired = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
 
 class UpstreamAnswer:
     """A gateway's answer whose head may pass.
 
     Args:
-        response: the answer as it arrives.
+        connection: where it comes from.
+        pool: takes the connection back when the answer was read to its end.
+        message: its head.
+        content: its content.
+        sending: still passes the request on, where that has not ended.
 
     Attributes:
         head: what may pass of it.
@@ -39,9 +188,27 @@ class UpstreamAnswer:
         RefusedError: it may not pass.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.head = forward.admit_answer(response.status, response.raw_headers)
+    def __init__(
+        self,
+        connection: Connection,
+        pool: Pool[Connection],
+        *,
+        message: RawResponseMessage,
+        content: StreamReader,
+        sending: "asyncio.Task[None] | None" = None,
+    ) -> None:
+        self._connection = connection
+        self._pool = pool
+        self._content = content
+        self._sending = sending
+        self._sink: Sink | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._taken = 0
+        self._most = 0
+        self._busy = False
+        self.head = forward.admit_answer(
+            message.code, forward.index(message.raw_headers)
+        )
 
     async def whole(self, max_bytes: int) -> bytes:
         """Read the content to its end.
@@ -49,56 +216,88 @@ class UpstreamAnswer:
         Raises:
             RefusedError: too large, too slow or cut.
         """
-        return b"".join([piece async for piece in self.pieces(max_bytes)])
+        with _told_as_refusal(self._connection):
+            return await _read(self._content, max_bytes)
 
-    async def pieces(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """Yield the content as it comes.
+    async def pass_on(self, sink: Sink, max_bytes: int) -> None:
+        """Write the content into ``sink`` as it comes, piece by piece.
 
         Raises:
             RefusedError: too large, too slow or cut.
         """
-        seen = 0
-        while True:
-            with _told_as_refusal():
-                piece = await self._response.content.readany()
-            if not piece:
+        self._sink, self._most = sink, max_bytes
+        with _told_as_refusal(self._connection):
+            over = self._write()
+            sink.flush()
+            if over:
                 return
-            seen += len(piece)
-            if seen > max_bytes:
-                raise RefusedError(Refusal.GATEWAY_ANSWER)
-            yield piece
+            self._over = asyncio.get_running_loop().create_future()
+            self._connection.listen(self.resume)
+            self.resume()
+            await self._over
+
+    def resume(self) -> None:
+        """Write what is there, as far as the sink takes it."""
+        over = self._over
+        # Reading lets the parser go on, which may come here again.
+        if self._busy or over is None or over.done():
+            return
+        self._busy = True
+        try:
+            if self._write():
+                over.set_result(None)
+        except Exception as error:  # noqa: BLE001 - raised again by pass_on
+            over.set_exception(error)
+        finally:
+            self._busy = False
 
     def close(self) -> None:
         """Let go; a connection whose answer was read to its end is pooled."""
-        self._response.close()
+        if self._over is not None:
+            self._over.cancel()
+        unsent = self._sending is not None and not self._sending.done()
+        if unsent and self._sending is not None:
+            self._sending.cancel()
+        whole = not unsent and self._content.is_eof()
+        self._pool.put_back(self._connection, reusable=whole)
+
+    def _write(self) -> bool:
+        """Write what is there; return whether that was all."""
+        content, sink = self._content, self._sink
+        while sink is not None and not sink.full:
+            piece = content.read_nowait()
+            self._taken += len(piece)
+            if self._taken > self._most:
+                raise RefusedError(Refusal.GATEWAY_ANSWER)
+            if piece:
+                sink.write(piece)
+            if not piece or self._taken == content.total_bytes:
+                return content.at_eof()
+        return False
 
 
 class Upstreams:
-    """The pools that all clients share: one for TCP, one per UNIX socket.
+    """The pools that all clients share: one for each gateway.
 
     Args:
         config: the gateways and the limits.
 
     Raises:
-        OSError: the certificate file cannot be used.
+        StartError: the certificate file cannot be used.
     """
 
     def __init__(self, config: RelayConfig) -> None:
-        self._config = config
-        ca_file = config.upstream_ca_file
-        tls = ssl.create_default_context(
-            cafile=None if ca_file is None else str(ca_file)
-        )
-        self._tcp = self._open(
-            aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=IDLE_S)
-        )
-        self._unix = {
-            upstream.path: self._open(
-                aiohttp.UnixConnector(upstream.path, limit=0, keepalive_timeout=IDLE_S)
+        tls = make_client_context(config.upstream_ca_file)
+        self._limits = config.limits
+        self._hosts: dict[str, str] = {}
+        self._pools: dict[str, Pool[Connection]] = {}
+        for name, upstream in config.gateways.items():
+            target = make_target(upstream, tls)
+            self._hosts[name] = target.host
+            self._pools[name] = Pool(
+                partial(_open, target.dial, config.limits.upstream_read_timeout_s),
+                connect_timeout_s=config.limits.connect_timeout_s,
             )
-            for upstream in config.gateways.values()
-            if isinstance(upstream, UnixAddress)
-        }
 
     async def fetch(
         self, gateway: str, *, path: str, media_type: str, max_bytes: int
@@ -108,16 +307,11 @@ class Upstreams:
         Raises:
             RefusedError: unreachable, slow, too large or of another type.
         """
-        session, origin = self._session(gateway)
-        with _told_as_refusal():
-            async with (
-                asyncio.timeout(self._config.limits.fetch_timeout_s),
-                session.get(origin + path, allow_redirects=False) as response,
-            ):
-                forward.admit_copy(
-                    response.status, response.raw_headers, media_type=media_type
-                )
-                return await _read(response, max_bytes)
+        try:
+            async with asyncio.timeout(self._limits.fetch_timeout_s):
+                return await self._fetch(gateway, path, media_type, max_bytes)
+        except TimeoutError:
+            raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
 
     async def ask(self, passage: Passage, content: bytes) -> UpstreamAnswer:
         """Send a request, once, and return the answer's head.
@@ -129,53 +323,112 @@ class Upstreams:
         Raises:
             RefusedError: unreachable, slow, or an answer that may not pass.
         """
-        session, origin = self._session(passage.place.gateway)
-        with _told_as_refusal():
-            response = await session.post(
-                origin + forward.GATEWAY_PATH,
-                data=content,
-                headers=forward.request_fields(passage, length=len(content)),
-                allow_redirects=False,
+        gateway = passage.place.gateway
+        pool, host = self._pools[gateway], self._hosts[gateway]
+        head = forward.request_head(passage, host=host, length=len(content))
+        connection = await pool.take()
+        return await self._answer(pool, connection, head + content)
+
+    async def ask_in_pieces(
+        self, passage: Passage, pieces: AsyncIterator[bytes]
+    ) -> UpstreamAnswer:
+        """Send a request, once, as it comes, and return the answer's head.
+
+        The answer may begin before the request ends; what is left of the
+        request then goes on beside it.
+
+        Args:
+            passage: the request.
+            pieces: its content; what they raise is raised here, or cuts the answer.
+
+        Raises:
+            RefusedError: unreachable, slow, an answer that may not pass, or a
+                request that may not.
+        """
+        gateway = passage.place.gateway
+        pool, host = self._pools[gateway], self._hosts[gateway]
+        length = passage.content_length
+        connection = await pool.take()
+        sending = asyncio.create_task(
+            _send_pieces(
+                connection,
+                forward.request_head(passage, host=host, length=length),
+                pieces,
+                chunked=length is None,
             )
+        )
+        sending.add_done_callback(_end_of_sending(connection))
         try:
-            return UpstreamAnswer(response)
-        except RefusedError:
-            response.close()
+            return await self._answer_beside(pool, connection, sending)
+        except BaseException:
+            sending.cancel()
+            pool.put_back(connection, reusable=False)
             raise
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close every connection."""
-        for session in (self._tcp, *self._unix.values()):
-            await session.close()
+        for pool in self._pools.values():
+            pool.close()
 
-    def _session(self, gateway: str) -> tuple[aiohttp.ClientSession, str]:
-        upstream = self._config.gateways[gateway]
-        if isinstance(upstream, HTTPUpstream):
-            return self._tcp, upstream.origin
-        return self._unix[upstream.path], UNIX_ORIGIN
+    async def _answer(
+        self, pool: Pool[Connection], connection: Connection, request: bytes
+    ) -> UpstreamAnswer:
+        try:
+            with _told_as_refusal(connection):
+                connection.send(request)
+                connection.watch()
+                message, content = await connection.head()
+            return UpstreamAnswer(connection, pool, message=message, content=content)
+        except BaseException:
+            pool.put_back(connection, reusable=False)
+            raise
 
-    def _open(self, connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
-        limits = self._config.limits
-        return aiohttp.ClientSession(
-            # The connector's own limit would let a request wait unseen; the
-            # relay has one that refuses.
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(
-                total=None,
-                sock_connect=limits.connect_timeout_s,
-                sock_read=limits.upstream_read_timeout_s,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=QUIET,
-            auto_decompress=False,
-            trust_env=False,
-            max_line_size=MAX_FIELD_BYTES,
-            max_field_size=MAX_FIELD_BYTES,
+    async def _answer_beside(
+        self,
+        pool: Pool[Connection],
+        connection: Connection,
+        sending: "asyncio.Task[None]",
+    ) -> UpstreamAnswer:
+        heading = asyncio.create_task(connection.head())
+        heading.add_done_callback(_seen)
+        try:
+            await asyncio.wait({sending, heading}, return_when=asyncio.FIRST_COMPLETED)
+            with _told_as_refusal(connection):
+                if not heading.done():
+                    await sending
+                connection.watch()
+                message, content = await heading
+        finally:
+            heading.cancel()
+        return UpstreamAnswer(
+            connection, pool, message=message, content=content, sending=sending
         )
+
+    async def _fetch(
+        self, gateway: str, path: str, media_type: str, max_bytes: int
+    ) -> bytes:
+        pool = self._pools[gateway]
+        connection = await pool.take()
+        whole = False
+        try:
+            with _told_as_refusal(connection):
+                connection.send(forward.copy_request(path, host=self._hosts[gateway]))
+                connection.watch()
+                message, content = await connection.head()
+                fields = forward.index(message.raw_headers)
+                forward.admit_copy(message.code, fields, media_type=media_type)
+                value = await _read(content, max_bytes)
+            whole = True
+            return value
+        finally:
+            pool.put_back(connection, reusable=whole)
 
 
 class _told_as_refusal:  # noqa: N801 - reads as a statement
     """Turn what aiohttp and the system raise into a refusal, without its words."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def __enter__(self) -> None:
         """Enter."""
@@ -187,18 +440,59 @@ class _told_as_refusal:  # noqa: N801 - reads as a statement
         trace: TracebackType | None,
     ) -> None:
         """Replace what was raised."""
-        if isinstance(error, TimeoutError):
+        if not isinstance(
+            error, ClientError | HttpProcessingError | EofStream | OSError
+        ):
+            return
+        if self._connection.expired:
             raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
-        if isinstance(error, aiohttp.ClientConnectorError | ConnectionError):
-            raise RefusedError(Refusal.GATEWAY_UNREACHABLE) from None
-        if isinstance(error, aiohttp.ClientError | OSError):
-            raise RefusedError(Refusal.GATEWAY_ANSWER) from None
+        if isinstance(error, TimeoutError):
+            return
+        raise RefusedError(Refusal.GATEWAY_ANSWER) from None
 
 
-async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    content = b""
-    async for piece in response.content.iter_any():
-        content += piece
-        if len(content) > max_bytes:
+async def _open(dial: Dial, silence_s: float) -> Connection:
+    connection = Connection(asyncio.get_running_loop(), silence_s)
+    await dial(lambda: connection)
+    return connection
+
+
+async def _send_pieces(
+    connection: Connection,
+    head: bytes,
+    pieces: AsyncIterator[bytes],
+    *,
+    chunked: bool,
+) -> None:
+    connection.send(head)
+    async for piece in pieces:
+        connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        await connection.sent()
+    if chunked:
+        connection.send(b"0\r\n\r\n")
+
+
+def _end_of_sending(connection: Connection) -> "Callable[[asyncio.Task[None]], None]":
+    def end(task: "asyncio.Task[None]") -> None:
+        # A request that breaks off here must not look whole there, and the
+        # answer to a part of it must not look whole to anybody.
+        if not task.cancelled() and task.exception() is not None:
+            connection.abort()
+
+    return end
+
+
+def _seen(task: "asyncio.Task[tuple[RawResponseMessage, StreamReader]]") -> None:
+    if not task.cancelled():
+        task.exception()  # looked at, also when the request failed before it
+
+
+async def _read(content: StreamReader, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    left = max_bytes
+    while piece := await content.readany():
+        left -= len(piece)
+        if left < 0:
             raise RefusedError(Refusal.GATEWAY_ANSWER)
-    return content
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,159 @@
+"""How much one client may take, without knowing who it is.
+
+Keeps neither addresses nor hashes of them: a keyed hash of the address picks
+one cell in each of a few rows, and the cells hold counts. The secret and every
+count are thrown away when their time is over. What is refused is the client all
+of whose cells are used up: to shut somebody else out, an attacker would have to
+use up the victim's cell in *every* row without knowing which they are, and the
+size of the table never grows, however many addresses there are.
+
+One client is one IPv4 address, or one /56 of IPv6: what a provider gives one
+customer, who may use any address in it.
+"""
+
+import hashlib
+import ipaddress
+import secrets
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+ROWS: Final = 4
+CELLS: Final = 8192
+"""In each row. With 500 busy clients, a quiet one shares all four of its cells
+with busy ones in about one case of 70,000."""
+IPV6_PREFIX_BYTES: Final = 7
+DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """What one client may take; 0 turns a cap off.
+
+    Attributes:
+        connections: at once. Below the places at the gateway, so that no single
+            address takes them all.
+        requests_per_s: in the long run.
+        burst: requests at once, after a pause.
+        rotate_s: age at which the secret and all counts are forgotten.
+    """
+
+    connections: int = 32
+    requests_per_s: float = 50.0
+    burst: int = 200
+    rotate_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client for one life of the secret: positions in the table.
+
+    Attributes:
+        generation: which secret picked them.
+        cells: one in each row.
+    """
+
+    generation: int
+    cells: tuple[int, ...]
+
+
+class ClientCaps:
+    """Counts connections and requests for each client.
+
+    Args:
+        limits: what one may take.
+        clock: monotonic seconds.
+        random: of the secret.
+    """
+
+    def __init__(
+        self,
+        limits: ClientLimits,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._random = random
+        self._generation = 0
+        self._forget()
+
+    def find(self, address: str) -> Client:
+        """Return where a client is counted as long as this secret lives."""
+        self._rotate()
+        digest = hashlib.blake2s(
+            _customer(address), key=self._secret, digest_size=DIGEST_BYTES
+        ).digest()
+        step = DIGEST_BYTES // ROWS
+        cells = (
+            row * CELLS + int.from_bytes(digest[row * step : (row + 1) * step]) % CELLS
+            for row in range(ROWS)
+        )
+        return Client(self._generation, tuple(cells))
+
+    def knows(self, client: Client) -> bool:
+        """Return whether a client's place is of the present secret."""
+        self._rotate()
+        return client.generation == self._generation
+
+    def connect(self, client: Client) -> bool:
+        """Count a connection; False when this client holds as many as it may."""
+        most = self._limits.connections
+        if most and min(self._open[cell] for cell in client.cells) >= most:
+            return False
+        for cell in client.cells:
+            self._open[cell] += 1
+        return True
+
+    def disconnect(self, client: Client) -> None:
+        """Count a connection's end; one of a forgotten time counts nowhere."""
+        if client.generation == self._generation:
+            for cell in client.cells:
+                self._open[cell] -= 1
+
+    def request(self, client: Client) -> bool:
+        """Take one request's worth; False when this client has none left."""
+        rate = self._limits.requests_per_s
+        if not rate:
+            return True
+        cells = client.cells
+        now = self._clock() - self._began
+        burst = float(self._limits.burst)
+        spent = [
+            max(0.0, self._spent[cell] - (now - self._seen[cell]) * rate)
+            for cell in cells
+        ]
+        if min(spent) + 1.0 > burst:
+            return False
+        for cell, used in zip(cells, spent, strict=True):
+            # Never above full: a cell that is shared fills no further.
+            self._spent[cell] = min(used + 1.0, burst)
+            self._seen[cell] = now
+        return True
+
+    def _rotate(self) -> None:
+        if self._clock() - self._began >= self._limits.rotate_s:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._generation += 1
+        self._secret = self._random(32)
+        self._began = self._clock()
+        self._open = array("l", bytes(array("l").itemsize * ROWS * CELLS))
+        self._spent = array("d", bytes(8 * ROWS * CELLS))
+        self._seen = array("d", bytes(8 * ROWS * CELLS))
+
+
+def _customer(address: str) -> bytes:
+    """Return what stands for one customer: an IPv4 address, an IPv6 /56."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return b""
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            return parsed.packed[:IPV6_PREFIX_BYTES]
+        parsed = parsed.ipv4_mapped
+    return parsed.packed

@@ -1,0 +1,477 @@
+"""The door inward: aiohttp's low-level server, with the relay's rules on it.
+
+Every default of aiohttp that would change, keep or tell something is set here
+(wire.md, section 7): no decompression, no log, no field of its own, no error
+page of its own, a deadline for heads, contents, readers and idle connections,
+a cap for each client. Answers are written as ``forward`` words them, octet by
+octet; aiohttp parses requests and keeps connections.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, Final, cast
+
+from aiohttp import web
+from typing_extensions import override
+
+from curtilage.relay import forward
+from curtilage.relay.clients import Client, ClientCaps
+from curtilage.relay.config import RelayConfig, UnixAddress
+from curtilage.relay.forward import Refusal, RefusedError, RequestHead
+from curtilage.relay.pieces import Sink
+from curtilage.relay.service import CutError, Fields, Service
+from curtilage.relay.telemetry import Telemetry, silent_logger
+from curtilage.relay.view import Outline, Sight, UnsafeRecordView
+
+MAX_LINE_BYTES: Final = 2048
+"""A relay's path is below 50; the rest is room for a query we ignore."""
+MAX_FIELDS: Final = 64
+MAX_FIELD_BYTES: Final = 8190
+READ_BUFFER_BYTES: Final = 64 * 1024
+LINGER_S: Final = 2.0
+"""How long a refused request's content is read on, so that its sender, busy
+writing, gets to see the answer instead of a reset."""
+FIRST_SERVER_ERROR: Final = 500
+NOTHING: Final = Sight()
+"""What every relay but a demonstration's sees."""
+
+
+class _Written(web.StreamResponse):
+    """An answer that is on its way already: aiohttp has nothing to add."""
+
+    def __init__(self, *, stays: bool) -> None:
+        super().__init__()
+        self._stays = stays
+
+    @property
+    @override
+    def keep_alive(self) -> bool:
+        """Whether the connection stays open."""
+        return self._stays
+
+    @override
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Add nothing."""
+
+    @override
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Add nothing."""
+
+
+class Server(web.Server):
+    """aiohttp's low-level server with our connections and caps on them.
+
+    Args:
+        service: answers requests.
+        config: limits, and the caps for each client.
+        telemetry: where refusals are counted.
+        view: sees every exchange; None in every relay but a demonstration's.
+
+    Attributes:
+        draining: every answer is its connection's last.
+        quiet: set while no request runs.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        config: RelayConfig,
+        *,
+        telemetry: Telemetry,
+        view: UnsafeRecordView | None,
+    ) -> None:
+        super().__init__(self._serve, handler_cancellation=True)
+        self.limits = config.limits
+        self.telemetry = telemetry
+        self.open_connections = 0
+        self.draining = False
+        self.caps = make_caps(config)
+        self.clock = _Clock()
+        self.quiet = asyncio.Event()
+        self.kept = _Written(stays=True)
+        self.closed = _Written(stays=False)
+        self._busy = 0
+        self._service = service
+        self._view = view
+
+    @override
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, asyncio.get_running_loop())
+
+    def close_idle(self) -> bool:
+        """Close connections without a request; return whether others remain."""
+        for connection in self.connections:
+            cast("_Connection", connection).close_if_idle()
+        return self._busy > 0
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("_Connection", request.protocol)
+        caller = _Caller(request, connection)
+        sight = NOTHING if self._view is None else self._look(request, self._view)
+        self._busy += 1
+        self.quiet.clear()
+        connection.begin_request()
+        status = 0
+        try:
+            status = await self._answer(request, caller, sight)
+        finally:
+            sight.end(status)
+            connection.end_request()
+            self._busy -= 1
+            if not self._busy:
+                self.quiet.set()
+        return self.kept if caller.stays else self.closed
+
+    async def _answer(
+        self, request: web.BaseRequest, caller: "_Caller", sight: Sight
+    ) -> int:
+        head = RequestHead(
+            method=request.method,
+            target=request.raw_path,
+            fields=forward.index(request.raw_headers),
+            # The parser takes 0.9 and 2.0 where they are only written there.
+            minor=request.version.minor if request.version.major == 1 else -1,
+        )
+        try:
+            return await self._service.serve(head, caller, sight)
+        except RefusedError as refused:
+            self.telemetry.rejected(refused.refusal)
+            caller.stays = False
+            await caller.refuse(refused.refusal)
+            return forward.status_of(refused.refusal)
+
+    def _look(self, request: web.BaseRequest, view: UnsafeRecordView) -> Sight:
+        names = tuple(name.decode("latin-1") for name, _ in request.raw_headers)
+        return view.begin(
+            Outline(
+                peer=str(request.remote or ""),
+                method=request.method,
+                target=request.raw_path,
+                field_names=names,
+            )
+        )
+
+
+class _Caller:
+    """One request's client, as ``service`` wants to see it."""
+
+    broken: type[Exception] = web.RequestPayloadError
+
+    def __init__(self, request: web.BaseRequest, connection: "_Connection") -> None:
+        self._request = request
+        self._connection = connection
+        self.read = request.content.readany
+        self.stays = (
+            request.keep_alive
+            and request.version.minor == 1
+            and not connection.server.draining
+        )
+
+    def may_ask(self) -> bool:
+        return self._connection.may_ask()
+
+    def content(self) -> bytes | None:
+        content = self._request.content
+        if not content.is_eof() or content.exception() is not None:
+            return None
+        return content.read_nowait()
+
+    async def answer(self, status: int, fields: Fields, content: bytes) -> None:
+        head = forward.answer_head(
+            status, fields, date=self._connection.date(), close=not self.stays
+        )
+        # To HEAD, a head alone (RFC 9110, section 9.3.2).
+        content = b"" if self._request.method == "HEAD" else content
+        self._connection.put(head + content)
+        await self._connection.drained()
+
+    async def refuse(self, refusal: Refusal) -> None:
+        fields = forward.refusal_fields(refusal)
+        status = forward.status_of(refusal)
+        await self.answer(status, fields, forward.refusal_body(refusal))
+
+    def begin(self, fields: Fields, *, chunked: bool, sight: Sight) -> Sink:
+        head = forward.answer_head(
+            forward.OK, fields, date=self._connection.date(), close=not self.stays
+        )
+        return _Outflow(self._connection, head, chunked=chunked, sight=sight)
+
+    @property
+    def begun(self) -> bool:
+        return self._connection.begun
+
+    def resume_with(self, resume: Callable[[], None]) -> None:
+        self._connection.on_room = resume
+
+    async def end(self, *, chunked: bool) -> None:
+        if chunked:
+            self._connection.put(b"0\r\n\r\n")
+        await self._connection.drained()
+
+
+class _Outflow:
+    """Where the pieces of one answer go: to the client, each in one write."""
+
+    def __init__(
+        self, connection: "_Connection", head: bytes, *, chunked: bool, sight: Sight
+    ) -> None:
+        self._connection = connection
+        self._head = head
+        self._chunked = chunked
+        self._sight = sight
+
+    @property
+    def full(self) -> bool:
+        return self._connection.writing_paused
+
+    def write(self, piece: bytes) -> None:
+        self._sight.answer(piece)
+        if self._chunked:
+            piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+        if self._head:
+            piece, self._head = self._head + piece, b""
+        self._connection.put(piece)
+
+    def flush(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._connection.put(head)
+
+
+class _Connection(web.RequestHandler):
+    """One client connection: bounded head, bounded wait, our own error page."""
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=server.limits.idle_timeout_s,
+            logger=silent_logger(),
+            access_log=cast("Any", None),  # None means none; the type forgets it
+            debug=False,
+            max_line_size=MAX_LINE_BYTES,
+            max_headers=MAX_FIELDS,
+            max_field_size=MAX_FIELD_BYTES,
+            lingering_time=LINGER_S,
+            read_bufsize=READ_BUFFER_BYTES,
+            auto_decompress=False,
+        )
+        self.server = server
+        self.on_room: Callable[[], None] | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._client: Client | None = None
+        self._counted: Client | None = None
+        self._busy = False
+        self.begun = False
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection, or refuse it when there are enough.
+
+        The first head's deadline begins here: who is silent is dropped too.
+        """
+        super().connection_made(transport)
+        self._start_head_timer()
+        self.server.open_connections += 1
+        if self.server.open_connections > self.server.limits.max_connections:
+            self._turn_away(Refusal.CONNECTIONS)
+        elif not self._count():
+            self._turn_away(Refusal.CLIENT_CONNECTIONS)
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget a connection."""
+        self.server.open_connections -= 1
+        if self._counted is not None and self.server.caps is not None:
+            self.server.caps.disconnect(self._counted)
+        self._stop_head_timer()
+        self._stop_read_timer()
+        self._make_room()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Read; the first byte of a further request starts its head's deadline."""
+        if not self._busy and self._head_timer is None:
+            self._start_head_timer()
+        super().data_received(data)
+
+    @override
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on, if reading was paused; aiohttp asks after every read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    @override
+    def pause_writing(self) -> None:
+        """Hold the gateway back; a client that does not read has so much time."""
+        super().pause_writing()
+        self._start_read_timer()
+
+    @override
+    def resume_writing(self) -> None:
+        """Let the gateway go on."""
+        super().resume_writing()
+        self._stop_read_timer()
+        self._make_room()
+        if self.on_room is not None:
+            self.on_room()
+
+    @override
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what the parser refused, or what failed here, in our words."""
+        if isinstance(exc, CutError | ConnectionError):
+            raise ConnectionResetError from None
+        refusal = Refusal.MALFORMED
+        if status >= FIRST_SERVER_ERROR:
+            refusal = Refusal.INTERNAL
+        self.server.telemetry.rejected(refusal)
+        if self.begun:
+            raise ConnectionResetError from None
+        self.put(_refusal_bytes(refusal, date=self.date()))
+        return self.server.closed
+
+    def begin_request(self) -> None:
+        """Note that a head is complete: its deadline is over."""
+        self._busy = True
+        self.begun = False
+        self._stop_head_timer()
+        if not self.writing_paused:
+            self._stop_read_timer()
+
+    def end_request(self) -> None:
+        """Note that the connection waits for its next request."""
+        self._busy = False
+        self.on_room = None
+        transport = self.transport
+        if transport is not None and transport.get_write_buffer_size():
+            # What is left goes out by itself, but nobody waits for it for ever.
+            self._start_read_timer()
+
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request runs on it."""
+        if not self._busy:
+            self.close()
+
+    def may_ask(self) -> bool:
+        """Take one request's worth from what this client may ask."""
+        caps = self.server.caps
+        if caps is None:
+            return True
+        if self._client is None or not caps.knows(self._client):
+            self._client = caps.find(self._address())
+        return caps.request(self._client)
+
+    def put(self, data: bytes) -> None:
+        """Write, at once.
+
+        Raises:
+            ConnectionError: the client is gone.
+        """
+        if self.transport is None or self.transport.is_closing():
+            raise ConnectionResetError
+        self.begun = True
+        self.transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the client reads; one that does not is dropped."""
+        while self.writing_paused and self.transport is not None:
+            self._room = self._loop.create_future()
+            await self._room
+
+    def date(self) -> str:
+        """Return the present second as HTTP writes it."""
+        return self.server.clock.date()
+
+    def _count(self) -> bool:
+        caps = self.server.caps
+        if caps is None:
+            return True
+        self._client = caps.find(self._address())
+        if not caps.connect(self._client):
+            return False
+        self._counted = self._client
+        return True
+
+    def _address(self) -> str:
+        peer = self.peername
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        self.server.telemetry.rejected(refusal)
+        self.put(_refusal_bytes(refusal, date=self.date()))
+        self.force_close()
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self._loop.call_later(
+            self.server.limits.header_timeout_s, self.force_close
+        )
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _start_read_timer(self) -> None:
+        self._stop_read_timer()
+        if self.transport is not None:
+            self._read_timer = self._loop.call_later(
+                self.server.limits.write_timeout_s, _give_up, self.transport
+            )
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+
+class _Clock:
+    """The date as HTTP writes it, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def date(self) -> str:
+        now = int(time.time())
+        if now != self._second:
+            self._second, self._text = now, formatdate(now, usegmt=True)
+        return self._text
+
+
+def _give_up(transport: asyncio.Transport) -> None:
+    if transport.get_write_buffer_size():
+        transport.abort()
+
+
+def make_caps(config: RelayConfig) -> ClientCaps | None:
+    """Return the caps for each client; None where they are off.
+
+    They are behind a UNIX socket: there everybody is the same neighbour.
+    """
+    limits = config.clients
+    wanted = limits.connections > 0 or limits.requests_per_s > 0
+    if isinstance(config.listen, UnixAddress) or not wanted:
+        return None
+    return ClientCaps(limits, clock=time.monotonic)
+
+
+def _refusal_bytes(refusal: Refusal, *, date: str) -> bytes:
+    fields = forward.refusal_fields(refusal)
+    status = forward.status_of(refusal)
+    head = forward.answer_head(status, fields, date=date, close=True)
+    return head + forward.refusal_body(refusal)

@@ -1,0 +1,153 @@
+"""How nginx configurations are written, and what nginx does in its own way.
+
+Pure text: quoting, comments, maps. Knows no relay's configuration.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+Lines = list[str]
+
+DIFFERENCES: Final[Mapping[str, str]] = {
+    "unknown-answer-fields": (
+        "a gateway's field that is not on the list of hidden ones reaches the "
+        "client; nginx can hide fields by name only"
+    ),
+    "reason-phrase": "the reason phrase of an answer that passes is the gateway's",
+    "answer-kind": (
+        "an answer of another media type, of another status in 2xx or with a "
+        "content coding passes without its type, where the built-in relay "
+        "answers 502; a client of ours refuses it"
+    ),
+    "answer-size": "nginx has no bound on an answer's length",
+    "answer-framing": (
+        "1.22 takes an answer with two lengths, or with a length and chunks; the "
+        "answer's seal tells"
+    ),
+    "unframed-answers": (
+        "an answer with neither length nor chunks passes; whether it was cut, only "
+        "its seal can tell"
+    ),
+    "no-http": "what a gateway says that is not HTTP/1 passes as it is, without a head",
+    "informational": (
+        "an answer in 1xx from a gateway is taken for the final one, and fails"
+    ),
+    "gateway-errors": (
+        "a gateway's error gets our constant content, with its status, except "
+        "422, whose content passes (a client needs its problem type)"
+    ),
+    "unasked-streaming": (
+        "an answer is passed on as it comes even if the client did not ask for "
+        "that, so a cut may come after the head"
+    ),
+    "request-streaming": (
+        "content is passed on as it comes even if the client did not ask for that, "
+        "so a slow or oversized sender takes a place at the gateway until refused"
+    ),
+    "slow-content": (
+        "a silent sender is dropped without an answer; there is no least rate, "
+        "only a longest silence"
+    ),
+    "client-connections": (
+        "the cap on one client's connections counts those with a running request, "
+        "and its refusal uses the words of the relay's own cap; IPv6 addresses "
+        "count one by one"
+    ),
+    "connection-cap": "connections beyond the cap wait; they get no 503",
+    "lax-heads": (
+        "a line of a head may end in LF alone or have no colon, and fields are "
+        "bounded in size, not in number"
+    ),
+    "continue": "whoever expects 100-continue gets it before any refusal",
+    "repeated-fields": "the first of repeated fields counts; the others are dropped",
+    "first-line": (
+        "what is wrong in a request's first line gets nginx's own constant page"
+    ),
+    "server-field": "the constant Server field says nginx",
+    "addresses": (
+        "limits per client keep addresses, as they are, in nginx's memory; the "
+        "built-in relay keeps counts under a keyed hash whose key changes"
+    ),
+}
+"""What the generated configuration does differently from the built-in relay."""
+
+_HIDDEN: Final = """
+Accept-CH Accept-Ranges Access-Control-Allow-Credentials Access-Control-Allow-Headers
+Access-Control-Allow-Methods Access-Control-Allow-Origin Access-Control-Expose-Headers
+Access-Control-Max-Age Age Allow Alt-Svc Alt-Used Authentication-Info Baggage
+Cache-Control CDN-Cache-Control CDN-Loop CF-Cache-Status CF-Ray Clear-Site-Data
+Content-Disposition Content-Encoding Content-Language Content-Location Content-Range
+Content-Security-Policy Content-Security-Policy-Report-Only Content-Type
+Correlation-Id Critical-CH DNT ETag Expires Forwarded Incremental Keep-Alive
+Last-Modified Link Location NEL Origin-Trial Permissions-Policy Pragma
+Proxy-Authenticate Proxy-Authentication-Info Proxy-Status Public-Key-Pins Refresh
+Report-To Reporting-Endpoints Request-Id Retry-After Server-Timing Set-Cookie
+Set-Cookie2 SourceMap Strict-Transport-Security Surrogate-Control Timing-Allow-Origin
+Tk Traceparent Tracestate Trailer Upgrade Vary Via Warning WWW-Authenticate
+X-Amz-Cf-Id X-Amzn-Trace-Id X-B3-Sampled X-B3-SpanId X-B3-TraceId X-Cache
+X-Cloud-Trace-Context X-Content-Type-Options X-Correlation-ID
+X-Envoy-Upstream-Service-Time X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto
+X-Frame-Options X-Powered-By X-Real-IP X-Request-ID X-Runtime X-Served-By X-Timer
+X-Trace-Id
+"""
+HIDDEN_FIELDS: Final = tuple(_HIDDEN.split())
+"""Fields of a gateway's answer that stop here, beside those nginx always hides."""
+
+
+def map_to(
+    source: str, name: str, values: Mapping[str, str], otherwise: str = ""
+) -> Lines:
+    """Map a text with variables to a variable of ours."""
+    return [
+        f'map "{source}" $curtilage_{name} {{',
+        *(f"    {quoted(key)} {quoted(text)};" for key, text in values.items()),
+        f"    default {quoted(otherwise)};",
+        "}",
+    ]
+
+
+def pages(codes: Iterable[int], target: str) -> Lines:
+    """Send statuses to a place, a row of them at a time."""
+    words = [str(code) for code in codes]
+    rows = [words[start : start + 15] for start in range(0, len(words), 15)]
+    return [f"error_page {' '.join(row)} {target};" for row in rows]
+
+
+def quoted(text: str) -> str:
+    """Quote a text; variables in it stay variables."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def rate(per_second: float) -> str:
+    """Return the nearest rate that nginx can write: whole, per second or minute."""
+    if per_second == int(per_second):
+        return f"{int(per_second)}r/s"
+    return f"{max(1, round(per_second * 60))}r/m"
+
+
+def ms(seconds: float) -> str:
+    """Write a duration; at least a millisecond, since 0 means for ever."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def comment(*lines: str) -> Lines:
+    """Write comments, one line each."""
+    return [f"# {line}" for line in lines]
+
+
+def indented(lines: Iterable[str]) -> Lines:
+    """Move lines one level in."""
+    return [f"    {line}" if line else line for line in lines]
+
+
+def wrapped(text: str, width: int) -> Lines:
+    """Break a text into lines."""
+    lines, line = Lines(), ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return [*lines, line]

@@ -1,0 +1,189 @@
+"""One gateway's connections, shared by all clients: whoever asks next gets one.
+
+Knows where a gateway is and how long a connection may wait; nothing of what
+passes over it, and nothing of whom it passed for.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from curtilage.relay.config import HTTPUpstream, UnixAddress, Upstream
+from curtilage.relay.forward import Refusal, RefusedError
+
+IDLE_S: Final = 10.0
+"""Shorter than a gateway keeps connections: a request sent into one that is
+being closed is lost, and nothing is ever sent twice."""
+UNIX_HOST: Final = "localhost"
+TLS_PORT: Final = 443
+PLAIN_PORT: Final = 80
+
+
+class Poolable(Protocol):
+    """A connection, as far as a pool sees it."""
+
+    idle_since: float
+    """On the loop's clock."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent."""
+        ...
+
+    def free(self) -> None:
+        """End one request's watches."""
+        ...
+
+    def close(self) -> None:
+        """End a connection that waits."""
+        ...
+
+    def abort(self) -> None:
+        """End a connection whatever happens on it."""
+        ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=Poolable)
+Dial = Callable[
+    [Callable[[], asyncio.Protocol]],
+    Coroutine[Any, Any, tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
+]
+"""Opens a connection for the protocol that it is given the maker of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a gateway is.
+
+    Attributes:
+        host: what Host says there.
+        dial: opens a connection to it.
+    """
+
+    host: str
+    dial: Dial
+
+
+class Pool(Generic[ConnectionT]):
+    """The connections to one gateway; the one used last is used next.
+
+    Args:
+        open_one: opens a connection; raises OSError.
+        connect_timeout_s: how long that may take.
+    """
+
+    def __init__(
+        self,
+        open_one: Callable[[], Coroutine[Any, Any, ConnectionT]],
+        *,
+        connect_timeout_s: float,
+    ) -> None:
+        self._open_one = open_one
+        self._connect_timeout_s = connect_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[ConnectionT] = []
+        self._busy: set[ConnectionT] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def take(self) -> ConnectionT:
+        """Return a connection for one request.
+
+        Raises:
+            RefusedError: the gateway cannot be reached.
+        """
+        connection = self._take_idle()
+        if connection is None:
+            connection = await self._open()
+        self._busy.add(connection)
+        return connection
+
+    def put_back(self, connection: ConnectionT, *, reusable: bool) -> None:
+        """Take back a connection, or end it."""
+        self._busy.discard(connection)
+        connection.free()
+        if not (reusable and connection.usable):
+            connection.abort()
+            return
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(IDLE_S, self._close_old)
+
+    def close(self) -> None:
+        """End every connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in (*self._idle, *self._busy):
+            connection.abort()
+        self._idle.clear()
+
+    def _take_idle(self) -> ConnectionT | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if self._is_fresh(connection):
+                return connection
+            connection.close()
+        return None
+
+    def _is_fresh(self, connection: ConnectionT) -> bool:
+        age_s = self._loop.time() - connection.idle_since
+        return age_s < IDLE_S and connection.usable
+
+    async def _open(self) -> ConnectionT:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                return await self._open_one()
+        except TimeoutError:
+            raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
+        except OSError:
+            # A certificate that is not good is of this kind too.
+            raise RefusedError(Refusal.GATEWAY_UNREACHABLE) from None
+
+    def _close_old(self) -> None:
+        kept = [one for one in self._idle if self._is_fresh(one)]
+        for connection in self._idle:
+            if connection not in kept:
+                connection.close()
+        self._idle = kept
+        self._sweep = self._loop.call_later(IDLE_S, self._close_old) if kept else None
+
+
+def make_target(upstream: Upstream, tls: ssl.SSLContext) -> Target:
+    """Take an address apart, once.
+
+    Args:
+        upstream: where the gateway is.
+        tls: how it is met over https.
+    """
+    if isinstance(upstream, UnixAddress):
+        return _unix_target(upstream)
+    return _tcp_target(upstream, tls)
+
+
+def _unix_target(upstream: UnixAddress) -> Target:
+    async def dial(
+        make: Callable[[], asyncio.Protocol],
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        loop = asyncio.get_running_loop()
+        return await loop.create_unix_connection(make, upstream.path)
+
+    return Target(host=UNIX_HOST, dial=dial)
+
+
+def _tcp_target(upstream: HTTPUpstream, tls: ssl.SSLContext) -> Target:
+    url = urlsplit(upstream.origin)
+    host = url.hostname or ""
+    secure = url.scheme == "https"
+    port = url.port or (TLS_PORT if secure else PLAIN_PORT)
+
+    async def dial(
+        make: Callable[[], asyncio.Protocol],
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        loop = asyncio.get_running_loop()
+        context = tls if secure else None
+        return await loop.create_connection(make, host, port, ssl=context)
+
+    return Target(host=url.netloc, dial=dial)

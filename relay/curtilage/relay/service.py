@@ -1,0 +1,291 @@
+"""What the relay does with one request: the order of its checks, and the way back.
+
+Knows the rules (``forward``), the gateways (``upstream``) and the shared copies;
+sees its clients only as something that gives and takes octets. Refuses to know
+their addresses, and every field that ``forward`` does not read.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol
+
+from curtilage.relay import forward
+from curtilage.relay.access import AccessKeys
+from curtilage.relay.body import RequestBody
+from curtilage.relay.cache import SharedCopy
+from curtilage.relay.config import RelayConfig
+from curtilage.relay.forward import Action, Passage, Refusal, RefusedError, RequestHead
+from curtilage.relay.pieces import RequestPieces, Sink
+from curtilage.relay.telemetry import Fetch, StatusClass, Telemetry
+from curtilage.relay.upstream import UpstreamAnswer, Upstreams
+from curtilage.relay.view import Sight
+
+COPIES: Final = {
+    Action.KEYS: (forward.KEYS_PATH, forward.OHTTP_KEYS, forward.MAX_KEYS_BYTES),
+    Action.BUNDLE: (
+        forward.BUNDLE_PATH,
+        forward.EVIDENCE_BUNDLE,
+        forward.MAX_BUNDLE_BYTES,
+    ),
+}
+HEALTHY: Final = b"ok\n"
+DRAINING: Final = b"draining\n"
+UNAVAILABLE: Final = 503
+
+Fields = list[tuple[str, str]]
+
+
+class CutError(Exception):
+    """An answer broke off after its head had gone out; the client must see it."""
+
+
+class Caller(Protocol):
+    """The client of one request, as far as the service sees it."""
+
+    broken: type[Exception]
+    """What ``read`` raises where the content's framing is wrong."""
+
+    def may_ask(self) -> bool:
+        """Take one request's worth from what this client may ask."""
+        ...
+
+    def content(self) -> bytes | None:
+        """Return the request's content if all of it is here already."""
+        ...
+
+    async def read(self) -> bytes:
+        """Return what came of the content, or nothing at its end."""
+        ...
+
+    async def answer(self, status: int, fields: Fields, content: bytes) -> None:
+        """Send a whole answer; return when the client takes it."""
+        ...
+
+    def begin(self, fields: Fields, *, chunked: bool, sight: Sight) -> Sink:
+        """Send a 200's head; return where its content goes."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of an answer was sent."""
+        ...
+
+    def resume_with(self, resume: Callable[[], None]) -> None:
+        """Call this when the sink was full and has room again."""
+        ...
+
+    def end(self, *, chunked: bool) -> Awaitable[None]:
+        """End the content; return when the client takes the rest."""
+        ...
+
+
+class Service:
+    """Everything between a request's head and its answer's end.
+
+    Args:
+        config: what the relay does.
+        telemetry: where it counts.
+        upstreams: the gateways.
+    """
+
+    def __init__(
+        self, config: RelayConfig, *, telemetry: Telemetry, upstreams: Upstreams
+    ) -> None:
+        self._config = config
+        self._limits = config.limits
+        self._telemetry = telemetry
+        self._upstreams = upstreams
+        self._table = forward.make_table(config.gateways)
+        self._keys = AccessKeys(config.keys)
+        self._copies = self._make_copies()
+        self._in_flight = 0
+        self._uploads = 0
+        self.draining = False
+
+    async def close(self) -> None:
+        """Stop the fetches that are under way, and every connection."""
+        for copy in self._copies.values():
+            await copy.close()
+        self._upstreams.close()
+
+    async def serve(self, head: RequestHead, caller: Caller, sight: Sight) -> int:
+        """Answer one request; return the answer's status.
+
+        Raises:
+            RefusedError: nothing was sent; the refusal says what to send.
+            CutError: the answer broke off on its way.
+        """
+        if head.target != forward.HEALTH_PATH:
+            if not caller.may_ask():
+                raise RefusedError(Refusal.RATE)
+            if self._keys.required and not self._keys.admits(
+                head.fields.get(b"authorization", ())
+            ):
+                raise RefusedError(Refusal.ACCESS)
+        place = forward.find_place(head, self._table, hosts=self._config.hosts)
+        passage = forward.admit(
+            head, place, max_request_bytes=self._limits.max_request_bytes
+        )
+        if place.action is Action.EXCHANGE:
+            return await self._exchange(passage, caller, sight)
+        if place.action is Action.HEALTH:
+            return await self._tell_health(caller)
+        return await self._serve_copy(passage, caller, sight)
+
+    async def _tell_health(self, caller: Caller) -> int:
+        status, word = forward.OK, HEALTHY
+        if self.draining:
+            status, word = UNAVAILABLE, DRAINING
+        fields = [
+            ("Content-Type", "text/plain"),
+            ("Content-Length", str(len(word))),
+            ("Cache-Control", "no-store"),
+        ]
+        await caller.answer(status, fields, word)
+        return status
+
+    async def _serve_copy(self, passage: Passage, caller: Caller, sight: Sight) -> int:
+        copy = self._copies[passage.place.gateway, passage.place.action]
+        if copy.current() is not None:
+            self._telemetry.cached_fetch(Fetch.CACHED)
+        value = await copy.get()
+        sight.answer(value)
+        fields = [
+            ("Content-Type", COPIES[passage.place.action][1]),
+            ("Content-Length", str(len(value))),
+            # The same for everybody at every moment: an age would be a mark.
+            ("Cache-Control", f"public, max-age={self._limits.cache_s}"),
+        ]
+        await caller.answer(forward.OK, fields, value)
+        return forward.OK
+
+    async def _exchange(self, passage: Passage, caller: Caller, sight: Sight) -> int:
+        content = caller.content()
+        if content is None:
+            body = RequestBody(
+                caller.read,
+                broken=caller.broken,
+                limits=self._limits,
+                watch=sight.request,
+            )
+            if passage.incremental:
+                return await self._upload(passage, body, caller, sight)
+            # Whole before a place at the gateway is taken: a slow sender holds
+            # none, and nothing asks us to begin before.
+            content = await body.whole()
+        else:
+            self._accept(content, sight)
+        asked = partial(self._upstreams.ask, passage, content)
+        return await self._ask(asked, passage, caller, sight)
+
+    def _accept(self, content: bytes, sight: Sight) -> None:
+        if len(content) > self._limits.max_request_bytes:
+            raise RefusedError(Refusal.BODY_TOO_LARGE)
+        sight.request(content)
+
+    async def _upload(
+        self, passage: Passage, body: RequestBody, caller: Caller, sight: Sight
+    ) -> int:
+        """Pass a request on while it arrives: RFC 10036 forbids to wait for its end.
+
+        A slow sender holds a place meanwhile. So these have places of their own,
+        fewer than all, each only from the first octets on.
+        """
+        first = await body.piece()
+        if self._uploads >= self._limits.max_uploads:
+            raise RefusedError(Refusal.BUSY)
+        self._uploads += 1
+        pieces = RequestPieces(first, body, self._end_upload)
+        asked = partial(self._upstreams.ask_in_pieces, passage, pieces)
+        try:
+            return await self._ask(asked, passage, caller, sight)
+        finally:
+            pieces.end()
+
+    def _end_upload(self) -> None:
+        self._uploads -= 1
+
+    async def _ask(
+        self,
+        asked: Callable[[], Awaitable[UpstreamAnswer]],
+        passage: Passage,
+        caller: Caller,
+        sight: Sight,
+    ) -> int:
+        if self._in_flight >= self._limits.max_upstream:
+            raise RefusedError(Refusal.BUSY)
+        self._in_flight += 1
+        began = time.monotonic()
+        try:
+            answer = await asked()
+            try:
+                return await self._pass_back(passage, answer, caller, sight)
+            finally:
+                answer.close()
+        finally:
+            self._in_flight -= 1
+            self._telemetry.took(time.monotonic() - began)
+
+    async def _pass_back(
+        self, passage: Passage, answer: UpstreamAnswer, caller: Caller, sight: Sight
+    ) -> int:
+        head = answer.head
+        self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
+        if head.status == forward.OK and (passage.incremental or head.incremental):
+            return await self._pass_pieces_back(passage, answer, caller, sight)
+        if head.status == forward.OK:
+            content = await answer.whole(self._limits.max_answer_bytes)
+        elif head.passes:
+            content = await answer.whole(forward.MAX_PROBLEM_BYTES)
+        else:
+            content = forward.refused_body(head.status)
+        sight.answer(content)
+        fields = forward.answer_fields(head, length=len(content))
+        await caller.answer(head.status, fields, content)
+        return head.status
+
+    async def _pass_pieces_back(
+        self, passage: Passage, answer: UpstreamAnswer, caller: Caller, sight: Sight
+    ) -> int:
+        length = answer.head.content_length
+        if length is not None and length > self._limits.max_answer_bytes:
+            raise RefusedError(Refusal.GATEWAY_ANSWER)
+        if passage.minor == 0:
+            raise RefusedError(Refusal.INCREMENTAL)
+        chunked = length is None
+        caller.resume_with(answer.resume)
+        fields = forward.answer_fields(answer.head, length=length)
+        sink = caller.begin(fields, chunked=chunked, sight=sight)
+        try:
+            await answer.pass_on(sink, self._limits.max_answer_bytes)
+        except RefusedError as refused:
+            if not caller.begun:
+                raise
+            self._telemetry.rejected(refused.refusal)
+            raise CutError from None
+        await caller.end(chunked=chunked)
+        return forward.OK
+
+    def _make_copies(self) -> dict[tuple[str, Action], SharedCopy]:
+        return {
+            (place.gateway, place.action): SharedCopy(
+                partial(self._fetch, place.gateway, place.action),
+                max_age_s=self._limits.cache_s,
+                clock=time.monotonic,
+            )
+            for place in self._table.values()
+            if place.action in COPIES
+        }
+
+    async def _fetch(self, gateway: str, action: Action) -> bytes:
+        path, media_type, max_bytes = COPIES[action]
+        try:
+            value = await self._upstreams.fetch(
+                gateway, path=path, media_type=media_type, max_bytes=max_bytes
+            )
+        except RefusedError:
+            self._telemetry.cached_fetch(Fetch.FAILED)
+            raise
+        self._telemetry.cached_fetch(Fetch.FRESH)
+        return value

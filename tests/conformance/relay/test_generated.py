@@ -1,0 +1,238 @@
+"""The generated text itself: deterministic, accepted by nginx, honest about itself."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from curtilage.relay.__main__ import main
+from curtilage.relay.config import HTTPUpstream, parse_config
+from curtilage.relay.errors import ConfigError
+from curtilage.relay.nginx import RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.nginx_text import DIFFERENCES as TOLD
+from support.relay_certificates import Certificates
+from support.relay_differences import DIFFERENCES
+from support.relay_processes import NGINX, Tree
+
+FOLDER = Path("/run/somewhere")
+BARE: dict[str, object] = {
+    "listen": "127.0.0.1:8080",
+    "gateways": {"demo": "https://gateway.example"},
+}
+NOT_ON_THE_WIRE = {"addresses"}
+
+Generate = Callable[..., str]
+
+
+@pytest.fixture
+def generate() -> Generate:
+    def make(**changes: object) -> str:
+        config = parse_config("", {**BARE, **changes})
+        return nginx_config(config, Setting(folder=FOLDER))
+
+    return make
+
+
+def test_the_same_configuration_gives_the_same_text(generate: Generate) -> None:
+    hosts = ["b.example", "a.example", "c.example"]
+    assert generate(hosts=hosts) == generate(hosts=list(reversed(hosts)))
+
+
+def test_the_text_lists_every_difference(generate: Generate) -> None:
+    text = generate()
+    for name in TOLD:
+        assert f"#   - {name}: " in text
+
+
+def test_the_suite_and_the_text_name_the_same_differences() -> None:
+    assert set(TOLD) - NOT_ON_THE_WIRE == set(DIFFERENCES)
+
+
+def test_every_difference_has_a_test_that_needs_it() -> None:
+    used: set[str] = set()
+    for file in Path(__file__).parent.glob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "differs":
+                used.add(ast.literal_eval(node.args[0]))
+    assert used == set(DIFFERENCES)
+
+
+def test_every_limit_of_the_configuration_shows(generate: Generate) -> None:
+    limits = {
+        "max_request_bytes": 71001,
+        "max_connections": 71,
+        "max_upstream": 72,
+        "header_timeout_s": 71.003,
+        "idle_timeout_s": 71.004,
+        "body_timeout_s": 71.005,
+        "write_timeout_s": 71.006,
+        "connect_timeout_s": 71.007,
+        "upstream_read_timeout_s": 71.008,
+        "fetch_timeout_s": 71.009,
+        "cache_s": 7110,
+        "shutdown_grace_s": 71.011,
+    }
+    clients = {"connections": 73, "requests_per_s": 74.0, "burst": 75}
+    text = generate(limits=limits, clients=clients)
+    for line in (
+        "client_max_body_size 71001;",
+        "client_body_buffer_size 71001;",
+        "worker_connections 159;",
+        "limit_conn curtilage_exchanges 72;",
+        "client_header_timeout 71003ms;",
+        "keepalive_timeout 71004ms;",
+        "client_body_timeout 71005ms;",
+        "send_timeout 71006ms;",
+        "proxy_connect_timeout 71007ms;",
+        "proxy_read_timeout 71008ms;",
+        "proxy_read_timeout 71009ms;",
+        "proxy_cache_valid 200 7110s;",
+        "worker_shutdown_timeout 71011ms;",
+        "limit_conn curtilage_clients 73;",
+        "rate=74r/s;",
+        "limit_req zone=curtilage_rate burst=75 nodelay;",
+    ):
+        assert f" {line}\n" in text or f"\n{line}\n" in text, line
+
+
+def test_nothing_is_logged(generate: Generate) -> None:
+    lines = [line.split() for line in generate().splitlines()]
+    logs = [words for words in lines if words and words[0].endswith("_log")]
+    assert sorted(logs) == [
+        ["access_log", "off;"],
+        ["error_log", "/dev/null", "crit;"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("per_second", "written"), [(50.0, "50r/s"), (0.5, "30r/m"), (0.001, "1r/m")]
+)
+def test_rates_are_written_as_nginx_can(
+    generate: Generate, per_second: float, written: str
+) -> None:
+    assert f"rate={written};" in generate(clients={"requests_per_s": per_second})
+
+
+def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
+    off = {"connections": 0, "requests_per_s": 0}
+    assert "$binary_remote_addr" in generate()
+    assert "$binary_remote_addr" not in generate(clients=off)
+    assert "$binary_remote_addr" not in generate(listen="unix:/run/relay.sock")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"listen": "127.0.0.1:0"}, "listen: nginx needs a port"),
+        ({"access": {"keys": [f"a:{'0' * 32}:{'1' * 64}"]}}, "access.keys: nginx"),
+        ({"gateways": {"a": "https://10.1.2.3"}}, "gateways.a: nginx verifies names"),
+        ({"gateways": {"a": "https://[2001:db8::1]"}}, "gateways.a: nginx verifies"),
+        (
+            {"gateways": {"a": "unix:/run/a b"}},
+            "gateways.a: 'unix:/run/a b' has",
+        ),
+        ({"listen": "unix:/run/$x"}, "listen: 'unix:/run/$x' has characters"),
+        ({"upstream_ca_file": "ca.pem"}, "upstream_ca_file: nginx needs an absolute"),
+        ({"upstream_ca_file": "/c;a"}, "upstream_ca_file: '/c;a' has characters"),
+        (
+            {"tls": {"certificate": "a.pem", "key": "/a.key"}},
+            "tls.certificate: nginx needs an absolute path",
+        ),
+        (
+            {"environment": "development", "unsafe_record_view": "/tmp/view"},  # noqa: S108 - never opened
+            "unsafe_record_view: only the built-in relay",
+        ),
+    ],
+)
+def test_what_nginx_cannot_do_is_refused(
+    generate: Generate, changes: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        generate(**changes)
+    assert len(caught.value.problems) == 1
+    assert caught.value.problems[0].startswith(problem)
+
+
+def test_a_gateway_that_nginx_would_misread_is_refused() -> None:
+    config = parse_config("", BARE)
+    odd = replace(config, gateways={"a": HTTPUpstream(origin="https://a;b{")})
+    with pytest.raises(ConfigError, match="has characters that nginx would read"):
+        nginx_config(odd, Setting(folder=FOLDER))
+
+
+def test_the_command_writes_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], generate: Generate
+) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text('listen = "127.0.0.1:8080"\n[gateways]\n', "utf-8")
+    file.write_text(file.read_text("utf-8") + 'demo = "https://gateway.example"\n')
+    arguments = ["nginx-config", "--config", str(file), "--folder", str(FOLDER)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == generate()
+
+
+def test_the_command_tells_every_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text('listen = "127.0.0.1:0"\n[gateways]\na = "unix:/a b"\n', "utf-8")
+    assert main(["nginx-config", "--config", str(file)]) == 2
+    read = capsys.readouterr()
+    assert read.out == ""
+    assert len(read.err.splitlines()) == 2
+
+
+def test_the_command_needs_a_file_that_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nginx-config", "--config", str(tmp_path / "absent.toml")]) == 2
+    assert "absent.toml" in capsys.readouterr().err
+
+
+def test_the_help_teaches_how_to_run_it() -> None:
+    command = [sys.executable, "-m", "curtilage.relay", "nginx-config", "--help"]
+    made = subprocess.run(command, check=True, capture_output=True, text=True)
+    for part in ("nginx -t", "relay.toml > nginx.conf", "exit codes", "client_ca"):
+        assert part in made.stdout
+
+
+def test_the_example_of_deploy_is_what_it_says() -> None:
+    folder = Path(__file__).resolve().parents[3] / "deploy" / "nginx"
+    config = parse_config((folder / "relay.toml").read_text("utf-8"), {})
+    text = nginx_config(config, Setting())
+    unit = (folder / "curtilage-relay-nginx.service").read_text("utf-8")
+    assert "ssl_verify_client on;" in text
+    assert f"RuntimeDirectory={RUNTIME_FOLDER.name}\n" in unit
+    assert f"ssl_certificate_key /run/credentials/{unit_name(folder)}/" in text
+
+
+def unit_name(folder: Path) -> str:
+    """Return the one systemd unit of a folder."""
+    (file,) = folder.glob("*.service")
+    return file.name
+
+
+@pytest.mark.skipif(NGINX is None, reason="SKIPPED LOUDLY: nginx is not installed")
+@pytest.mark.parametrize("change", ["bare", "all"])
+def test_nginx_accepts_the_text(
+    tmp_path: Path, tree: Tree, certificates: Certificates, change: str
+) -> None:
+    values = {**tree, "listen": "127.0.0.1:8080"}
+    if change == "all":
+        values["tls"] = certificates.settings(client_ca=True)
+        values["listen"] = "[::1]:8443"
+        values["clients"] = {"connections": 5, "requests_per_s": 0.5}
+    file = tmp_path / "nginx.conf"
+    text = nginx_config(parse_config("", values), Setting(folder=tmp_path))
+    file.write_text(text, "utf-8")
+    checked = subprocess.run(
+        [str(NGINX), "-t", "-q", "-c", str(file)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
