@@ -272,7 +272,7 @@ MUTANTS = (
     Mutant(
         f"{ENCLAVE}/gateway.py",
         'raise ChatError(404, "not_found")',
-        "methods = next(iter(_TARGETS.values()))",
+        "methods = next(iter(_UNPADDED_TARGETS.values()))",
         "tests/enclave_server/test_gateway.py -k exact_table",
     ),
     Mutant(
@@ -295,9 +295,39 @@ MUTANTS = (
     ),
     Mutant(
         f"{ENCLAVE}/keys.py",
-        "if key is not None and _is_live(key, now)",
-        "if key is not None",
+        "self._keys = [key for key in self._keys if _is_live(key, now)]",
+        "self._keys = list(self._keys)",
         "tests/enclave_server/test_keys.py",
+    ),
+    Mutant(
+        f"{ENCLAVE}/keys.py",
+        "for key in ended:\n            key.overwrite()",
+        "ended.clear()",
+        "tests/enclave_server/test_keys.py -k overwritten",
+    ),
+    Mutant(
+        f"{ENCLAVE}/gateway.py",
+        "if len(values) != 1 or not is_in_window(values[0], now):",
+        "if False:",
+        "tests/enclave_server/test_replay.py -k wrong_date",
+    ),
+    Mutant(
+        f"{ENCLAVE}/gateway.py",
+        "message = _that_fails_late(gateway_keys, message)",
+        "pass",
+        "tests/enclave_server/test_failures.py -k time_does_not_tell",
+    ),
+    Mutant(
+        f"{ENCLAVE}/padded.py",
+        "if self._room() < frame_bytes:",
+        "if False:",
+        "tests/enclave_server/test_padded.py -k out_of_time",
+    ),
+    Mutant(
+        f"{ENCLAVE}/answering.py",
+        "if self._timer.clock() >= self._deadline:",
+        "if False:",
+        "tests/enclave_server/test_padded.py -k deadline",
     ),
     Mutant(
         f"{WIRE}/fields.py",

@@ -22,16 +22,24 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, cast
 
+from curtilage.wire.frames import answer_bytes
+from curtilage.wire.padding import SIZE_CLASSES
+from curtilage.wire.shaping import TransportParameters
+from curtilage.wire.suite import SUITES
 from curtilage_dev.asking import open_answer
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import Stack
 
 WIDTH: Final = 92
-MAX_TOKENS: Final = 110
+KIBIBYTE: Final = 1024
+# What our client chooses of the suites that an enclave publishes.
+SUITE: Final = SUITES[0]
+MAX_TOKENS: Final = 90
 INTERRUPTED: Final = 130
 COULD_NOT: Final = 3
 HEARTBEAT_S: Final = 5.0
-RECORD_S: Final = 3.0
+# A question's line goes on to the end of its bucket after the answer was shown.
+RECORD_S: Final = 60.0
 WHERE: Final = {
     "local": "LOCAL    answered on this machine; nothing was sent",
     "enclave": "ENCLAVE  sealed, through the relay, to the attested enclave",
@@ -40,8 +48,8 @@ STAND_INS: Final = """\
 What is a stand-in here: the model is small (135 M parameters), the same on both
 sides, and often wrong. The evidence is emulated: same bytes, same verifier, but a root
 made a moment ago, which every production policy refuses; it proves no isolation. One
-machine plays every party. All the rest is real: processes, sockets, model, HPKE,
-signatures."""
+machine plays every party, and its TLS certificates are of this run. All the rest is
+real: processes, sockets, TLS, model, HPKE, signatures, padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="curtilage-demo-"))
     try:
         with Processes(folder) as processes:
-            stack = Stack(folder=folder, processes=processes, timed=_timed)
+            stack = Stack(folder=folder, processes=processes, timed=_timed, tls=True)
             return _run(stack, questions)
     except ProcessError as error:
         _say(f"\nthe demo could not start: {error}")
@@ -154,6 +162,7 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     _say(f"\nready after {time.monotonic() - started:.1f} s")
     _show_checks(stack)
     _title("Questions")
+    _say(_wrapped(_price(stack.transport), ""))
     outcomes = [_ask(stack, question) for question in questions]
     asked = sum(outcome.route == "enclave" for outcome in outcomes)
     _show_views(stack, asked=asked)
@@ -172,6 +181,21 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     if wrong:
         _say(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
     return 1 if wrong else 0
+
+
+def _price(transport: TransportParameters) -> str:
+    """Say what padding costs and why an answer comes as it does."""
+    shortest = transport.frames_of(0)
+    seconds = shortest * transport.period_ms / 1000
+    size = answer_bytes(transport, SUITE, 0) / KIBIBYTE
+    return (
+        f"What leaves is padded to {_size(SIZE_CLASSES[0])} or more. Every answer from "
+        f"the enclave comes in frames of {transport.frame_bytes} bytes, one every "
+        f"{transport.period_ms} ms, {shortest} of them ({seconds:g} s, {size:.0f} KiB) "
+        "or that times a power of two, whatever it says. The text is shown as it "
+        "comes; the line then goes on in silence to the end, so that nobody on it can "
+        "tell a short answer from a long one, or a recipe from a diagnosis."
+    )
 
 
 def _show_checks(stack: Stack) -> None:
@@ -256,17 +280,20 @@ def _pieces(response: HTTPResponse) -> Iterator[str]:
 
 def _show_views(stack: Stack, *, asked: int) -> None:
     """Show what relay and enclave wrote down of what they could see."""
+    shape = stack.transport
     _title("What each party saw (from the processes themselves)")
-    _say("  the relay: who, when, how much; everything else is sealed")
+    _say("  the relay: who, when, how much in coarse steps; everything else is sealed")
     for seen in _recorded(
         stack.relay_view, lambda seen: seen["method"] == "POST", asked
     ):
+        if seen["method"] != "POST":
+            continue
         took = cast("float", seen["end"]) - cast("float", seen["start"])
         clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
         _say(
             f"    {clock}  from {seen['peer']:<10} {seen['method']:<4} "
-            f"{seen['path']:<13} {seen['request_bytes']:>5} B in, "
-            f"{seen['response_bytes']:>6} B out, {took:5.2f} s"
+            f"{seen['path']:<6} {_class(_number(seen, 'request_bytes')):>7} in, "
+            f"{_frames(shape, _number(seen, 'response_bytes')):>10} out, {took:5.2f} s"
         )
     _say("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
     inside = _recorded(
@@ -277,15 +304,41 @@ def _show_views(stack: Stack, *, asked: int) -> None:
             continue
         _say(
             f"    from {seen['peer']:<10} (the relay)  "
-            f"{seen['request_bytes']:>5} B in, {seen['response_bytes']:>6} B out; "
-            f"inside: {seen['inner_characters']} characters; "
-            f"fields: {', '.join(cast('list[str]', seen['header_names']))}"
+            f"{_class(_number(seen, 'request_bytes')):>7} in, "
+            f"{_frames(shape, _number(seen, 'response_bytes')):>10} out; "
+            f"inside: {seen['inner_characters']} characters"
         )
+    fields = {
+        name for seen in inside for name in cast("list[str]", seen["header_names"])
+    }
+    _say(f"    fields of these requests: {', '.join(sorted(fields))}")
     _say(
-        "\n  On one machine every address is this machine's; between machines the\n"
+        "\n  Both hops are TLS: the line shows less than the relay sees.\n"
+        "  On one machine every address is this machine's; between machines the\n"
         "  enclave sees the relay's address only. Questions that stayed home appear\n"
         "  in neither list."
     )
+
+
+def _number(seen: dict[str, object], name: str) -> int:
+    return cast("int", seen[name])
+
+
+def _class(octets: int) -> str:
+    """Name a request's size by its class, if it has one."""
+    return _size(octets) if octets in SIZE_CLASSES else f"{octets} B"
+
+
+def _size(octets: int) -> str:
+    return f"{octets // KIBIBYTE} KiB"
+
+
+def _frames(transport: TransportParameters, octets: int) -> str:
+    """Name an answer's size by its number of frames, if it is a whole bucket."""
+    for bucket in range(transport.buckets):
+        if answer_bytes(transport, SUITE, bucket) == octets:
+            return f"{transport.frames_of(bucket)} frames"
+    return f"{octets} B"
 
 
 def _show_audit(stack: Stack) -> None:

@@ -30,7 +30,11 @@ _FILE_LIMIT: Final = 64 * 1024
 
 
 def development_policy(
-    *, root_pem: bytes, log: bytes, transport: TransportParameters = PADDED
+    *,
+    root_pem: bytes,
+    log: bytes,
+    transport: TransportParameters = PADDED,
+    profile: str = "",
 ) -> str:
     """Return the whole policy as YAML.
 
@@ -38,10 +42,11 @@ def development_policy(
         root_pem: the emulator's ``root.pem``.
         log: the development log's ``log.json``.
         transport: what it accepts, and nothing else.
+        profile: the text that the sections follow; empty: the shipped default.
     """
     section = attestation_section(root_pem=root_pem, log=log)
     shaping = transport_section(transport)
-    return f"{profile_text('default').rstrip()}\n\n{section}{shaping}"
+    return f"{(profile or profile_text('default')).rstrip()}\n\n{section}{shaping}"
 
 
 def transport_section(transport: TransportParameters) -> str:
@@ -96,7 +101,7 @@ attestation:
         snp: {tcb.snp}
         ucode: {tcb.ucode}
   freshness:
-    max_key_lifetime_s: 86400
+    max_key_lifetime_s: 43200
     max_evidence_age_s: 43200
     clock_skew_s: 60
 """

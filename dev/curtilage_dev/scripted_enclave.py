@@ -34,10 +34,13 @@ from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 
 SCRIPTED_SHA256: Final = SCRIPTED_INFO.model_sha256
 WORD: Final = "word "
+MAX_QUEUED: Final = 1024
 BEGAN: Final = "began"
 ENDED: Final = "ended"
 STOPPED: Final = "stopped"
 _POLL_S: Final = 0.002
+# Multiples of it lie evenly in 0..1, wherever one stops.
+_GOLDEN: Final = 0.6180339887
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +50,37 @@ class Play:
     Attributes:
         pieces: how many pieces an answer has.
         delay_ms: pause before each of them.
+        first_ms: a further pause before the first.
+        spread_ms: that pause differs by up to this much, as the question's seed
+            says: evenly, and for every engine alike.
         runs: file that is told of each run, or None.
         gate: file that lets pieces out, or None.
     """
 
     pieces: int
     delay_ms: int = 0
+    first_ms: int = 0
+    spread_ms: int = 0
     runs: Path | None = None
     gate: Path | None = None
 
     def arguments(self) -> tuple[str, ...]:
         """Return this as the command's arguments."""
-        named = {"--runs": self.runs, "--gate": self.gate}
-        files = [str(each) for pair in named.items() if pair[1] for each in pair]
-        numbers = ["--pieces", str(self.pieces), "--delay-ms", str(self.delay_ms)]
-        return (*numbers, *files)
+        named: dict[str, int | Path | None] = {
+            "--pieces": self.pieces,
+            "--delay-ms": self.delay_ms,
+            "--first-ms": self.first_ms,
+            "--spread-ms": self.spread_ms,
+            "--runs": self.runs,
+            "--gate": self.gate,
+        }
+        given = {name: each for name, each in named.items() if each is not None}
+        return tuple(str(part) for pair in given.items() for part in pair)
+
+    def first_s(self, seed: int) -> float:
+        """Return the further pause before the first piece of an answer."""
+        share = seed * _GOLDEN % 1.0
+        return (self.first_ms + self.spread_ms * share) / 1000
 
 
 class PlayedEngine(ScriptedEngine):
@@ -69,7 +88,8 @@ class PlayedEngine(ScriptedEngine):
 
     def __init__(self, play: Play) -> None:
         super().__init__(
-            Script(pieces=[WORD] * play.pieces, delay_s=play.delay_ms / 1000)
+            Script(pieces=[WORD] * play.pieces, delay_s=play.delay_ms / 1000),
+            max_queued=MAX_QUEUED,
         )
         self._play_of = play
 
@@ -82,6 +102,7 @@ class PlayedEngine(ScriptedEngine):
         outcome, said = STOPPED, 0
         try:
             token = cancel or CancelToken()
+            await asyncio.sleep(self._play_of.first_s(request.settings.seed or 0))
             async with aclosing(super().generate(request, cancel=token)) as events:
                 async for event in events:
                     if isinstance(event, Token):
@@ -106,29 +127,50 @@ class PlayedEngine(ScriptedEngine):
                 file.write(f"{word}\n")
 
 
-class _Arguments(argparse.Namespace):
-    config: Path
+class PlayArguments(argparse.Namespace):
+    """The arguments of ``add_play`` as they were read."""
+
     pieces: int
     delay_ms: int
+    first_ms: int
+    spread_ms: int
     runs: Path | None
     gate: Path | None
+
+    def play(self) -> Play:
+        """Return what is to be played."""
+        return Play(
+            pieces=self.pieces,
+            delay_ms=self.delay_ms,
+            first_ms=self.first_ms,
+            spread_ms=self.spread_ms,
+            runs=self.runs,
+            gate=self.gate,
+        )
+
+
+def add_play(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what is played."""
+    parser.add_argument("--pieces", type=int, default=200)
+    for name in ("--delay-ms", "--first-ms", "--spread-ms"):
+        parser.add_argument(name, type=int, default=0)
+    parser.add_argument("--runs", type=Path, metavar="FILE")
+    parser.add_argument("--gate", type=Path, metavar="FILE")
+
+
+class _Arguments(PlayArguments):
+    config: Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m curtilage_dev.scripted_enclave")
     parser.add_argument("--config", required=True, type=Path, metavar="FILE")
-    parser.add_argument("--pieces", type=int, default=200)
-    parser.add_argument("--delay-ms", type=int, default=0)
-    parser.add_argument("--runs", type=Path, metavar="FILE")
-    parser.add_argument("--gate", type=Path, metavar="FILE")
+    add_play(parser)
     read = parser.parse_args(arguments, namespace=_Arguments())
-    play = Play(
-        pieces=read.pieces, delay_ms=read.delay_ms, runs=read.runs, gate=read.gate
-    )
 
     async def open_model(_config: EnclaveConfig) -> Model:
-        engine = PlayedEngine(play)
+        engine = PlayedEngine(read.play())
         await engine.start()
         return Model(engine)
 

@@ -66,6 +66,8 @@ class Stack:
         relay_extra: lines added to the relay's configuration.
         transport: how the release shapes its answers; the policy accepts this.
         tls: whether both hops use TLS, under certificates made for this run.
+        profile: the policy's text up to its sections about enclaves; empty: the
+            shipped default.
         play: what the enclave plays in the place of a model; None: the model.
         timed: wraps each step.
     """
@@ -80,6 +82,7 @@ class Stack:
     relay_extra: str = ""
     transport: TransportParameters = PADDED
     tls: bool = False
+    profile: str = ""
     play: Play | None = None
     timed: Timed = untimed
     running: dict[str, Process] = field(default_factory=dict[str, Process])
@@ -177,6 +180,7 @@ class Stack:
             root_pem=(self.folder / ROOT_FILE).read_bytes(),
             log=(self.release / devlog.LOG_FILE).read_bytes(),
             transport=self.transport,
+            profile=self.profile,
         )
         self.policy.write_text(text, "utf-8")
 
@@ -188,7 +192,7 @@ class Stack:
         if self.play is not None:
             program, played = "curtilage_dev.scripted_enclave", self.play.arguments()
         process = self._start("enclave", program, "--config", str(config), *played)
-        self.enclave_address = _listen(process.wait_ready())
+        self.enclave_address = listen_address(process.wait_ready())
 
     def start_relay(self) -> None:
         """Start the relay on a free port, or again on the same one."""
@@ -206,7 +210,7 @@ class Stack:
             "utf-8",
         )
         process = self._start("relay", "curtilage.relay", "--config", str(config))
-        self.relay_address = _listen(process.wait_ready())
+        self.relay_address = listen_address(process.wait_ready())
 
     def start_client(self, *extra: str) -> None:
         """Start the client's endpoint on a free port."""
@@ -303,7 +307,8 @@ def _log_lines(log: dict[str, object]) -> list[str]:
     return lines
 
 
-def _listen(ready: dict[str, object]) -> str:
+def listen_address(ready: dict[str, object]) -> str:
+    """Return ``host:port`` from the line that a process is ready with."""
     return str(ready["listen"]).rpartition("/")[2]
 
 

@@ -99,6 +99,23 @@ def test_manifest_is_refused(name: str) -> None:
     assert caught.value.code is RefusalCode.MALFORMED
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("version of the format", "manifest.v is not 2"),
+        ("transport key unknown", "manifest.transport: 1 unknown key(s)"),
+        ("transport key missing", "manifest.transport: missing buckets"),
+        ("frame too small", "manifest.transport: a number out of its range"),
+    ],
+)
+def test_the_refusal_says_what_is_wrong(name: str, said: str) -> None:
+    tree: dict[str, Any] = json.loads(encode_manifest(MANIFEST))
+    EDITS[name](tree)
+    with pytest.raises(RefusedError) as caught:
+        parse_manifest(canonical_json(tree))
+    assert caught.value.detail == said
+
+
 def test_too_many_models_are_refused() -> None:
     many = replace(MANIFEST, models=("12" * 32,) * 65)
     with pytest.raises(RefusedError) as caught:

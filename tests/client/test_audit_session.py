@@ -198,7 +198,7 @@ async def test_what_is_blocked_stays_blocked_without_a_trail() -> None:
 
 
 async def test_an_answer_that_was_cut_is_recorded() -> None:
-    bench = Bench(reply=Reply(content=sse(chunk("From "))))
+    bench = Bench(reply=Reply(content=sse(chunk("From "), done=False)))
     with pytest.raises(IncompleteAnswerError):
         await bench.session.ask(QUERY)
     assert [each.outcome for each in bench.trail.entries] == [

@@ -12,8 +12,8 @@ from curtilage.client import cli
 from curtilage.client.commands import policy as policy_command
 from curtilage.policy.load import load_policy, load_profile, profile_text
 from curtilage.policy.model import Policy
-from curtilage_dev.policy import attestation_section
-from support.memory_enclave import NOW, MemoryEnclave, deployment
+from curtilage_dev.policy import attestation_section, transport_section
+from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY = "canary-66e0"
@@ -147,7 +147,7 @@ def development_policy_text() -> str:
     section = attestation_section(
         root_pem=root.public_bytes(Encoding.PEM), log=json.dumps(log).encode()
     )
-    return f"{profile_text('default')}\n{section}"
+    return f"{profile_text('default')}\n{section}{transport_section(QUICK)}"
 
 
 def development_policy() -> Policy:
@@ -172,7 +172,7 @@ def test_attest_verify_prints_every_check(
     assert cli.main([*evidence, "--at", NOW.isoformat()]) == 0
     shown = capsys.readouterr().out
     lines = [line.split() for line in shown.splitlines()]
-    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, 23)]
+    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, 24)]
     assert {line[1] for line in lines[:-1]} == {"pass"}
     assert shown.splitlines()[-1].startswith("ACCEPTED until ")
 
@@ -193,7 +193,14 @@ def test_attest_verify_as_json(
     value = json.loads(capsys.readouterr().out)
     assert value["accepted"] is True
     assert value["claims"]["emulated"] is True
-    assert len(value["steps"]) == 22
+    assert value["claims"]["transport"] == {
+        "shape": "padded",
+        "frame_bytes": 128,
+        "period_ms": 1,
+        "first_bucket": 4,
+        "buckets": 8,
+    }
+    assert len(value["steps"]) == 23
     assert cli.main([*evidence, "--json", "--at", "2027-11-21T12:00:00Z"]) == 1
     value = json.loads(capsys.readouterr().out)
     assert (value["accepted"], value["code"]) == (False, "stale")

@@ -45,8 +45,10 @@ def test_expired_evidence_is_not_pinned() -> None:
 
 def test_drop_forgets_only_that_key() -> None:
     enclaves = book()
-    old = enclaves.accept(MemoryEnclave().bundle, NOW)
-    new = enclaves.accept(MemoryEnclave().bundle, NOW)
+    enclave = MemoryEnclave()
+    old = enclaves.accept(enclave.bundle, NOW)
+    enclave.rotate(7)
+    new = enclaves.accept(enclave.bundle, NOW)
     enclaves.drop(old)
     assert enclaves.current(NOW) is new
     enclaves.drop(new)

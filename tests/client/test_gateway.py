@@ -93,7 +93,7 @@ async def test_the_openai_package_streams() -> None:
 
 
 async def test_a_cut_stream_raises_in_the_openai_package() -> None:
-    enclave = MemoryEnclave(Reply(content=sse(chunk("From "))))
+    enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
     async with (
         served(enclave=enclave) as url,
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
@@ -108,7 +108,7 @@ async def test_a_cut_stream_raises_in_the_openai_package() -> None:
 
 
 async def test_a_cut_stream_has_no_end_mark() -> None:
-    enclave = MemoryEnclave(Reply(content=sse(chunk("From "))))
+    enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
     async with served(enclave=enclave) as url, http() as session:
         body = {"messages": ASK, "stream": True}
         async with session.post(f"{url}/v1/chat/completions", json=body) as response:
@@ -217,6 +217,21 @@ async def test_a_client_that_leaves_stops_the_model() -> None:
             response.close()
         async with asyncio.timeout(2):
             await local.stopped_event.wait()
+
+
+async def test_a_client_that_leaves_does_not_show_on_the_wire() -> None:
+    enclave = MemoryEnclave()
+    enclave.held = 300
+    async with served(enclave=enclave) as url, http() as session:
+        body = {"messages": ASK, "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            await response.content.readany()
+            response.close()
+        await asyncio.sleep(0.05)
+        assert not enclave.left.is_set()
+        enclave.go.set()
+        async with asyncio.timeout(5):
+            await enclave.ended.wait()
 
 
 async def test_an_unforeseen_error_tells_nothing() -> None:

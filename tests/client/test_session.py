@@ -232,7 +232,7 @@ async def test_a_cut_before_anything_was_shown_is_answered_at_home() -> None:
 
 async def test_a_cut_while_shown_is_incomplete_never_finished() -> None:
     local = ScriptedLocal()
-    enclave = MemoryEnclave(Reply(content=sse(chunk("From "))))
+    enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
     stream = Bench(local=local, enclave=enclave).session.stream(QUERY)
     shown: list[str] = []
 

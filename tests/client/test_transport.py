@@ -5,38 +5,51 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from curtilage.client.access import RelayAccess, tls_context
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.exchange import SealedExchange, seal
 from curtilage.client.query import Message, Query
 from curtilage.client.transport import (
     MAX_BUNDLE_BYTES,
+    MAX_KEY_CONFIGS_BYTES,
     MAX_REQUEST_BYTES,
+    MirrorAddress,
+    MirrorTransport,
     RelayAddress,
     RelayTransport,
+    pause_s,
 )
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.load import load_profile
 from curtilage.wire import media
-from support.memory_enclave import NOW, MemoryEnclave, verified
+from curtilage.wire.shaping import UNPADDED, TransportParameters
+from support.memory_enclave import NOW, QUICK, MemoryEnclave, verified
 
 CANARY = "canary-31c4"
+API_KEY = "ward-7.0123456789abcdef"
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 ALLOWED_FIELDS = {"Host", "Content-Type", "Content-Length", "Incremental"}
 
 
-def sealed(text: str = CANARY) -> SealedExchange:
+def sealed(
+    text: str = CANARY, *, enclave: MemoryEnclave | None = None
+) -> SealedExchange:
     query = Query(messages=(Message(role="user", content=text),))
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
     allowed = decide(load_profile("default"), inspection).allowed
     assert allowed is not None
-    return seal(allowed, query, verified(MemoryEnclave()), now=NOW)
+    return seal(allowed, query, verified(enclave or MemoryEnclave()), now=NOW)
 
 
 @asynccontextmanager
 async def relay(
-    handler: Handler, *, fetch_s: float = 5
+    handler: Handler,
+    *,
+    fetch_s: float = 5,
+    idle_s: float = 0.5,
+    access: RelayAccess | None = None,
 ) -> AsyncGenerator[RelayTransport]:
     runner = web.ServerRunner(web.Server(handler, handler_cancellation=True))
     await runner.setup()
@@ -45,7 +58,14 @@ async def relay(
     port = runner.addresses[0][1]
     address = RelayAddress.parse(f"http://127.0.0.1:{port}/demo", plain_loopback=True)
     try:
-        made = RelayTransport(address, connect_s=1, idle_s=0.5, fetch_s=fetch_s)
+        made = RelayTransport(
+            address,
+            access=access,
+            connect_s=1,
+            idle_s=idle_s,
+            silence_s=0.5,
+            fetch_s=fetch_s,
+        )
         async with made as transport:
             yield transport
     finally:
@@ -94,6 +114,8 @@ async def test_fetch_names_nobody() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
+        (401, FailureReason.RELAY_DENIED),
+        (403, FailureReason.RELAY_DENIED),
         (413, FailureReason.TOO_LARGE),
         (429, FailureReason.BUSY),
         (502, FailureReason.ENCLAVE_UNREACHABLE),
@@ -114,10 +136,13 @@ async def test_every_other_status_is_a_reason(
     assert (await reason(answer)).reason is expected
 
 
-async def test_an_answer_of_another_type_is_broken() -> None:
+@pytest.mark.parametrize(
+    "kind", ["text/html", media.OHTTP_RESPONSE, media.OHTTP_CHUNKED_REQUEST]
+)
+async def test_an_answer_of_another_type_is_broken(kind: str) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         del request
-        return web.Response(text="hello", content_type="text/html")
+        return web.Response(text="hello", content_type=kind)
 
     assert (await reason(answer)).reason is FailureReason.ANSWER_BROKEN
 
@@ -204,18 +229,149 @@ async def test_only_a_sealed_exchange_is_sent() -> None:
         await anext(transport.send(b"plain text"))  # type: ignore[arg-type]
 
 
-async def test_a_large_request_is_not_sent() -> None:
+async def test_the_largest_class_is_sent() -> None:
+    sizes: list[int] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        sizes.append(len(await request.read()))
+        return web.Response(body=b"abc", content_type=media.OHTTP_CHUNKED_RESPONSE)
+
+    async with relay(answer) as transport:
+        large = sealed("x" * (MAX_REQUEST_BYTES - 4096))
+        assert b"".join([data async for data in transport.send(large)]) == b"abc"
+    assert sizes == [MAX_REQUEST_BYTES]
+
+
+async def test_an_api_key_goes_to_the_relay_with_every_request() -> None:
     seen: list[web.BaseRequest] = []
 
     async def answer(request: web.BaseRequest) -> web.Response:
         seen.append(request)
-        return web.Response(status=413)
+        if request.method == "GET":
+            return web.Response(body=b"{}", content_type=media.EVIDENCE_BUNDLE)
+        return web.Response(body=b"abc", content_type=media.OHTTP_CHUNKED_RESPONSE)
 
-    async with relay(answer) as transport:
+    access = RelayAccess(tls=tls_context(), api_key=API_KEY)
+    async with relay(answer, access=access) as transport:
+        await transport.fetch_bundle()
+        _ = [data async for data in transport.send(sealed())]
+    own = {"Authorization": f"Bearer {API_KEY}"}
+    for request in seen:
+        assert {name.title() for name in request.headers} <= {*ALLOWED_FIELDS, *own}
+        assert request.headers["Authorization"] == own["Authorization"]
+    assert API_KEY not in repr(access) + repr(transport) + str(vars(transport))
+
+
+async def test_a_padded_answer_may_be_silent_for_many_periods_and_no_longer() -> None:
+    slow = TransportParameters(period_ms=200, first_bucket=2, buckets=1)
+    assert pause_s(QUICK) == 5
+    assert pause_s(slow) == 20
+
+
+@pytest.mark.parametrize("parameters", [QUICK, UNPADDED], ids=["padded", "not"])
+async def test_the_pause_depends_on_the_shape(parameters: TransportParameters) -> None:
+    """Of a padded answer, a pause of 0.5 s is too long here; of the other, 60 s."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"Content-Type": media.OHTTP_CHUNKED_RESPONSE}
+        )
+        await response.prepare(request)
+        await response.write(b"x")
+        await asyncio.sleep(1)
+        await response.write_eof()
+        return response
+
+    async with relay(answer, idle_s=60) as transport:
+        exchange = sealed(enclave=MemoryEnclave(parameters=parameters))
+        pieces = transport.send(exchange)
+        assert await anext(pieces) == b"x"
+        if parameters is UNPADDED:
+            assert [data async for data in pieces] == []
+            return
         with pytest.raises(EnclaveError) as refused:
-            await anext(transport.send(sealed("x" * MAX_REQUEST_BYTES)))
-    assert refused.value.reason is FailureReason.TOO_LARGE
-    assert seen == []
+            await anext(pieces)
+        assert refused.value.reason is FailureReason.TIMEOUT
+
+
+# --- the mirror of the key list ---------------------------------------------------
+
+
+@asynccontextmanager
+async def mirror(handler: Handler) -> AsyncGenerator[MirrorTransport]:
+    runner = web.ServerRunner(web.Server(handler, handler_cancellation=True))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
+    address = MirrorAddress.parse(url, plain_loopback=True)
+    transport = MirrorTransport(address, connect_s=1, fetch_s=5)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        await runner.cleanup()
+
+
+async def mirrored(handler: Handler) -> bytes:
+    async with mirror(handler) as transport:
+        return await transport.fetch_key_configs()
+
+
+async def test_the_mirror_is_told_nothing() -> None:
+    seen: list[web.BaseRequest] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request)
+        return web.Response(body=b"keys", content_type=media.OHTTP_KEYS)
+
+    assert await mirrored(answer) == b"keys"
+    assert (seen[0].method, seen[0].path_qs) == ("GET", "/keys")
+    assert {name.title() for name in seen[0].headers} == {"Host"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (200, b"keys", "application/octet-stream"),
+        (200, b"x" * (MAX_KEY_CONFIGS_BYTES + 1), media.OHTTP_KEYS),
+        (302, b"keys", media.OHTTP_KEYS),
+        (500, b"keys", media.OHTTP_KEYS),
+    ],
+)
+async def test_what_is_no_key_list_is_none(status: int, body: bytes, kind: str) -> None:
+    seen: list[web.BaseRequest] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request)
+        fields = {"Location": "/keys"}
+        return web.Response(status=status, body=body, content_type=kind, headers=fields)
+
+    with pytest.raises(EnclaveError):
+        await mirrored(answer)
+    assert len(seen) == 1, "no redirect is followed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "keys.example/x",
+        "http://keys.example/x",
+        "https:///x",
+        "https://me@keys.example/x",
+        "https://keys.example/x#y",
+        "https://[::1/x",
+        "https://keys.example:x/y",
+    ],
+)
+def test_a_mirrors_address_that_will_not_do_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        MirrorAddress.parse(text, plain_loopback=True)
+
+
+def test_a_mirror_without_tls_needs_a_development_policy() -> None:
+    MirrorAddress.parse("http://127.0.0.1:80/x", plain_loopback=True)
+    with pytest.raises(ConfigError):
+        MirrorAddress.parse("http://127.0.0.1:80/x", plain_loopback=False)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from curtilage.enclave_server.answers import (
     encode_completion,
     encode_error,
     error_event,
+    error_type,
     piece_event,
 )
 from curtilage.enclave_server.chat import ChatMessage, ChatRequest
@@ -28,7 +29,8 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.gateway import Exchange, Fields
+from curtilage.enclave_server.gateway import Exchange
+from curtilage.enclave_server.sealing import Fields
 from curtilage.enclave_server.telemetry import Event
 
 HEAD = AnswerHead(answer_id="chatcmpl-1", created=3, model="m")
@@ -87,7 +89,7 @@ async def play(
         exchange=Exchange(asked=chat, sealer=OpenSealer()),
         model=model,
         head=HEAD,
-        deadline=asyncio.get_running_loop().time() + 0.2,
+        limit_s=0.2,
     )
     pieces = [piece async for piece in underway.pieces()]
     assert model.closed
@@ -170,7 +172,7 @@ async def test_refused_request_asks_nobody() -> None:
             exchange=Exchange(asked=ChatError(400, code), sealer=OpenSealer()),
             model=model,
             head=HEAD,
-            deadline=0,
+            limit_s=0,
         )
         (piece,) = [piece async for piece in underway.pieces()]
         assert code.encode() in piece
@@ -209,10 +211,30 @@ def test_every_code_that_is_raised_has_a_message() -> None:
 
 @pytest.mark.parametrize("code", sorted(ERROR_CODES))
 def test_every_error_has_openais_shape(code: str) -> None:
-    error = json.loads(encode_error(ChatError(500, code, param="stop")))["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert (error["code"], error["param"]) == (code, "stop")
-    assert error["type"] == "server_error"
+    error = ChatError(500, code, param="stop")
+    (event,) = error_event(error).decode().removeprefix("data: ").splitlines()[:1]
+    told = json.loads(event)["error"]
+    assert set(told) == {"message", "type", "param", "code", "status"}
+    assert (told["code"], told["param"], told["status"]) == (code, "stop", 500)
+    assert told["type"] == "server_error"
+    if error_type(error) == b"application/json":
+        assert json.loads(encode_error(error))["error"] == told
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("date", "https://iana.org/assignments/http-problem-types#date"),
+        ("replayed", "about:blank"),
+    ],
+)
+def test_what_is_wrong_with_the_message_is_told_as_a_problem(
+    code: str, kind: str
+) -> None:
+    error = ChatError(400, code)
+    assert error_type(error) == b"application/problem+json"
+    problem = json.loads(encode_error(error))
+    assert (problem["type"], problem["code"], problem["status"]) == (kind, code, 400)
 
 
 def test_client_errors_are_told_apart() -> None:

@@ -157,10 +157,10 @@ async def test_keys_are_served_under_both_paths() -> None:
         "Server": "curtilage",
         "Content-Type": "application/ohttp-keys",
         "Cache-Control": "public, max-age=300",
-        "Content-Length": "47",
+        "Content-Length": "1274",
     }
-    (config,) = parse_key_configs(answers[0].body)
-    assert config == parts.key.gateway_key.config
+    configs = parse_key_configs(answers[0].body)
+    assert configs == tuple(each.config for each in parts.key.gateway_keys)
 
 
 async def test_bundle_and_health_are_served() -> None:
@@ -365,7 +365,7 @@ async def test_all_failures_of_decapsulation_look_the_same() -> None:
     parts = await make_parts()
     plain, chunked = seal(parts.key, form=PLAIN), seal(parts.key)
     stranger = await make_parts()
-    key_id = bytes([parts.key.key_id])
+    key_id = bytes([parts.key.key_ids[1]])
     bad = [
         (b"", CHUNKED),
         (key_id, CHUNKED),

@@ -7,6 +7,7 @@ from curtilage.enclave_server.config import (
     Environment,
     Freshness,
     Limits,
+    TLSFiles,
     Witness,
     parse_config,
 )
@@ -84,8 +85,6 @@ def test_loopback_addresses_are_taken(listen: str) -> None:
 @pytest.mark.parametrize(
     "listen",
     [
-        "0.0.0.0:80",
-        "192.0.2.1:80",
         "localhost:80",
         ":80",
         "127.0.0.1",
@@ -100,11 +99,55 @@ def test_any_other_address_is_refused(listen: str) -> None:
     assert problem.startswith("listen: must be")
 
 
+@pytest.mark.parametrize("listen", ["[2001:db8::1]:1"])
+def test_plain_tcp_is_refused_beyond_this_machine(listen: str) -> None:
+    assert problems_of(text_of(listen=f'"{listen}"')) == (
+        "listen: an address that is not loopback needs a [tls] table",
+    )
+
+
 def test_plain_tcp_is_refused_in_production() -> None:
     tables = TABLES.replace('"emulated"', '"amd"')
     assert problems_of(text_of(tables, environment='"production"')) == (
-        'listen: plain TCP needs environment = "development"',
+        'listen: TCP needs a [tls] table, or environment = "development"',
     )
+
+
+TLS = '[tls]\ncertificate = "/c.pem"\nkey = "/k.pem"\n'
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "192.0.2.1:443", "[::]:443"])
+def test_tls_makes_any_address_good(listen: str) -> None:
+    tables = TABLES.replace('"emulated"', '"amd"') + TLS
+    config = parse_config(
+        text_of(tables, environment='"production"', listen=f'"{listen}"')
+    )
+    assert config.tls == TLSFiles(certificate=Path("/c.pem"), key=Path("/k.pem"))
+
+
+def test_tls_is_not_for_a_unix_socket() -> None:
+    text = text_of(TABLES + TLS, listen='"unix:/run/e.sock"')
+    assert problems_of(text) == (
+        'tls: is for a TCP address; "listen" is a UNIX socket',
+    )
+
+
+@pytest.mark.parametrize(
+    ("tls", "problem"),
+    [
+        ('[tls]\nkey = "/k.pem"\n', "tls.certificate: a string is required"),
+        ('[tls]\ncertificate = "/c.pem"\n', "tls.key: a string is required"),
+        (TLS + "ca = 1\n", "tls.'ca': unknown key"),
+        (TLS.replace("/k", "k"), "tls.key: must be an absolute path"),
+    ],
+)
+def test_wrong_tls_table_is_refused(tls: str, problem: str) -> None:
+    assert problems_of(text_of(TABLES + tls)) == (problem,)
+
+
+def test_keys_rotate_every_six_hours_by_default() -> None:
+    freshness = parse_config(text_of()).freshness
+    assert (freshness.rotate_s, freshness.key_lifetime_s) == (21600, 43200)
 
 
 def test_emulated_anchor_is_refused_in_production() -> None:
@@ -168,8 +211,8 @@ def test_anchors_of_two_kinds_are_refused() -> None:
         ("[model]", "[freshness]\nrotate_s = 3600\n[model]", "freshness.rotate_s"),
         (
             "[model]",
-            "[freshness]\nkey_lifetime_s = 86401\n[model]",
-            "freshness.key_lifetime_s: must be 60 to 86400",
+            "[freshness]\nkey_lifetime_s = 43201\n[model]",
+            "freshness.key_lifetime_s: must be 60 to 43200",
         ),
     ],
 )

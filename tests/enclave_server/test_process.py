@@ -15,14 +15,18 @@ import pytest
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import ModelFileError
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
+from curtilage.wire.shaping import UNPADDED, TransportParameters
 from curtilage_dev.deployment import MEASUREMENT
 from curtilage_dev.emulator import Emulator, EmulatorConfig
 from support.enclave_deployment import config_text, deploy, write_release
 from support.enclave_parts import (
+    JSON,
     PLAIN,
+    QUICK,
     ask,
     chat_body,
     connect,
+    dated,
     exchange,
     get,
     inner_request,
@@ -43,10 +47,8 @@ class Process:
     out: list[bytes] = field(default_factory=list[bytes])
 
     async def key(self) -> KeyConfig:
-        (config,) = parse_key_configs(
-            (await exchange(self.address, get("/ohttp-keys"))).body
-        )
-        return config
+        answer = await exchange(self.address, get("/ohttp-keys"))
+        return parse_key_configs(answer.body)[0]
 
     async def stop(self) -> int:
         self.child.terminate()
@@ -60,10 +62,18 @@ class Process:
 
 @asynccontextmanager
 async def started(
-    folder: Path, *arguments: str, model: str = "", extra: str = ""
+    folder: Path,
+    *arguments: str,
+    model: str = "",
+    extra: str = "",
+    transport: TransportParameters = QUICK,
 ) -> AsyncGenerator[Process]:
     now = datetime.now(UTC)
-    deployment = deploy(now, model=DEFAULT_SHA256) if model else deploy(now)
+    deployment = (
+        deploy(now, model=DEFAULT_SHA256, transport=UNPADDED)
+        if model
+        else deploy(now, transport=transport)
+    )
     write_release(folder, deployment, now)
     text = config_text(folder, deployment, extra=extra)
     if model:
@@ -104,7 +114,9 @@ async def started(
 
 
 @asynccontextmanager
-async def scripted(folder: Path) -> AsyncGenerator[Process]:
+async def scripted(
+    folder: Path, transport: TransportParameters = QUICK
+) -> AsyncGenerator[Process]:
     arguments = (
         "support.run_enclave",
         str(folder / "enclave.toml"),
@@ -112,24 +124,22 @@ async def scripted(folder: Path) -> AsyncGenerator[Process]:
         CANARY,
     )
     extra = f'unsafe_record_view = "{folder}/view.jsonl"'
-    async with started(folder, *arguments, extra=extra) as process:
+    async with started(folder, *arguments, extra=extra, transport=transport) as process:
         yield process
 
 
 async def exercise(process: Process) -> None:
     """Walk every path that could write something down."""
     key = await process.key()
-    address = process.address
+    address, now = process.address, datetime.now(UTC)
+    fields = dated(now=now)
     streamed = inner_request(
         chat_body(
             stream=True,
             messages=[{"role": "user", "content": CANARY, "name": "canary-e1c9"}],
             stop=[CANARY + "!"],
         ),
-        fields=(
-            (b"content-type", b"application/json"),
-            (b"authorization", CANARY.encode()),
-        ),
+        fields=dated((*JSON, (b"authorization", CANARY.encode())), now=now),
     )
     # As scripted: an answer, a fault of the engine, an unforeseen one.
     for ending in (b"[DONE]", b"internal_error", b"internal_error"):
@@ -144,9 +154,10 @@ async def exercise(process: Process) -> None:
     await asyncio.sleep(0.3)
     writer.transport.abort()
     for inner in (
-        inner_request(CANARY.encode()),
-        inner_request(chat_body(**{CANARY: 1})),
-        inner_request(path=f"/{CANARY}".encode()),
+        inner_request(CANARY.encode(), fields=fields),
+        inner_request(chat_body(**{CANARY: 1}), fields=fields),
+        inner_request(path=f"/{CANARY}".encode(), fields=fields),
+        inner_request(fields=(*JSON, (b"date", CANARY.encode()))),
         CANARY.encode(),
     ):
         for form in (PLAIN, "message/ohttp-chunked-req"):
@@ -174,8 +185,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_nothing_that_was_said_is_written_anywhere(tmp_path: Path) -> None:
-    async with scripted(tmp_path) as process:
+@pytest.mark.parametrize("transport", [QUICK, UNPADDED], ids=["padded", "unpadded"])
+async def test_nothing_that_was_said_is_written_anywhere(
+    tmp_path: Path, transport: TransportParameters
+) -> None:
+    async with scripted(tmp_path, transport) as process:
         await exercise(process)
         assert await process.stop() == 0
     err = b"".join(process.err)
@@ -215,7 +229,8 @@ async def test_command_answers_with_the_embedded_model(tmp_path: Path) -> None:
     model = '[model]\npath = "embedded"\ncontext_tokens = 512\nthreads = 2\n'
     async with started(tmp_path, *command, model=model) as process:
         body = chat_body(max_tokens=8, temperature=0, stream=True)
-        sealed = seal(await process.key(), inner_request(body))
+        inner = inner_request(body, fields=dated(now=datetime.now(UTC)))
+        sealed = seal(await process.key(), inner)
         content = sealed.open((await ask(process.address, sealed)).body).content
         file = Path(f"/proc/{process.child.pid}/limits")
         limits = await asyncio.to_thread(file.read_text)

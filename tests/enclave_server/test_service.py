@@ -24,7 +24,15 @@ from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.keyconfig import parse_key_configs
 from support.enclave_deployment import World, make_world
-from support.enclave_parts import ask, exchange, get, seal, until
+from support.enclave_parts import (
+    ask,
+    dated,
+    exchange,
+    get,
+    inner_request,
+    seal,
+    until,
+)
 
 
 @dataclass
@@ -171,8 +179,9 @@ async def test_client_of_the_bundle_can_ask(tmp_path: Path) -> None:
     world, said = make_world(tmp_path), Said()
     async with running(world.config, surroundings(world, said)) as address:
         keys = await exchange(address, get("/ohttp-keys"))
-        (config,) = parse_key_configs(keys.body)
-        sealed = seal(config)
+        config, _ = parse_key_configs(keys.body)
+        inner = inner_request(fields=dated(now=world.clock.now))
+        sealed = seal(config, inner)
         assert sealed.open((await ask(address, sealed)).body).status == 200
 
 

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from end_to_end.conftest import OpenSession, make_stack
+from end_to_end.conftest import OpenSession, make_stack, patient_profile
 
 from curtilage.client.answers import Answerer
 from curtilage.client.errors import (
     FailureReason,
-    IncompleteAnswerError,
     LocalUnavailableError,
 )
 from curtilage.client.inspection import Inspector
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import UnavailableLocal
-from curtilage.policy.load import load_profile
+from curtilage.policy.load import load_policy
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
@@ -37,7 +36,6 @@ def query(text: str, *, stream: bool = False) -> Query:
 
 
 HARMLESS = query("What is the difference between a virus and a bacterium?")
-STREAMED = query("What is the difference between a virus and a bacterium?", stream=True)
 REGULATED = query("My card is 4111 1111 1111 1111, is that a valid number?")
 
 
@@ -100,6 +98,25 @@ async def test_tampered_evidence_seals_nothing(
     assert relay.posts == 0, "not one byte was sealed"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "offered"),
+    [("period_ms: 5", "period_ms: 6"), ("first_bucket: 8", "first_bucket: 16")],
+    ids=["period", "bucket"],
+)
+async def test_frames_that_the_policy_does_not_accept_seal_nothing(
+    stack: Stack, open_session: OpenSession, accepted: str, offered: str
+) -> None:
+    text = stack.policy.read_text("utf-8")
+    assert accepted in text
+    async with evil_relay(stack.relay_url) as relay:
+        policy = text.replace(accepted, offered)
+        async with open_session(relay=relay.url, policy=policy) as session:
+            answer = await session.ask(HARMLESS)
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is FailureReason.EVIDENCE_REFUSED
+    assert relay.posts == 0, "not one byte was sealed"
+
+
 async def test_a_changed_request_is_refused_and_answered_at_home(
     stack: Stack, open_session: OpenSession
 ) -> None:
@@ -120,22 +137,6 @@ async def test_a_cut_answer_is_answered_at_home_when_nothing_was_shown(
             answer = await session.ask(HARMLESS)
     assert answer.route is Answerer.LOCAL
     assert answer.provenance.fallback is not None
-
-
-async def test_a_cut_stream_is_incomplete_never_finished(
-    stack: Stack, open_session: OpenSession
-) -> None:
-    async with evil_relay(stack.relay_url) as relay:
-        async with open_session(relay=relay.url) as session:
-            whole = await session.ask(STREAMED)
-        assert whole.route is Answerer.ENCLAVE
-        relay.cut = 1200
-        async with open_session(relay=relay.url) as session:
-            stream = session.stream(STREAMED)
-            with pytest.raises(IncompleteAnswerError):
-                _ = [piece async for piece in stream]
-            with pytest.raises(RuntimeError):
-                _ = stream.answer
 
 
 @pytest.mark.parametrize("status", [413, 429, 500, 502, 503])
@@ -248,7 +249,7 @@ async def test_oversize_stays_home(stack: Stack, open_session: OpenSession) -> N
 async def test_a_crashed_detector_keeps_the_query_home(
     stack: Stack, open_session: OpenSession
 ) -> None:
-    own = Inspector.start(load_profile("default"))
+    own = Inspector.start(load_policy(patient_profile()))
     try:
         assert own.worker_pid is not None
         os.kill(own.worker_pid, signal.SIGKILL)

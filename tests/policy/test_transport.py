@@ -12,7 +12,7 @@ from curtilage.policy.addresses import (
 )
 from curtilage.policy.errors import PolicyError, Problem
 from curtilage.policy.load import PROFILES, load_policy, load_profile
-from curtilage.policy.sections import DEFAULT_FRAMES, Transport
+from curtilage.policy.sections import DEFAULT_FRAMES, MAX_ACCEPTED, Transport
 from curtilage.policy.transport_words import (
     NO_COVER,
     NO_MIRROR,
@@ -200,6 +200,17 @@ def test_transport_is_refused_with_its_line(inside: str, path: str, said: str) -
     problem = only_problem_of(f"transport: {inside}\n")
     assert (problem.path, problem.line) == (path, 3)
     assert said in problem.message
+
+
+def test_a_policy_accepts_so_many_and_no_more() -> None:
+    def accepting(count: int) -> str:
+        each = (FRAMES.replace("20", str(20 + more)) for more in range(count))
+        return f"transport: {{accept: [{', '.join(each)}]}}\n"
+
+    assert len(load(accepting(MAX_ACCEPTED)).accept) == MAX_ACCEPTED
+    problem = only_problem_of(accepting(MAX_ACCEPTED + 1))
+    assert problem.path == "transport.accept"
+    assert f"at most {MAX_ACCEPTED}" in problem.message
 
 
 def test_each_problem_has_its_own_line() -> None:

@@ -151,12 +151,8 @@ def _control() -> Iterator[Line]:
         "path": b"a/b",
     }.items():
         yield _bad(f"authority {name}", head(authority=authority))
-    for name, path in {
-        "//host": b"//host",
-        "dots": b"/../x",
-        "query": b"/?%00",
-    }.items():
-        yield _fine(f"path {name}", head(path=path))
+    for name, path in {"host": b"//host", "dots": b"/../x", "query": b"/?%00"}.items():
+        yield _fine(f"path of {name}", head(path=path))
     for name, path in {
         "empty": b"",
         "no slash": b"x",
@@ -211,7 +207,9 @@ def _fields() -> Iterator[Line]:
         yield _fine(f"value empty, {kind}", build((b"a", b"")))
         yield _over(f"value of 64 KB, {kind}", build((b"a", b"v" * 65536)))
         yield _over(f"10^3 fields, {kind}", build(*[(b"a", b"")] * 1000))
-        yield _fine(f"cookie lines, {kind}", build(*[(b"cookie", b"a=1")] * 100))
+        cookies = [(b"cookie", b"a=1")] * 100
+        yield _fine(f"cookie lines, {kind}", build(*cookies))
+        yield _fine(f"cookie line empty, {kind}", build(*cookies[:1], (b"cookie", b"")))
     # An empty name ends an indeterminate section, so the value is content.
     yield _over("name empty, indeterminate", b"\2" + control() + b"\0\xff" + bytes(7))
 

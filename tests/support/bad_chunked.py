@@ -61,6 +61,11 @@ def ordered(order: list[int]) -> Callable[[Seal], bytes]:
     return build
 
 
+def raw(body: bytes) -> Callable[[Seal], bytes]:
+    """Return a body in which nothing is sealed."""
+    return lambda _: body
+
+
 def long_form(width: int) -> Callable[[Seal], bytes]:
     """Return a body whose lengths are all of ``width`` octets."""
     mark = {2: 1, 4: 2, 8: 3}[width] << (8 * width - 2)
@@ -79,12 +84,10 @@ def all_lines() -> Iterator[Line]:
         yield Line(name=name, build=build, error=error)
     for length in range(1, 17):
         junk = encode_varint(length) + bytes(64)
-        yield Line(name=f"length {length}", build=lambda _, j=junk: j, error=OpenError)
+        yield Line(name=f"length {length}", build=raw(junk), error=OpenError)
     for length in (MAX_CHUNK_BYTES + 17, 2**20, 2**32, 2**62 - 1):
         far = encode_varint(length)
-        yield Line(
-            name=f"length {length}", build=lambda _, f=far: f, error=LimitExceededError
-        )
+        yield Line(name=f"length {length}", build=raw(far), error=LimitExceededError)
     for width in (2, 4, 8):
         yield Line(
             name=f"non-minimal length of {width} octets",

@@ -18,6 +18,7 @@ from curtilage.enclave_server.keys import KeyRing
 from curtilage.enclave_server.release import read_anchors
 from curtilage.enclave_server.telemetry import Counters
 from curtilage.inference.scripted import SCRIPTED_INFO
+from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.deployment import (
     MEASUREMENT,
     Deployment,
@@ -30,6 +31,7 @@ from curtilage_dev.pki import (
     generate_root_keys,
     make_platform,
 )
+from support.enclave_parts import QUICK
 
 
 @cache
@@ -131,15 +133,26 @@ sha256 = "{SCRIPTED_INFO.model_sha256}"
 """
 
 
-def deploy(now: datetime, *, model: str = SCRIPTED_INFO.model_sha256) -> Deployment:
-    manifest = replace(make_manifest(now), models=(model,))
+def deploy(
+    now: datetime,
+    *,
+    model: str = SCRIPTED_INFO.model_sha256,
+    transport: TransportParameters = QUICK,
+) -> Deployment:
+    manifest = replace(make_manifest(now, transport=transport), models=(model,))
     platform = make_platform(root_keys(), now=now)
     return make_deployment(platform, now=now, manifest=manifest)
 
 
-def make_world(folder: Path, *, now: datetime | None = None, extra: str = "") -> World:
+def make_world(
+    folder: Path,
+    *,
+    now: datetime | None = None,
+    extra: str = "",
+    transport: TransportParameters = QUICK,
+) -> World:
     clock = Clock(now or datetime(2026, 11, 21, 12, tzinfo=UTC))
-    deployment = deploy(clock.now)
+    deployment = deploy(clock.now, transport=transport)
     write_release(folder, deployment, clock.now)
     write_root(folder, deployment.platform)
     config = parse_config(config_text(folder, deployment, extra=extra))

@@ -7,29 +7,44 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from curtilage.enclave_server.app import EnclaveServer, Services
+from curtilage.enclave_server.app import EnclaveServer
 from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.dates import format_date
 from curtilage.enclave_server.keys import KeyRing, Published, ServerKey, make_key
 from curtilage.enclave_server.model import Model
+from curtilage.enclave_server.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.record import Recorder
+from curtilage.enclave_server.services import Services
 from curtilage.enclave_server.tables import Listen
 from curtilage.enclave_server.telemetry import Counters
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.errors import ConsumedError
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.media import GATEWAY_PATH
-from curtilage.wire.suite import Suite
+from curtilage.wire.shaping import UNPADDED, TransportParameters
+from curtilage.wire.suite import Suite, setup_recipient, setup_sender
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHUNKED = "message/ohttp-chunked-req"
 PLAIN = "message/ohttp-req"
+QUICK = TransportParameters(frame_bytes=512, period_ms=2, first_bucket=8, buckets=5)
+"""Padded, and over within 16 ms."""
 LOOPBACK = Listen(host="127.0.0.1", port=0)
 
 
 def chat_body(**extra: object) -> bytes:
     messages = [{"role": "user", "content": "What is a curtilage?"}]
     return json.dumps({"messages": messages, **extra}).encode()
+
+
+Fields = tuple[tuple[bytes, bytes], ...]
+JSON: Fields = ((b"content-type", b"application/json"),)
+
+
+def dated(fields: Fields = JSON, *, now: datetime = NOW) -> Fields:
+    return (*fields, (b"date", format_date(now)))
 
 
 def inner_request(
@@ -39,7 +54,7 @@ def inner_request(
     scheme: bytes = b"https",
     authority: bytes = b"curtilage.invalid",
     path: bytes = b"/v1/chat/completions",
-    fields: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),),
+    fields: Fields | None = None,
 ) -> bytes:
     return bhttp.encode_request(
         bhttp.Request(
@@ -47,7 +62,7 @@ def inner_request(
             scheme=scheme,
             authority=authority,
             path=path,
-            fields=fields,
+            fields=dated() if fields is None else fields,
             content=chat_body() if content is None else content,
         )
     )
@@ -62,6 +77,14 @@ class Sealed:
     open: Callable[[bytes], bhttp.Response] = field(repr=False)
 
 
+def config_of(key: ServerKey, suite: Suite | None = None) -> KeyConfig:
+    """Return the first configuration, or the first that offers ``suite``."""
+    configs = [each.config for each in key.gateway_keys]
+    return next(
+        config for config in configs if suite is None or suite in config.suites()
+    )
+
+
 def seal(
     key: ServerKey | KeyConfig,
     inner: bytes | None = None,
@@ -69,7 +92,7 @@ def seal(
     form: str = CHUNKED,
     suite: Suite | None = None,
 ) -> Sealed:
-    config = key if isinstance(key, KeyConfig) else key.gateway_key.config
+    config = key if isinstance(key, KeyConfig) else config_of(key, suite)
     inner = inner_request() if inner is None else inner
     if form == PLAIN:
         plain = ohttp.seal_request(config, inner, suite=suite)
@@ -87,8 +110,22 @@ def seal(
     return Sealed(message=sealed.message, content_type=form, open=open_chunked)
 
 
+def is_wiped(key: ServerKey) -> bool:
+    """Whether nothing can be opened any more, with either key."""
+    for gateway_key in key.gateway_keys:
+        suite = gateway_key.config.suites()[0]
+        enc, _ = setup_sender(suite, gateway_key.config.public_key, b"")
+        try:
+            setup_recipient(suite, enc, gateway_key.private_key, b"")
+        except ConsumedError:
+            continue
+        return False
+    return key.replay.is_full
+
+
 def error_code(response: bhttp.Response) -> str:
-    return str(json.loads(response.content)["error"]["code"])
+    body = json.loads(response.content)
+    return str(body.get("error", body)["code"])
 
 
 @dataclass
@@ -122,6 +159,8 @@ async def make_parts(
     recorder: Recorder | None = None,
     now: datetime = NOW,
     max_queued: int = 4,
+    transport: TransportParameters = UNPADDED,
+    timer: Timer = LOOP_TIMER,
 ) -> Parts:
     limits = limits or Limits()
     engine = ScriptedEngine(*scripts, max_queued=max_queued)
@@ -146,8 +185,10 @@ async def make_parts(
         counters=counters,
         limits=limits,
         chat_limits=ChatLimits(),
+        transport=transport,
         clock=lambda: now,
         recorder=recorder,
+        timer=timer,
     )
     return Parts(
         services=services, engine=engine, key=key, bundles=bundles, counters=counters

@@ -1,8 +1,9 @@
 """An enclave and its relay in memory: real keys, real evidence, no socket."""
 
+import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -11,19 +12,23 @@ from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.exchange import SealedExchange
-from curtilage.wire import bhttp, chunked
+from curtilage.client.http_date import encode_date
+from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.encapsulation import GatewayKey
+from curtilage.wire.frames import AnswerFramer, Frame, fill_event_stream, fill_json
 from curtilage.wire.keyconfig import (
     KeyConfig,
     SymmetricAlgorithms,
     encode_key_configs,
 )
-from curtilage.wire.suite import generate_private_key
-from curtilage_dev.deployment import Deployment, make_deployment
+from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.wire.suite import KEM_X25519, KEM_XWING, generate_private_key
+from curtilage_dev.deployment import Deployment, make_deployment, make_manifest
 from curtilage_dev.pki import RootKeys, generate_root_keys, make_platform
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-X25519 = 0x0020
+WINDOW = timedelta(hours=12)
+QUICK = TransportParameters(frame_bytes=128, period_ms=1, first_bucket=4, buckets=8)
 
 
 @cache
@@ -32,9 +37,15 @@ def root_keys() -> RootKeys:
     return generate_root_keys()
 
 
+def deployment(parameters: TransportParameters = QUICK) -> Deployment:
+    return _deployment(parameters)
+
+
 @cache
-def deployment() -> Deployment:
-    return make_deployment(make_platform(root_keys(), now=NOW), now=NOW)
+def _deployment(parameters: TransportParameters) -> Deployment:
+    manifest = make_manifest(NOW, transport=parameters)
+    platform = make_platform(root_keys(), now=NOW)
+    return make_deployment(platform, now=NOW, manifest=manifest)
 
 
 def sse(*objects: object, done: bool = True) -> bytes:
@@ -62,22 +73,57 @@ def completion(text: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the enclave answers inside the seal."""
+    """What the enclave answers inside the seal.
+
+    ``frames`` is the least number of them, where the answer is padded.
+    """
 
     content: bytes = sse(chunk("From "), chunk("afar."), chunk(finish="stop"))
     status: int = 200
     media_type: bytes = b"text/event-stream"
+    fields: tuple[bhttp.Field, ...] = ()
+    frames: int = 0
+
+
+def problem(
+    kind: str, *, date: datetime | None = None, code: str = "invalid_date"
+) -> Reply:
+    """An inner refusal with words (RFC 9457)."""
+    fields = () if date is None else ((b"date", encode_date(date)),)
+    return Reply(
+        content=json.dumps({"type": kind, "code": code}).encode(),
+        status=400,
+        media_type=media.PROBLEM_JSON.encode(),
+        fields=fields,
+    )
 
 
 class MemoryEnclave:
     """Opens what is sealed to it and answers as told; also the way to it.
 
     ``cut``: end the body after so many bytes. ``flip``: change this byte of the
-    answer. ``fails``: raised instead of an answer.
+    answer. ``fails``: raised instead of an answer. ``replies``: answers to give
+    first, one each. ``held``: pause the body after so many bytes until ``go``.
+    ``begun`` is set with the first request.
+    ``ended`` is set when a body was read to its end, ``left`` when it was not.
     """
 
-    def __init__(self, reply: Reply | None = None, *, key_id: int = 41) -> None:
+    def __init__(
+        self,
+        reply: Reply | None = None,
+        *,
+        key_id: int = 41,
+        parameters: TransportParameters = QUICK,
+    ) -> None:
         self.reply = reply or Reply()
+        self.replies: list[Reply] = []
+        self.parameters = self.shape_of_answers = parameters
+        self.rotations = 0
+        self.held: int | None = None
+        self.go = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.left = asyncio.Event()
         self.cut: int | None = None
         self.flip: int | None = None
         self.fails: EnclaveError | None = None
@@ -89,18 +135,24 @@ class MemoryEnclave:
         self.rotate(key_id)
 
     def rotate(self, key_id: int) -> None:
-        """Make a new key and evidence for it."""
-        private = generate_private_key(X25519)
-        config = KeyConfig(
-            key_id=key_id,
-            kem_id=X25519,
-            public_key=private.public_key,
-            algorithms=(SymmetricAlgorithms(kdf_id=1, aead_id=1),),
+        """Make new keys, whose window begins a minute later, and evidence."""
+        xwing = make_key(key_id, KEM_XWING)
+        x25519 = make_key((key_id + 100) % 256, KEM_X25519)
+        self.keys = {key.config.key_id: key for key in (xwing, x25519)}
+        self.key_configs = encode_key_configs([xwing.config, x25519.config])
+        self.attest(NOW - timedelta(hours=1) + timedelta(minutes=self.rotations))
+        self.rotations += 1
+
+    def attest(self, begins: datetime) -> None:
+        """Make evidence for the keys and a window."""
+        ours = deployment(self.parameters)
+        bundle = dataclasses.replace(
+            ours.bundle(),
+            key_configs=self.key_configs,
+            not_before=int(begins.timestamp()),
+            not_after=int((begins + WINDOW).timestamp()),
         )
-        self.keys = {key_id: GatewayKey(config=config, private_key=private)}
-        bundle = deployment().bundle()
-        ours = dataclasses.replace(bundle, key_configs=encode_key_configs([config]))
-        self.bundle = encode_bundle(deployment().attest(ours))
+        self.bundle = encode_bundle(ours.attest(bundle))
 
     async def fetch_bundle(self) -> bytes:
         self.fetched += 1
@@ -111,6 +163,7 @@ class MemoryEnclave:
     async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
         body = exchange.take_body()
         self.sealed.append(body)
+        self.begun.set()
         if body[0] not in self.keys:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
         if self.fails is not None:
@@ -118,8 +171,23 @@ class MemoryEnclave:
         answer = self.answer(body)
         if self.flip is not None:
             answer[self.flip] ^= 1
-        data = bytes(answer[: self.cut])
-        for start in range(0, len(data), 50):
+        self.ended.clear()
+        self.left.clear()
+        try:
+            async for data in self.body(bytes(answer[: self.cut])):
+                yield data
+        except BaseException:
+            self.left.set()
+            raise
+        self.ended.set()
+
+    async def body(self, data: bytes) -> AsyncGenerator[bytes]:
+        held = len(data) if self.held is None else self.held
+        for start in range(0, held, 50):
+            yield data[start : min(start + 50, held)]
+        if self.held is not None:
+            await self.go.wait()
+        for start in range(held, len(data), 50):
             yield data[start : start + 50]
 
     async def close(self) -> None:
@@ -127,29 +195,67 @@ class MemoryEnclave:
 
     def answer(self, body: bytes) -> bytearray:
         request, sealer = chunked.open_chunked_request(self.keys, body)
-        self.requests.append(bhttp.decode_request(request))
-        fields = [(b"content-type", self.reply.media_type)]
-        head = bhttp.encode_response_head(self.reply.status, fields)
+        decoded = bhttp.decode_request(request)
+        self.requests.append(decoded)
+        reply = self.replies.pop(0) if self.replies else self.reply
+        if decoded.path == b"/v1/cover":
+            frames = self.parameters.frames_of(json.loads(decoded.content)["bucket"])
+            reply = Reply(content=b"{}", media_type=b"application/json", frames=frames)
+        fields = [(b"content-type", reply.media_type), *reply.fields]
+        head = bhttp.encode_response_head(reply.status, fields)
         answer = bytearray(sealer.begin())
-        answer += sealer.seal(head)
-        for start in range(0, len(self.reply.content), 40):
-            piece = self.reply.content[start : start + 40]
-            answer += sealer.seal(bhttp.encode_content_chunk(piece))
-        answer += sealer.finish(bhttp.encode_content_end())
+        for plaintext, final in self.plaintexts(reply, head):
+            answer += (sealer.finish if final else sealer.seal)(plaintext)
         return answer
 
+    def plaintexts(self, reply: Reply, head: bytes) -> list[tuple[bytes, bool]]:
+        """Cut an answer as the release says."""
+        parameters = self.shape_of_answers  # what is promised, unless it lies
+        if parameters.shape is not Shape.PADDED:
+            starts = range(0, len(reply.content), 40)
+            pieces = [reply.content[start : start + 40] for start in starts]
+            chunks = [bhttp.encode_content_chunk(piece) for piece in pieces]
+            end = (bhttp.encode_content_end(), True)
+            return [(head, False), *((chunk, False) for chunk in chunks), end]
+        events = reply.media_type == b"text/event-stream"
+        framer = AnswerFramer(
+            parameters,
+            head,
+            filler=fill_event_stream if events else fill_json,
+            least_bucket=parameters.bucket_of(reply.frames),
+        )
+        framer.write(reply.content)
+        framer.end()
+        return [(frame.plaintext, frame.final) for frame in every_frame(framer)]
 
-def book() -> EnclaveBook:
-    return EnclaveBook(expectations=deployment().expectations())
+
+def every_frame(framer: AnswerFramer) -> Iterator[Frame]:
+    while not framer.over:
+        yield framer.next()
+
+
+def make_key(key_id: int, kem_id: int) -> GatewayKey:
+    private = generate_private_key(kem_id)
+    config = KeyConfig(
+        key_id=key_id,
+        kem_id=kem_id,
+        public_key=private.public_key,
+        algorithms=(SymmetricAlgorithms(kdf_id=1, aead_id=1),),
+    )
+    return GatewayKey(config=config, private_key=private)
+
+
+def book(parameters: TransportParameters = QUICK) -> EnclaveBook:
+    return EnclaveBook(expectations=deployment(parameters).expectations())
 
 
 def verified(enclave: MemoryEnclave) -> VerifiedKey:
-    return _verified(enclave.bundle)
+    return _verified(enclave.bundle, enclave.parameters)
 
 
 @cache
-def _verified(bundle: bytes) -> VerifiedKey:
-    return verify(bundle, deployment().expectations(), now=NOW)
+def _verified(bundle: bytes, parameters: TransportParameters) -> VerifiedKey:
+    return verify(bundle, deployment(parameters).expectations(), now=NOW)
 
 
 class Clock:

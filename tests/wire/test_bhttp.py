@@ -329,6 +329,22 @@ def test_cookie_lines_come_joined() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("lines_of", "joined"),
+    [
+        ((b"a=1", b""), b"a=1"),
+        ((b"", b"a=1", b"", b"b=2", b""), b"a=1; b=2"),
+        ((b"", b""), b""),
+    ],
+)
+def test_empty_cookie_lines_leave_nothing_behind(
+    lines_of: tuple[bytes, ...], joined: bytes
+) -> None:
+    found = decode_request(known([(b"cookie", line) for line in lines_of]))
+    assert found.fields == ((b"cookie", joined),)
+    assert decode_request(encode_request(found)) == found
+
+
 def test_connection_fields_are_dropped_when_encoding() -> None:
     names = [b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-hop"]
     fields = (
@@ -493,6 +509,20 @@ def test_streamed_response_round_trip() -> None:
     assert decoder.push(encode_content_end()) == [ResponseEnd()]
     assert decoder.push(bytes(10)) == []
     assert decoder.finish() == []
+
+
+def test_streamed_response_may_begin_with_interim_responses() -> None:
+    interim = (
+        InformationalResponse(status=102),
+        InformationalResponse(status=103, fields=((b"link", b"x"),)),
+    )
+    head = encode_response_head(200, (), informational=interim)
+    (found,) = ResponseDecoder().push(head)
+    assert found == ResponseHead(status=200, informational=interim)
+    with pytest.raises(MalformedError):
+        encode_response_head(
+            200, (), informational=(InformationalResponse(status=200),)
+        )
 
 
 def test_content_chunk_and_end_are_the_bytes_of_the_format() -> None:

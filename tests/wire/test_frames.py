@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.wire.bhttp import (
+    DEFAULT_LIMITS,
     ContentChunk,
     Response,
     ResponseDecoder,
@@ -26,6 +27,7 @@ from curtilage.wire.frames import (
     Frame,
     FrameCheck,
     answer_bytes,
+    answer_limits,
     encode_padded_response,
     fill_event_stream,
     fill_json,
@@ -234,7 +236,7 @@ def test_room_is_what_can_be_written_and_not_one_octet_more(
             answer.append(framer.next())
     rest = bytes(framer.room)
     framer.write(rest)
-    assert framer.room == 0
+    assert (framer.room, framer.pending >= 0) == (0, True)
     answer += frames(framer, iter(()))
     assert len(answer) == SMALL.max_frames
     content = decoded(answer)[1]
@@ -361,6 +363,21 @@ def test_check_of_an_unpadded_answer_has_nothing_to_refuse() -> None:
         check.chunk(length)
     check.finish(0)
     assert check.frames == 4
+
+
+def test_limits_take_the_longest_answer_and_not_one_octet_more() -> None:
+    large = TransportParameters(frame_bytes=64, first_bucket=40_000, buckets=2)
+    framer = AnswerFramer(large, HEAD, filler=fill_json, least_bucket=1)
+    framer.end()
+    decoder = ResponseDecoder(answer_limits(large))
+    while not framer.over:
+        decoder.push(framer.next().plaintext)
+    with pytest.raises(LimitExceededError):
+        decoder.push(b"\0")
+
+
+def test_limits_of_an_unpadded_release_are_the_usual_ones() -> None:
+    assert answer_limits(UNPADDED) == DEFAULT_LIMITS
 
 
 # Sealed sizes.

@@ -1,9 +1,11 @@
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.wire.chunked import seal_chunked_request
 from curtilage.wire.errors import (
     LimitExceededError,
     MalformedError,
@@ -20,7 +22,8 @@ from curtilage.wire.keyconfig import (
     parse_key_config,
     parse_key_configs,
 )
-from curtilage.wire.suite import KEM_X25519
+from curtilage.wire.ohttp import seal_request
+from curtilage.wire.suite import KEM_X25519, KEM_XWING, generate_private_key
 
 AES = SymmetricAlgorithms(kdf_id=1, aead_id=1)
 CHACHA = SymmetricAlgorithms(kdf_id=1, aead_id=3)
@@ -48,20 +51,29 @@ def unknown_kem(key_id: int = 9, npk: int = 1184) -> bytes:
 
 identifiers = st.integers(min_value=0, max_value=0xFFFF)
 algorithms = st.builds(SymmetricAlgorithms, kdf_id=identifiers, aead_id=identifiers)
-configs = st.builds(
-    KeyConfig,
-    key_id=st.integers(min_value=0, max_value=255),
-    kem_id=st.just(KEM_X25519),
-    public_key=st.binary(min_size=32, max_size=32),
-    algorithms=st.lists(algorithms, max_size=5).map(lambda more: (AES, *more)),
-)
+
+
+def configs_of(kem_id: int, npk: int) -> st.SearchStrategy[KeyConfig]:
+    # Long keys by their beginning, so that examples stay small.
+    keys = st.binary(min_size=32, max_size=32).map(lambda start: start.ljust(npk))
+    return st.builds(
+        KeyConfig,
+        key_id=st.integers(min_value=0, max_value=255),
+        kem_id=st.just(kem_id),
+        public_key=keys,
+        algorithms=st.lists(algorithms, max_size=5).map(lambda more: (AES, *more)),
+    )
+
+
+configs = configs_of(KEM_X25519, 32) | configs_of(KEM_XWING, 1216)
 
 
 @given(configs)
 def test_key_config_round_trip_and_prefixes(value: KeyConfig) -> None:
     encoded = value.encode()
     assert parse_key_config(encoded) == value
-    for cut in range(len(encoded)):
+    # All the way for a short key; around the fields of a long one.
+    for cut in (*range(min(60, len(encoded))), *range(1200, len(encoded))):
         with pytest.raises(TruncatedError):
             parse_key_config(encoded[:cut])
 
@@ -73,7 +85,8 @@ def test_key_list_round_trip_and_prefixes(values: list[KeyConfig]) -> None:
     boundaries = {
         len(encode_key_configs(values[:count])): count for count in range(len(values))
     }
-    for cut in range(1, len(encoded)):
+    step = 1 if len(encoded) < 500 else 11
+    for cut in {*range(1, len(encoded), step), *boundaries} - {0}:
         if cut in boundaries:
             # A list that ends between two entries is a shorter list.
             found = parse_key_configs(encoded[:cut])
@@ -215,3 +228,119 @@ def test_key_config_refuses_values_that_do_not_fit() -> None:
     for kdf_id, aead_id in ((0x10000, 1), (1, 0x10000), (-1, 1), (1, -1)):
         with pytest.raises(MalformedError):
             config(1, SymmetricAlgorithms(kdf_id=kdf_id, aead_id=aead_id))
+
+
+# The key-configuration lines of the bad-input list, as far as they are about
+# octets, with X-Wing and X25519 in one list as we publish them.
+
+XWING_KEY = generate_private_key(KEM_XWING).public_key
+HYBRID = KeyConfig(
+    key_id=2, kem_id=KEM_XWING, public_key=XWING_KEY, algorithms=(AES, CHACHA)
+)
+PUBLISHED = encode_key_configs([HYBRID, config(1, AES)])
+
+
+def test_our_list_has_the_hybrid_first_and_1274_octets() -> None:
+    assert len(PUBLISHED) == 1274
+    assert parse_key_configs(PUBLISHED) == (HYBRID, config(1, AES))
+    assert choose_suite(parse_key_configs(PUBLISHED)[0]).kem_id == KEM_XWING
+
+
+def p256(key_id: int, point: bytes) -> bytes:
+    return bytes([key_id]) + b"\x00\x10" + point + b"\x00\x04\x00\x01\x00\x01"
+
+
+def many(entry: Callable[[int], bytes]) -> bytes:
+    return b"".join(framed(entry(key_id)) for key_id in range(256))
+
+
+def hybrid_with(public_key: bytes) -> bytes:
+    entry = HYBRID.encode()
+    return framed(entry[:3] + public_key + entry[3 + 1216 :])
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (PUBLISHED[:-1], TruncatedError),
+        (PUBLISHED + b"\x00", TruncatedError),
+        (PUBLISHED + framed(config(2, CHACHA).encode()), MalformedError),
+        (PUBLISHED + framed(p256(1, b"\x04" + bytes(64))), MalformedError),
+        (hybrid_with(XWING_KEY[:-1]), MalformedError),
+        (hybrid_with(XWING_KEY + b"\x00"), MalformedError),
+        (hybrid_with(XWING_KEY[:32]), MalformedError),
+        (framed(p256(3, b"\x04" + b"\xff" * 64)), UnsupportedError),
+        (framed(p256(3, b"\x02" + b"\x01" * 32)), UnsupportedError),
+        (
+            many(lambda one: config(one).encode()),
+            LimitExceededError,
+        ),
+        (
+            many(lambda one: unknown_kem(one, 1)),
+            LimitExceededError,
+        ),
+        (bytes(16 * 1024 + 1), LimitExceededError),
+    ],
+    ids=[
+        "cut",
+        "trailing octet",
+        "the hybrid's key identifier with another key",
+        "a key identifier again, of an unknown KEM",
+        "X-Wing key short",
+        "X-Wing key long",
+        "X-Wing key of 32 octets",
+        "P-256 off the curve, alone",
+        "P-256 compressed, alone",
+        "256 entries",
+        "256 entries of an unknown KEM",
+        "huge",
+    ],
+)
+def test_published_list_with_a_flaw(data: bytes, error: type[WireError]) -> None:
+    with pytest.raises(error):
+        parse_key_configs(data)
+
+
+@pytest.mark.parametrize(
+    "point", [b"\x04" + b"\xff" * 64, b"\x02" + b"\x01" * 32], ids=["off", "compressed"]
+)
+def test_p256_is_an_unknown_kem_whatever_its_point(point: bytes) -> None:
+    assert parse_key_configs(framed(p256(3, point)) + PUBLISHED) == (
+        HYBRID,
+        config(1, AES),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kem_id", "public_key"),
+    [
+        (KEM_X25519, bytes(32)),
+        (
+            KEM_X25519,
+            bytes.fromhex(
+                "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"
+            ),
+        ),
+        (KEM_XWING, b"\xff" * 1184 + XWING_KEY[1184:]),
+        (KEM_XWING, XWING_KEY[:1184] + bytes(32)),
+        (KEM_XWING, b"\xff" * 1216),
+    ],
+    ids=["zero", "order 8", "ML-KEM all ff", "X-Wing with a zero point", "all ff"],
+)
+def test_a_key_that_is_no_key_is_refused_when_it_is_used(
+    kem_id: int, public_key: bytes
+) -> None:
+    """The list has its form; nothing is ever sealed to such a key."""
+    bad = KeyConfig(key_id=1, kem_id=kem_id, public_key=public_key, algorithms=(AES,))
+    (parsed,) = parse_key_configs(encode_key_configs([bad]))
+    with pytest.raises(MalformedError):
+        seal_request(parsed, b"bhttp")
+    with pytest.raises(MalformedError):
+        seal_chunked_request(parsed, b"bhttp")
+
+
+def test_suites_are_those_we_support_in_the_order_of_the_gateway() -> None:
+    mixed = config(1, SHA384, CHACHA, AES)
+    assert [suite.aead_id for suite in mixed.suites()] == [3, 1]
+    assert mixed == config(1, SHA384, CHACHA, AES)
+    assert "suites" not in repr(mixed)

@@ -137,7 +137,7 @@ class FreshnessExpectations:
         clock_skew_s: how far ahead other clocks may run.
     """
 
-    max_key_lifetime_s: int = 86400
+    max_key_lifetime_s: int = 43200
     max_evidence_age_s: int = 43200
     clock_skew_s: int = 60
 

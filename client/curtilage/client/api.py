@@ -52,6 +52,14 @@ class Client:
             takes ``CURTILAGE_POLICY_KEY``, and without either none need be.
         audit: directory of an audit log; None takes ``CURTILAGE_AUDIT``, else
             the user's own. What cannot be recorded there does not leave.
+        relay_ca: certificates (PEM) of the only authorities to trust for the
+            relay; None takes ``CURTILAGE_RELAY_CA``, else the system's.
+        relay_certificate: certificate (PEM) to show the relay; None takes
+            ``CURTILAGE_RELAY_CERTIFICATE``, else none is shown.
+        relay_certificate_key: its private key, if it is in another file; None
+            takes ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
+        relay_key_file: file with the relay's API key; None takes
+            ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
 
     Raises:
         ConfigError: a setting is wrong; says which.
@@ -67,6 +75,10 @@ class Client:
         model_sha256: str | None = None,
         policy_key: str | Path | None = None,
         audit: str | Path | None = None,
+        relay_ca: str | Path | None = None,
+        relay_certificate: str | Path | None = None,
+        relay_certificate_key: str | Path | None = None,
+        relay_key_file: str | Path | None = None,
     ) -> None:
         flags = Flags(
             policy=_text(policy),
@@ -75,6 +87,10 @@ class Client:
             model_sha256=model_sha256,
             policy_key=_text(policy_key),
             audit=_text(audit),
+            relay_ca=_text(relay_ca),
+            relay_certificate=_text(relay_certificate),
+            relay_certificate_key=_text(relay_certificate_key),
+            relay_key_file=_text(relay_key_file),
         )
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None
@@ -99,7 +115,12 @@ class Client:
             self._session = Session(await assemble(self._config))
 
     async def close(self) -> None:
-        """Stop the detectors, free the model, close every connection."""
+        """Stop the detectors, free the model, close every connection.
+
+        Waits for the connections to reach the length that they would have with
+        any answer: whoever watches the line is not to learn how long one was.
+        Being cancelled closes them at once.
+        """
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -158,6 +179,10 @@ class SyncClient:
         model_sha256: str | None = None,
         policy_key: str | Path | None = None,
         audit: str | Path | None = None,
+        relay_ca: str | Path | None = None,
+        relay_certificate: str | Path | None = None,
+        relay_certificate_key: str | Path | None = None,
+        relay_key_file: str | Path | None = None,
     ) -> None:
         self._client = Client(
             policy=policy,
@@ -166,6 +191,10 @@ class SyncClient:
             model_sha256=model_sha256,
             policy_key=policy_key,
             audit=audit,
+            relay_ca=relay_ca,
+            relay_certificate=relay_certificate,
+            relay_certificate_key=relay_certificate_key,
+            relay_key_file=relay_key_file,
         )
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None

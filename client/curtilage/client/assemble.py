@@ -7,20 +7,29 @@ be written, everything stays.
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
+from curtilage.client.access import RelayAccess, read_access
 from curtilage.client.audit import AuditLog, AuditTrail
 from curtilage.client.audit_files import state_directory
 from curtilage.client.config import ClientConfig
+from curtilage.client.cover import CoverSettings
 from curtilage.client.currency import CheckedInspector
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.inspection import Inspector
 from curtilage.client.local import LocalModel
 from curtilage.client.models import Registry, data_directory
+from curtilage.client.parties import require_apart
 from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
-from curtilage.client.transport import RelayAddress, RelayTransport
-from curtilage.policy.model import Attestation, Policy
+from curtilage.client.transport import (
+    MirrorAddress,
+    MirrorTransport,
+    RelayAddress,
+    RelayTransport,
+)
+from curtilage.policy.model import Policy
 from curtilage.policy.trust import expectations_from
 
 
@@ -33,16 +42,10 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
             question.
 
     Raises:
-        ConfigError: the relay's address is not acceptable under the policy.
+        ConfigError: an address is not acceptable under the policy, or one of the
+            files with the relay's access is not what it should be.
     """
-    attestation = config.policy.attestation
-    transport, absent = None, FailureReason.NOT_CONFIGURED
-    address = None if config.relay is None else _address(attestation, config.relay)
-    if attestation is None:
-        # Nobody could be believed, so nobody is contacted.
-        absent = FailureReason.NO_ENCLAVE_NAMED
-    elif address is not None:
-        transport = RelayTransport(address)
+    ways = ways_out(config)
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -53,10 +56,13 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         policy=config.policy,
         inspector=inspector,
         local=local,
-        transport=transport,
+        transport=ways.transport,
+        mirror=ways.mirror,
         book=EnclaveBook(expectations=expectations_from(config.policy)),
         audit=audit,
-        absent=absent,
+        absent=ways.absent,
+        cover=cover_settings(config.policy),
+        advice=ways.advice,
     )
 
 
@@ -91,6 +97,70 @@ async def _local(config: ClientConfig) -> AnswersLocally:
     return model
 
 
-def _address(attestation: Attestation | None, relay: str) -> RelayAddress:
+def cover_settings(policy: Policy) -> CoverSettings | None:
+    """Return when to send dummies, or None where the policy asks for none."""
+    cover = policy.transport.cover
+    if cover is None:
+        return None
+    return CoverSettings(delay_s=cover.delay_s, share=cover.share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaysOut:
+    """The ways out of this machine, or why there are none.
+
+    Attributes:
+        transport: to the relay.
+        mirror: to an independent copy of the key list.
+        absent: why there is no ``transport``, where there is none.
+        advice: what a person should be told.
+    """
+
+    transport: RelayTransport | None = None
+    mirror: MirrorTransport | None = None
+    absent: FailureReason = FailureReason.NOT_CONFIGURED
+    advice: str | None = None
+
+
+def ways_out(config: ClientConfig) -> WaysOut:
+    """Check addresses and files, and return the ways out; nothing is contacted.
+
+    Raises:
+        ConfigError: an address is not acceptable under the policy, two parties
+            are one, or a file is not what it should be.
+    """
+    attestation, named = config.policy.attestation, config.policy.transport
+    if config.relay is None:
+        return WaysOut(absent=_absent(config.policy))
     development = attestation is not None and attestation.environment == "development"
-    return RelayAddress.parse(relay, plain_loopback=development)
+    relay = RelayAddress.parse(config.relay, plain_loopback=development)
+    mirror = named.mirror and MirrorAddress.parse(
+        named.mirror, plain_loopback=development
+    )
+    require_apart(
+        development=development,
+        relay=config.relay,
+        mirror=named.mirror,
+        gateway=named.gateway,
+    )
+    access = read_access(config.relay_access)
+    if attestation is None:
+        # Nobody could be believed, so nobody is contacted.
+        return WaysOut(absent=_absent(config.policy))
+    return WaysOut(
+        transport=RelayTransport(relay, access=access),
+        mirror=MirrorTransport(mirror) if mirror else None,
+        advice=_advice(access),
+    )
+
+
+def _absent(policy: Policy) -> FailureReason:
+    if policy.attestation is None:
+        return FailureReason.NO_ENCLAVE_NAMED
+    return FailureReason.NOT_CONFIGURED
+
+
+def _advice(access: RelayAccess) -> str | None:
+    if access.readable_by_others is None:
+        return None
+    return f"{access.readable_by_others}: others on this machine can read it; chmod 600"

@@ -5,6 +5,7 @@ if it cannot be recorded. A step that stays on this machine is taken anyway: it
 shows nobody anything, and the caller is told that it is not in the trail.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable
 
@@ -13,6 +14,51 @@ from curtilage.client.errors import AuditError, EnclaveError, FailureReason
 from curtilage.policy.audit import QUERY_ID_BYTES, AuditEntry, Outcome, histogram
 from curtilage.policy.decide import Allowed, Decision, Inspection
 from curtilage.policy.model import Policy
+from curtilage.policy.routes import Route
+
+COVER_RULE = "transport.cover"
+"""Stands where a rule's id would: no rule of the policy decided this."""
+
+
+async def record_dummy(
+    trail: Trail,
+    policy: Policy,
+    content: bytes,
+    verdict_id: str,
+    *,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> None:
+    """Record that a dummy is about to be sealed; nothing is, if this raises.
+
+    The record names no query and no class. It commits to what the dummy says,
+    so whoever holds the organisation's key can see that it says nothing else.
+
+    Args:
+        trail: where it is recorded.
+        policy: the policy that asks for dummies.
+        content: all that the dummy says.
+        verdict_id: the evidence relied upon.
+        random: makes the id that no other record has.
+
+    Raises:
+        EnclaveError: it cannot be recorded, so it must not leave.
+    """
+    entry = AuditEntry(
+        query=random(QUERY_ID_BYTES).hex(),
+        attempt=1,
+        policy=policy.digest,
+        classes={},
+        route=Route.ENCLAVE,
+        outcome=Outcome.COVER,
+        rule=COVER_RULE,
+        verdict=verdict_id,
+        messages=0,
+        payload_digest=hashlib.sha256(content).digest(),
+    )
+    try:
+        await trail.append(entry)
+    except AuditError:
+        raise EnclaveError(FailureReason.AUDIT_FAILED) from None
 
 
 class Case:
@@ -73,8 +119,8 @@ class Case:
             outcome: anything but ``ENCLAVE``.
             fallback: why the enclave does not answer although it might have.
         """
-        if outcome is Outcome.ENCLAVE:
-            raise ValueError("what leaves is recorded by leaves()")
+        if outcome in {Outcome.ENCLAVE, Outcome.COVER}:
+            raise ValueError("what leaves is recorded before it does")
         try:
             await self._record(outcome, self._payload_digest, fallback=fallback)
         except AuditError:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from curtilage.client.access import AccessFiles
 from curtilage.client.errors import ConfigError
 from curtilage.policy.load import PROFILES, load_policy, profile_text
 from curtilage.policy.model import Policy
@@ -32,6 +33,8 @@ class ClientConfig:
         policy: the policy in force.
         policy_source: its file, or the shipped profile's name.
         relay: the relay's address, or None: then everything stays here.
+        relay_access: files with what the relay wants to see, and with whom to
+            take for it.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
         currency: the signature that the policy must bear, or None: none is
@@ -43,6 +46,7 @@ class ClientConfig:
     policy: Policy
     policy_source: str
     relay: str | None = None
+    relay_access: AccessFiles = field(default_factory=AccessFiles)
     model: str | None = None
     model_sha256: str | None = None
     currency: Currency | None = None
@@ -55,6 +59,10 @@ class Flags:
 
     policy: str | None = None
     relay: str | None = None
+    relay_ca: str | None = None
+    relay_certificate: str | None = None
+    relay_certificate_key: str | None = None
+    relay_key_file: str | None = None
     model: str | None = None
     model_sha256: str | None = None
     policy_key: str | None = None
@@ -66,7 +74,9 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
 
     Environment: ``CURTILAGE_POLICY`` (a file or a shipped profile's name),
     ``CURTILAGE_POLICY_KEY`` (who must have signed it: a public key in PEM),
-    ``CURTILAGE_RELAY`` (an address), ``CURTILAGE_MODEL`` (name or path),
+    ``CURTILAGE_RELAY`` (an address), ``CURTILAGE_RELAY_CA``,
+    ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
+    ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_AUDIT`` (a directory).
 
     Raises:
@@ -80,10 +90,24 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         policy=policy,
         policy_source=source,
         relay=flags.relay or environ.get("CURTILAGE_RELAY"),
+        relay_access=_access_files(flags, environ),
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
+    )
+
+
+def _access_files(flags: Flags, environ: Mapping[str, str]) -> AccessFiles:
+    def file(flag: str | None, name: str) -> Path | None:
+        said = flag or environ.get(f"CURTILAGE_RELAY_{name}")
+        return Path(said) if said else None
+
+    return AccessFiles(
+        ca=file(flags.relay_ca, "CA"),
+        certificate=file(flags.relay_certificate, "CERTIFICATE"),
+        certificate_key=file(flags.relay_certificate_key, "CERTIFICATE_KEY"),
+        key=file(flags.relay_key_file, "KEY_FILE"),
     )
 
 

@@ -11,11 +11,13 @@
     ├── BlockedError            the policy lets nobody answer this
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
     ├── EnclaveError            the enclave could not be asked, or not believed
+    │   └── DateRefusedError    its clock and ours differ too much
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
 Messages hold names, sizes and codes; never a word of a query or an answer.
 """
 
+from datetime import datetime
 from enum import StrEnum
 
 
@@ -25,10 +27,14 @@ class FailureReason(StrEnum):
     NOT_CONFIGURED = "not_configured"
     NO_ENCLAVE_NAMED = "no_enclave_named"
     RELAY_UNREACHABLE = "relay_unreachable"
+    RELAY_DENIED = "relay_denied"
     ENCLAVE_UNREACHABLE = "enclave_unreachable"
     EVIDENCE_REFUSED = "evidence_refused"
+    MIRROR_UNREACHABLE = "mirror_unreachable"
     KEY_UNKNOWN = "key_unknown"
+    DATE_REFUSED = "date_refused"
     TOO_LARGE = "too_large"
+    TOO_MANY_RUNNING = "too_many_running"
     BUSY = "busy"
     REFUSED = "refused"
     ANSWER_BROKEN = "answer_broken"
@@ -41,10 +47,18 @@ EXPLAINED = {
     FailureReason.NOT_CONFIGURED: "no relay is configured",
     FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
     FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
+    FailureReason.RELAY_DENIED: "the relay does not accept this client's key or "
+    "certificate",
     FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
     FailureReason.EVIDENCE_REFUSED: "the enclave's evidence was refused",
+    FailureReason.MIRROR_UNREACHABLE: "the mirror of the enclave's keys, which the "
+    "policy names, gave no list to compare",
     FailureReason.KEY_UNKNOWN: "the enclave no longer holds the verified key",
+    FailureReason.DATE_REFUSED: "the enclave's clock and this machine's differ too "
+    "much",
     FailureReason.TOO_LARGE: "the query is larger than the enclave accepts",
+    FailureReason.TOO_MANY_RUNNING: "too many connections of earlier queries are "
+    "still running to their end",
     FailureReason.BUSY: "the enclave is busy",
     FailureReason.REFUSED: "the enclave refused the request",
     FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
@@ -137,6 +151,19 @@ class EnclaveError(ClientError):
         super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
         self.reason = reason
         self.code = code
+
+
+class DateRefusedError(EnclaveError):
+    """The enclave finds the date inside the seal outside its window.
+
+    Attributes:
+        date: the enclave's own date, good for one corrected request and nothing
+            else; None where it gave none.
+    """
+
+    def __init__(self, date: datetime | None) -> None:
+        super().__init__(FailureReason.DATE_REFUSED)
+        self.date = date
 
 
 class IncompleteAnswerError(ClientError):

@@ -5,63 +5,102 @@ it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
 ``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
 home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
 one query does not open the door for another, since it names the payload.
+
+A dummy goes through the same door. It takes nothing of any query but a size
+class: there is no argument that could carry a word.
 """
 
 import hashlib
 import hmac
-import json
-import math
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Final, NoReturn, cast, final
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
 from curtilage.attest.verify import VerifiedKey, require_verified
-from curtilage.client.answers import AnswerEvent, Delta, Finished
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.answer_content import (
+    ContentReader,
+    content_reader,
+    nothing_reader,
+)
+from curtilage.client.answers import AnswerEvent, Finished
+from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.http_date import encode_date
 from curtilage.client.query import Query
 from curtilage.policy.decide import Allowed, require_allowed
-from curtilage.wire import bhttp, chunked, keyconfig
-from curtilage.wire.errors import TruncatedError, WireError
+from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
+from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
+from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.wire.suite import (
+    AEAD_AES_128_GCM,
+    KDF_HKDF_SHA256,
+    KEM_XWING,
+    Suite,
+)
 
 AUTHORITY = b"curtilage.invalid"  # resolves nowhere: a mistake tells DNS nothing
 CHAT_PATH = b"/v1/chat/completions"
-SSE_END = "[DONE]"
-HTTP_OK = 200
-HTTP_TOO_LARGE = 413
-HTTP_TOO_MANY = 429
-HTTP_UNAVAILABLE = 503
-MAX_ANSWER_BYTES = 8 * 1024 * 1024  # thousands of times the largest answer
+COVER_PATH = b"/v1/cover"
+MAX_ANSWER_BYTES = 8 * 1024 * 1024  # unpadded: thousands of times the largest
+NO_SKEW: Final = timedelta()
+_USUAL_SUITE: Final = Suite(
+    kem_id=KEM_XWING, kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM
+)
 _BRAND: Final = object()
+
+ReaderOf = Callable[[bhttp.ResponseHead], ContentReader]
 
 
 class AnswerReader:
-    """Turn the sealed answer's bytes into deltas; a failure is final.
+    """Turn the sealed answer's bytes into events; a failure is final.
 
-    Call ``push`` with what arrives and ``finish`` at the end of the body.
-    ``Finished`` is yielded by ``finish`` alone, after the final chunk opened:
-    a stream that was cut is never told as complete.
+    Call ``push`` with what arrives and ``finish`` at the end of the body. A
+    stream that was cut is never told as complete: ``Finished`` comes from
+    ``finish`` alone, after the final chunk opened. Only a padded answer is
+    finished earlier, at the end mark inside, behind which nothing but filler
+    can stand; what follows is checked for its shape all the same.
+
+    Args:
+        opener: the request's.
+        parameters: the shape that the enclave's evidence promises.
+        reader_of: returns what reads the content behind a head.
     """
 
-    def __init__(self, opener: chunked.ChunkedResponseOpener) -> None:
+    def __init__(
+        self,
+        opener: chunked.ChunkedResponseOpener,
+        parameters: TransportParameters,
+        reader_of: ReaderOf = content_reader,
+    ) -> None:
         self._opener = opener
-        self._decoder = bhttp.ResponseDecoder()
-        self._content = _UnreadContent()
+        self._padded = parameters.shape is Shape.PADDED
+        self._check = frames.FrameCheck(parameters)
+        self._limit = most_bytes(parameters) if self._padded else MAX_ANSWER_BYTES
+        self._decoder = bhttp.ResponseDecoder(frames.answer_limits(parameters))
+        self._reader_of = reader_of
+        self._content = ContentReader()
+        self._told = False
         self._received = 0
+
+    @property
+    def frames(self) -> int:
+        """How many frames opened so far."""
+        return self._check.frames
 
     def push(self, data: bytes) -> list[AnswerEvent]:
         """Open what arrived.
 
         Raises:
-            EnclaveError: broken, oversize, or an answer that is a refusal.
+            EnclaveError: broken, oversize, of another shape than was promised,
+                or an answer that is a refusal.
         """
         self._received += len(data)
-        if self._received > MAX_ANSWER_BYTES:
+        if self._received > self._limit:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
         try:
             plaintexts = self._opener.push(data)
-            return [event for each in plaintexts for event in self._read(each)]
+            return [event for each in plaintexts for event in self._frame(each)]
         except WireError:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
 
@@ -73,12 +112,18 @@ class AnswerReader:
         """
         try:
             last = self._opener.finish()
+            self._check.finish(len(last))
             events = [*self._read(last), *self._read_on(self._decoder.finish())]
         except TruncatedError:
             raise EnclaveError(FailureReason.ANSWER_INCOMPLETE) from None
         except WireError:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
-        return [*events, *self._content.end()]
+        finished = self._content.end()
+        return events if self._told else [*events, finished]
+
+    def _frame(self, plaintext: bytes) -> Iterator[AnswerEvent]:
+        self._check.chunk(len(plaintext))
+        yield from self._read(plaintext)
 
     def _read(self, plaintext: bytes) -> Iterator[AnswerEvent]:
         return self._read_on(self._decoder.push(plaintext))
@@ -86,25 +131,48 @@ class AnswerReader:
     def _read_on(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
         for event in events:
             if isinstance(event, bhttp.ResponseHead):
-                self._content = _content_reader(event)
+                self._content = self._reader_of(event)
             elif isinstance(event, bhttp.ContentChunk):
                 yield from self._content.push(event.data)
+                yield from self._finished()
+
+    def _finished(self) -> Iterator[Finished]:
+        """Tell the end once, as soon as a padded answer has reached it."""
+        if self._padded and not self._told and self._content.finished is not None:
+            self._told = True
+            yield self._content.finished
 
 
 @final
 class SealedExchange:
     """One sealed request, to be sent once, and the reader of its answer.
 
-    Only ``seal`` builds it. It holds no plaintext.
+    Only ``seal`` and ``seal_cover`` build it. It holds no plaintext.
+
+    Attributes:
+        reader: of its answer.
+        parameters: the shape of the answer, as the evidence promises it.
     """
 
-    __slots__ = ("_body", "reader")
+    __slots__ = ("_body", "parameters", "reader")
 
-    def __init__(self, brand: object, body: bytes, reader: AnswerReader) -> None:
+    def __init__(
+        self,
+        brand: object,
+        body: bytes,
+        reader: AnswerReader,
+        parameters: TransportParameters,
+    ) -> None:
         if brand is not _BRAND:
-            raise TypeError("only seal() builds a SealedExchange")
+            raise TypeError("only the seal door builds a SealedExchange")
         self._body: bytes | None = body
         self.reader = reader
+        self.parameters = parameters
+
+    @property
+    def padded(self) -> bool:
+        """Whether the answer's length and pace are the same as others'."""
+        return self.parameters.shape is Shape.PADDED
 
     def take_body(self) -> bytes:
         """Hand out the encapsulated request; a second call raises.
@@ -124,7 +192,12 @@ class SealedExchange:
 
 
 def seal(
-    allowed: Allowed, query: Query, key: VerifiedKey, *, now: datetime
+    allowed: Allowed,
+    query: Query,
+    key: VerifiedKey,
+    *,
+    now: datetime,
+    skew: timedelta = NO_SKEW,
 ) -> SealedExchange:
     """Seal one query that may leave, to one verified key.
 
@@ -133,12 +206,16 @@ def seal(
         query: what was inspected.
         key: the enclave's key, checked again to be in force at ``now``.
         now: the time of sealing, aware.
+        skew: how far the enclave's clock is ahead of ours; for the date inside
+            the seal, and for nothing else.
 
     Raises:
         TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
             not by ``attest.verify``.
         PermissionError: ``allowed`` is for another payload.
         RefusedError: the key expired between verification and sealing.
+        EnclaveError: larger than the largest size class, or nothing that we can
+            seal to is in the key list.
     """
     permitted = require_allowed(allowed)
     verified = require_verified(key)
@@ -147,197 +224,120 @@ def seal(
     if not hmac.compare_digest(permitted.payload_digest, digest):
         raise PermissionError("the decision is about another payload")
     verified.usable_at(now)
-    request = bhttp.encode_request(
+    request = _request(CHAT_PATH, content, _date(now, skew))
+    return _sealed(verified, request, at_least=0, reader_of=content_reader)
+
+
+def cover_content(bucket: int) -> bytes:
+    """Return all that a dummy says: the bucket that its answer should fill."""
+    return b'{"bucket":%d}' % bucket
+
+
+def seal_cover(
+    key: VerifiedKey,
+    *,
+    size_class: int,
+    bucket: int,
+    now: datetime,
+    skew: timedelta = NO_SKEW,
+) -> SealedExchange:
+    """Seal a dummy that looks like a query of one size class.
+
+    Args:
+        key: as for ``seal``.
+        size_class: octets of the encapsulated request; see ``size_class_of``.
+        bucket: how long its answer is to be.
+        now: the time of sealing, aware.
+        skew: as for ``seal``.
+
+    Raises:
+        TypeError: ``key`` was not built by ``attest.verify``.
+        RefusedError: the key expired between verification and sealing.
+        EnclaveError: the enclave has no such bucket, or shapes nothing; or
+            nothing that we can seal to is in the key list.
+    """
+    verified = require_verified(key)
+    verified.usable_at(now)
+    if not 0 <= bucket < verified.transport.buckets:
+        raise EnclaveError(FailureReason.REFUSED, code="bucket")
+    request = _request(COVER_PATH, cover_content(bucket), _date(now, skew))
+    return _sealed(verified, request, at_least=size_class, reader_of=nothing_reader)
+
+
+def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> int:
+    """Return the size class that a query has, or would have, once sealed.
+
+    Args:
+        query: any query; also one that stays here.
+        key: what it is or would be sealed to; None: the first suite that
+            enclaves list. The classes are the same, only their edges are not.
+        now: for the length of a date.
+
+    Raises:
+        EnclaveError: larger than the largest class.
+    """
+    suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
+    octets = len(_request(CHAT_PATH, query.payload(), now))
+    try:
+        return padding.size_class(suite, octets)
+    except LimitExceededError:
+        raise EnclaveError(FailureReason.TOO_LARGE) from None
+
+
+def _request(path: bytes, content: bytes, date: datetime) -> bytes:
+    return bhttp.encode_request(
         bhttp.Request(
             method=b"POST",
             scheme=b"https",
             authority=AUTHORITY,
-            path=CHAT_PATH,
-            fields=((b"content-type", b"application/json"),),
+            path=path,
+            fields=(
+                (b"content-type", b"application/json"),
+                (b"date", encode_date(date)),
+            ),
             content=content,
         )
     )
-    config = keyconfig.parse_key_configs(verified.key_configs)[0]
-    sealed = chunked.seal_chunked_request(config, request)
-    return SealedExchange(_BRAND, sealed.message, AnswerReader(sealed.opener))
 
 
-class _UnreadContent:
-    """Content before its head: there is none, so anything is broken."""
-
-    def push(self, data: bytes) -> Iterator[AnswerEvent]:
-        """Refuse: no head came first."""
-        del data
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-
-    def end(self) -> list[AnswerEvent]:
-        """Refuse: an answer without a head is none."""
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-
-
-class _RefusedContent(_UnreadContent):
-    """The body of an inner error: read past, then told as its status."""
-
-    def __init__(self, status: int) -> None:
-        self._status = status
-
-    @override
-    def push(self, data: bytes) -> Iterator[AnswerEvent]:
-        """Skip the error's words; the status says enough."""
-        del data
-        return iter(())
-
-    @override
-    def end(self) -> list[AnswerEvent]:
-        """Raise what the status means."""
-        if self._status in {HTTP_UNAVAILABLE, HTTP_TOO_MANY}:
-            raise EnclaveError(FailureReason.BUSY)
-        if self._status == HTTP_TOO_LARGE:
-            raise EnclaveError(FailureReason.TOO_LARGE)
-        raise EnclaveError(FailureReason.REFUSED, code=str(self._status))
-
-
-class _JsonContent(_UnreadContent):
-    """One ``chat.completion`` object, whole."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    @override
-    def push(self, data: bytes) -> Iterator[AnswerEvent]:
-        """Keep it until the end."""
-        self._parts.append(data)
-        return iter(())
-
-    @override
-    def end(self) -> list[AnswerEvent]:
-        """Parse the object."""
-        answer = _object(b"".join(self._parts))
-        choice = _first_choice(answer)
-        text = _member(choice.get("message"), "content")
-        if not isinstance(text, str):
-            raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        delta = Delta(text=_text(text), logprobs=_logprobs(choice))
-        return [delta, _finished(choice, answer)]
-
-
-class _EventStreamContent(_UnreadContent):
-    """Server-sent events: ``chat.completion.chunk`` objects, then ``[DONE]``."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-        self._finished: Finished | None = None
-        self._done = False
-
-    @override
-    def push(self, data: bytes) -> Iterator[AnswerEvent]:
-        """Yield the deltas of every whole event."""
-        *whole, self._buffer = (self._buffer + data).split(b"\n\n")
-        for event in whole:
-            yield from self._event(event)
-
-    @override
-    def end(self) -> list[AnswerEvent]:
-        """Require a finish reason and the end mark."""
-        if self._buffer.strip() or not self._done or self._finished is None:
-            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
-        return [self._finished]
-
-    def _event(self, event: bytes) -> Iterator[AnswerEvent]:
-        if self._done or not event.startswith(b"data: "):
-            raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        data = event.removeprefix(b"data: ")
-        if data == SSE_END.encode():
-            self._done = True
-            return
-        chunk = _object(data)
-        if "error" in chunk:
-            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
-        choice = _first_choice(chunk)
-        text = _member(choice.get("delta"), "content")
-        if isinstance(text, str) and text:
-            yield Delta(text=_text(text), logprobs=_logprobs(choice))
-        if choice.get("finish_reason") is not None:
-            self._finished = _finished(choice, chunk)
-
-
-def _content_reader(head: bhttp.ResponseHead) -> _UnreadContent:
-    if head.status != HTTP_OK:
-        return _RefusedContent(head.status)
-    fields = dict(head.fields)
-    media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
-    if media_type == b"text/event-stream":
-        return _EventStreamContent()
-    if media_type == b"application/json":
-        return _JsonContent()
-    raise EnclaveError(FailureReason.ANSWER_BROKEN)
-
-
-def _object(data: bytes) -> dict[str, object]:
+def _date(now: datetime, skew: timedelta) -> datetime:
     try:
-        value: object = json.loads(data)
-    except (ValueError, RecursionError):
-        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
-    if not isinstance(value, dict):
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-    return cast("dict[str, object]", value)
-
-
-def _first_choice(value: dict[str, object]) -> dict[str, object]:
-    choices = value.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-    return cast("dict[str, object]", choices[0])
-
-
-def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
-    reason = choice.get("finish_reason")
-    usage = holder.get("usage")
-    counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
-    if not isinstance(reason, str) or reason not in {"stop", "length"}:
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-    return Finished(
-        finish_reason=reason,
-        prompt_tokens=_count(counts.get("prompt_tokens")),
-        completion_tokens=_count(counts.get("completion_tokens")),
-    )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
-    content = _member(choice.get("logprobs"), "content")
-    found: list[tuple[str, float]] = []
-    for entry in cast("list[object]", content) if isinstance(content, list) else []:
-        token, value = _member(entry, "token"), _member(entry, "logprob")
-        if isinstance(token, str) and isinstance(value, int | float):
-            found.append((_text(token), _finite(value)))
-    return tuple(found)
-
-
-def _finite(value: float) -> float:
-    try:
-        number = float(value)
+        return now + skew
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise EnclaveError(FailureReason.ANSWER_BROKEN)
-    return number
+        raise DateRefusedError(None) from None
 
 
-def _text(value: str) -> str:
-    """Return a text that can be written on; half a character cannot."""
+def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
+    """Return the first configuration that we can use, X-Wing where there is one.
+
+    Raises:
+        EnclaveError: the list that the evidence vouches for has none.
+    """
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
-    return value
+        configs = keyconfig.parse_key_configs(key.key_configs)
+        return next(config for config in configs if config.suites())
+    except (WireError, StopIteration):
+        raise EnclaveError(
+            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+        ) from None
 
 
-def _member(value: object, key: str) -> object:
-    """Return an object's member, or None where there is none."""
-    if not isinstance(value, dict):
-        return None
-    return cast("dict[str, object]", value).get(key)
+def _sealed(
+    key: VerifiedKey, request: bytes, *, at_least: int, reader_of: ReaderOf
+) -> SealedExchange:
+    config = _config(key)
+    try:
+        sealed = padding.seal_padded_request(config, request, at_least=at_least)
+    except LimitExceededError:
+        raise EnclaveError(FailureReason.TOO_LARGE) from None
+    except WireError:
+        raise EnclaveError(
+            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+        ) from None
+    reader = AnswerReader(sealed.opener, key.transport, reader_of)
+    return SealedExchange(_BRAND, sealed.message, reader, key.transport)
+
+
+def most_bytes(parameters: TransportParameters) -> int:
+    """Return more octets than the longest answer of a shape has, sealed."""
+    return 64 + parameters.max_frames * (parameters.frame_bytes + 32)

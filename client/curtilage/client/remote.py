@@ -1,32 +1,57 @@
 """Ask the enclave: a verified key, one sealed request, its answer.
 
 Every method takes the ``Allowed`` of the query. A key is fetched and verified
-by one task at a time; a request is sealed and sent once, except that a key
-which the enclave no longer holds is fetched and verified again, once, and the
-query sealed afresh only if the verified key changed (wire.md §3, exception 1).
+by one task at a time; a request is sealed and sent once, with two exceptions
+(wire.md §3), each once a query and each with a fresh seal:
+
+- The enclave no longer holds the key: it is fetched and verified again, and the
+  query sealed again only if the verified key changed.
+- The enclave finds our date outside its window: the date inside the seal is
+  corrected by what its clock says. The correction is for this one request; no
+  other use is made of another's clock.
 """
 
 import asyncio
+import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answers import AnswerEvent
+from curtilage.client.consistency import MirrorSilentError, mirror_silent
+from curtilage.client.cover import Below
+from curtilage.client.draining import MAX_RUNNING, Drains
 from curtilage.client.enclaves import EnclaveBook
-from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.exchange import seal
+from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.exchange import (
+    NO_SKEW,
+    SealedExchange,
+    cover_content,
+    seal,
+    seal_cover,
+    size_class_of,
+)
 from curtilage.client.query import Query
-from curtilage.client.transport import Transport
+from curtilage.client.transport import KeyMirror, Transport
 from curtilage.policy.decide import Allowed
+from curtilage.wire.shaping import TransportParameters
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
+RECENT_ANSWERS: Final = 32
+COVER_SHARE: Final = 2
+"""Dummies leave this part of the room, as a divisor, to those who wait."""
 
 Before = Callable[[VerifiedKey], Awaitable[None]]
 """Is awaited before a query is sealed to a key; what it raises stops that."""
+
+BeforeCover = Callable[[VerifiedKey, bytes], Awaitable[None]]
+"""The same for a dummy; told what the dummy says, too."""
 
 
 class Remote:
@@ -37,6 +62,9 @@ class Remote:
         book: the enclave's key, and what the policy demands of it.
         clock: the time, aware UTC.
         first_s: how long to wait for an answer to begin.
+        mirror: an independent copy of the key list, where the policy names one.
+        below: randomness, for the length of a dummy's answer.
+        most_running: how many exchanges may run at a time.
     """
 
     def __init__(
@@ -46,12 +74,24 @@ class Remote:
         clock: Callable[[], datetime],
         *,
         first_s: float = FIRST_EVENT_S,
+        mirror: KeyMirror | None = None,
+        below: Below = secrets.randbelow,
+        most_running: int = MAX_RUNNING,
     ) -> None:
         self._first_s = first_s
         self._transport = transport
+        self._mirror = mirror
         self._book = book
         self._clock = clock
+        self._below = below
         self._fetching = asyncio.Lock()
+        self._drains = Drains(most=most_running)
+        self._recent_frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
+
+    @property
+    def running(self) -> int:
+        """How many exchanges are on the wire."""
+        return self._drains.running
 
     async def ask(
         self, allowed: Allowed, query: Query, *, before: Before
@@ -68,18 +108,42 @@ class Remote:
             EnclaveError: not asked or not believed, or ``before`` refused; after
                 it nothing follows.
         """
-        key = await self.verified_key()
-        for again in (False, True):
-            try:
-                async with aclosing(self._ask(allowed, query, key, before)) as events:
-                    async for event in events:
-                        yield event
-            except EnclaveError as failure:
-                if again or failure.reason is not FailureReason.KEY_UNKNOWN:
-                    raise
-            else:
-                return
-            key = await self._renewed(key)
+        errand = _Question(
+            allowed=allowed, query=query, before=before, clock=self._clock
+        )
+        async with aclosing(self._attempts(errand, self._recent_frames)) as events:
+            async for event in events:
+                yield event
+
+    async def cover(self, size_class: int, *, before: BeforeCover) -> None:
+        """Send a dummy, as a query would be sent, and wait for its answer.
+
+        Args:
+            size_class: of the query that it stands for.
+            before: as for ``ask``.
+
+        Raises:
+            EnclaveError: as for ``ask``; also where the enclave shapes nothing,
+                so that a dummy would not pass for a query.
+        """
+        errand = _Dummy(
+            size_class=size_class,
+            bucket_of=self._usual_bucket,
+            before=before,
+            clock=self._clock,
+        )
+        async with aclosing(self._attempts(errand, None)) as events:
+            async for _ in events:
+                pass
+
+    def size_class(self, query: Query) -> int:
+        """Return the size class that a query would have on the wire.
+
+        Raises:
+            EnclaveError: none; it could not leave.
+            UnicodeError: half a character; it could not leave either.
+        """
+        return size_class_of(query, self._book.known, now=self._clock())
 
     async def verified_key(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
@@ -91,39 +155,105 @@ class Remote:
             async with self._fetching:
                 key = self._book.current(self._clock())
                 if key is None:
-                    bundle = await self._transport.fetch_bundle()
-                    key = self._book.accept(bundle, self._clock())
+                    key = await self._fetched()
                     telemetry.attest(telemetry.AttestOutcome.VERIFIED)
                 return key
         except RefusedError as refusal:
             telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
             raise _refused(refusal) from None
 
-    async def close(self) -> None:
-        """Close the way out."""
-        await self._transport.close()
+    async def settle(self) -> None:
+        """Wait until every exchange has run to its end."""
+        await self._drains.settle()
 
-    async def _ask(
-        self,
-        allowed: Allowed,
-        query: Query,
-        key: VerifiedKey,
-        before: Before,
+    async def close(self) -> None:
+        """Cut off what still runs and close the ways out."""
+        await self._drains.close()
+        await self._transport.close()
+        if self._mirror is not None:
+            await self._mirror.close()
+
+    async def _attempts(
+        self, errand: "_Question | _Dummy", recent: deque[int] | None
     ) -> AsyncGenerator[AnswerEvent]:
-        await before(key)
+        key, skew = await self.verified_key(), NO_SKEW
+        renewed = corrected = False
+        while True:
+            try:
+                once = self._once(errand, key, skew, recent)
+                async with aclosing(once) as events:
+                    async for event in events:
+                        yield event
+            except DateRefusedError as refusal:
+                if corrected or refusal.date is None:
+                    raise
+                corrected, skew = True, refusal.date - self._clock()
+            except EnclaveError as failure:
+                if renewed or failure.reason is not FailureReason.KEY_UNKNOWN:
+                    raise
+                renewed, key = True, await self._renewed(key)
+            else:
+                return
+
+    async def _once(
+        self,
+        errand: "_Question | _Dummy",
+        key: VerifiedKey,
+        skew: timedelta,
+        recent: deque[int] | None,
+    ) -> AsyncGenerator[AnswerEvent]:
+        self._drains.require_room(share=errand.share)
+        await errand.prepare(key)
         try:
-            exchange = seal(allowed, query, key, now=self._clock())
+            exchange = errand.sealed(key, skew)
         except RefusedError as refusal:
             raise _refused(refusal) from None
         begun = False
         due = asyncio.get_running_loop().time() + self._first_s
+        if exchange.padded:
+            answer = self._kept(exchange, recent)
+        else:
+            answer = self._own(exchange)
+        async with aclosing(answer) as events:
+            while (event := await _next(events, None if begun else due)) is not None:
+                begun = True
+                yield event
+
+    def _kept(
+        self, exchange: SealedExchange, recent: deque[int] | None
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Watch an exchange that runs to its end by itself."""
+        ended = None if recent is None else recent.append
+        watch = self._drains.start(exchange, self._transport.send, ended=ended)
+        return watch.events()
+
+    async def _own(self, exchange: SealedExchange) -> AsyncGenerator[AnswerEvent]:
+        """Read an exchange that ends where we stop reading: nothing is hidden."""
         async with aclosing(self._transport.send(exchange)) as pieces:
-            while data := await _next(pieces, None if begun else due):
+            async for data in pieces:
                 for event in exchange.reader.push(data):
-                    begun = True
                     yield event
         for event in exchange.reader.finish():
             yield event
+
+    def _usual_bucket(self, key: VerifiedKey) -> int:
+        """Draw the bucket of one of the last answers; the shortest without any."""
+        recent = self._recent_frames
+        if not recent:
+            return 0
+        return bucket_like(key.transport, recent[self._below(len(recent))])
+
+    async def _fetched(self) -> VerifiedKey:
+        bundle = await self._transport.fetch_bundle()
+        mirrored: bytes | None = None
+        if self._mirror is not None:
+            try:
+                mirrored = await self._mirror.fetch_key_configs()
+            except EnclaveError:
+                silent = mirror_silent()
+                self._book.refuse(silent, self._clock())
+                raise silent from None
+        return self._book.accept(bundle, self._clock(), mirrored=mirrored)
 
     async def _renewed(self, old: VerifiedKey) -> VerifiedKey:
         self._book.drop(old)
@@ -133,13 +263,74 @@ class Remote:
         return fresh
 
 
-async def _next(pieces: AsyncGenerator[bytes], due: float | None) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """A query on its way, sealed anew for each attempt."""
+
+    allowed: Allowed
+    query: Query
+    before: Before
+    clock: Callable[[], datetime]
+    share: int = 1
+
+    async def prepare(self, key: VerifiedKey) -> None:
+        """Record that it leaves; what is too large does not."""
+        size_class_of(self.query, key, now=self.clock())
+        await self.before(key)
+
+    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+        """Seal it afresh."""
+        now = self.clock()
+        return seal(self.allowed, self.query, key, now=now, skew=skew)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Dummy:
+    """A dummy on its way, sealed anew for each attempt."""
+
+    size_class: int
+    bucket_of: Callable[[VerifiedKey], int]
+    before: BeforeCover
+    clock: Callable[[], datetime]
+    share: int = COVER_SHARE
+    bucket: int = 0
+
+    async def prepare(self, key: VerifiedKey) -> None:
+        """Draw how long its answer is to be, and record that it leaves."""
+        if not key.transport.buckets:
+            raise EnclaveError(FailureReason.REFUSED, code="unpadded")
+        self.bucket = self.bucket_of(key)
+        await self.before(key, cover_content(self.bucket))
+
+    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+        """Seal it afresh."""
+        return seal_cover(
+            key,
+            size_class=self.size_class,
+            bucket=self.bucket,
+            now=self.clock(),
+            skew=skew,
+        )
+
+
+def bucket_like(parameters: TransportParameters, frames: int) -> int:
+    """Return the bucket that holds so many frames, or the longest there is."""
+    buckets = range(parameters.buckets)
+    fitting = (each for each in buckets if parameters.frames_of(each) >= frames)
+    return next(fitting, max(len(buckets) - 1, 0))
+
+
+async def _next(
+    events: AsyncGenerator[AnswerEvent], due: float | None
+) -> AnswerEvent | None:
     try:
         async with asyncio.timeout_at(due):
-            return await anext(pieces, b"")
+            return await anext(events, None)
     except TimeoutError:
         raise EnclaveError(FailureReason.TIMEOUT) from None
 
 
 def _refused(refusal: RefusedError) -> EnclaveError:
+    if isinstance(refusal, MirrorSilentError):
+        return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
     return EnclaveError(FailureReason.EVIDENCE_REFUSED, code=refusal.code.value)

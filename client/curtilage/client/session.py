@@ -8,7 +8,7 @@ without its names is rewritten, inspected and decided again, and has an
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,8 +25,10 @@ from curtilage.client.answers import (
     Provenance,
 )
 from curtilage.client.audit import Trail
-from curtilage.client.case import Case
+from curtilage.client.case import Case, record_dummy
+from curtilage.client.cover import Cover, CoverSettings
 from curtilage.client.deidentify import deidentify, findings_asked
+from curtilage.client.draining import MAX_RUNNING
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import (
     BlockedError,
@@ -49,7 +51,7 @@ from curtilage.client.route import (
     after_rewriting,
     first_step,
 )
-from curtilage.client.transport import Transport
+from curtilage.client.transport import KeyMirror, Transport
 from curtilage.client.vault import ConversationKeys
 from curtilage.policy.audit import Outcome
 from curtilage.policy.decide import Decision, Inspection, decide, pins
@@ -126,7 +128,12 @@ class ClientParts:
         book: the enclave's key and what the policy demands of it.
         audit: where each step is recorded; what cannot be recorded does not leave.
         absent: why there is no ``transport``, where there is none.
+        mirror: an independent copy of the enclave's key list, if the policy
+            names one.
+        cover: when to send dummies, if the policy asks for any.
+        advice: what a person should be told of the configuration.
         first_s: how long to wait for an enclave's answer to begin.
+        most_running: how many sealed exchanges may run at a time.
         clock: the time, aware UTC.
     """
 
@@ -137,7 +144,11 @@ class ClientParts:
     book: EnclaveBook
     audit: Trail
     absent: FailureReason = FailureReason.NOT_CONFIGURED
+    mirror: KeyMirror | None = None
+    cover: CoverSettings | None = None
+    advice: str | None = None
     first_s: float = FIRST_EVENT_S
+    most_running: int = MAX_RUNNING
     clock: Callable[[], datetime] = _utc_now
 
 
@@ -221,10 +232,18 @@ class Session:
         self._pins = Pins()
         self._keys = ConversationKeys()
         self._remote: Remote | None = None
+        self._cover: Cover | None = None
         if parts.transport is not None:
             self._remote = Remote(
-                parts.transport, parts.book, parts.clock, first_s=parts.first_s
+                parts.transport,
+                parts.book,
+                parts.clock,
+                first_s=parts.first_s,
+                mirror=parts.mirror,
+                most_running=parts.most_running,
             )
+            if parts.cover is not None:
+                self._cover = Cover(parts.cover, self._send_dummy)
 
     async def __aenter__(self) -> Self:
         """Return the session."""
@@ -287,13 +306,38 @@ class Session:
             raise EnclaveError(self._parts.absent)
         return await self._remote.verified_key()
 
+    @property
+    def unsettled(self) -> int:
+        """How many exchanges and dummies still have to run to their end."""
+        running = 0 if self._remote is None else self._remote.running
+        return running + (0 if self._cover is None else self._cover.pending)
+
+    async def settle(self) -> None:
+        """Wait until every exchange has the length that it was to have.
+
+        A padded answer that was cancelled, or is complete long before its
+        bucket is full, stays on the wire until it is; dummies that wait are sent.
+        """
+        if self._cover is not None:
+            await self._cover.settle()
+        if self._remote is not None:
+            await self._remote.settle()
+
     async def close(self) -> None:
-        """Stop the detectors, free the model, close every connection."""
+        """Stop the detectors, free the model, settle, close every connection.
+
+        Being cancelled while settling cuts off what still runs.
+        """
         self._parts.inspector.close()
         await self._parts.local.close()
-        await self._parts.audit.close()
-        if self._remote is not None:
-            await self._remote.close()
+        try:
+            await self.settle()
+        finally:
+            if self._cover is not None:
+                await self._cover.close()
+            if self._remote is not None:
+                await self._remote.close()
+            await self._parts.audit.close()
 
     async def _decided(self, query: Query) -> tuple[Case, Step]:
         policy = self._parts.policy
@@ -389,6 +433,8 @@ class Session:
             fallback=fallback,
             recorded=await case.stays(Outcome.LOCAL, fallback),
         )
+        if failure is None:
+            self._cover_for(query)
         try:
             async with aclosing(self._parts.local.generate(query)) as events:
                 async for event in events:
@@ -396,6 +442,24 @@ class Session:
         except LocalUnavailableError as error:
             raise error.told_as(_nobody(case.decision, failure, error)) from None
         telemetry.answered(Answerer.LOCAL)
+
+    def _cover_for(self, query: Query) -> None:
+        """Have a dummy sent for a query that nothing was sent of.
+
+        One that is too large could not have left, whatever it says.
+        """
+        if self._cover is not None and self._remote is not None:
+            with suppress(EnclaveError, UnicodeError):
+                self._cover.answered_here(self._remote.size_class(query))
+
+    async def _send_dummy(self, size_class: int) -> None:
+        parts = self._parts
+
+        async def recorded(key: VerifiedKey, content: bytes) -> None:
+            await record_dummy(parts.audit, parts.policy, content, key.verdict_id)
+
+        if self._remote is not None:
+            await self._remote.cover(size_class, before=recorded)
 
 
 def _provenance(

@@ -62,6 +62,7 @@ class Event(StrEnum):
     REFUSED = "refused"
     ATTEST = "attest"
     DETECTOR_RESTART = "detector_restart"
+    COVERED = "covered"
 
 
 @unique
@@ -282,6 +283,11 @@ def attest(outcome: AttestOutcome, code: Enum | None = None) -> None:
 def detector_restart(cause: RestartCause) -> None:
     """Count a replacement of the detectors' process."""
     _count(Event.DETECTOR_RESTART, cause=cause)
+
+
+def covered() -> None:
+    """Count a dummy; of which query, of what size and when is not told."""
+    _count(Event.COVERED)
 
 
 def took(stage: Stage, seconds: float) -> None:

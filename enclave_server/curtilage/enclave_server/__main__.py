@@ -27,6 +27,7 @@ from curtilage.enclave_server.process import (
 )
 from curtilage.enclave_server.release import read_anchors, read_release
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
+from curtilage.enclave_server.tls import server_context
 
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
@@ -37,7 +38,7 @@ example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
 
   environment = "development"
-  listen = "unix:/run/curtilage/enclave.sock"    # or "127.0.0.1:0"
+  listen = "unix:/run/curtilage/enclave.sock"    # or "192.0.2.1:443" with [tls]
   evidence = "unix:/run/curtilage/evidence.sock"
   release = "/var/lib/curtilage/release"
 
@@ -56,6 +57,10 @@ example:
 
   [model]
   path = "embedded"                              # or a path, with its sha256
+
+  [tls]                                          # with an IP address only
+  certificate = "/etc/curtilage/enclave.pem"
+  key = "/etc/curtilage/enclave.key"
 
 exit codes: 0 stopped or checked, 2 usage or configuration, 3 model, evidence,
             address, or a standard stream that cannot be written to
@@ -135,6 +140,8 @@ def _check(config: EnclaveConfig) -> int:
         read_release(config.release)
     except BundleError as error:
         raise ConfigError(f"release: {error}") from None
+    if config.tls is not None:
+        server_context(config.tls)
     if config.model.path is not None and not config.model.path.is_file():
         raise ConfigError("model.path: no such file")
     _notice("the configuration is good")

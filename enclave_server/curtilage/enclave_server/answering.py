@@ -1,12 +1,14 @@
 """One answer under way: what the model says becomes sealed bytes, in order.
 
 Knows no HTTP. Every failure after decapsulation ends here as an encapsulated
-error; what is sealed is never kept.
+error; what is sealed is never kept. In padded mode a timer sends, and the model
+fills what it sends; unpadded, what the model says is sent when it says it.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from curtilage.enclave_server.answers import (
@@ -24,6 +26,7 @@ from curtilage.enclave_server.answers import (
     piece_event,
 )
 from curtilage.enclave_server.chat import ChatRequest
+from curtilage.enclave_server.cover import CoverRequest
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
@@ -32,13 +35,20 @@ from curtilage.enclave_server.errors import (
 from curtilage.enclave_server.gateway import (
     RETRY_LATER,
     Exchange,
-    Sealer,
     seal_error,
 )
+from curtilage.enclave_server.pacing import LOOP_TIMER, Pacer, Timer
+from curtilage.enclave_server.padded import (
+    SERVER_FAULT,
+    STATUS_OK,
+    PaddedContent,
+    begin_content,
+    outcome_of,
+    write_cover,
+    write_error,
+)
+from curtilage.enclave_server.sealing import PaddedSealer, Sealer
 from curtilage.enclave_server.telemetry import Event
-
-_STATUS_OK = 200
-_SERVER_FAULT = 500
 
 
 class AnswersChat(Protocol):
@@ -56,10 +66,15 @@ class AnswerUnderway:
         exchange: opened by the gateway.
         model: answers it.
         head: what the answer's parts repeat.
-        deadline: in the event loop's time; then the answer ends in an error.
+        limit_s: from now on; then the answer ends in an error, whether it was
+            still waiting for the model or not.
+        timer: what the frames and the limit go by.
 
     Attributes:
         outcome: how it ended, to be counted; ``ANSWER_CANCELLED`` until then.
+        batches: how many times as many frames as in the shortest answer went
+            out.
+        late: whether a frame went out a whole period late, or more.
     """
 
     def __init__(
@@ -68,26 +83,94 @@ class AnswerUnderway:
         exchange: Exchange,
         model: AnswersChat,
         head: AnswerHead,
-        deadline: float,
+        limit_s: float,
+        timer: Timer = LOOP_TIMER,
     ) -> None:
         self._exchange = exchange
         self._model = model
         self._head = head
-        self._deadline = deadline
+        self._timer = timer
+        self._deadline = timer.clock() + limit_s
         self.outcome = Event.ANSWER_CANCELLED
+        self.batches = 0
+        self.late = False
 
-    async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield what can be sent now; close the iterator to cancel.
+    def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield what is to be sent now; close the iterator to cancel.
 
         Never raises for what the request or the model did, foreseen or not: that
         is sealed, in fixed words.
         """
+        sealer = self._exchange.sealer
+        if isinstance(sealer, PaddedSealer):
+            return self._frames(sealer)
+        return self._unpadded(sealer)
+
+    async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
+        pacer = Pacer(sealer.parameters.period_ms / 1000, self._timer)
+        filling = _Filling(self._begin(sealer), sealer)
+        try:
+            async with aclosing(pacer.ticks()) as ticks:
+                async for _ in ticks:
+                    self._tick(filling, sealer)
+                    if data := sealer.next():
+                        yield data
+                    self._count(sealer, pacer)
+                    if sealer.over:
+                        return
+                    # Not before the first frame is out: it must not wait.
+                    self._start_model(filling, sealer)
+        finally:
+            if not sealer.over:
+                # What was said to the end has still not been sent to the end.
+                self.outcome = Event.ANSWER_CANCELLED
+            await filling.stop()
+
+    def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
         asked = self._exchange.asked
-        if isinstance(asked, ChatError):
-            self.outcome = _outcome_of(asked)
-            yield seal_error(self._exchange.sealer, asked)
+        match asked:
+            case ChatError():
+                self.outcome = outcome_of(asked)
+                write_error(sealer, asked)
+            case CoverRequest():
+                self.outcome = Event.COVERED
+                write_cover(sealer, asked)
+            case ChatRequest():
+                return begin_content(asked, sealer, self._head)
+        return None
+
+    def _tick(self, filling: "_Filling", sealer: PaddedSealer) -> None:
+        if filling.content is None:
             return
-        shape = _shape_of(asked, self._exchange.sealer, self._head)
+        if self._timer.clock() >= self._deadline:
+            filling.content.fail(ChatError(504, "time_limit"))
+        filling.content.tick()
+        if sealer.ended:
+            filling.abandon()
+        self.outcome = filling.content.outcome
+
+    def _count(self, sealer: PaddedSealer, pacer: Pacer) -> None:
+        self.late = pacer.late > 0
+        self.batches = sealer.sent // sealer.parameters.first_bucket
+
+    def _start_model(self, filling: "_Filling", sealer: PaddedSealer) -> None:
+        asked = self._exchange.asked
+        if filling.content is not None and isinstance(asked, ChatRequest):
+            # A token is an octet at least: more of them could not be sent.
+            most = max(1, min(asked.max_tokens, sealer.room))
+            filling.start(self._model, replace(asked, max_tokens=most))
+        filling.wake()
+
+    async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
+        asked = self._exchange.asked
+        if isinstance(asked, CoverRequest):
+            # The gateway knows none where answers are not padded.
+            asked = ChatError(404, "not_found")
+        if isinstance(asked, ChatError):
+            self.outcome = outcome_of(asked)
+            yield seal_error(sealer, asked)
+            return
+        shape = _shape_of(asked, sealer, self._head)
         try:
             async with aclosing(self._model.answer(asked)) as answers:
                 while (answer := await self._next(answers)) is not None:
@@ -98,16 +181,76 @@ class AnswerUnderway:
             self._require_ending()
         except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
             refusal = _as_chat_error(error)
-            self.outcome = _outcome_of(refusal)
+            self.outcome = outcome_of(refusal)
             yield shape.fail(refusal)
 
     def _require_ending(self) -> None:
         if self.outcome is not Event.ANSWERED:
-            raise ChatError(_SERVER_FAULT, "internal_error")
+            raise ChatError(SERVER_FAULT, "internal_error")
 
     async def _next(self, answers: AsyncGenerator[Answer]) -> Answer | None:
-        async with asyncio.timeout_at(self._deadline):
+        left_s = self._deadline - self._timer.clock()
+        async with asyncio.timeout(left_s):
             return await anext(answers, None)
+
+
+class _Filling:
+    """The model at work beside the timer: what it says goes into the content.
+
+    Args:
+        content: None when no model is asked.
+        sealer: tells whether the answer has ended.
+
+    Attributes:
+        content: see above.
+    """
+
+    def __init__(self, content: PaddedContent | None, sealer: PaddedSealer) -> None:
+        self.content = content
+        self._sealer = sealer
+        self._task: asyncio.Task[None] | None = None
+        self._all_said = False
+        self._sent = asyncio.Event()
+
+    def start(self, model: AnswersChat, chat: ChatRequest) -> None:
+        """Let the model begin, once."""
+        if self._task is None and self.content is not None and not self._sealer.ended:
+            self._task = asyncio.create_task(self._run(self.content, model, chat))
+
+    def wake(self) -> None:
+        """Tell a model that waits that a frame went out."""
+        self._sent.set()
+
+    def abandon(self) -> None:
+        """Stop a model that has more to say: the content has ended."""
+        if self._task is not None and not self._all_said:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Stop the model and wait until it has stopped."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(
+        self, content: PaddedContent, model: AnswersChat, chat: ChatRequest
+    ) -> None:
+        try:
+            async with aclosing(model.answer(chat)) as answers:
+                async for answer in answers:
+                    content.take(answer)
+                    self._all_said = isinstance(answer, Ending)
+                    if self._sealer.ended and not self._all_said:
+                        return
+                    await self._wait_for_room(content)
+            content.fail(ChatError(SERVER_FAULT, "internal_error"))
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+            content.fail(_as_chat_error(error))
+
+    async def _wait_for_room(self, content: PaddedContent) -> None:
+        while content.is_behind and not self._sealer.ended:
+            self._sent.clear()
+            await self._sent.wait()
 
 
 class _Shape(Protocol):
@@ -137,7 +280,7 @@ class _Whole:
         )
         fields = ((b"content-type", JSON_TYPE),)
         return (
-            self._sealer.begin(_STATUS_OK, fields)
+            self._sealer.begin(STATUS_OK, fields)
             + self._sealer.write(content)
             + self._sealer.finish()
         )
@@ -160,7 +303,7 @@ class _Streamed:
                 event = first_event(self._head)
                 self._begun = True
                 fields = ((b"content-type", EVENT_STREAM_TYPE),)
-                head = self._sealer.begin(_STATUS_OK, fields)
+                head = self._sealer.begin(STATUS_OK, fields)
                 return head + self._sealer.write(event)
             case Piece():
                 if not answer.text and answer.logprob is None:
@@ -194,13 +337,4 @@ def _as_chat_error(error: Exception) -> ChatError:
         case TimeoutError():
             return ChatError(504, "time_limit")
         case _:
-            return ChatError(_SERVER_FAULT, "internal_error")
-
-
-def _outcome_of(error: ChatError) -> Event:
-    named = {"busy": Event.BUSY, "replayed": Event.REPLAYED}
-    if error.code in named:
-        return named[error.code]
-    if error.status >= _SERVER_FAULT:
-        return Event.ANSWER_FAILED
-    return Event.INNER_REFUSED
+            return ChatError(SERVER_FAULT, "internal_error")

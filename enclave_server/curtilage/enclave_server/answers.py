@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.enclave_server.errors import ChatError
+from curtilage.wire.media import PROBLEM_DATE, PROBLEM_JSON
 
 JSON_TYPE: Final = b"application/json"
 EVENT_STREAM_TYPE: Final = b"text/event-stream"
@@ -17,6 +18,7 @@ DONE_EVENT: Final = b"data: [DONE]\n\n"
 _MESSAGES: Final[Mapping[str, str]] = {
     "busy": "Too many requests are waiting. Try again later.",
     "context_length_exceeded": "The messages and max_tokens exceed the context.",
+    "date": "The Date field is missing or too far from the time here.",
     "expectation_failed": "No expectation is supported.",
     "internal_error": "The answer could not be made.",
     "invalid_json": "The content is not one JSON object in UTF-8.",
@@ -34,6 +36,16 @@ _MESSAGES: Final[Mapping[str, str]] = {
 }
 ERROR_CODES: Final = frozenset(_MESSAGES)
 """Every code an inner error may have."""
+
+_PROBLEMS: Final[Mapping[str, str]] = {
+    "date": PROBLEM_DATE,
+    "replayed": "about:blank",
+}
+"""What is said of the message rather than of the question: problem details."""
+
+_SERVER_FAULT: Final = 500
+_MOST_TOKENS: Final = 2**31
+"""For bounds: no count of tokens has more digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +65,13 @@ class AnswerHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The model has taken the request; from now on text may come."""
+    """The model has taken the request; from now on text may come.
+
+    Attributes:
+        prompt_tokens: tokens read.
+    """
+
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +137,50 @@ def piece_event(head: AnswerHead, piece: Piece) -> bytes:
     return _chunk_event(head, {"content": piece.text}, logprobs=logprobs)
 
 
+def merged_event(head: AnswerHead, texts: Sequence[str]) -> bytes:
+    """Encode texts that waited together as one event."""
+    return _chunk_event(head, {"content": "".join(texts)})
+
+
+def text_bytes(text: str) -> int:
+    """Return how many octets ``text`` adds to an event or a completion."""
+    return len(_encode(text)) - 2
+
+
+def piece_bytes(piece: Piece, *, logprobs: bool) -> int:
+    """Return how many octets at most ``piece`` adds to a completion."""
+    listed = len(_encode(_logprobs([piece]))) if logprobs else 0
+    return text_bytes(piece.text) + listed
+
+
+def completion_bytes(head: AnswerHead) -> int:
+    """Return how long a completion without text, or an error, is at most."""
+    ending = Ending(
+        finish_reason="length",
+        prompt_tokens=_MOST_TOKENS,
+        completion_tokens=_MOST_TOKENS,
+    )
+    empty = encode_completion(head, (), ending, logprobs=True)
+    return max(len(empty), _longest_error())
+
+
+def last_events_bytes(head: AnswerHead) -> int:
+    """Return how long the end of a stream is at most, by error or not."""
+    ending = Ending(
+        finish_reason="length",
+        prompt_tokens=_MOST_TOKENS,
+        completion_tokens=_MOST_TOKENS,
+    )
+    error = len(b"data: \n\n") + _longest_error()
+    return max(len(last_events(head, ending)), error)
+
+
+def _longest_error() -> int:
+    # A parameter is the name of a known field; none is longer.
+    param = "x" * 64
+    return max(len(_error_object(500, code, param)) for code in ERROR_CODES)
+
+
 def last_events(head: AnswerHead, ending: Ending) -> bytes:
     """Encode the event with finish reason and usage, then ``[DONE]``."""
     event = _chunk_event(
@@ -137,20 +199,45 @@ def tellable(error: ChatError) -> ChatError:
 
 def error_event(error: ChatError) -> bytes:
     """Encode an error in the middle of a stream; no ``[DONE]`` follows it."""
-    return b"data: " + encode_error(error) + b"\n\n"
+    error = tellable(error)
+    encoded = _error_object(error.status, error.code, error.param)
+    return b"data: " + encoded + b"\n\n"
+
+
+def error_type(error: ChatError) -> bytes:
+    """Return the media type of ``encode_error``."""
+    return PROBLEM_JSON.encode() if error.code in _PROBLEMS else JSON_TYPE
 
 
 def encode_error(error: ChatError) -> bytes:
-    """Encode an error object; made of fixed words and known field names."""
+    """Encode an error; made of fixed words and known field names.
+
+    OpenAI's error object with a ``status``, since the HTTP status may be out
+    before; for a refused date or a replay, problem details (RFC 9457).
+    """
     error = tellable(error)
-    kind = "invalid_request_error" if error.status < 500 else "server_error"  # noqa: PLR2004
+    if error.code not in _PROBLEMS:
+        return _error_object(error.status, error.code, error.param)
+    return _encode(
+        {
+            "type": _PROBLEMS[error.code],
+            "title": _MESSAGES[error.code],
+            "status": error.status,
+            "code": error.code,
+        }
+    )
+
+
+def _error_object(status: int, code: str, param: str | None) -> bytes:
+    kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
     return _encode(
         {
             "error": {
-                "message": _MESSAGES[error.code],
+                "message": _MESSAGES[code],
                 "type": kind,
-                "param": error.param,
-                "code": error.code,
+                "param": param,
+                "code": code,
+                "status": status,
             }
         }
     )

@@ -9,19 +9,18 @@ answers; it never connects anywhere. What may be told to whom is decided in
 import asyncio
 import json
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from typing_extensions import override
 
-from curtilage.enclave_server.answering import AnswersChat, AnswerUnderway
+from curtilage.enclave_server.answering import AnswerUnderway
 from curtilage.enclave_server.answers import AnswerHead
-from curtilage.enclave_server.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.chat import ChatRequest
 from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.gateway import (
     BAD_REQUEST,
@@ -38,14 +37,17 @@ from curtilage.enclave_server.gateway import (
     Form,
     OuterAnswer,
     OuterError,
+    Terms,
     form_of,
     method_not_allowed,
     open_exchange,
 )
-from curtilage.enclave_server.keys import KeyRing, Published
-from curtilage.enclave_server.record import Recorder, RecordView
+from curtilage.enclave_server.keys import Published
+from curtilage.enclave_server.record import RecordView
+from curtilage.enclave_server.sealing import PaddedSealer
+from curtilage.enclave_server.services import Services
 from curtilage.enclave_server.tables import Listen
-from curtilage.enclave_server.telemetry import Counters, Event, silent_logger
+from curtilage.enclave_server.telemetry import Event, silent_logger
 from curtilage.wire.media import (
     BUNDLE_PATH,
     EVIDENCE_BUNDLE,
@@ -68,49 +70,17 @@ MAX_HEAD_LINE_BYTES: Final = 4096
 MAX_HEAD_FIELDS: Final = 64
 ANY_METHODS: Final = ("GET", "POST")
 SOCKET_MODE: Final = 0o600
+MAX_UNSENT_BYTES: Final = 8192
+"""What the transport may hold for a reader that is slow: some frames. Beyond
+it the answer waits, and the model with it."""
 
 _Handler = Callable[[web.BaseRequest, RecordView], Awaitable[web.StreamResponse]]
-
-
-class PublishesBundle(Protocol):
-    """Whoever holds the current bundle; see ``bundle.BundleKeeper``."""
-
-    def published(self, now: datetime) -> Published | None:
-        """Return what may be served now; None once it has expired."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """Everything that a request may need.
-
-    Attributes:
-        keys: HPKE keys, shared with whoever rotates them.
-        bundles: the current bundle.
-        model: answers.
-        model_name: the model's public name.
-        counters: counts events.
-        limits: every bound.
-        chat_limits: bounds of one chat request.
-        clock: aware UTC.
-        recorder: development only, or None.
-    """
-
-    keys: KeyRing
-    bundles: PublishesBundle
-    model: AnswersChat
-    model_name: str
-    counters: Counters
-    limits: Limits
-    chat_limits: ChatLimits
-    clock: Callable[[], datetime]
-    recorder: Recorder | None = None
 
 
 class _Connection(web.RequestHandler):
     """One connection: constant error pages, a silent log, a head deadline."""
 
-    __slots__ = ("_busy", "_count", "_head_s", "_head_timer")
+    __slots__ = ("_busy", "_count", "_drained", "_head_s", "_head_timer")
 
     def __init__(
         self, manager: web.Server, *, limits: Limits, count: Callable[[Event], None]
@@ -131,12 +101,33 @@ class _Connection(web.RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._count = count
         self._busy = False
+        self._drained = asyncio.Event()
+        self._drained.set()
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the first head's deadline at once: the silent are dropped too."""
         super().connection_made(transport)
+        # asyncio hands every server connection a transport that can write.
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self._start_head_timer()
+
+    @override
+    def pause_writing(self) -> None:
+        """Note that the peer reads more slowly than we write."""
+        super().pause_writing()
+        self._drained.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        """Note that the peer has caught up."""
+        super().resume_writing()
+        self._drained.set()
+
+    async def drained(self) -> None:
+        """Wait until little is unsent; the library itself waits for 64 KiB."""
+        await self._drained.wait()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -157,6 +148,7 @@ class _Connection(web.RequestHandler):
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
+        self._drained.set()
         super().connection_lost(exc)
 
     def _start_head_timer(self) -> None:
@@ -226,8 +218,12 @@ class EnclaveServer:
             HEALTH_PATH: {"GET": self._health},
         }
 
-    async def start(self, listen: Listen) -> str:
+    async def start(self, listen: Listen, tls: ssl.SSLContext | None = None) -> str:
         """Listen; return the address as the ready line names it.
+
+        Args:
+            listen: where.
+            tls: for a TCP address.
 
         Raises:
             OSError: the address cannot be had.
@@ -242,7 +238,14 @@ class EnclaveServer:
             listen.path.chmod(SOCKET_MODE)
             return f"unix:{listen.path}"
         self._listening = await loop.create_server(
-            self._protocol, listen.host, listen.port
+            self._protocol,
+            listen.host,
+            listen.port,
+            ssl=tls,
+            # A handshake is part of what a head may take.
+            ssl_handshake_timeout=(
+                None if tls is None else self._services.limits.header_s
+            ),
         )
         host, port = self._listening.sockets[0].getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -253,7 +256,8 @@ class EnclaveServer:
             return
         self._listening.close()
         self._connections.pre_shutdown()
-        await self._connections.shutdown(self._services.limits.shutdown_s)
+        # To the library no time means for ever.
+        await self._connections.shutdown(self._services.limits.shutdown_s or 0.001)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
 
@@ -352,8 +356,10 @@ class EnclaveServer:
         form = form_of(request.headers.getall("Content-Type", []))
         body = await self._read_body(request)
         view.request_bytes = len(body)
-        keys = services.keys.usable(services.clock())
-        exchange = open_exchange(keys, form, body, services.chat_limits)
+        now = services.clock()
+        terms = Terms(chat=services.chat_limits, transport=services.transport, now=now)
+        exchange = open_exchange(services.keys.usable(now), form, body, terms)
+        del body
         self._count(Event.OPENED)
         if isinstance(exchange.asked, ChatRequest):
             view.inner_messages = len(exchange.asked.messages)
@@ -393,31 +399,45 @@ class EnclaveServer:
                 created=int(services.clock().timestamp()),
                 model=services.model_name,
             ),
-            deadline=asyncio.get_running_loop().time() + services.limits.answer_s,
+            limit_s=services.limits.answer_s,
+            timer=services.timer,
         )
         response = web.StreamResponse(headers=_sealed_fields(exchange, form))
         try:
-            if form is Form.CHUNKED:
+            if not isinstance(exchange.sealer, PaddedSealer) and form is Form.CHUNKED:
                 # Sent at once: the relay need not wait for the first token.
                 await response.prepare(request)
             async with aclosing(underway.pieces()) as pieces:
                 async for data in pieces:
                     view.response_bytes += len(data)
-                    await self._send(request, response, data)
+                    await self._send(request, response, data, form)
             await response.write_eof()
         finally:
-            self._count(underway.outcome)
+            self._count_answer(underway)
         return response
 
+    def _count_answer(self, underway: AnswerUnderway) -> None:
+        self._count(underway.outcome)
+        if underway.late:
+            self._count(Event.ANSWER_LATE)
+        for _ in range(underway.batches):
+            self._count(Event.FRAMES_SENT)
+
     async def _send(
-        self, request: web.BaseRequest, response: web.StreamResponse, data: bytes
+        self,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        data: bytes,
+        form: Form,
     ) -> None:
         try:
             async with asyncio.timeout(self._services.limits.write_s):
                 if not response.prepared:
-                    response.content_length = len(data)
+                    if form is Form.PLAIN:
+                        response.content_length = len(data)
                     await response.prepare(request)
                 await response.write(data)
+                await cast("_Connection", request.protocol).drained()
         except TimeoutError:
             # Whoever does not read must not hold the model for everybody.
             if request.transport is not None:

@@ -155,7 +155,7 @@ def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     Raises:
         ChatError: status 400 with a code and, for a known key, its name.
     """
-    body = _json_object(content)
+    body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
     _optional(body, "model", _read_model, None)
     return ChatRequest(
@@ -189,7 +189,12 @@ def _optional(
     return default if value is None else read(value)
 
 
-def _json_object(content: bytes) -> dict[str, object]:
+def json_object(content: bytes) -> dict[str, object]:
+    """Parse one JSON object in UTF-8, without duplicate keys or NaN.
+
+    Raises:
+        ChatError: 400, ``invalid_json``.
+    """
     try:
         value: object = json.loads(
             content.decode("utf-8"),

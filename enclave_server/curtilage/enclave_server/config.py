@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.enclave_server.errors import ConfigError
-from curtilage.enclave_server.tables import Listen, Table
+from curtilage.enclave_server.tables import Listen, Table, is_loopback
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
@@ -123,16 +123,29 @@ class Freshness:
     """How long keys and evidence live, and when they are renewed.
 
     Attributes:
-        key_lifetime_s: the window that evidence binds; at most 24 h.
+        key_lifetime_s: the window that evidence binds; at most 12 h.
         max_evidence_age_s: since the anchor's time; at most 12 h.
         refresh_s: new evidence for the same key; default half the age.
-        rotate_s: a new key; default half the lifetime.
+        rotate_s: a new pair of keys; default half the lifetime.
     """
 
-    key_lifetime_s: int = 86400
+    key_lifetime_s: int = 43200
     max_evidence_age_s: int = 43200
     refresh_s: int = 21600
-    rotate_s: int = 43200
+    rotate_s: int = 21600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSFiles:
+    """What a TCP address serves TLS with.
+
+    Attributes:
+        certificate: PEM, our own certificate first, then its chain.
+        key: PEM, without a passphrase.
+    """
+
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +162,8 @@ class EnclaveConfig:
         model: see there.
         limits: see there.
         freshness: see there.
+        tls: for a TCP address; None for a UNIX socket, and for plain TCP, which
+            is for development only.
         unsafe_record_view: a file that receives one line per exchange with
             what this hop could see; development only.
     """
@@ -162,6 +177,7 @@ class EnclaveConfig:
     model: ModelChoice
     limits: Limits = field(default_factory=Limits)
     freshness: Freshness = field(default_factory=Freshness)
+    tls: TLSFiles | None = None
     unsafe_record_view: Path | None = None
 
 
@@ -186,8 +202,8 @@ def _read_config(top: Table) -> EnclaveConfig | None:
     # The stricter environment comes first: it stands in for a wrong word.
     environment = Environment(top.one_of("environment", tuple(Environment)))
     listen = top.listen("listen")
-    if listen.path is None and environment is not Environment.DEVELOPMENT:
-        top.problem("listen", 'plain TCP needs environment = "development"')
+    tls = _read_tls(top.table("tls")) if top.has("tls") else None
+    _check_listen(top, listen, tls, environment)
     evidence = top.unix_path("evidence")
     release = top.path("release")
     anchors = tuple(
@@ -215,8 +231,27 @@ def _read_config(top: Table) -> EnclaveConfig | None:
         model=model,
         limits=limits,
         freshness=freshness,
+        tls=tls,
         unsafe_record_view=record,
     )
+
+
+def _read_tls(table: Table) -> TLSFiles:
+    files = TLSFiles(certificate=table.path("certificate"), key=table.path("key"))
+    table.finish()
+    return files
+
+
+def _check_listen(
+    top: Table, listen: Listen, tls: TLSFiles | None, environment: Environment
+) -> None:
+    if listen.path is not None:
+        if tls is not None:
+            top.problem("tls", 'is for a TCP address; "listen" is a UNIX socket')
+    elif tls is None and environment is not Environment.DEVELOPMENT:
+        top.problem("listen", 'TCP needs a [tls] table, or environment = "development"')
+    elif tls is None and listen.host and not is_loopback(listen.host):
+        top.problem("listen", "an address that is not loopback needs a [tls] table")
 
 
 def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
@@ -298,7 +333,10 @@ def _read_limits(table: Table) -> Limits:
 
 
 def _read_freshness(table: Table) -> Freshness:
-    lifetime = table.integer("key_lifetime_s", 60, 86400, default=86400)
+    usual = Freshness()
+    lifetime = table.integer(
+        "key_lifetime_s", 60, usual.key_lifetime_s, default=usual.key_lifetime_s
+    )
     age = table.integer("max_evidence_age_s", 60, 43200, default=43200)
     freshness = Freshness(
         key_lifetime_s=lifetime,

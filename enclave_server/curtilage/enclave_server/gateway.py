@@ -8,29 +8,36 @@ failure is one of the constants below; afterwards every failure is sealed.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
-from curtilage.enclave_server.answers import JSON_TYPE, encode_error, tellable
+from curtilage.enclave_server.answers import encode_error, error_type, tellable
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest, parse_chat_request
+from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
+from curtilage.enclave_server.dates import format_date, is_in_window
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.keys import ServerKey
+from curtilage.enclave_server.sealing import (
+    ChunkedOutput,
+    ChunkedSealer,
+    Fields,
+    PaddedSealer,
+    PlainOutput,
+    PlainSealer,
+    Sealer,
+)
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
 from curtilage.wire.media import (
     OHTTP_CHUNKED_REQUEST,
-    OHTTP_CHUNKED_RESPONSE,
     OHTTP_REQUEST,
-    OHTTP_RESPONSE,
     PROBLEM_JSON,
     PROBLEM_OHTTP_KEY,
 )
+from curtilage.wire.shaping import Shape, TransportParameters
 from curtilage.wire.suite import Suite
-
-HEADER_BYTES: Final = 7
-"""key_id(1) kem_id(2) kdf_id(2) aead_id(2)."""
-
-Fields = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,77 +121,19 @@ def form_of(content_types: list[str]) -> Form:
         raise OuterError(UNSUPPORTED_TYPE) from None
 
 
-class Sealer(Protocol):
-    """Seals one answer: ``begin``, any number of ``write``, ``finish``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What decides about a request beside its own bytes.
 
-    Each returns the bytes to send now, which may be none.
+    Attributes:
+        chat: bounds of a chat request.
+        transport: how answers are shaped.
+        now: aware UTC.
     """
 
-    @property
-    def media_type(self) -> str:
-        """The outer Content-Type of the answer."""
-        ...
-
-    def begin(self, status: int, fields: Fields) -> bytes:
-        """Seal the inner head."""
-        ...
-
-    def write(self, content: bytes) -> bytes:
-        """Seal some inner content."""
-        ...
-
-    def finish(self) -> bytes:
-        """Seal the end; without it the client sees a truncated answer."""
-        ...
-
-
-class _ChunkedSealer:
-    """Streams: what is written can be sent at once."""
-
-    media_type = OHTTP_CHUNKED_RESPONSE
-
-    def __init__(self, sealer: chunked.ChunkedResponseSealer) -> None:
-        self._sealer = sealer
-
-    def begin(self, status: int, fields: Fields) -> bytes:
-        head = bhttp.encode_response_head(status, fields)
-        return self._sealer.begin() + self._sealer.seal(head)
-
-    def write(self, content: bytes) -> bytes:
-        encoded = bhttp.encode_content_chunk(content) if content else b""
-        return b"".join(
-            self._sealer.seal(encoded[start : start + chunked.MAX_CHUNK_BYTES])
-            for start in range(0, len(encoded), chunked.MAX_CHUNK_BYTES)
-        )
-
-    def finish(self) -> bytes:
-        return self._sealer.finish(bhttp.encode_content_end())
-
-
-class _PlainSealer:
-    """Holds everything back: plain OHTTP seals an answer whole."""
-
-    media_type = OHTTP_RESPONSE
-
-    def __init__(self, sealer: ohttp.ResponseSealer) -> None:
-        self._sealer = sealer
-        self._status = 0
-        self._fields: Fields = ()
-        self._content = bytearray()
-
-    def begin(self, status: int, fields: Fields) -> bytes:
-        self._status, self._fields = status, fields
-        return b""
-
-    def write(self, content: bytes) -> bytes:
-        self._content += content
-        return b""
-
-    def finish(self) -> bytes:
-        response = bhttp.Response(
-            status=self._status, fields=self._fields, content=bytes(self._content)
-        )
-        return self._sealer.seal(bhttp.encode_response(response))
+    chat: ChatLimits
+    transport: TransportParameters
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,36 +145,39 @@ class Exchange:
         sealer: for the answer, whichever it is.
     """
 
-    asked: ChatRequest | ChatError = field(repr=False)
-    sealer: Sealer = field(repr=False)
+    asked: ChatRequest | CoverRequest | ChatError = field(repr=False)
+    sealer: Sealer | PaddedSealer = field(repr=False)
 
 
 def open_exchange(
-    keys: Mapping[int, ServerKey], form: Form, message: bytes, limits: ChatLimits
+    keys: Mapping[int, ServerKey], form: Form, message: bytes, terms: Terms
 ) -> Exchange:
     """Open one encapsulated request and dispatch it.
 
-    Trusts nothing in ``message``.
+    Trusts nothing in ``message``. What does not open takes as long as what
+    almost did (see ``_that_fails_late``).
 
     Args:
         keys: by key id; only keys whose window holds now.
         form: from the outer Content-Type.
         message: the whole body, bounded by the caller.
-        limits: of the chat request.
+        terms: see there.
 
     Raises:
         OuterError: ``UNKNOWN_KEY`` for an unknown key id, ``UNDECAPSULATED``
             for every other cause.
     """
+    gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
+    message = _that_fails_late(gateway_keys, message)
     try:
-        content, sealer = _OPENERS[form](keys, message)
+        content, sealer = _OPENERS[form](gateway_keys, message, terms.transport)
     except UnknownKeyError:
         raise OuterError(UNKNOWN_KEY) from None
     except WireError:
         raise OuterError(UNDECAPSULATED) from None
     try:
         _refuse_replay(keys[message[0]], message)
-        asked = _dispatch(content, limits)
+        asked = _dispatch(content, terms)
     except ChatError as error:
         return Exchange(asked=error, sealer=sealer)
     except Exception:  # noqa: BLE001 - from here on every failure must be sealed
@@ -235,9 +187,9 @@ def open_exchange(
 
 
 def seal_error(sealer: Sealer, error: ChatError) -> bytes:
-    """Seal a whole error answer."""
+    """Seal a whole error answer, unpadded."""
     error = tellable(error)
-    fields = ((b"content-type", JSON_TYPE), *error.fields)
+    fields = ((b"content-type", error_type(error)), *error.fields)
     return (
         sealer.begin(error.status, fields)
         + sealer.write(encode_error(error))
@@ -245,31 +197,82 @@ def seal_error(sealer: Sealer, error: ChatError) -> bytes:
     )
 
 
-def _open_plain(keys: Mapping[int, ServerKey], message: bytes) -> tuple[bytes, Sealer]:
-    gateway_keys = {key_id: key.gateway_key for key_id, key in keys.items()}
-    opened = ohttp.open_request(gateway_keys, message)
-    return opened.bhttp, _PlainSealer(opened.sealer)
+def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
+    """Return the message, or one that takes as long to fail.
+
+    A header that names what the key does not offer, and a message that ends
+    before anything sealed begins, would be refused without any decapsulation;
+    the time would tell them apart from other failures. In their place a message
+    as long is opened whose ``enc`` nobody sealed to. Key ids are told apart
+    anyway.
+    """
+    key = keys.get(message[0]) if message else next(iter(keys.values()), None)
+    if key is None:
+        return message
+    suites = key.config.suites()
+    header = message[:HEADER_BYTES]
+    for suite in suites:
+        if header == _header(key.config.key_id, suite):
+            if len(message) > HEADER_BYTES + suite.nenc:
+                return message
+            break
+    suite = suites[0]
+    # Every public key of a KEM here is at least as long as its enc, and its
+    # octets, taken as an enc, open nothing.
+    head = _header(key.config.key_id, suite) + key.config.public_key[: suite.nenc]
+    return head + message[len(head) :].ljust(2 * suite.nk, b"\0")
+
+
+def _header(key_id: int, suite: Suite) -> bytes:
+    numbers = (suite.kem_id, suite.kdf_id, suite.aead_id)
+    return bytes([key_id]) + b"".join(number.to_bytes(2) for number in numbers)
+
+
+def _suite_of(message: bytes) -> Suite:
+    kem_id, kdf_id, aead_id = (
+        int.from_bytes(message[start : start + 2]) for start in (1, 3, 5)
+    )
+    return Suite(kem_id=kem_id, kdf_id=kdf_id, aead_id=aead_id)
+
+
+_Opened = tuple[bytes, Sealer | PaddedSealer]
+
+
+def _open_plain(
+    keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
+) -> _Opened:
+    opened = ohttp.open_request(keys, message)
+    if transport.shape is Shape.UNSAFE_UNPADDED:
+        return opened.bhttp, PlainSealer(opened.sealer)
+    output = PlainOutput(opened.sealer, transport, _suite_of(message))
+    return opened.bhttp, PaddedSealer(transport, output)
 
 
 def _open_chunked(
-    keys: Mapping[int, ServerKey], message: bytes
-) -> tuple[bytes, Sealer]:
-    gateway_keys = {key_id: key.gateway_key for key_id, key in keys.items()}
-    content, sealer = chunked.open_chunked_request(gateway_keys, message)
-    return content, _ChunkedSealer(sealer)
+    keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
+) -> _Opened:
+    content, sealer = chunked.open_chunked_request(keys, message)
+    if transport.shape is Shape.UNSAFE_UNPADDED:
+        return content, ChunkedSealer(sealer, chunked.MAX_CHUNK_BYTES)
+    return content, PaddedSealer(transport, ChunkedOutput(sealer))
 
 
 _OPENERS: Final[
-    Mapping[Form, Callable[[Mapping[int, ServerKey], bytes], tuple[bytes, Sealer]]]
+    Mapping[
+        Form,
+        Callable[[Mapping[int, GatewayKey], bytes, TransportParameters], _Opened],
+    ]
 ] = {Form.PLAIN: _open_plain, Form.CHUNKED: _open_chunked}
 
 
 def _refuse_replay(key: ServerKey, message: bytes) -> None:
-    """Refuse a request whose ``enc`` was opened before (RFC 9458, 6.5)."""
-    kem_id, kdf_id, aead_id = (
-        int.from_bytes(message[start : start + 2]) for start in (1, 3, 5)
-    )
-    suite = Suite(kem_id=kem_id, kdf_id=kdf_id, aead_id=aead_id)
+    """Refuse a request whose ``enc`` was opened before (RFC 9458, 6.5).
+
+    Comes before the date is looked at. A message that is refused for its date
+    has been seen: were it not noted, whoever kept it could bring it again once
+    its date has come, after the client has sent another in its place.
+    """
+    suite = _suite_of(message)
     if key.replay.is_full:
         raise ChatError(503, "busy", fields=RETRY_LATER)
     if not key.replay.admit(message[HEADER_BYTES : HEADER_BYTES + suite.nenc]):
@@ -283,29 +286,46 @@ TARGET_SCHEME: Final = b"https"
 TARGET_AUTHORITY: Final = b"curtilage.invalid"
 CHAT_PATH: Final = b"/v1/chat/completions"
 
-_Handler = Callable[[bhttp.Request, ChatLimits], ChatRequest]
+COVER_PATH: Final = b"/v1/cover"
+
+_Handler = Callable[[bhttp.Request, Terms], ChatRequest | CoverRequest]
 
 
-def _dispatch(content: bytes, limits: ChatLimits) -> ChatRequest:
+def _dispatch(content: bytes, terms: Terms) -> ChatRequest | CoverRequest:
     """Find the handler in an exact table; nothing else exists."""
     try:
         request = bhttp.decode_request(content)
     except WireError:
         raise ChatError(400, "invalid_request") from None
-    target = (request.scheme, request.authority, request.path)
-    methods = _TARGETS.get(target)
+    _validate_date(request, terms.now)
+    methods = _targets(terms.transport).get(
+        (request.scheme, request.authority, request.path)
+    )
     if methods is None:
         raise ChatError(404, "not_found")
     handler = methods.get(request.method)
     if handler is None:
         allowed = b", ".join(methods)
         raise ChatError(405, "method_not_allowed", fields=((b"allow", allowed),))
-    return handler(request, limits)
+    return handler(request, terms)
 
 
-def _chat(request: bhttp.Request, limits: ChatLimits) -> ChatRequest:
+def _validate_date(request: bhttp.Request, now: datetime) -> None:
+    """Check the one Date that every request must have (RFC 9458, 6.5.1)."""
+    values = _values(request, b"date")
+    if len(values) != 1 or not is_in_window(values[0], now):
+        fields = ((b"date", format_date(now)), (b"cache-control", b"no-store"))
+        raise ChatError(400, "date", fields=fields)
+
+
+def _chat(request: bhttp.Request, terms: Terms) -> ChatRequest:
     _validate_fields(request)
-    return parse_chat_request(request.content, limits)
+    return parse_chat_request(request.content, terms.chat)
+
+
+def _cover(request: bhttp.Request, terms: Terms) -> CoverRequest:
+    _validate_fields(request)
+    return parse_cover_request(request.content, terms.transport.buckets)
 
 
 def _validate_fields(request: bhttp.Request) -> None:
@@ -335,6 +355,19 @@ def _is_json(value: bytes) -> bool:
     }
 
 
-_TARGETS: Final[Mapping[tuple[bytes, bytes, bytes], Mapping[bytes, _Handler]]] = {
+_Targets = Mapping[tuple[bytes, bytes, bytes], Mapping[bytes, _Handler]]
+
+_UNPADDED_TARGETS: Final[_Targets] = {
     (TARGET_SCHEME, TARGET_AUTHORITY, CHAT_PATH): {b"POST": _chat}
 }
+_PADDED_TARGETS: Final[_Targets] = {
+    **_UNPADDED_TARGETS,
+    (TARGET_SCHEME, TARGET_AUTHORITY, COVER_PATH): {b"POST": _cover},
+}
+
+
+def _targets(transport: TransportParameters) -> _Targets:
+    # Without padding an answer has no length that could be pretended.
+    if transport.shape is Shape.PADDED:
+        return _PADDED_TARGETS
+    return _UNPADDED_TARGETS

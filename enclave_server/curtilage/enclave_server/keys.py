@@ -1,7 +1,8 @@
-"""HPKE keys: made in memory, never written, dropped after their window.
+"""HPKE keys: made in memory, never written, overwritten after their window.
 
-One key is current; the one before it still opens what clients sealed to it
-until its own window ends. Knows the time only as an argument.
+A key here is a pair, one for each KEM, with one window and one replay set. One
+pair is current; those before it still open what clients sealed to them until
+their own windows end. Knows the time only as an argument.
 """
 
 import secrets
@@ -22,38 +23,69 @@ from curtilage.wire.suite import (
     AEAD_CHACHA20_POLY1305,
     KDF_HKDF_SHA256,
     KEM_X25519,
+    KEM_XWING,
     generate_private_key,
 )
 
-ALGORITHMS: Final = (
-    SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM),
-    SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_CHACHA20_POLY1305),
-)
+ALGORITHMS: Final[Mapping[int, tuple[SymmetricAlgorithms, ...]]] = {
+    KEM_XWING: (
+        SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM),
+        SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_CHACHA20_POLY1305),
+    ),
+    KEM_X25519: (
+        SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM),
+    ),
+}
+"""What each KEM is offered with. X-Wing comes first, so that what is recorded
+today is not read once there are quantum computers; X25519 with AES-128-GCM is
+what every implementation of RFC 9458 has."""
+
+KEY_IDS: Final = 256
+MAX_KEYS: Final = 4
+"""Pairs held at a time. Two, in the normal course; more only when a replay set
+filled before its time, and then the oldest goes early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerKey:
-    """One HPKE key with its window and its replay set.
+    """HPKE keys, one for each KEM, with their window and their replay set.
 
     Attributes:
-        gateway_key: configuration and private key.
+        gateway_keys: configurations and private keys, in published order.
         key_configs: the exact ``application/ohttp-keys`` bytes that evidence
             binds.
         not_before: unix seconds.
         not_after: unix seconds; nothing is opened from then on.
-        replay: what was opened with this key; the only mutable thing here.
+        replay: what was opened with these keys; the only mutable thing here.
     """
 
-    gateway_key: GatewayKey = field(repr=False)
+    gateway_keys: tuple[GatewayKey, ...] = field(repr=False)
     key_configs: bytes = field(repr=False)
     not_before: int
     not_after: int
     replay: ReplaySet = field(repr=False)
 
     @property
-    def key_id(self) -> int:
-        """The key's id, 0 to 255."""
-        return self.gateway_key.config.key_id
+    def key_ids(self) -> tuple[int, ...]:
+        """The ids, 0 to 255, in published order."""
+        return tuple(key.config.key_id for key in self.gateway_keys)
+
+    def gateway_key(self, key_id: int) -> GatewayKey:
+        """Return the one with this id.
+
+        Raises:
+            KeyError: it is not one of ours.
+        """
+        for key in self.gateway_keys:
+            if key.config.key_id == key_id:
+                return key
+        raise KeyError(key_id)
+
+    def overwrite(self) -> None:
+        """Wipe the private keys and forget what was opened with them."""
+        for key in self.gateway_keys:
+            key.private_key.overwrite()
+        self.replay.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,67 +108,101 @@ def make_key(
     now: datetime,
     lifetime_s: int,
     replay_capacity: int,
-    avoid: int | None = None,
+    avoid: frozenset[int] = frozenset(),
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> ServerKey:
-    """Make a fresh key whose window starts now.
+    """Make a fresh pair whose window starts now.
 
     Args:
         now: aware UTC.
         lifetime_s: length of the window.
         replay_capacity: see ``ReplaySet``.
-        avoid: a key id still in use; the new one differs from it.
-        random: source of the key id; the private key has its own.
+        avoid: key ids still in use; the new ones differ from them.
+        random: source of the key ids; the private keys have their own.
     """
-    key_id = random(1)[0]
-    if key_id == avoid:
-        key_id = (key_id + 1) % 256
-    private_key = generate_private_key(KEM_X25519)
-    config = KeyConfig(
-        key_id=key_id,
-        kem_id=KEM_X25519,
-        public_key=private_key.public_key,
-        algorithms=ALGORITHMS,
-    )
+    made: list[GatewayKey] = []
+    taken = set(avoid)
+    for kem_id in ALGORITHMS:
+        key_id = _unused(random(1)[0], taken)
+        taken.add(key_id)
+        made.append(_make_gateway_key(kem_id, key_id))
     start = int(now.timestamp())
     return ServerKey(
-        gateway_key=GatewayKey(config=config, private_key=private_key),
-        key_configs=encode_key_configs([config]),
+        gateway_keys=tuple(made),
+        key_configs=encode_key_configs([key.config for key in made]),
         not_before=start,
         not_after=start + lifetime_s,
         replay=ReplaySet(replay_capacity),
     )
 
 
-class KeyRing:
-    """The current key and its predecessor."""
+def _unused(key_id: int, taken: set[int]) -> int:
+    # At most MAX_KEYS pairs are in use, so there always is one.
+    while key_id in taken:
+        key_id = (key_id + 1) % KEY_IDS
+    return key_id
 
-    __slots__ = ("_current", "_previous")
+
+def _make_gateway_key(kem_id: int, key_id: int) -> GatewayKey:
+    private_key = generate_private_key(kem_id)
+    config = KeyConfig(
+        key_id=key_id,
+        kem_id=kem_id,
+        public_key=private_key.public_key,
+        algorithms=ALGORITHMS[kem_id],
+    )
+    return GatewayKey(config=config, private_key=private_key)
+
+
+class KeyRing:
+    """The current pair and those before it that are still live."""
+
+    __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        self._current: ServerKey | None = None
-        self._previous: ServerKey | None = None
+        self._keys: list[ServerKey] = []
 
     @property
     def current(self) -> ServerKey | None:
-        """The key that new clients are given, or None before the first."""
-        return self._current
+        """The pair that new clients are given, or None before the first."""
+        return self._keys[-1] if self._keys else None
+
+    @property
+    def key_ids(self) -> frozenset[int]:
+        """The ids in use, which a new pair must avoid."""
+        return frozenset(key_id for key in self._keys for key_id in key.key_ids)
 
     def install(self, key: ServerKey) -> None:
-        """Make ``key`` the current one; the current one becomes previous."""
-        self._previous, self._current = self._current, key
+        """Make ``key`` the current one; the ones before it stay until they end.
+
+        Raises:
+            ValueError: one of its ids is in use.
+        """
+        if self.key_ids & set(key.key_ids):
+            raise ValueError("a key id is in use")
+        self._keys.append(key)
+        while len(self._keys) > MAX_KEYS:
+            self._keys.pop(0).overwrite()
+
+    def expire(self, now: datetime) -> None:
+        """Overwrite and drop every pair whose window has ended.
+
+        This is what forward secrecy consists of here.
+        """
+        ended = [key for key in self._keys if not _is_live(key, now)]
+        self._keys = [key for key in self._keys if _is_live(key, now)]
+        for key in ended:
+            key.overwrite()
+
+    def expires_in_s(self, now: datetime) -> float | None:
+        """Return the seconds until the next window ends; None without keys."""
+        ends = [key.not_after for key in self._keys]
+        return max(0.0, min(ends) - now.timestamp()) if ends else None
 
     def usable(self, now: datetime) -> Mapping[int, ServerKey]:
-        """Return the keys whose window holds ``now``; drop the others.
-
-        Dropping the last reference is what forward secrecy consists of here.
-        """
-        if self._previous is not None and not _is_live(self._previous, now):
-            self._previous = None
-        keys = (self._previous, self._current)
-        return {
-            key.key_id: key for key in keys if key is not None and _is_live(key, now)
-        }
+        """Return the pairs whose window holds ``now`` under each of their ids."""
+        self.expire(now)
+        return {key_id: key for key in self._keys for key_id in key.key_ids}
 
 
 def _is_live(key: ServerKey, now: datetime) -> bool:

@@ -146,8 +146,8 @@ def _request(chat: ChatRequest) -> GenerateRequest:
 
 def _translate(event: Event) -> Answer:
     match event:
-        case Started():
-            return Begun()
+        case Started(prompt_tokens=prompt_tokens):
+            return Begun(prompt_tokens=prompt_tokens)
         case Token(text=text, logprob=logprob):
             return Piece(text=text, logprob=_finite(logprob))
         case Done(finish="cancelled"):

@@ -2,8 +2,8 @@
 
 A request is known by its encapsulated key ``enc``, which HPKE binds into the
 secret: other bytes for the same request do not open. The set lives exactly as
-long as its key, so no window of dates is needed, and it never evicts: an
-attacker who fills it gains refusals, not a replay.
+long as its keys, is shared by all of them, and it never evicts: an attacker who
+fills it gains refusals, not a replay.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ _MARK_BYTES = 16
 
 
 class ReplaySet:
-    """The requests opened under one key.
+    """The requests opened under one pair of keys.
 
     Args:
         capacity: how many are remembered; afterwards all are refused.
@@ -39,3 +39,8 @@ class ReplaySet:
             return False
         self._seen.add(mark)
         return True
+
+    def clear(self) -> None:
+        """Forget everything; only once nothing can be opened any more."""
+        self._seen.clear()
+        self._capacity = 0

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from curtilage.enclave_server.app import EnclaveServer, Services
-from curtilage.enclave_server.bundle import BundleKeeper
+from curtilage.enclave_server.app import EnclaveServer
+from curtilage.enclave_server.bundle import BundleKeeper, Held
 from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.keys import KeyRing
@@ -24,11 +24,14 @@ from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.record import Recorder
 from curtilage.enclave_server.release import read_anchors
 from curtilage.enclave_server.report import EvidenceSource, SocketEvidenceSource
+from curtilage.enclave_server.services import Services
 from curtilage.enclave_server.telemetry import (
     Counters,
     Event,
     silence_libraries,
 )
+from curtilage.enclave_server.tls import server_context
+from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
 _Result = TypeVar("_Result")
@@ -92,6 +95,7 @@ async def running(
     silence_libraries()
     _silence_loop(counters)
     anchors = read_anchors(config.anchors)
+    tls = None if config.tls is None else server_context(config.tls)
     model = await _with_progress(
         surroundings.open_model(config), "loading the model", surroundings.notice
     )
@@ -105,27 +109,31 @@ async def running(
         counters=counters,
         clock=surroundings.clock,
     )
-    server = EnclaveServer(
-        Services(
-            keys=keys,
-            bundles=keeper,
-            model=model,
-            model_name=model.name,
-            counters=counters,
-            limits=config.limits,
-            chat_limits=ChatLimits(
-                max_tokens=min(config.limits.max_tokens, config.model.context_tokens)
-            ),
-            clock=surroundings.clock,
-            recorder=Recorder.of(config.unsafe_record_view),
-        )
-    )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
-        _tell_honestly(config, keeper, surroundings.notice)
+        held = keeper.require()
+        _tell_honestly(config, held, surroundings.notice)
+        server = EnclaveServer(
+            Services(
+                keys=keys,
+                bundles=keeper,
+                model=model,
+                model_name=model.name,
+                counters=counters,
+                limits=config.limits,
+                chat_limits=ChatLimits(
+                    max_tokens=min(
+                        config.limits.max_tokens, config.model.context_tokens
+                    )
+                ),
+                transport=held.verified.transport,
+                clock=surroundings.clock,
+                recorder=Recorder.of(config.unsafe_record_view),
+            )
+        )
         stack.push_async_callback(server.stop)
-        address = await server.start(config.listen)
+        address = await server.start(config.listen, tls)
         renewing = asyncio.create_task(keeper.run(_unheard(surroundings.notice)))
         stack.push_async_callback(_cancelled, renewing)
         surroundings.out(json.dumps({"ready": True, "listen": address}))
@@ -133,13 +141,17 @@ async def running(
 
 
 def _tell_honestly(
-    config: EnclaveConfig, keeper: BundleKeeper, notice: Callable[[str], None]
+    config: EnclaveConfig, held: Held, notice: Callable[[str], None]
 ) -> None:
-    held = keeper.held
-    if held is not None and held.verified.emulated:
+    if held.verified.emulated:
         notice(
             "EMULATED EVIDENCE: no hardware protects anything here; whoever runs"
             " this machine can read every question. For development only."
+        )
+    if held.verified.transport.shape is Shape.UNSAFE_UNPADDED:
+        notice(
+            "UNSAFE UNPADDED: this release does not shape its answers; whoever is"
+            " on the line sees their lengths and their pace."
         )
     if config.unsafe_record_view is not None:
         notice("UNSAFE RECORD: what this hop can see is being written to a file.")

@@ -18,7 +18,7 @@ class Listen:
     """Where the gateway listens: a TCP address or a UNIX socket, never both.
 
     Attributes:
-        host: a loopback address, or empty.
+        host: an IP address, or empty.
         port: 0 lets the system choose.
         path: the UNIX socket, or None.
     """
@@ -119,14 +119,14 @@ class Table:
         return value
 
     def listen(self, key: str) -> Listen:
-        """Read a UNIX socket or a loopback address."""
+        """Read a UNIX socket, or an IP address and port."""
         value = self.text(key)
         if value.startswith("unix:/"):
             return Listen(path=Path(value.removeprefix("unix:")))
         host, _, port = value.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not _is_loopback(host) or not _is_port(port):
-            self.problem(key, 'must be "unix:/path" or a loopback address and port')
+        if not _is_address(host) or not _is_port(port):
+            self.problem(key, 'must be "unix:/path" or an IP address and port')
             return Listen()
         return Listen(host=host, port=int(port))
 
@@ -154,12 +154,18 @@ class Table:
         return tuple(found)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether an IP address reaches this machine only."""
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _is_address(host: str) -> bool:
     """Accept addresses only; a name could resolve to anything."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         return False
+    return True
 
 
 def _is_port(port: str) -> bool:

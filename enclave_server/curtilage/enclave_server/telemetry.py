@@ -27,15 +27,23 @@ LIBRARY_LOGGERS: Final = (
 
 @unique
 class Event(StrEnum):
-    """Everything that may be counted."""
+    """Everything that may be counted, coarsely.
+
+    ``FRAMES_SENT`` counts as many frames as the shortest answer has, and
+    ``ANSWER_LATE`` answers, however many of their frames were late.
+    """
 
     ANSWER_CANCELLED = "answer_cancelled"
     ANSWER_FAILED = "answer_failed"
+    ANSWER_LATE = "answer_late"
     ANSWERED = "answered"
     BUNDLE_MADE = "bundle_made"
     BUNDLE_REFUSED = "bundle_refused"
     BUSY = "busy"
+    COVERED = "covered"
+    DATE_REFUSED = "date_refused"
     EVIDENCE_FAILED = "evidence_failed"
+    FRAMES_SENT = "frames_sent"
     INNER_REFUSED = "inner_refused"
     INTERNAL_ERROR = "internal_error"
     KEY_MADE = "key_made"

@@ -50,8 +50,9 @@ def expectations_from(policy: Policy) -> Expectations:
 def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
     """Return the ways of shaping answers that this policy accepts."""
     transport = policy.transport
-    accepted = frozenset(frames.parameters() for frames in transport.accept)
-    return accepted | ({UNPADDED} if transport.unsafe_unpadded else frozenset())
+    accepted = [frames.parameters() for frames in transport.accept]
+    unsafe = [UNPADDED] if transport.unsafe_unpadded else []
+    return frozenset([*accepted, *unsafe])
 
 
 def _nothing(digest: str) -> Expectations:

@@ -1,51 +1,100 @@
-"""RFC 9180's vectors: base mode, X25519, HKDF-SHA256, both of our AEADs."""
+"""Every vector of RFC 9180 that is ours, on both backends.
 
-from collections.abc import Callable
-from typing import Any
+128 cases come with the development dependency ``cryptography-vectors``. Ours are
+those in base mode with DHKEM(X25519), HKDF-SHA256 and one of our AEADs; one more,
+with AES-256-GCM, runs through the key schedule alone. The other 125 are not ours,
+and the first test says why, by number.
+"""
 
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from curtilage.wire.aead import AEAD
+from curtilage.wire.dhkem import DHKEMPrivateKey
+from curtilage.wire.lean import KeySchedule
 from curtilage.wire.suite import (
+    KEM_X25519,
     SUITES,
+    Backend,
     Suite,
     private_key_from_bytes,
     setup_recipient,
     setup_sender,
 )
+from support.hpke_vectors import (
+    BASE_MODE,
+    Case,
+    check_key,
+    check_recipient,
+    check_sender,
+    load_cases,
+    octets,
+)
 
-Load = Callable[[str], Any]
-BASE_MODE = 0
-
-
-def octets(text: str) -> bytes:
-    return bytes.fromhex(text)
-
-
-def run_case(suite: Suite, case: dict[str, Any]) -> int:
-    private_key = private_key_from_bytes(suite.kem_id, octets(case["skRm"]))
-    ephemeral = private_key_from_bytes(suite.kem_id, octets(case["skEm"]))
-    info = octets(case["info"])
-    enc, sender = setup_sender(suite, octets(case["pkRm"]), info, ephemeral=ephemeral)
-    recipient = setup_recipient(suite, enc, private_key, info)
-    assert private_key.public_key.hex() == case["pkRm"]
-    assert enc.hex() == case["enc"]
-    for one in case["encryptions"]:
-        plaintext, aad = octets(one["pt"]), octets(one["aad"])
-        assert sender.seal(plaintext, aad).hex() == one["ct"]
-        assert recipient.open(octets(one["ct"]), aad) == plaintext
-    for one in case["exports"]:
-        label, length = octets(one["exporter_context"]), one["L"]
-        assert sender.export(label, length).hex() == one["exported_value"]
-        assert recipient.export(label, length).hex() == one["exported_value"]
-    return len(case["encryptions"])
+AES_256_GCM = 2
+EXPORT_ONLY = 0xFFFF
+OURS = {(s.kem_id, s.kdf_id, s.aead_id): s for s in SUITES}
 
 
-def test_base_mode_vectors(load_vectors: Load) -> None:
-    suites = {(s.kem_id, s.kdf_id, s.aead_id): s for s in SUITES}
-    encryptions = {
-        case["aead_id"]: run_case(
-            suites[case["kem_id"], case["kdf_id"], case["aead_id"]], case
-        )
-        for case in load_vectors("rfc9180/test-vectors.json")
-        if case["mode"] == BASE_MODE
-        and (case["kem_id"], case["kdf_id"], case["aead_id"]) in suites
+def standing(case: Case) -> str:
+    reasons = {
+        "another mode than base": case["mode"] != BASE_MODE,
+        "another KEM": case["kem_id"] != KEM_X25519,
+        "another KDF": case["kdf_id"] != 1,
+        "exports only, which no message of ours is": case["aead_id"] == EXPORT_ONLY,
+        "AES-256-GCM: the key schedule alone": case["aead_id"] == AES_256_GCM,
     }
-    assert encryptions == {1: 257, 3: 257}
+    return next((reason for reason, is_so in reasons.items() if is_so), "ours")
+
+
+def cases_that_are(wanted: str) -> list[Case]:
+    return [c for c in load_cases("test-vectors.json") if standing(c) == wanted]
+
+
+def test_of_128_cases_two_are_ours_and_these_are_not() -> None:
+    found = Counter(standing(case) for case in load_cases("test-vectors.json"))
+    assert found == {
+        "another mode than base": 96,
+        "another KEM": 24,
+        "another KDF": 4,
+        "exports only, which no message of ours is": 1,
+        "AES-256-GCM: the key schedule alone": 1,
+        "ours": 2,
+    }
+    ours = cases_that_are("ours")
+    assert [len(case["encryptions"]) for case in ours] == [257, 257]
+    assert [len(case["exports"]) for case in ours] == [3, 3]
+    assert {case["aead_id"] for case in ours} == {
+        suite.aead_id for suite in SUITES if suite.kem_id == KEM_X25519
+    }
+
+
+@pytest.mark.parametrize("backend", Backend, ids=str)
+@pytest.mark.parametrize("aead_id", [1, 3])
+def test_our_cases(aead_id: int, backend: Backend) -> None:
+    (case,) = (c for c in cases_that_are("ours") if c["aead_id"] == aead_id)
+    suite: Suite = replace(OURS[KEM_X25519, 1, aead_id], backend=backend)
+    key = private_key_from_bytes(KEM_X25519, octets(case["skRm"]))
+    check_key(case, key)
+    enc, sender = setup_sender(
+        suite,
+        octets(case["pkRm"]),
+        octets(case["info"]),
+        ephemeral=private_key_from_bytes(KEM_X25519, octets(case["skEm"])),
+    )
+    assert enc.hex() == case["enc"]
+    check_sender(case, sender)
+    check_recipient(case, setup_recipient(suite, enc, key, octets(case["info"])))
+
+
+def test_key_schedule_with_aes_256_gcm() -> None:
+    (case,) = cases_that_are("AES-256-GCM: the key schedule alone")
+    schedule = KeySchedule(b"HPKE\x00\x20\x00\x01\x00\x02", AEAD(cipher=AESGCM, nk=32))
+    secret = DHKEMPrivateKey(octets(case["skRm"])).decapsulate(octets(case["enc"]))
+    assert secret.hex() == case["shared_secret"]
+    info = octets(case["info"])
+    check_sender(case, schedule.sender(secret, info))
+    check_recipient(case, schedule.recipient(secret, info))

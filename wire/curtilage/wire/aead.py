@@ -36,29 +36,37 @@ AEADS: Final = {
 }
 
 
-class AEADKey:
-    """One AEAD key outside an HPKE context; the caller owns the nonces.
+class NumberedKey:
+    """One AEAD key for messages numbered from 0, outside an HPKE context.
+
+    The nonce of a message is the base nonce XOR its number. The caller sees to it
+    that no number comes twice.
 
     Args:
         aead_id: one of ``AEADS``.
         key: as many octets as that one takes.
+        base_nonce: 12 octets.
     """
 
-    __slots__ = ("_cipher",)
+    __slots__ = ("_base_nonce", "_cipher")
 
-    def __init__(self, aead_id: int, key: bytes) -> None:
+    def __init__(self, aead_id: int, key: bytes, base_nonce: bytes) -> None:
         self._cipher = AEADS[aead_id].cipher(key)
+        self._base_nonce = int.from_bytes(base_nonce, "big")
 
-    def seal(self, nonce: bytes, plaintext: bytes, aad: bytes) -> bytes:
-        """Seal one message; a nonce must never come twice."""
+    def seal(self, number: int, plaintext: bytes, aad: bytes) -> bytes:
+        """Seal the message with this number."""
+        # A number that outgrew the nonce would raise here instead of wrapping.
+        nonce = (self._base_nonce ^ number).to_bytes(NONCE_BYTES, "big")
         return self._cipher.encrypt(nonce, plaintext, aad)
 
-    def open(self, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
-        """Open one message.
+    def open(self, number: int, ciphertext: bytes, aad: bytes) -> bytes:
+        """Open the message with this number.
 
         Raises:
             OpenError: for every cause alike.
         """
+        nonce = (self._base_nonce ^ number).to_bytes(NONCE_BYTES, "big")
         try:
             return self._cipher.decrypt(nonce, ciphertext, aad)
         except InvalidTag:

@@ -15,7 +15,7 @@ ends before that is ``TruncatedError``, never an end.
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.wire.cursor import Feed, Pump
 from curtilage.wire.encapsulation import (
@@ -23,7 +23,6 @@ from curtilage.wire.encapsulation import (
     HEADER_BYTES,
     MAX_MESSAGE_BYTES,
     GatewayKey,
-    ResponseKeys,
     ResponseSecret,
     accept_request,
     begin_request,
@@ -41,6 +40,9 @@ from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot, Uncopyable
 from curtilage.wire.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.varint import encode_varint, encode_vector, pull_varint
+
+if TYPE_CHECKING:
+    from curtilage.wire.aead import NumberedKey
 
 __all__ = [
     "MAX_CHUNK_BYTES",
@@ -129,7 +131,7 @@ class ChunkedResponseSealer(Uncopyable):
 
     def __init__(self, secret: ResponseSecret) -> None:
         self._secret = secret
-        self._keys: ResponseKeys | None = None
+        self._keys: NumberedKey | None = None
         self._counter = 0
         self._bytes = 0
         self._over = False

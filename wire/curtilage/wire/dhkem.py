@@ -98,12 +98,11 @@ class DHKEMPrivateKey(Uncopyable):
         public_bytes: the public key, 32 octets.
     """
 
-    __slots__ = ("_point", "key", "public_bytes")
+    __slots__ = ("key", "public_bytes")
 
     def __init__(self, data: bytes) -> None:
         self.key = X25519PrivateKey.from_private_bytes(data)
-        self._point = self.key.public_key()
-        self.public_bytes = self._point.public_bytes_raw()
+        self.public_bytes = self.key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> bytes:
         """Run X25519 with a peer's 32 octets.
@@ -111,9 +110,8 @@ class DHKEMPrivateKey(Uncopyable):
         In place of a point of low order stands our own: what comes of that,
         nobody else can compute.
         """
-        low = is_low_order(point)
-        peer = self._point if low else X25519PublicKey.from_public_bytes(point)
-        return self.key.exchange(peer)
+        usable = self.public_bytes if point in _LOW_ORDER else point
+        return self.key.exchange(X25519PublicKey.from_public_bytes(usable))
 
     def decapsulate(self, enc: bytes) -> bytes:
         """Return the shared secret of ``enc``.

@@ -19,20 +19,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from curtilage.wire.aead import NONCE_BYTES, NumberedKey
 from curtilage.wire.errors import (
     MalformedError,
     OpenError,
     UnknownKeyError,
     UnsupportedError,
 )
-from curtilage.wire.hkdf import PRK, extract
+from curtilage.wire.hkdf import PRK, extract, one_block
 from curtilage.wire.keyconfig import KeyConfig, choose_suite
 from curtilage.wire.once import Uncopyable
 from curtilage.wire.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     TAG_BYTES,
-    AEADKey,
     Backend,
     PrivateKey,
     RecipientContext,
@@ -45,6 +45,8 @@ from curtilage.wire.suite import (
 HEADER_BYTES: Final = 7
 
 _HEADER: Final = struct.Struct(">BHHH")
+_KEY: Final = one_block(b"key")
+_NONCE: Final = one_block(b"nonce")
 
 # AES-128-GCM keeps its bounds at 2^20 messages of this size (2^-50).
 MAX_MESSAGE_BYTES: Final = 2**30
@@ -131,34 +133,14 @@ class GatewayKey:
         )
 
 
-class ResponseKeys:
-    """The AEAD key and base nonce of one response."""
-
-    __slots__ = ("_aead_nonce", "_key", "_nn")
-
-    def __init__(self, key: AEADKey, aead_nonce: bytes) -> None:
-        self._key = key
-        self._aead_nonce = int.from_bytes(aead_nonce, "big")
-        self._nn = len(aead_nonce)
-
-    def seal(self, counter: int, plaintext: bytes, aad: bytes) -> bytes:
-        """Seal the chunk numbered ``counter``; a plain response is chunk 0."""
-        return self._key.seal(self._nonce(counter), plaintext, aad)
-
-    def open(self, counter: int, ciphertext: bytes, aad: bytes) -> bytes:
-        """Open the chunk numbered ``counter`` or raise ``OpenError``."""
-        return self._key.open(self._nonce(counter), ciphertext, aad)
-
-    def _nonce(self, counter: int) -> bytes:
-        # A counter that outgrew the nonce would raise here instead of wrapping;
-        # the limit on a message's octets stops it long before.
-        return (self._aead_nonce ^ counter).to_bytes(self._nn, "big")
-
-
 class ResponseSecret(Uncopyable):
-    """What both ends of one request keep for its response."""
+    """What both ends of one request keep for its response.
 
-    __slots__ = ("_enc", "_secret", "_suite")
+    Attributes:
+        nonce_bytes: octets of the response nonce, 16 with AES-128-GCM, else 32.
+    """
+
+    __slots__ = ("_enc", "_secret", "_suite", "nonce_bytes")
 
     def __init__(
         self,
@@ -169,12 +151,8 @@ class ResponseSecret(Uncopyable):
     ) -> None:
         self._suite = suite
         self._enc = enc
-        self._secret = context.export(labels.response, max(suite.nn, suite.nk))
-
-    @property
-    def nonce_bytes(self) -> int:
-        """Octets of the response nonce: 16 with AES-128-GCM, else 32."""
-        return max(self._suite.nn, self._suite.nk)
+        self.nonce_bytes = max(suite.nn, suite.nk)
+        self._secret = context.export(labels.response, self.nonce_bytes)
 
     def draw_nonce(self, random: Callable[[int], bytes]) -> bytes:
         """Draw the nonce of the response.
@@ -187,11 +165,15 @@ class ResponseSecret(Uncopyable):
             raise MalformedError(f"response nonce: {self.nonce_bytes} octets expected")
         return nonce
 
-    def keys(self, nonce: bytes) -> ResponseKeys:
-        """Derive the keys of the response that carries ``nonce``."""
+    def keys(self, nonce: bytes) -> NumberedKey:
+        """Derive the key of the response that carries ``nonce``.
+
+        The message numbered ``i`` is its chunk ``i``; a plain response is chunk 0.
+        """
+        suite = self._suite
         prk = PRK(extract(self._enc + nonce, self._secret))
-        key = AEADKey(self._suite.aead_id, prk.expand(b"key", self._suite.nk))
-        return ResponseKeys(key, prk.expand(b"nonce", self._suite.nn))
+        key, base_nonce = prk.mac(_KEY)[: suite.nk], prk.mac(_NONCE)[:NONCE_BYTES]
+        return NumberedKey(suite.aead_id, key, base_nonce)
 
 
 def begin_request(

@@ -116,13 +116,17 @@ def validate_content_length(fields: Iterable[Field], content_bytes: int) -> None
 
 
 def join_cookies(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """Join all Cookie lines at the place of the first (RFC 9113, 8.2.3)."""
+    """Join all Cookie lines at the place of the first (RFC 9113, 8.2.3).
+
+    Empty ones are left out: joined, a last one would end the value with a space,
+    which no value may.
+    """
     cookies = _values(b"cookie", fields)
     if len(cookies) <= 1:
         return tuple(fields)
     first = next(i for i, (name, _) in enumerate(fields) if name == b"cookie")
     others = [field for field in fields[first:] if field[0] != b"cookie"]
-    return (*fields[:first], (b"cookie", b"; ".join(cookies)), *others)
+    return (*fields[:first], (b"cookie", b"; ".join(filter(None, cookies))), *others)
 
 
 def without_connection_fields(fields: Iterable[Field]) -> tuple[Field, ...]:

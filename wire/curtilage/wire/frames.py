@@ -10,7 +10,7 @@ HTTP; the frames of an answer, the final one included, fill a bucket.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from curtilage.wire.bhttp import Response, encode_content_end, encode_response
@@ -20,7 +20,7 @@ from curtilage.wire.errors import (
     MalformedError,
     WireError,
 )
-from curtilage.wire.messages import Fields
+from curtilage.wire.messages import DEFAULT_LIMITS, Fields, Limits
 from curtilage.wire.shaping import Shape, TransportParameters
 from curtilage.wire.suite import TAG_BYTES, Suite
 from curtilage.wire.varint import encode_varint
@@ -31,6 +31,7 @@ __all__ = [
     "Frame",
     "FrameCheck",
     "answer_bytes",
+    "answer_limits",
     "encode_padded_response",
     "fill_event_stream",
     "fill_json",
@@ -288,6 +289,22 @@ class FrameCheck:
         if length != self._parameters.frame_bytes:
             expected = self._parameters.frame_bytes
             raise MalformedError(f"answer: frames of {expected} octets expected")
+
+
+def answer_limits(parameters: TransportParameters) -> Limits:
+    """Return what a decoder must accept to read the longest answer there is.
+
+    The usual limits for an unpadded release, which promises nothing.
+    """
+    if parameters.shape is not Shape.PADDED:
+        return DEFAULT_LIMITS
+    octets = parameters.max_frames * parameters.frame_bytes
+    return replace(
+        DEFAULT_LIMITS,
+        max_content_bytes=octets,
+        max_content_chunks=parameters.max_frames,
+        max_message_bytes=octets,
+    )
 
 
 def answer_bytes(parameters: TransportParameters, suite: Suite, bucket: int) -> int:

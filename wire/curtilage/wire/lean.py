@@ -20,6 +20,7 @@ from curtilage.wire.hkdf import (
     expand_label,
     extract,
     extract_label,
+    one_block,
 )
 from curtilage.wire.once import Uncopyable
 
@@ -32,7 +33,14 @@ _MODE_BASE: Final = b"\x00"
 class _Context(Uncopyable):
     """What both sides of a context have: a cipher, nonces, an exporter."""
 
-    __slots__ = ("_base_nonce", "_cipher", "_exporter", "_label", "_sequence")
+    __slots__ = (
+        "_base_nonce",
+        "_cipher",
+        "_exporter",
+        "_failed",
+        "_label",
+        "_sequence",
+    )
 
     def __init__(
         self,
@@ -46,6 +54,7 @@ class _Context(Uncopyable):
         self._exporter = exporter
         self._label = label
         self._sequence = 0
+        self._failed = False
 
     def export(self, label: bytes, length: int) -> bytes:
         """Derive ``length`` octets for another use (RFC 9180, section 5.3).
@@ -87,17 +96,7 @@ class LeanRecipient(_Context):
     same place. No message of ours has a second try.
     """
 
-    __slots__ = ("_failed",)
-
-    def __init__(
-        self,
-        cipher: Cipher,
-        base_nonce: bytes,
-        exporter: bytes,
-        label: bytes,
-    ) -> None:
-        super().__init__(cipher, base_nonce, exporter, label)
-        self._failed = False
+    __slots__ = ()
 
     def open(self, ciphertext: bytes, aad: bytes) -> bytes:
         """Open the next message of this context.
@@ -124,24 +123,12 @@ class KeySchedule:
         aead: the AEAD among them.
     """
 
-    __slots__ = (
-        "_aead",
-        "_exp",
-        "_key",
-        "_nonce",
-        "_prefix",
-        "_sec",
-        "_secret",
-    )
+    __slots__ = ("_aead", "_sec", "_secret", "_suite_id")
 
     def __init__(self, suite_id: bytes, aead: AEAD) -> None:
+        self._suite_id = suite_id
         self._aead = aead
-        psk_id_hash = extract(b"", extract_label(suite_id, b"psk_id_hash"))
-        self._prefix = (_MODE_BASE + psk_id_hash, extract_label(suite_id, b"info_hash"))
         self._secret = extract_label(suite_id, b"secret")
-        self._key = expand_label(suite_id, b"key", aead.nk)
-        self._nonce = expand_label(suite_id, b"base_nonce", NONCE_BYTES)
-        self._exp = expand_label(suite_id, b"exp", HASH_BYTES)
         self._sec = extract_label(suite_id, b"sec")
 
     def sender(self, shared_secret: bytes, info: bytes) -> LeanSender:
@@ -155,17 +142,26 @@ class KeySchedule:
     def _derive(
         self, shared_secret: bytes, info: bytes
     ) -> tuple[Cipher, bytes, bytes, bytes]:
-        context = _schedule_context(*self._prefix, info)
+        nk = self._aead.nk
+        key, base_nonce, exporter = _expansions(self._suite_id, nk, info)
         secret = PRK(extract(shared_secret, self._secret))
         return (
-            self._aead.cipher(secret.expand(self._key + context, self._aead.nk)),
-            secret.expand(self._nonce + context, NONCE_BYTES),
-            secret.expand(self._exp + context, HASH_BYTES),
+            self._aead.cipher(secret.mac(key)[:nk]),
+            secret.mac(base_nonce)[:NONCE_BYTES],
+            secret.mac(exporter),
             self._sec,
         )
 
 
+# Public, and the same for every request to one key configuration.
 @lru_cache(maxsize=64)
-def _schedule_context(prefix: bytes, label: bytes, info: bytes) -> bytes:
-    # Public, and the same for every request to one key configuration.
-    return prefix + extract(b"", label + info)
+def _expansions(suite_id: bytes, nk: int, info: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return what is expanded into key, base nonce and exporter secret."""
+    psk_id_hash = extract(b"", extract_label(suite_id, b"psk_id_hash"))
+    info_hash = extract(b"", extract_label(suite_id, b"info_hash") + info)
+    context = _MODE_BASE + psk_id_hash + info_hash
+    return (
+        one_block(expand_label(suite_id, b"key", nk) + context),
+        one_block(expand_label(suite_id, b"base_nonce", NONCE_BYTES) + context),
+        one_block(expand_label(suite_id, b"exp", HASH_BYTES) + context),
+    )

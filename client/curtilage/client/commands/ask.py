@@ -34,7 +34,10 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "ask",
         summary="answer one question, at home or by the enclave",
         text="Classify a question on this machine, then answer it where the policy "
-        "permits:\nby the local model, or sealed by an attested enclave.",
+        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
+        "answer may be\ncomplete before its connection has the length that every "
+        "answer has; the command\nends when it has, so that nobody on the line learns "
+        "how long this one was.",
         example='curtilage ask "What is the difference between a virus and a '
         'bacterium?"\necho "My SSN is 536-22-1234, is it valid?" | '
         "curtilage ask --json -",

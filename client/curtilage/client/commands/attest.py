@@ -1,6 +1,7 @@
 """``curtilage attest``: verify a bundle of evidence and show every check."""
 
 import argparse
+import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def _key_object(key: VerifiedKey) -> dict[str, object]:
             "measurement": key.measurement,
             "release": f"{key.release_name} {key.release_version}",
             "key_configs": key.key_configs_digest,
+            "transport": dataclasses.asdict(key.transport),
             "verdict": key.verdict_id,
         },
     }

@@ -36,7 +36,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
         "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
         "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
-        "Prints one JSON line when ready.",
+        "Prints one JSON line when ready.\nWhoever stops it waits until open "
+        "connections to the relay have the length that\nevery answer has.",
         example="curtilage serve --relay https://relay.example/ward\n"
         "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
     )
@@ -81,11 +82,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve(config: ClientConfig, host: str, port: int) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def told_to_stop() -> None:
+        """Stop in order; told twice, at once."""
+        if stop.is_set() and task is not None:
+            task.cancel()
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told_to_stop)
     try:
         await _serve_until(stop, config, host, port)
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
     except ClientError:
         # A signal reaches the detectors too: then this is no fault of theirs.
         if not stop.is_set():

@@ -6,12 +6,20 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from curtilage.client.assemble import assemble
 from curtilage.client.commands.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import UsageError
 from curtilage.client.session import Session
+
+TOLD_AFTER_S: Final = 2.0
+WAITING: Final = (
+    "waiting for connections to reach the length that they would have with any "
+    "answer: whoever\nwatches the line is not to learn how long this one was, or "
+    "that it was cancelled;\ninterrupt (Ctrl-C) to close them now, which shows"
+)
 
 
 def add_policy_flag(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +47,7 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         help="https://host/name of the relay (default: $CURTILAGE_RELAY; without "
         "one, everything is answered here)",
     )
+    _add_access_flags(parser)
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
@@ -57,11 +66,48 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_access_flags(parser: argparse.ArgumentParser) -> None:
+    access = parser.add_argument_group(
+        "access to the relay",
+        "The relay's operator says which of these it wants. They name your "
+        "organisation\nto the relay, which sees who asks anyway, and to nobody "
+        "behind it.",
+    )
+    access.add_argument(
+        "--relay-ca",
+        metavar="FILE",
+        help="certificates (PEM) of the only authorities to trust for the relay "
+        "(default: $CURTILAGE_RELAY_CA, else those that this system trusts)",
+    )
+    access.add_argument(
+        "--relay-certificate",
+        metavar="FILE",
+        help="certificate (PEM) to show the relay "
+        "(default: $CURTILAGE_RELAY_CERTIFICATE)",
+    )
+    access.add_argument(
+        "--relay-certificate-key",
+        metavar="FILE",
+        help="its private key (PEM), if it is not in the same file "
+        "(default: $CURTILAGE_RELAY_CERTIFICATE_KEY)",
+    )
+    access.add_argument(
+        "--relay-key-file",
+        metavar="FILE",
+        help="file that holds the API key of the relay's operator, mode 0600; the "
+        "key itself is never an argument (default: $CURTILAGE_RELAY_KEY_FILE)",
+    )
+
+
 def config_from(arguments: argparse.Namespace) -> ClientConfig:
     """Read the configuration that the flags and the environment give."""
     flags = Flags(
         policy=arguments.policy,
         relay=getattr(arguments, "relay", None),
+        relay_ca=getattr(arguments, "relay_ca", None),
+        relay_certificate=getattr(arguments, "relay_certificate", None),
+        relay_certificate_key=getattr(arguments, "relay_certificate_key", None),
+        relay_key_file=getattr(arguments, "relay_key_file", None),
         model=getattr(arguments, "model", None),
         model_sha256=getattr(arguments, "model_sha256", None),
         policy_key=getattr(arguments, "policy_key", None),
@@ -79,11 +125,26 @@ async def session_from(
         parts = await assemble(config, spare=spare)
     if parts.audit.problem is not None:
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
+    if parts.advice is not None:
+        err(parts.advice)
     session = Session(parts)
     try:
         yield session
     finally:
-        await asyncio.shield(session.close())
+        await asyncio.shield(close_told(session))
+
+
+async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
+    """Close a session; where that takes a while, say what it waits for."""
+    closing = asyncio.ensure_future(session.close())
+    try:
+        await asyncio.wait((closing,), timeout=after_s)
+        if not closing.done() and session.unsettled:
+            err(WAITING)
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        closing.cancel()
+        raise
 
 
 def text_from(words: list[str]) -> str:

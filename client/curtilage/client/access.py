@@ -1,0 +1,133 @@
+"""How the relay knows its customer, and how we know the relay: files, read once.
+
+A certificate, a key of it, a private authority, an API key. Their contents are
+in no argument of a process, no ``repr`` and no error; errors name the file.
+"""
+
+import re
+import ssl
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from curtilage.client.errors import ConfigError
+
+MAX_KEY_FILE_BYTES: Final = 4096
+# As RFC 6750 writes a bearer token; anything else could end the header line.
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]{8,1024}=*")
+_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFiles:
+    """Where the relay's access files lie; None is left out.
+
+    Attributes:
+        ca: certificates (PEM) of the only authorities to trust for the relay;
+            None: those that the system trusts.
+        certificate: our certificate and its chain (PEM), if the relay wants one.
+        certificate_key: its private key (PEM); None: in the same file.
+        key: a file with the API key that the relay's operator gave us.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayAccess:
+    """What to show the relay, and whom to take for it.
+
+    Attributes:
+        tls: for connections to the relay.
+        api_key: the bearer token, or None.
+        readable_by_others: the API key's file, where others may read it.
+    """
+
+    tls: ssl.SSLContext = field(repr=False)
+    api_key: str | None = field(default=None, repr=False)
+    readable_by_others: Path | None = None
+
+    def fields(self) -> dict[str, str]:
+        """Return the header fields of a request to the relay."""
+        key = self.api_key
+        return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def read_access(files: AccessFiles) -> RelayAccess:
+    """Read the files.
+
+    Raises:
+        ConfigError: one cannot be read or is not what it should be; names it.
+    """
+    tls = tls_context(files.ca)
+    if files.certificate is not None:
+        _load_certificate(tls, files.certificate, files.certificate_key)
+    elif files.certificate_key is not None:
+        raise ConfigError(f"{files.certificate_key}: a key without its certificate")
+    if files.key is None:
+        return RelayAccess(tls=tls)
+    return RelayAccess(
+        tls=tls,
+        api_key=_read_token(files.key),
+        readable_by_others=files.key if _is_readable_by_others(files.key) else None,
+    )
+
+
+def tls_context(ca: Path | None = None) -> ssl.SSLContext:
+    """Return how we speak TLS to others: 1.2 or later, names checked.
+
+    Args:
+        ca: certificates of the only authorities to trust; None: the system's.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (ssl.SSLError, OSError) as failure:
+        raise ConfigError(f"{ca}: {_trouble(failure)}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _load_certificate(
+    tls: ssl.SSLContext, certificate: Path, certificate_key: Path | None
+) -> None:
+    key = None if certificate_key is None else str(certificate_key)
+    named = certificate if certificate_key is None else certificate_key
+
+    def no_password() -> str:
+        raise ConfigError(f"{named}: the key is encrypted, and nobody can be asked")
+
+    try:
+        tls.load_cert_chain(str(certificate), key, no_password)
+    except (ssl.SSLError, OSError) as failure:
+        pair = certificate if key is None else f"{certificate}, {certificate_key}"
+        raise ConfigError(f"{pair}: {_trouble(failure)}") from None
+
+
+def _read_token(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_KEY_FILE_BYTES + 1)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+    token = data.strip()
+    if _TOKEN.fullmatch(token) is None:
+        raise ConfigError(f"{path}: expected one API key and nothing else")
+    return token.decode()
+
+
+def _is_readable_by_others(path: Path) -> bool:
+    return bool(path.stat().st_mode & _FOR_OTHERS)
+
+
+def _trouble(failure: OSError) -> str:
+    # The library's own words repeat no content, but say where in its code it was.
+    if isinstance(failure, ssl.SSLError):
+        return "not a certificate and its key in PEM"
+    return failure.strerror or "cannot be read"

@@ -1,0 +1,315 @@
+"""What a padded answer says, while its frames go out whatever it says.
+
+Takes what the model says as it comes and hands whole units to the frames: text
+that waits at a tick goes into one event. What would outgrow the longest answer
+ends it with finish reason ``length``; room for an end, or for an error, is
+always kept. Knows no time: whoever ticks calls ``tick``.
+"""
+
+from typing import Final, Protocol
+
+from curtilage.enclave_server.answers import (
+    EVENT_STREAM_TYPE,
+    JSON_TYPE,
+    Answer,
+    AnswerHead,
+    Begun,
+    Ending,
+    Piece,
+    completion_bytes,
+    encode_completion,
+    encode_error,
+    error_event,
+    error_type,
+    first_event,
+    last_events,
+    last_events_bytes,
+    merged_event,
+    piece_bytes,
+    piece_event,
+    tellable,
+    text_bytes,
+)
+from curtilage.enclave_server.chat import ChatRequest
+from curtilage.enclave_server.cover import CoverRequest
+from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.sealing import Fields, PaddedSealer
+from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.errors import MalformedError
+from curtilage.wire.frames import fill_event_stream, fill_json
+
+STATUS_OK: Final = 200
+SERVER_FAULT: Final = 500
+PENDING_FRAMES: Final = 4
+"""How much may wait for its frame before the model has to wait as well."""
+
+
+class PaddedContent(Protocol):
+    """The content of one answer under way; its head is set."""
+
+    @property
+    def outcome(self) -> Event:
+        """How it ended; ``ANSWER_CANCELLED`` until then."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the model should wait for frames to go out."""
+        ...
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; after the end it is dropped."""
+        ...
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error, unless the answer has ended."""
+        ...
+
+    def tick(self) -> None:
+        """Get ready for the next frame: it takes room, used or not."""
+        ...
+
+
+class PaddedStream:
+    """Server-sent events.
+
+    Args:
+        sealer: not begun.
+        head: what the events repeat.
+    """
+
+    def __init__(self, sealer: PaddedSealer, head: AnswerHead) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._waiting: list[str] = []
+        self._waiting_bytes = 0
+        self._event_bytes = len(merged_event(head, ()))
+        self._end_bytes = last_events_bytes(head)
+        self._prompt_tokens = 0
+        self._tokens = 0
+        self.outcome = Event.ANSWER_CANCELLED
+        fields = ((b"content-type", EVENT_STREAM_TYPE),)
+        sealer.begin(STATUS_OK, fields, filler=fill_event_stream)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the model should wait; see the Protocol."""
+        most = PENDING_FRAMES * self._sealer.parameters.frame_bytes
+        return self._sealer.pending + self._waiting_bytes > most
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; see the Protocol."""
+        if self._sealer.ended:
+            return
+        match answer:
+            case Begun(prompt_tokens=prompt_tokens):
+                self._prompt_tokens = prompt_tokens
+                self._begin_stream(first_event(self._head))
+            case Piece():
+                self._take_piece(answer)
+            case Ending():
+                self._end(answer)
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error event; see the Protocol."""
+        if self._sealer.ended:
+            return
+        self._flush()
+        event = error_event(error)
+        if len(event) <= self._sealer.room:
+            self._sealer.write(event)
+        self._sealer.end()
+        self.outcome = outcome_of(error)
+
+    def tick(self) -> None:
+        """Write what waits, or end while there is room; see the Protocol."""
+        if self._sealer.ended:
+            return
+        frame_bytes = self._sealer.parameters.frame_bytes
+        if self._sealer.pending < frame_bytes:
+            self._flush()
+        # Behind the next frame there must still be room for an end.
+        if self._room() < frame_bytes:
+            self._cut()
+
+    def _room(self) -> int:
+        """Return the room that is left beside what waits and an end."""
+        waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
+        return self._sealer.room - waiting - self._end_bytes
+
+    def _begin_stream(self, event: bytes) -> None:
+        if len(event) > self._room():
+            self._cut()
+            return
+        self._sealer.write(event)
+
+    def _take_piece(self, piece: Piece) -> None:
+        if piece.logprob is not None:
+            event = piece_event(self._head, piece)
+            if len(event) > self._room():
+                self._cut()
+                return
+            self._tokens += 1
+            self._sealer.write(event)
+            return
+        octets = text_bytes(piece.text)
+        if octets + self._event_bytes > self._room():
+            self._cut()
+            return
+        self._tokens += 1
+        if piece.text:
+            self._waiting.append(piece.text)
+            self._waiting_bytes += octets
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._sealer.write(merged_event(self._head, self._waiting))
+            self._waiting.clear()
+            self._waiting_bytes = 0
+
+    def _cut(self) -> None:
+        if not self._tokens:
+            self.fail(ChatError(504, "time_limit"))
+            return
+        self._end(
+            Ending(
+                finish_reason="length",
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=self._tokens,
+            )
+        )
+
+    def _end(self, ending: Ending) -> None:
+        self._flush()
+        self._sealer.write(last_events(self._head, ending))
+        self._sealer.end()
+        self.outcome = Event.ANSWERED
+
+
+class PaddedWhole:
+    """One JSON object, behind as much white space as it took to make it.
+
+    Args:
+        sealer: not begun.
+        head: of the completion.
+        logprobs: whether they were asked for.
+    """
+
+    is_behind = False
+    """What it says goes out at its end only, and its room bounds it."""
+
+    def __init__(
+        self, sealer: PaddedSealer, head: AnswerHead, *, logprobs: bool
+    ) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._logprobs = logprobs
+        self._pieces: list[Piece] = []
+        self._bytes = completion_bytes(head)
+        self._prompt_tokens = 0
+        self.outcome = Event.ANSWER_CANCELLED
+        fields = ((b"content-type", JSON_TYPE),)
+        sealer.begin(STATUS_OK, fields, filler=fill_json)
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; see the Protocol."""
+        if self._sealer.ended:
+            return
+        match answer:
+            case Begun(prompt_tokens=prompt_tokens):
+                self._prompt_tokens = prompt_tokens
+            case Piece():
+                octets = piece_bytes(answer, logprobs=self._logprobs)
+                if self._bytes + octets > self._sealer.room:
+                    self._cut()
+                    return
+                self._pieces.append(answer)
+                self._bytes += octets
+            case Ending():
+                self._end(answer)
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error object; see the Protocol."""
+        if self._sealer.ended:
+            return
+        self._pieces.clear()
+        content = encode_error(error)
+        if len(content) <= self._sealer.room:
+            self._sealer.write(content)
+        self._sealer.end()
+        self.outcome = outcome_of(error)
+
+    def tick(self) -> None:
+        """End while there is room; see the Protocol."""
+        frame_bytes = self._sealer.parameters.frame_bytes
+        if not self._sealer.ended and self._sealer.room - frame_bytes < self._bytes:
+            self._cut()
+
+    def _cut(self) -> None:
+        if not self._pieces:
+            self.fail(ChatError(504, "time_limit"))
+            return
+        self._end(
+            Ending(
+                finish_reason="length",
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=len(self._pieces),
+            )
+        )
+
+    def _end(self, ending: Ending) -> None:
+        content = encode_completion(
+            self._head, self._pieces, ending, logprobs=self._logprobs
+        )
+        self._pieces.clear()
+        self._sealer.write(content)
+        self._sealer.end()
+        self.outcome = Event.ANSWERED
+
+
+def begin_content(
+    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
+) -> PaddedContent:
+    """Set the answer's head, before anything is known of what it will say."""
+    if chat.stream:
+        return PaddedStream(sealer, head)
+    return PaddedWhole(sealer, head, logprobs=chat.logprobs)
+
+
+def write_cover(sealer: PaddedSealer, cover: CoverRequest) -> None:
+    """Write the whole answer to a cover request."""
+    fields = ((b"content-type", JSON_TYPE),)
+    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=cover.bucket)
+    sealer.write(b"{}")
+    sealer.end()
+
+
+def write_error(sealer: PaddedSealer, error: ChatError) -> None:
+    """Write the whole answer to a request that was refused at once.
+
+    A release whose frames are too short for all of it still tells the status.
+    """
+    error = tellable(error)
+    fields: Fields = ((b"content-type", error_type(error)),)
+    try:
+        sealer.begin(error.status, (*fields, *error.fields), filler=fill_json)
+    except MalformedError:
+        sealer.begin(error.status, fields, filler=fill_json)
+    content = encode_error(error)
+    if len(content) <= sealer.room:
+        sealer.write(content)
+    sealer.end()
+
+
+def outcome_of(error: ChatError) -> Event:
+    """Return what an answer that ends in ``error`` is counted as."""
+    named = {
+        "busy": Event.BUSY,
+        "date": Event.DATE_REFUSED,
+        "replayed": Event.REPLAYED,
+    }
+    if error.code in named:
+        return named[error.code]
+    if error.status >= SERVER_FAULT:
+        return Event.ANSWER_FAILED
+    return Event.INNER_REFUSED

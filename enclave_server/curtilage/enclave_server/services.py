@@ -1,0 +1,54 @@
+"""What one request may need, put together once; knows none of it itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from curtilage.enclave_server.answering import AnswersChat
+from curtilage.enclave_server.chat import ChatLimits
+from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.keys import KeyRing, Published
+from curtilage.enclave_server.pacing import LOOP_TIMER, Timer
+from curtilage.enclave_server.record import Recorder
+from curtilage.enclave_server.telemetry import Counters
+from curtilage.wire.shaping import TransportParameters
+
+
+class PublishesBundle(Protocol):
+    """Whoever holds the current bundle; see ``bundle.BundleKeeper``."""
+
+    def published(self, now: datetime) -> Published | None:
+        """Return what may be served now; None once it has expired."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that a request may need.
+
+    Attributes:
+        keys: HPKE keys, shared with whoever rotates them.
+        bundles: the current bundle.
+        model: answers.
+        model_name: the model's public name.
+        counters: counts events.
+        limits: every bound.
+        chat_limits: bounds of one chat request.
+        transport: how answers are shaped; the loaded release's.
+        clock: aware UTC.
+        recorder: development only, or None.
+        timer: what frames go by.
+    """
+
+    keys: KeyRing
+    bundles: PublishesBundle
+    model: AnswersChat
+    model_name: str
+    counters: Counters
+    limits: Limits
+    chat_limits: ChatLimits
+    transport: TransportParameters
+    clock: Callable[[], datetime]
+    recorder: Recorder | None = None
+    timer: Timer = LOOP_TIMER

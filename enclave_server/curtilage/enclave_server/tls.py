@@ -1,0 +1,62 @@
+"""TLS of a TCP address: our certificate and key, read once.
+
+Knows files and versions; what it protects is sealed already. What is wrong with
+a file is told with what to do about it, never with what is in it.
+"""
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+from curtilage.enclave_server.config import TLSFiles
+from curtilage.enclave_server.errors import ConfigError
+
+HTTP_1_1: Final = "http/1.1"
+
+
+def server_context(files: TLSFiles) -> ssl.SSLContext:
+    """Make the context of a listening address: TLS 1.2 or newer, HTTP/1.1.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    for key, path in (("certificate", files.certificate), ("key", files.key)):
+        _require_readable(key, path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([HTTP_1_1])
+    try:
+        # With a passphrase given, the library does not ask the terminal for one.
+        context.load_cert_chain(files.certificate, files.key, password=_none)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise ConfigError(_advice(error)) from None
+    return context
+
+
+def _none() -> str:
+    return ""
+
+
+def _require_readable(key: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"tls.{key}: cannot be read ({type(error).__name__}); it must be a PEM"
+            " file that this user may read"
+        ) from None
+
+
+def _advice(error: Exception) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else ""
+    if reason == "KEY_VALUES_MISMATCH":
+        return (
+            "tls.key: does not belong to tls.certificate; the certificate file"
+            " must begin with the certificate that was made for this key"
+        )
+    return (
+        "tls: certificate and key cannot be used together; both must be PEM, the"
+        " server's certificate first, the key without a passphrase"
+        " (openssl pkey -in KEY -out PLAIN removes one)"
+    )

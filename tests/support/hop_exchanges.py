@@ -1,0 +1,119 @@
+"""Every kind of exchange, once, over a stack between taps."""
+
+import asyncio
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+from curtilage.client.answers import Answerer
+from curtilage.client.cover import CoverSettings
+from curtilage.wire.media import OHTTP_CHUNKED_REQUEST, OHTTP_REQUEST
+from curtilage.wire.shaping import TransportParameters
+from curtilage_dev.processes import Processes
+from curtilage_dev.stack import Stack
+from support.byte_model import make_byte_model
+from support.hops import (
+    REGULATED,
+    Hops,
+    get,
+    plain_request,
+    post,
+    query,
+    tapped_stack,
+)
+
+QUICK = TransportParameters(frame_bytes=512, period_ms=5, first_bucket=8, buckets=16)
+CACHE_S = 1
+COVER = CoverSettings(delay_s=(0.0, 0.0), share=100)
+
+
+async def record(folder: Path) -> Hops:
+    """Run everything in a folder; what passed stays in the taps."""
+    path = make_byte_model(folder / "byte.gguf")
+    with Processes(folder) as processes:
+        stack = Stack(
+            folder=folder,
+            processes=processes,
+            model=str(path),
+            model_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            transport=QUICK,
+            record=False,
+            relay_extra=f"[limits]\ncache_s = {CACHE_S}\nmax_upstream = 2\n",
+        )
+        stack.start_evidence()
+        stack.publish()
+        async with tapped_stack(stack) as hops:
+            await ours(hops)
+            await others(hops)
+            await late(hops)
+            return hops
+
+
+async def ours(hops: Hops) -> None:
+    """What our client does by itself."""
+    async with hops.session() as session:
+        for kind, stream in (("streamed", True), ("whole", False)):
+            async with hops.capturing(kind, ours=True):
+                answer = await session.ask(query(stream=stream))
+                assert answer.provenance.route is Answerer.ENCLAVE
+                await session.settle()
+        async with hops.capturing("a longer class", ours=True):
+            await session.ask(query("Why? " * 900))
+            await session.settle()
+        async with hops.capturing("cancelled", ours=True):
+            stream_ = session.stream(query())
+            await stream_.begin()
+            await stream_.aclose()
+            await session.settle()
+    async with (
+        hops.session(finds=(REGULATED,), cover=COVER) as session,
+        hops.capturing("cover", ours=True),
+    ):
+        answer = await session.ask(query())
+        assert answer.provenance.route is Answerer.LOCAL
+        await session.settle()
+    async with (
+        hops.session(clock_off=timedelta(minutes=5)) as session,
+        hops.capturing("date corrected", ours=True),
+    ):
+        answer = await session.ask(query())
+        assert answer.provenance.route is Answerer.ENCLAVE
+        await session.settle()
+
+
+async def others(hops: Hops) -> None:
+    """What other clients send, careless ones and worse."""
+    (keys,) = await hops.raw("key list", get("/demo/keys"))
+    await hops.raw("bundle", get("/demo/bundle"))
+    await hops.raw("plain", post(plain_request(keys.body), OHTTP_REQUEST))
+    asked = hops.of_kind("streamed").near[-1].request.body
+    await hops.raw("replayed", post(asked, OHTTP_CHUNKED_REQUEST, "Incremental: ?1"))
+    spoilt = asked[:-1] + bytes([asked[-1] ^ 1])
+    await hops.raw("does not open", post(spoilt, OHTTP_CHUNKED_REQUEST))
+    unknown = bytes([asked[0] ^ 128]) + asked[1:]
+    await hops.raw("unknown key", post(unknown, OHTTP_CHUNKED_REQUEST))
+    await hops.raw("no such path", get("/quokka"))
+    await hops.raw("no such method", get("/demo"))
+    await hops.raw("wrong type", post(b"x", "text/plain"))
+    await hops.raw("coded", post(b"x", OHTTP_REQUEST, "Content-Encoding: gzip"))
+    await hops.raw("expectant", post(b"x", OHTTP_REQUEST, "Expect: 100-continue"))
+    await hops.raw("too large", post(bytes(2 * 1024 * 1024), OHTTP_REQUEST))
+    many = [post(plain_request(keys.body), OHTTP_REQUEST) for _ in range(4)]
+    await hops.raw("too many", *many)
+
+
+async def late(hops: Hops) -> None:
+    """What follows when the enclave is another, and when it is gone."""
+    async with hops.session() as session:
+        await session.verified_key()
+        hops.stack.running["enclave"].stop()
+        hops.stack.start_enclave()
+        await asyncio.sleep(CACHE_S + 0.2)
+        async with hops.capturing("keys replaced", ours=True):
+            answer = await session.ask(query())
+            assert answer.provenance.route is Answerer.ENCLAVE
+            await session.settle()
+        hops.stack.running["enclave"].stop()
+        async with hops.capturing("enclave gone", ours=True):
+            answer = await session.ask(query())
+            assert answer.provenance.route is Answerer.LOCAL

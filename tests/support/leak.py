@@ -1,0 +1,289 @@
+"""What sizes and gaps of answers tell an observer, as the relay is one.
+
+``record`` asks for every answer and notes when how many octets arrived;
+``features`` describes such a trace to ``leak_model``, which learns kinds from them;
+``LengthAttack`` is the published one on token lengths (Weiss and others, "What
+Was Your Prompt?", USENIX Security 2024).
+"""
+
+import asyncio
+import json
+import math
+import re
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from curtilage.wire import bhttp
+from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
+from curtilage.wire.media import GATEWAY_PATH, KEYS_PATH
+from curtilage.wire.padding import seal_padded_request
+from curtilage.wire.shaping import TransportParameters
+from curtilage_dev.processes import Process
+from support.enclave_parts import connect, exchange, get, inner_request, post
+from support.leak_texts import KINDS, Played, answers
+
+Floats = NDArray[np.float64]
+CONFIDENCE = 0.95
+SIZE_BINS = (64, 226, 228, 230, 232, 234, 238, 400, 529, 530, 540)
+GAP_BINS_MS = (0.2, 1.0, 2.0, 4.0, 6.0, 10.0)
+TESTS = str(Path(__file__).resolve().parents[1])
+TEXT = re.compile(rb'"delta":\{"content":"[^"]')
+DONE = re.compile(rb"data: \[DONE\]")
+AGAIN = 5
+BEGINNINGS = 5
+NGRAMS = (2, 3)
+MOST_NGRAMS = 150
+"""Longer alphabets are counted in pairs only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One answer as the relay sees it.
+
+    Attributes:
+        kind: of the answer; the observer does not see it.
+        sizes: octets of each transfer chunk, in order.
+        moments: when it was there, in seconds from the question on.
+        tokens: true lengths of the tokens; the observer does not see them.
+        first_s: when the user sees the first text, in seconds.
+        last_s: when the user knows that the answer is complete.
+    """
+
+    kind: int
+    sizes: tuple[int, ...]
+    moments: tuple[float, ...]
+    tokens: tuple[int, ...]
+    first_s: float
+    last_s: float
+
+    @property
+    def gaps(self) -> Floats:
+        """Milliseconds from each arrival to the next."""
+        return np.diff(np.asarray(self.moments)) * 1000
+
+    @property
+    def octets(self) -> int:
+        """All of it."""
+        return sum(self.sizes)
+
+
+@asynccontextmanager
+async def leak_enclave(
+    parameters: TransportParameters, pause_ms: float, folder: Path
+) -> AsyncGenerator[str]:
+    """Run the enclave with the answers; give its address."""
+    numbers = (
+        parameters.frame_bytes,
+        parameters.period_ms,
+        parameters.first_bucket,
+        parameters.buckets,
+    )
+    command = [sys.executable, "-m", "support.leak_enclave", parameters.shape.value]
+    command += [*map(str, numbers), str(pause_ms)]
+    process = Process("leak", command, folder=folder, environment={"PYTHONPATH": TESTS})
+    try:
+        ready = await asyncio.to_thread(process.wait_ready)
+        yield str(ready["listen"])
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Where questions go; the observer is whoever reads there.
+
+    Attributes:
+        address: host and port.
+        keys: path of the key list.
+        gateway: path that takes questions.
+    """
+
+    address: str
+    keys: str = KEYS_PATH
+    gateway: str = GATEWAY_PATH
+
+
+async def record(way: Way, *, at_once: int, frames: int | None = None) -> list[Trace]:
+    """Ask for every answer; note what arrives.
+
+    Args:
+        way: where to.
+        at_once: how many answers run beside each other.
+        frames: of the one bucket that is looked at; what a busy machine made
+            longer is asked for again.
+    """
+    listed = await exchange(way.address, get(way.keys))
+    (config, *_) = parse_key_configs(listed.body)
+    turns = asyncio.Semaphore(at_once)
+
+    async def one(number: int, played: Played) -> Trace:
+        async with turns:
+            trace = await _observe(way, config, number, played)
+            for _ in range(AGAIN):
+                if frames in {None, len(trace.sizes)}:
+                    break
+                trace = await _observe(way, config, number, played)
+            return trace
+
+    return await asyncio.gather(
+        *(one(number, played) for number, played in enumerate(answers()))
+    )
+
+
+async def _observe(way: Way, config: KeyConfig, number: int, played: Played) -> Trace:
+    now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT").encode()
+    asked = {
+        "messages": [{"role": "user", "content": str(number)}],
+        "max_tokens": 4000,
+        "stream": True,
+    }
+    inner = inner_request(
+        json.dumps(asked).encode(),
+        fields=((b"content-type", b"application/json"), (b"date", now)),
+    )
+    sealed = seal_padded_request(config, inner)
+    reader, writer = await connect(way.address)
+    try:
+        fields = ("Incremental: ?1",)
+        writer.write(post(sealed.message, path=way.gateway, fields=fields))
+        arrivals = await _arrivals(reader)
+    finally:
+        writer.close()
+    opened = [b"".join(sealed.opener.push(piece)) for _, piece in arrivals]
+    opened[-1] += sealed.opener.finish()
+    moments = tuple(moment for moment, _ in arrivals)
+    return Trace(
+        kind=played.kind,
+        sizes=tuple(len(piece) for _, piece in arrivals),
+        moments=moments,
+        tokens=tuple(len(token.encode()) for token in played.tokens),
+        first_s=moments[_first(opened, TEXT)],
+        last_s=moments[_first(opened, DONE)],
+    )
+
+
+def _first(opened: Sequence[bytes], pattern: re.Pattern[bytes]) -> int:
+    """Return with which piece a pattern in the content is complete."""
+    decoder = bhttp.ResponseDecoder()
+    said = b""
+    for number, piece in enumerate(opened):
+        for event in decoder.push(piece):
+            said += event.data if isinstance(event, bhttp.ContentChunk) else b""
+        if pattern.search(said):
+            return number
+    raise AssertionError("the answer is not what was asked for")
+
+
+async def _arrivals(reader: asyncio.StreamReader) -> list[tuple[float, bytes]]:
+    """Return each transfer chunk and when it was whole.
+
+    Their sizes are in the clear, so a network that joins them hides nothing.
+    """
+    began = monotonic()
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b" 200 " in head
+    arrivals: list[tuple[float, bytes]] = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        piece = await reader.readexactly(size + 2)
+        arrivals.append((monotonic() - began, piece[:-2]))
+    return arrivals
+
+
+def features(trace: Trace) -> Floats:
+    """Describe a trace by its sizes, its gaps and their n-grams."""
+    sizes = np.asarray(trace.sizes, dtype=np.float64)
+    gaps = trace.gaps
+    return np.concatenate(
+        [
+            [len(sizes), sizes.sum()],
+            _summary(sizes),
+            _summary(gaps),
+            _ngrams(np.digitize(sizes, SIZE_BINS), len(SIZE_BINS) + 1),
+            _ngrams(np.digitize(gaps, np.quantile(gaps, (0.2, 0.4, 0.6, 0.8))), 5),
+            _ngrams(np.digitize(gaps, GAP_BINS_MS), len(GAP_BINS_MS) + 1),
+        ]
+    )
+
+
+def _summary(values: Floats) -> Floats:
+    marks = np.quantile(values, (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98))
+    return np.concatenate(
+        [[values.mean(), values.std(), values.min(), values.max()], marks]
+    )
+
+
+def _ngrams(symbols: NDArray[np.int64], alphabet: int) -> Floats:
+    """Return how often each sequence of two or three symbols occurs."""
+    counted: list[Floats] = []
+    for length in NGRAMS:
+        if alphabet**length > MOST_NGRAMS:
+            continue
+        windows = np.lib.stride_tricks.sliding_window_view(symbols, length)
+        codes = windows @ (alphabet ** np.arange(length))
+        counts = np.bincount(codes, minlength=alphabet**length)
+        counted.append(counts / max(1, len(codes)))
+    return np.concatenate(counted)
+
+
+def chance(count: int) -> tuple[float, float]:
+    """Return the interval in which guessing lies, 19 times out of 20."""
+    share = 1 / len(KINDS)
+    tail = (1 - CONFIDENCE) / 2
+    terms = [
+        math.comb(count, right) * share**right * (1 - share) ** (count - right)
+        for right in range(count + 1)
+    ]
+    sums = list(accumulate(terms))
+    low = next(right for right, below in enumerate(sums) if below > tail)
+    high = next(right for right, below in enumerate(sums) if below >= 1 - tail)
+    return low / count, high / count
+
+
+class LengthAttack:
+    """Guesses token lengths from sizes, and is told how well it did.
+
+    The guess is the size of what arrived: an octet more in it is an octet more
+    in a token. Where the tokens begin is not known, so some places are tried.
+
+    Args:
+        traces: each gives one coefficient; where all guesses of one are the
+            same, it is 0.
+    """
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._pairs: list[tuple[Floats, Floats]] = []
+        for trace in traces:
+            count = min(len(trace.sizes) - BEGINNINGS + 1, len(trace.tokens))
+            sizes = np.asarray(trace.sizes, dtype=np.float64)
+            windows = np.lib.stride_tricks.sliding_window_view(sizes, count)
+            true = np.asarray(trace.tokens[:count], dtype=np.float64)
+            self._pairs.append((_standard(windows[:BEGINNINGS]), _standard(true)))
+
+    def correlation(self, shuffled: np.random.Generator | None = None) -> float:
+        """Return how well guessed and true lengths go together, over all traces.
+
+        Args:
+            shuffled: puts the true lengths into another order first.
+        """
+        found: list[float] = []
+        for guesses, true in self._pairs:
+            order = true if shuffled is None else shuffled.permutation(true)
+            found.append(float((guesses @ order).max()) / len(true))
+        return float(np.mean(found))
+
+
+def _standard(values: Floats) -> Floats:
+    """Return values with mean 0 and deviation 1; all 0 where they are the same."""
+    centred = values - values.mean(axis=-1, keepdims=True)
+    deviation = centred.std(axis=-1, keepdims=True)
+    standard: Floats = centred / np.where(deviation > 0, deviation, 1.0)
+    return standard
