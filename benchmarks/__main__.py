@@ -2,6 +2,7 @@
 
 Speed is told as a ratio to a peer in the same run: what the whole path costs,
 against asking the engine directly. The JSON goes to ``benchmarks/out``.
+``make bench ARGS="added wire"`` runs the named parts alone.
 """
 
 import argparse
@@ -10,38 +11,106 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
+from benchmarks.added import measure_added
 from benchmarks.decisions import (
     measure_decisions,
     measure_detectors,
     measure_workers,
 )
+from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
+from benchmarks.relay import measure_relay, measure_relay_memory
 from benchmarks.report import Table, host
+from benchmarks.wire import measure_wire
 
 OUT = Path(__file__).resolve().parent / "out"
+WIRE_ROUNDS = 60
+
+
+class Arguments(argparse.Namespace):
+    """What the command line says."""
+
+    parts: list[str]
+    prompts: int
+    decisions: int
+
+
+Measure = Callable[[Arguments, Path], list[Table]]
+
+
+def _path(read: Arguments, folder: Path) -> list[Table]:
+    return list(measure_path(folder, read.prompts))
+
+
+def _decisions(read: Arguments, folder: Path) -> list[Table]:
+    del folder
+    count = read.decisions
+    return [measure_decisions(count), measure_detectors(count), measure_workers()]
+
+
+def _added(read: Arguments, folder: Path) -> list[Table]:
+    del read
+    return measure_added(folder)
+
+
+def _memory(read: Arguments, folder: Path) -> list[Table]:
+    del read
+    return measure_memory(folder)
+
+
+def _wire(read: Arguments, folder: Path) -> list[Table]:
+    del read, folder
+    return [measure_wire(WIRE_ROUNDS)]
+
+
+def _relay(read: Arguments, folder: Path) -> list[Table]:
+    del read, folder
+    return [measure_relay(), measure_relay_memory()]
+
+
+PARTS: Final[Mapping[str, Measure]] = {
+    "path": _path,
+    "added": _added,
+    "decisions": _decisions,
+    "memory": _memory,
+    "wire": _wire,
+    "relay": _relay,
+}
 
 
 def main() -> int:
-    """Run everything; return 0."""
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    """Run everything, or the parts that are named; return 0."""
+    parser = argparse.ArgumentParser(
+        prog="make bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)"
+    )
     parser.add_argument(
         "--prompts", type=int, default=20, help="prompts for each way (default: 20)"
     )
     parser.add_argument(
         "--decisions", type=int, default=300, help="queries of each length"
     )
-    read = parser.parse_args()
+    read = parser.parse_args(namespace=Arguments())
+    if unknown := sorted(set(read.parts) - set(PARTS)):
+        parser.error(f"no such part: {', '.join(unknown)}")
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
-        path, memory = measure_path(Path(folder), read.prompts)
-    decisions = measure_decisions(read.decisions)
-    detectors, workers = measure_detectors(read.decisions), measure_workers()
-    tables = [path, decisions, detectors, memory, workers]
-    for table in tables:
-        sys.stdout.write(f"\n{table.text()}\n")
+    tables: list[Table] = []
+    for part in read.parts or PARTS:
+        with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
+            measured = PARTS[part](read, Path(folder))
+        for table in measured:
+            sys.stdout.write(f"\n{table.text()}\n")
+            sys.stdout.flush()
+        tables += measured
     took = time.monotonic() - started
     sys.stdout.write(f"\nmeasured in {took:.0f} s on {host()}\n")
     _write(tables)

@@ -139,7 +139,8 @@ def _comparison(direct: list[Timing], through: list[Timing]) -> Table:
         title=f"The path: {len(direct)} prompts, {MAX_TOKENS} tokens at most",
         columns=("measure", "engine ms", "whole path ms", "ratio", "added ms"),
         rows=tuple(rows),
-        note="whole path: client endpoint, relay, enclave; processes on loopback",
+        note="whole path: client endpoint, relay, enclave; processes on loopback; "
+        "answers padded as released",
     )
 
 

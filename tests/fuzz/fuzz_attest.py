@@ -1,22 +1,21 @@
-"""Invariant: any bytes give a value or a RefusedError, never anything else.
+"""The parsers of ``curtilage.attest``: evidence that anybody may send.
 
-Run ``python tests/fuzz/fuzz_attest.py --seconds 60``: every parser of
-``curtilage.attest`` gets random bytes and damaged valid inputs, drawn from a seed
-that a failure prints. ``--seed`` draws the same damage again; keys are new each
-time, so the failing bytes are printed too.
+Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
+atheris choose. A harness that needs true evidence makes it anew in every process, and
+its input is the damage.
 """
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
-from fuzz.common import Source, run
+from fuzz.common import Harness, hold, run_harnesses
 
 from curtilage.attest.certificates import parse_certificate, parse_revocation_list
 from curtilage.attest.errors import RefusedError
@@ -25,97 +24,122 @@ from curtilage.attest.manifest import parse_manifest
 from curtilage.attest.snp_report import parse_report
 from curtilage.attest.tlog import TrustedLog, verify_proof
 from curtilage.attest.verify import UNFORESEEN, verify
-from curtilage_dev.deployment import make_deployment
+from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One parser and a valid input to start from."""
-
-    name: str
-    seed: bytes
-    parse: Callable[[bytes], object]
-
-
-def mutated(source: Source, seed: bytes) -> bytes:
-    """Return random bytes, or the seed with a few places changed."""
-    if source.below(8) == 0:
-        return source.octets(source.below(256))
-    data = bytearray(seed)
-    for _ in range(1 + source.below(4)):
-        position = source.below(len(data) + 1)
-        choice = source.below(4)
-        if choice == 0:
-            del data[position : position + 1 + source.below(8)]
-        elif choice == 1:
-            data[position:position] = source.octets(1 + source.below(4))
-        elif choice == 2:
-            data = data[:position]
-        elif position < len(data):
-            data[position] ^= 1 << source.below(8)
-    return bytes(data)
-
-
-def targets() -> list[Target]:
-    """Make the valid inputs; takes seconds for the RSA keys."""
+@cache
+def deployment() -> Deployment:
+    """Make true evidence; takes seconds for the RSA keys."""
     now = datetime.now(UTC)
-    deployment = make_deployment(make_platform(generate_root_keys(), now=now), now=now)
-    bundle = deployment.bundle()
-    expectations = deployment.expectations()
-    log = TrustedLog(
-        origin=deployment.log.signer.name,
-        key=deployment.log.signer.public,
-        witnesses=tuple(w.public for w in deployment.log.witnesses),
-    )
-
-    def proof(data: bytes) -> object:
-        text = data.decode("utf-8", errors="replace")
-        return verify_proof(text, leaf=bundle.release.manifest, log=log)
-
-    def whole(data: bytes) -> object:
-        try:
-            return verify(data, expectations, now=now)
-        except RefusedError as error:
-            # An unforeseen exception is a refusal for a client, a bug here.
-            if error.detail == UNFORESEEN:
-                raise AssertionError(UNFORESEEN) from error
-            raise
-
-    encoded = encode_bundle(bundle)
-    return [
-        Target(name="bundle", seed=encoded, parse=parse_bundle),
-        Target(name="cpu", seed=encoded, parse=parse_cpu_evidence),
-        Target(name="verify", seed=encoded, parse=whole),
-        Target(name="report", seed=bundle.cpu.report, parse=parse_report),
-        Target(
-            name="vek", seed=bundle.cpu.vek, parse=lambda d: parse_certificate(d, "VEK")
-        ),
-        Target(
-            name="ask", seed=bundle.cpu.ask, parse=lambda d: parse_certificate(d, "ASK")
-        ),
-        Target(name="crl", seed=bundle.cpu.crl, parse=parse_revocation_list),
-        Target(name="manifest", seed=deployment.manifest, parse=parse_manifest),
-        Target(name="proof", seed=bundle.release.proof.encode(), parse=proof),
-    ]
+    return make_deployment(make_platform(generate_root_keys(), now=now), now=now)
 
 
-TARGETS: Final = targets()
-
-
-def make_input(source: Source) -> bytes:
-    """Return one octet that names the target, and its input."""
-    number = source.below(len(TARGETS))
-    return bytes([number]) + mutated(source, TARGETS[number].seed)
-
-
-def check(data: bytes, _: Source) -> None:
-    """Try one input; anything but a refusal escapes."""
+def refused(parse: Callable[[bytes], object], data: bytes) -> bool:
+    """Return whether the input is refused; anything else escapes."""
     try:
-        TARGETS[data[0]].parse(data[1:])
+        parse(data)
     except RefusedError:
-        return
+        return True
+    return False
 
+
+def damaged(data: bytes, damage: bytes) -> bytes:
+    """Change a text: each step is where (2 octets), what, and with what."""
+    changed = bytearray(data)
+    for start in range(0, min(len(damage) - 3, 40), 4):
+        where = int.from_bytes(damage[start : start + 2], "big") % (len(changed) + 1)
+        what, octet = damage[start + 2 : start + 4]
+        if what % 4 == 0:
+            changed[where : where + 1] = bytes([octet])
+        elif what % 4 == 1:
+            changed.insert(where, octet)
+        elif what % 4 == 2:
+            del changed[where : where + octet]
+        else:
+            del changed[where:]
+    return bytes(changed)
+
+
+def check_bundle(data: bytes) -> None:
+    """A bundle or a RefusedError; encoded again, the same bundle."""
+    if not refused(parse_bundle, data):
+        bundle = parse_bundle(data)
+        assert parse_bundle(encode_bundle(bundle)) == bundle
+
+
+def check_cpu_evidence(data: bytes) -> None:
+    """Evidence of a processor, or a RefusedError."""
+    refused(parse_cpu_evidence, data)
+
+
+def check_report(data: bytes) -> None:
+    """A report of exactly its length, or a RefusedError."""
+    assert refused(parse_report, data) or len(data) == 1184
+
+
+def _certificate(kind: str, data: bytes) -> object:
+    return parse_certificate(data, kind)
+
+
+def check_certificate(data: bytes) -> None:
+    """A certificate, or a RefusedError."""
+    for kind in ("VEK", "ASK"):
+        refused(partial(_certificate, kind), data)
+
+
+def check_revocation_list(data: bytes) -> None:
+    """A revocation list, or a RefusedError."""
+    refused(parse_revocation_list, data)
+
+
+def check_manifest(data: bytes) -> None:
+    """A manifest, or a RefusedError."""
+    refused(parse_manifest, data)
+
+
+def check_proof(data: bytes) -> None:
+    """A damaged proof is refused; an undamaged one is not."""
+    made = deployment()
+    log = TrustedLog(
+        origin=made.log.signer.name,
+        key=made.log.signer.public,
+        witnesses=tuple(w.public for w in made.log.witnesses),
+    )
+    true = made.bundle().release.proof.encode()
+    text = damaged(true, data)
+    parse = partial(verify_proof, leaf=made.manifest, log=log)
+    try:
+        parse(text.decode("utf-8", errors="replace"))
+    except RefusedError:
+        assert text != true
+
+
+def check_verify(data: bytes) -> None:
+    """Damaged evidence is refused for a foreseen reason, or is the same evidence."""
+    made = deployment()
+    true = encode_bundle(made.bundle())
+    now = datetime.now(UTC)
+    found = damaged(true, data)
+    try:
+        verify(found, made.expectations(), now=now)
+    except RefusedError as error:
+        # An unforeseen exception is a refusal for a client, a bug here.
+        hold(error.detail != UNFORESEEN)
+    else:
+        assert parse_bundle(found).cpu.report == parse_bundle(true).cpu.report
+
+
+HARNESSES: Final = (
+    Harness(name="bundle", check=check_bundle, max_bytes=16384),
+    Harness(name="cpu_evidence", check=check_cpu_evidence, max_bytes=16384),
+    Harness(name="report", check=check_report, max_bytes=2048),
+    Harness(name="certificate", check=check_certificate, max_bytes=4096),
+    Harness(name="revocation_list", check=check_revocation_list, max_bytes=4096),
+    Harness(name="manifest", check=check_manifest),
+    Harness(name="proof", check=check_proof, max_bytes=64),
+    Harness(name="verify", check=check_verify, max_bytes=64),
+)
 
 if __name__ == "__main__":
-    sys.exit(run("fuzz_attest", check, make_input))
+    sys.exit(run_harnesses("fuzz_attest", HARNESSES))

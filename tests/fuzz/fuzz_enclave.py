@@ -1,133 +1,147 @@
-"""Throw bytes at the enclave: two answers outside, sealed errors inside.
+"""The enclave's parsers: two answers outside, sealed errors inside.
 
-Whatever comes, decapsulation ends in an exchange or in one of two constants;
-a request that opened ends in a chat request or in an error with a known code;
-a configuration is read or has problems. Run ``python tests/fuzz/fuzz_enclave.py
---seconds 60``; ``--seed`` runs the same inputs again.
+Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
+atheris choose.
 """
 
 import json
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fuzz.common import Source, run
+from fuzz.common import Harness, hold, run_harnesses
 
 from curtilage.enclave_server.answers import ERROR_CODES, encode_error
-from curtilage.enclave_server.chat import ChatLimits, parse_chat_request
+from curtilage.enclave_server.chat import (
+    ChatLimits,
+    ChatRequest,
+    parse_chat_request,
+)
 from curtilage.enclave_server.config import parse_config
+from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
+from curtilage.enclave_server.dates import format_date, is_in_window, parse_date
 from curtilage.enclave_server.errors import ChatError, ConfigError
 from curtilage.enclave_server.gateway import (
     UNDECAPSULATED,
     UNKNOWN_KEY,
+    Exchange,
     Form,
     OuterError,
+    Terms,
     form_of,
     open_exchange,
-    seal_error,
 )
 from curtilage.enclave_server.keys import make_key
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.shaping import PADDED, UNPADDED
 
-MAX_INPUT_BYTES: Final = 400
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-KEY = make_key(now=NOW, lifetime_s=60, replay_capacity=2**22)
-KEYS = {KEY.key_id: KEY}
-CONFIG = KEY.gateway_key.config
-LIMITS = ChatLimits(max_messages=8, max_tokens=64)
-BODY = (
-    b'{"messages":[{"role":"user","content":"hi","name":"a"}],"max_tokens":4,'
-    b'"temperature":0.5,"top_p":1,"seed":-1,"stop":["x"],"stream":true,'
-    b'"logprobs":false}'
-)
-REQUEST = bhttp.encode_request(
-    bhttp.Request(
-        method=b"POST",
-        scheme=b"https",
-        authority=b"curtilage.invalid",
-        path=b"/v1/chat/completions",
-        fields=((b"content-type", b"application/json"),),
-        content=BODY,
-    )
-)
-SEEDS: tuple[bytes, ...] = (
-    BODY,
-    REQUEST,
-    ohttp.seal_request(CONFIG, REQUEST).message,
-    chunked.seal_chunked_request(CONFIG, REQUEST, chunk_bytes=50).message,
-    b'environment = "development"\nlisten = "127.0.0.1:0"\n[limits]\nbody_s = 1\n',
-    b"message/ohttp-req",
-)
+NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
+LIMITS: Final = ChatLimits(max_messages=8, max_tokens=64)
+MINUTE: Final = timedelta(seconds=60)
 
 
-def make_input(source: Source) -> bytes:
-    if source.below(4) == 0:
-        return source.octets(source.below(MAX_INPUT_BYTES))
-    data = bytearray(SEEDS[source.below(len(SEEDS))])
-    for _ in range(1 + source.below(4)):
-        place = source.below(len(data) + 1)
-        data[place : place + source.below(8)] = source.octets(source.below(8))
-    return bytes(data)
+KEY: Final = make_key(now=NOW, lifetime_s=60, replay_capacity=2**16)
+KEYS: Final = dict.fromkeys(KEY.key_ids, KEY)
+CONFIG: Final = KEY.gateway_keys[-1].config
 
 
-def check(data: bytes, _: Source) -> None:
-    """Try one input everywhere; raise where it gets any other answer."""
-    for form in Form:
-        _open(form, data)
-    _open(Form.PLAIN, ohttp.seal_request(CONFIG, data).message, opens=True)
-    _open(Form.CHUNKED, chunked.seal_chunked_request(CONFIG, data).message, opens=True)
-    _read_chat(data)
-    _read_config(data.decode("utf-8", errors="replace"))
-    _read_type(data.decode("latin-1"))
-
-
-def _open(form: Form, message: bytes, *, opens: bool = False) -> None:
+def exchange(form: Form, message: bytes) -> Exchange | None:
+    """Return an exchange, or None for one of the two answers outside."""
+    if KEY.replay.is_full:
+        KEY.replay.clear()
+    padded = len(message) % 2 == 0
+    terms = Terms(chat=LIMITS, transport=PADDED if padded else UNPADDED, now=NOW)
     try:
-        exchange = open_exchange(KEYS, form, message, LIMITS)
+        return open_exchange(KEYS, form, message, terms)
     except OuterError as error:
-        if opens or error.answer not in {UNDECAPSULATED, UNKNOWN_KEY}:
-            raise AssertionError("another answer outside") from None
-        return
-    if isinstance(exchange.asked, ChatError):
-        _check_error(exchange.asked)
-        if not seal_error(exchange.sealer, exchange.asked):
-            raise AssertionError("an error that is not sealed")
+        hold(error.answer in {UNDECAPSULATED, UNKNOWN_KEY})
+        return None
 
 
-def _read_chat(data: bytes) -> None:
-    try:
-        request = parse_chat_request(data, LIMITS)
-    except ChatError as error:
-        _check_error(error)
-        return
-    if not 1 <= request.max_tokens <= LIMITS.max_tokens:
-        raise AssertionError("a limit that does not hold")
-
-
-def _read_config(text: str) -> None:
-    try:
-        parse_config(text)
-    except ConfigError as error:
-        if not error.problems:
-            raise AssertionError("a refusal without a problem") from None
-
-
-def _read_type(value: str) -> None:
-    try:
-        form_of([value])
-    except OuterError as error:
-        if error.answer.status != 415:
-            raise AssertionError("another answer to a wrong type") from None
-
-
-def _check_error(error: ChatError) -> None:
-    if error.code not in ERROR_CODES:
-        raise AssertionError("an error code of no list")
+def check_error(error: ChatError) -> None:
+    assert error.code in ERROR_CODES
     json.loads(encode_error(error))
 
 
+def check_encapsulated(data: bytes) -> None:
+    """What was not sealed to the key gets one of two answers outside."""
+    for form in Form:
+        assert exchange(form, data) is None
+
+
+def check_dispatch(data: bytes) -> None:
+    """What was sealed gets a request, or an error with a known code, inside."""
+    plain = ohttp.seal_request(CONFIG, data).message
+    pieces = chunked.seal_chunked_request(CONFIG, data).message
+    for form, message in ((Form.PLAIN, plain), (Form.CHUNKED, pieces)):
+        opened = exchange(form, message)
+        assert opened is not None
+        if isinstance(opened.asked, ChatError):
+            assert opened.asked.status != 500
+            check_error(opened.asked)
+        else:
+            request = bhttp.decode_request(data)
+            assert request.authority == b"curtilage.invalid"
+            assert dict(request.fields)[b"date"]
+            assert isinstance(opened.asked, ChatRequest | CoverRequest)
+
+
+def check_chat_json(data: bytes) -> None:
+    """A request within its limits, or an error with a known code."""
+    try:
+        request = parse_chat_request(data, LIMITS)
+    except ChatError as error:
+        check_error(error)
+        return
+    assert 1 <= request.max_tokens <= LIMITS.max_tokens
+    assert 1 <= len(request.messages) <= LIMITS.max_messages
+
+
+def check_cover_json(data: bytes) -> None:
+    """A bucket that there is, or an error with a known code."""
+    try:
+        assert 0 <= parse_cover_request(data, 7).bucket < 7
+    except ChatError as error:
+        check_error(error)
+
+
+def check_enclave_config(data: bytes) -> None:
+    """A configuration, or every problem of it."""
+    try:
+        parse_config(data.decode("utf-8", errors="replace"))
+    except ConfigError as error:
+        hold(error.problems)
+
+
+def check_media_type(data: bytes) -> None:
+    """One of two types in any case, or 415."""
+    try:
+        form = form_of(data.decode("latin-1").split("\n"))
+    except OuterError as error:
+        hold(error.answer.status == 415)
+        return
+    assert form.value.encode() == data.strip(b" \t").lower()
+
+
+def check_enclave_date(data: bytes) -> None:
+    """A date is one that is written again the same; the window is a minute."""
+    found = parse_date(data)
+    assert found is None or format_date(found) == data
+    assert is_in_window(data, NOW) == (found is not None and abs(found - NOW) <= MINUTE)
+
+
+HARNESSES: Final = (
+    Harness(name="encapsulated", check=check_encapsulated),
+    Harness(name="dispatch", check=check_dispatch),
+    Harness(name="chat_json", check=check_chat_json),
+    Harness(name="cover_json", check=check_cover_json, max_bytes=256),
+    Harness(name="enclave_config", check=check_enclave_config, max_bytes=2048),
+    Harness(name="media_type", check=check_media_type, max_bytes=128),
+    Harness(name="enclave_date", check=check_enclave_date, max_bytes=64),
+)
+
 if __name__ == "__main__":
-    sys.exit(run("fuzz_enclave", check, make_input))
+    sys.exit(run_harnesses("fuzz_enclave", HARNESSES))

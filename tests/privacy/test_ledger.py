@@ -1,0 +1,64 @@
+"""Nothing passes a hop that docs/metadata.yaml does not list."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from support.hop_check import check_far, check_mirror, check_near
+from support.hops import Capture, Hops, Pair
+
+SEEN: Mapping[str, tuple[list[int], list[int]]] = {
+    # Bundle and question; the answer's bucket is in the frames.
+    "streamed": ([200, 200], [200]),
+    "whole": ([200], [200]),
+    "a longer class": ([200], [200]),
+    "cancelled": ([200], [200]),
+    "cover": ([200, 200], [200]),
+    "date corrected": ([200, 200, 200], [200, 200]),
+    "key list": ([200], []),
+    "bundle": ([200], []),
+    "plain": ([200], [200]),
+    "replayed": ([200], [200]),
+    "does not open": ([422], [422]),
+    "unknown key": ([422], [422]),
+    "no such path": ([404], []),
+    "no such method": ([405], []),
+    "wrong type": ([415], []),
+    "coded": ([415], []),
+    "expectant": ([417], []),
+    "too large": ([413], []),
+    "too many": ([200, 200, 429, 429], [200, 200]),
+    "keys replaced": ([422, 200, 200], [422, 200]),
+    "enclave gone": ([502], []),
+}
+"""Statuses near the client, and those of questions at the enclave."""
+
+
+@pytest.mark.parametrize("check", [check_near, check_far, check_mirror])
+def test_only_what_is_listed_passes(
+    hops: Hops, check: Callable[[Hops, Capture], list[str]]
+) -> None:
+    found = {
+        capture.kind: wrong
+        for capture in hops.captures
+        if (wrong := check(hops, capture))
+    }
+    assert found == {}
+
+
+def test_every_kind_was_seen_on_the_hops_that_it_takes(hops: Hops) -> None:
+    """A capture of nothing would pass any check."""
+    seen = {
+        capture.kind: (
+            [pair.response.status for pair in capture.near],
+            # Of the fetches, the relay's cache decides which go on.
+            [pair.response.status for pair in questions(capture.far)],
+        )
+        for capture in hops.captures
+    }
+    assert seen == SEEN
+    assert sum(len(capture.mirror) for capture in hops.captures) >= 3
+
+
+def questions(pairs: tuple[Pair, ...]) -> list[Pair]:
+    return [pair for pair in pairs if pair.request.start.startswith("POST")]
