@@ -1,7 +1,8 @@
 """A gateway and its clients in one process: the load for ``benchmarks.relay``.
 
 Raw octets over asyncio protocols, so that the load costs little itself and keeps
-up with nginx. Takes one line of JSON for each piece of work, answers with one. A
+up with nginx. Takes one line of JSON for each piece of work; answers with one when
+its connections stand, goes on at the next line, and answers again at the end. A
 request of ``STREAM`` octets is answered by a stream, whose pieces go out for all
 streams at each tick; every other one by as many octets as it had.
 """
@@ -185,6 +186,7 @@ class _Load:
         self._left, self._done = work.requests + work.connections, asyncio.Event()
         request = _request(work.octets)
         clients = await self.connect(work, lambda: _Client(request, self._take))
+        await _connected()
         for client in clients:
             client.begin()
         await self._finish(clients)
@@ -211,11 +213,13 @@ class _Load:
                 transport.write(_PIECE)
         else:
             self._held = await self.connect(work, lambda: _Client(b"", self._take))
+            await _connected()
         await asyncio.sleep(SETTLE_S)
 
     async def _open_streams(self, work: Work) -> list[_Client]:
         request = _request(STREAM)
         clients = await self.connect(work, lambda: _StreamClient(request, self._take))
+        await _connected()
         for client in clients:
             client.transport.write(request)
         while len(self.streams) < work.connections:  # noqa: ASYNC110 - no event fits
@@ -260,6 +264,12 @@ async def main() -> None:
         work = Work(**json.loads(line))
         await load.do(work)
         _say({"done": True})
+
+
+async def _connected() -> None:
+    """Say that all connections stand, and wait for the word to go on."""
+    _say({"connected": True})
+    await asyncio.to_thread(sys.stdin.readline)
 
 
 def _say(value: dict[str, object]) -> None:

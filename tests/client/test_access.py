@@ -199,5 +199,5 @@ def test_an_encrypted_key_is_refused_and_asks_nobody(
         )
     )
     own = certificates.folder / "client.pem"
-    with pytest.raises(ConfigError, match=r"encrypted\.key"):
+    with pytest.raises(ConfigError, match=r"encrypted\.key: the key is enc"):
         read_access(AccessFiles(certificate=own, certificate_key=key))

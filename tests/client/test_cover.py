@@ -1,6 +1,7 @@
 """Dummies: of the same class, later, silent, recorded, and of no query."""
 
 import asyncio
+import gc
 import hashlib
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from curtilage.attest.verify import VerifiedKey
 from curtilage.client import cover as cover_module
 from curtilage.client import telemetry
 from curtilage.client.answers import Answerer
+from curtilage.client.case import Case
 from curtilage.client.cover import Cover, CoverSettings
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.exchange import cover_content, size_class_of
@@ -139,11 +141,25 @@ async def test_what_cannot_be_recorded_is_not_sent() -> None:
 
 
 async def test_a_failing_dummy_fails_in_silence() -> None:
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
     for enclave in (MemoryEnclave(), MemoryEnclave(problem(media.PROBLEM_DATE))):
         enclave.fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
         bench = Bench("financial.pan", enclave=enclave)
         await bench.ask()
         await bench.session.settle()
+    gc.collect()  # a task's error that nobody took is told when it goes
+    assert told == []
+
+
+async def test_only_what_leaves_is_recorded_as_a_dummy() -> None:
+    bench = Bench()
+    decision = await bench.session.decide(QUERY)
+    inspection = await bench.inspector.ainspect(QUERY)
+    case = Case(bench.trail, bench.session.policy, inspection, decision)
+    with pytest.raises(ValueError, match="before it does"):
+        await case.stays(Outcome.COVER)
 
 
 async def test_a_dummy_is_mended_as_a_query_would_be() -> None:

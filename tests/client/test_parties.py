@@ -45,6 +45,7 @@ def test_other_domains_are_other_parties() -> None:
         "https://127.0.0.1/x",
         "https://[::1]:9/x",
         "https://localhost/x",
+        "https://localhost./x",
         "https://a.localhost/x",
         "https://192.0.2.7/x",
         "https://[2001:db8::7]/x",

@@ -23,6 +23,7 @@ from curtilage.enclave_server.service import (
 from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.keyconfig import parse_key_configs
+from curtilage.wire.shaping import UNPADDED
 from support.enclave_deployment import World, make_world
 from support.enclave_parts import (
     ask,
@@ -173,6 +174,13 @@ async def test_stray_failures_are_counted_not_printed(
         await asyncio.sleep(0.01)
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+async def test_release_that_hides_no_lengths_says_so(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path, transport=UNPADDED), Said()
+    async with running(world.config, surroundings(world, said)):
+        pass
+    assert any(line.startswith("UNSAFE UNPADDED") for line in said.notices)
 
 
 async def test_client_of_the_bundle_can_ask(tmp_path: Path) -> None:

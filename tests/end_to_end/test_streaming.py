@@ -13,10 +13,11 @@ import aiohttp
 import pytest
 from end_to_end.conftest import QUICK, OpenSession, beside, patient_profile
 
+from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.answers import Answerer
 from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.query import Message, Query, Settings
-from curtilage.client.session import AnswerStream, Session
+from curtilage.client.session import Session
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.shaping import UNPADDED, Shape, TransportParameters
 from curtilage.wire.suite import SUITES

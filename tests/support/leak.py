@@ -11,6 +11,7 @@ import json
 import math
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,23 +24,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from curtilage.wire import bhttp
+from curtilage.wire.cursor import Cursor
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
 from curtilage.wire.media import GATEWAY_PATH, KEYS_PATH
 from curtilage.wire.padding import seal_padded_request
 from curtilage.wire.shaping import TransportParameters
+from curtilage.wire.varint import read_varint
 from curtilage_dev.processes import Process
 from support.enclave_parts import connect, exchange, get, inner_request, post
 from support.leak_texts import KINDS, Played, answers
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
-SIZE_BINS = (64, 226, 228, 230, 232, 234, 238, 400, 529, 530, 540)
+SIZE_BINS = (64, 226, 228, 230, 232, 234, 238, 300, 400, 529, 530)
 GAP_BINS_MS = (0.2, 1.0, 2.0, 4.0, 6.0, 10.0)
 TESTS = str(Path(__file__).resolve().parents[1])
 TEXT = re.compile(rb'"delta":\{"content":"[^"]')
 DONE = re.compile(rb"data: \[DONE\]")
 AGAIN = 5
 BEGINNINGS = 5
+NONCE_BYTES = 16
 NGRAMS = (2, 3)
 MOST_NGRAMS = 150
 """Longer alphabets are counted in pairs only."""
@@ -51,7 +55,7 @@ class Trace:
 
     Attributes:
         kind: of the answer; the observer does not see it.
-        sizes: octets of each transfer chunk, in order.
+        sizes: octets of each sealed chunk, in order.
         moments: when it was there, in seconds from the question on.
         tokens: true lengths of the tokens; the observer does not see them.
         first_s: when the user sees the first text, in seconds.
@@ -161,10 +165,11 @@ async def _observe(way: Way, config: KeyConfig, number: int, played: Played) -> 
     opened = [b"".join(sealed.opener.push(piece)) for _, piece in arrivals]
     opened[-1] += sealed.opener.finish()
     moments = tuple(moment for moment, _ in arrivals)
+    chunks = _sealed_chunks(arrivals)
     return Trace(
         kind=played.kind,
-        sizes=tuple(len(piece) for _, piece in arrivals),
-        moments=moments,
+        sizes=tuple(size for _, size in chunks),
+        moments=tuple(moment for moment, _ in chunks),
         tokens=tuple(len(token.encode()) for token in played.tokens),
         first_s=moments[_first(opened, TEXT)],
         last_s=moments[_first(opened, DONE)],
@@ -184,10 +189,7 @@ def _first(opened: Sequence[bytes], pattern: re.Pattern[bytes]) -> int:
 
 
 async def _arrivals(reader: asyncio.StreamReader) -> list[tuple[float, bytes]]:
-    """Return each transfer chunk and when it was whole.
-
-    Their sizes are in the clear, so a network that joins them hides nothing.
-    """
+    """Return each transfer chunk and when it was whole."""
     began = monotonic()
     head = await reader.readuntil(b"\r\n\r\n")
     assert b" 200 " in head
@@ -196,6 +198,24 @@ async def _arrivals(reader: asyncio.StreamReader) -> list[tuple[float, bytes]]:
         piece = await reader.readexactly(size + 2)
         arrivals.append((monotonic() - began, piece[:-2]))
     return arrivals
+
+
+def _sealed_chunks(arrivals: Sequence[tuple[float, bytes]]) -> list[tuple[float, int]]:
+    """Return when each sealed chunk was whole, and its octets.
+
+    Their lengths are in the clear, so a network that joins them hides nothing.
+    """
+    cursor = Cursor(b"".join(piece for _, piece in arrivals))
+    ends = list(accumulate(len(piece) for _, piece in arrivals))
+    cursor.take(NONCE_BYTES)
+    chunks: list[tuple[float, int]] = []
+    while cursor.remaining:
+        before = cursor.remaining
+        length = read_varint(cursor)
+        cursor.take(length or cursor.remaining)
+        at = bisect_left(ends, ends[-1] - cursor.remaining)
+        chunks.append((arrivals[at][0], before - cursor.remaining))
+    return chunks
 
 
 def features(trace: Trace) -> Floats:

@@ -43,6 +43,7 @@ DIFFERENCES: Final = {
     "slow-content": Difference("nginx", "knows the longest silence, no least rate"),
     "client-connections": Difference("nginx", "counts running requests only"),
     "connection-cap": Difference("nginx", "does not accept beyond its cap"),
+    "draining": Difference("nginx", "stops to listen as soon as it is told to quit"),
     "lax-heads": Difference("nginx", "takes LF, no colon, and any count of fields"),
     "continue": Difference("nginx", "says 100 before any refusal, and 417 after"),
     "repeated-fields": Difference("nginx", "sees the first of repeated fields"),

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from curtilage.client import telemetry
+from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.completions import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
@@ -34,7 +35,7 @@ from curtilage.client.errors import (
     ListenError,
     UsageError,
 )
-from curtilage.client.session import AnswerStream, Session
+from curtilage.client.session import Session
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SESSION: web.AppKey[Session] = web.AppKey("session", Session)

@@ -43,6 +43,7 @@ from curtilage.enclave_server.gateway import (
     open_exchange,
 )
 from curtilage.enclave_server.keys import Published
+from curtilage.enclave_server.overflow import SERVER_NAME, TooMany
 from curtilage.enclave_server.record import RecordView
 from curtilage.enclave_server.sealing import PaddedSealer
 from curtilage.enclave_server.services import Services
@@ -59,7 +60,6 @@ from curtilage.wire.media import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-SERVER_NAME: Final = "curtilage"
 HEALTH_PATH: Final = "/healthz"
 PUBLIC_CACHE: Final = "public, max-age=300"
 """Fixed: an age that differed between clients would mark them."""
@@ -186,23 +186,6 @@ class _Connection(web.RequestHandler):
         """Write nothing: arguments hold the peer's bytes."""
 
 
-class _TooMany(asyncio.Protocol):
-    """Answers a connection beyond the cap, without reading it."""
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        head = (
-            f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
-            f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
-            f"Content-Type: {UNAVAILABLE.content_type}\r\n"
-            f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
-        )
-        # asyncio hands every server connection a transport that can write.
-        writable = cast("asyncio.WriteTransport", transport)
-        writable.write(head.encode() + UNAVAILABLE.content)
-        writable.close()
-
-
 class EnclaveServer:
     """The server: ``start``, then requests, then ``stop``."""
 
@@ -265,7 +248,7 @@ class EnclaveServer:
         server, limits = self._connections, self._services.limits
         if server is None or len(server.connections) >= limits.max_connections:
             self._count(Event.OUTER_REFUSED)
-            return _TooMany()
+            return TooMany()
         return _Connection(server, limits=limits, count=self._count)
 
     def _count(self, event: Event) -> None:

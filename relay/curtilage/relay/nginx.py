@@ -80,7 +80,7 @@ def nginx_config(config: RelayConfig, setting: Setting) -> str:
     """
     _refuse_what_nginx_cannot(config, setting)
     lines = [
-        *_head(config),
+        *_head(config, setting),
         *_main(config, setting),
         "http {",
         *indented(
@@ -159,12 +159,13 @@ def _paths(config: RelayConfig, setting: Setting) -> Mapping[str, str]:
     return {key: str(path) for key, path in paths.items() if path is not None}
 
 
-def _head(config: RelayConfig) -> Lines:
+def _head(config: RelayConfig, setting: Setting) -> Lines:
     words = [
         "Curtilage relay for nginx (1.22 or later), made by",
         "    curtilage-relay nginx-config --config relay.toml > nginx.conf",
         "Do not edit it: change relay.toml and make it again.",
         "",
+        f"Before:     {setting.folder} must exist, for nginx alone; best on a tmpfs",
         "Check it:   nginx -t -c /path/nginx.conf",
         "Run it:     nginx -c /path/nginx.conf -g 'daemon off;'",
         "Drain it:   nginx -s quit -c /path/nginx.conf",
@@ -183,8 +184,8 @@ def _main(config: RelayConfig, setting: Setting) -> Lines:
     connections = limits.max_connections + limits.max_upstream + SPARE_CONNECTIONS
     return [
         *comment(
-            "One worker carries far more than one gateway; the limits below hold",
-            "for each worker that is added.",
+            "One worker carries far more than one gateway. For each that is added",
+            "the connections below count again; all other caps are shared.",
         ),
         "worker_processes 1;",
         f"worker_rlimit_nofile {2 * connections};",
@@ -196,11 +197,11 @@ def _main(config: RelayConfig, setting: Setting) -> Lines:
         *comment("Lines of a lower level hold clients' addresses."),
         "error_log /dev/null crit;",
         "",
-        "events {",
         *comment(
-            f"  {limits.max_connections} clients, {limits.max_upstream} exchanges, "
+            f"{limits.max_connections} clients, {limits.max_upstream} exchanges, "
             "and fetches of keys."
         ),
+        "events {",
         f"    worker_connections {connections};",
         "}",
         "",

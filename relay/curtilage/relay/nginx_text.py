@@ -19,7 +19,10 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "content coding passes without its type, where the built-in relay "
         "answers 502; a client of ours refuses it"
     ),
-    "answer-size": "nginx has no bound on an answer's length",
+    "answer-size": (
+        "nginx has no bound on an answer's length: limits.max_answer_bytes is not "
+        "carried out"
+    ),
     "answer-framing": (
         "1.22 takes an answer with two lengths, or with a length and chunks; the "
         "answer's seal tells"
@@ -42,11 +45,12 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     ),
     "request-streaming": (
         "content is passed on as it comes even if the client did not ask for that, "
-        "so a slow or oversized sender takes a place at the gateway until refused"
+        "so a slow or oversized sender takes a place at the gateway until refused; "
+        "limits.max_uploads is not carried out"
     ),
     "slow-content": (
-        "a silent sender is dropped without an answer; there is no least rate, "
-        "only a longest silence"
+        "a silent sender is dropped without an answer; there is no least rate "
+        "(limits.min_body_bytes_per_s), only a longest silence"
     ),
     "client-connections": (
         "the cap on one client's connections counts those with a running request, "
@@ -54,6 +58,10 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "count one by one"
     ),
     "connection-cap": "connections beyond the cap wait; they get no 503",
+    "draining": (
+        "when told to quit it stops to listen at once (limits.drain_delay_s is not "
+        "carried out), and /healthz never says so"
+    ),
     "lax-heads": (
         "a line of a head may end in LF alone or have no colon, and fields are "
         "bounded in size, not in number"

@@ -1,13 +1,11 @@
 """The door outward: connections to the gateways, shared by all clients.
 
-Writes heads of our own making and takes nothing from an answer but its status,
-its type, its length and its content. Follows no redirect, keeps no cookie,
-decompresses nothing, sends nothing twice. A connection that is free goes to
-whoever asks next, so that none here stands for one client there.
+Writes heads of our own making; takes of an answer its status, type, length and
+content alone. Follows no redirect, keeps no cookie, decompresses nothing, sends
+nothing twice. A free connection goes to whoever asks next: none is one client's.
 
-aiohttp's parser and its client's protocol are used as they are; its session is
-not, since what that adds to each request (defaults, cookies, redirects, timers)
-has to be switched off piece by piece and costs more than all the rest.
+aiohttp's parser and protocol are used as they are; its session is not: all that it
+adds to a request has to be switched off, and costs more than the rest together.
 """
 
 import asyncio
@@ -33,7 +31,7 @@ MAX_FIELDS: Final = 64
 MAX_INTERIM_ANSWERS: Final = 8
 """1xx answers skipped before one request's; more are no gateway's."""
 READ_BUFFER_BYTES: Final = 16 * 1024
-"""Kept of an answer that its client does not read, twice over at most."""
+"""Twice that is kept of an answer that nobody reads."""
 FIRST_FINAL: Final = 200
 SWITCHING: Final = 101
 
@@ -72,7 +70,8 @@ class Connection(ResponseHandler):
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell whoever reads that the end has come."""
-        self._stop_watch()
+        if self._watch is not None:
+            self._watch.cancel()
         self._writable.set()
         super().connection_lost(exc)
         if self._notify is not None:
@@ -129,7 +128,7 @@ class Connection(ResponseHandler):
                 break
         raise RefusedError(Refusal.GATEWAY_ANSWER)
 
-    def listen(self, notify: Callable[[], None] | None) -> None:
+    def listen(self, notify: Callable[[], None]) -> None:
         """Call this whenever there may be more to read."""
         self._notify = notify
 
@@ -150,6 +149,11 @@ class Connection(ResponseHandler):
         self._watched = False
         self._notify = None
 
+    def cut(self) -> None:
+        """End the connection; whoever reads learns of it, unlike by ``abort``."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def _look(self) -> None:
         self._watch = None
         if not self._watched:
@@ -162,13 +166,7 @@ class Connection(ResponseHandler):
             self._watch = self._loop.call_later(left_s, self._look)
             return
         self.expired = True
-        if self.transport is not None:
-            self.transport.abort()
-
-    def _stop_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        self.cut()
 
 
 class UpstreamAnswer:
@@ -255,10 +253,10 @@ class UpstreamAnswer:
         """Let go; a connection whose answer was read to its end is pooled."""
         if self._over is not None:
             self._over.cancel()
-        unsent = self._sending is not None and not self._sending.done()
-        if unsent and self._sending is not None:
+        whole = self._content.is_eof()
+        if self._sending is not None and not self._sending.done():
             self._sending.cancel()
-        whole = not unsent and self._content.is_eof()
+            whole = False
         self._pool.put_back(self._connection, reusable=whole)
 
     def _write(self) -> bool:
@@ -271,8 +269,12 @@ class UpstreamAnswer:
                 raise RefusedError(Refusal.GATEWAY_ANSWER)
             if piece:
                 sink.write(piece)
+            if content.at_eof():
+                return True
+            if not self._connection.connected:
+                raise ConnectionResetError
             if not piece or self._taken == content.total_bytes:
-                return content.at_eof()
+                return False
         return False
 
 
@@ -477,7 +479,7 @@ def _end_of_sending(connection: Connection) -> "Callable[[asyncio.Task[None]], N
         # A request that breaks off here must not look whole there, and the
         # answer to a part of it must not look whole to anybody.
         if not task.cancelled() and task.exception() is not None:
-            connection.abort()
+            connection.cut()
 
     return end
 

@@ -29,7 +29,8 @@ from curtilage.wire.shaping import UNPADDED, TransportParameters
 from curtilage.wire.suite import TAG_BYTES
 from support.enclave_parts import chat_body, make_parts, serving
 
-QUICK = TransportParameters(frame_bytes=512, period_ms=1, first_bucket=8, buckets=5)
+QUICK = TransportParameters(frame_bytes=512, period_ms=1, first_bucket=8, buckets=16)
+"""As many buckets as there may be: no answer is too long on a busy machine."""
 SHAPES = {"padded": QUICK, "unpadded": UNPADDED}
 TEXT = ("Eine ", "Umfriedung", ", the grünes ground", " around a house", ".\n")
 INNER = {"authority": "curtilage.invalid", "path": "/v1/chat/completions"}

@@ -233,8 +233,10 @@ class _Exchange:
     async def spoilt_answers(self) -> None:
         """We refuse an answer that anything was done to."""
         form = self.row.form
-        _, whole = await self._answer()
-        count = len(response_pieces(whole, form))
+        count = 0
+        with self.table.case(self.row, "an answer to spoil"):
+            _, whole = await self._answer()
+            count = len(response_pieces(whole, form))
         for index in range(count):
             for at in (0, -1):
                 with self.table.case(self.row, f"bit of the answer's piece {index}"):

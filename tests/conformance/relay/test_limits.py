@@ -279,6 +279,19 @@ def test_running_requests_end_and_new_ones_do_not_begin_when_it_drains(
     assert relay.process.wait(20) == 0
 
 
+@differs("draining")
+def test_health_tells_that_it_drains(start_relay: StartRelay) -> None:
+    relay = start_relay(limits={**PATIENT, "drain_delay_s": 20.0})
+    relay.drain()
+    answer = None
+    with contextlib.suppress(OSError, AssertionError):
+        while (answer := relay.get("/healthz")).status == 200:
+            answer = None
+    relay.stop()
+    assert answer is not None
+    assert (answer.status, answer.body) == (503, b"draining\n")
+
+
 def test_nothing_is_written_or_said(start_relay: StartRelay, gateway: Gateway) -> None:
     relay = start_relay()
     gateway.script = say(raw_answer("X-A: canary-b", body=bytes(1024 * 1024)))

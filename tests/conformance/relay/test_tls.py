@@ -1,11 +1,12 @@
 """TLS on both hops, and certificates that clients must have."""
 
+import socket
 import ssl
 
 import pytest
 
 from support.relay_processes import RelayProcess
-from support.relay_wire import ANSWER, Gateway, raw_request, read_answer
+from support.relay_wire import ANSWER, HANG_S, Gateway, raw_request, read_answer
 
 
 def test_an_exchange_over_tls_is_the_same_at_the_gateway(
@@ -29,13 +30,24 @@ def test_two_tls_clients_share_connections_to_the_gateway(
         wire.close()
 
 
-def test_a_tls_session_is_not_resumed(tls_relay: RelayProcess) -> None:
+def test_a_tls_session_cannot_be_resumed(
+    tls_relay: RelayProcess, gateway: Gateway
+) -> None:
     assert tls_relay.tls is not None
-    first = tls_relay.connect().socket
-    assert isinstance(first, ssl.SSLSocket)
-    tls_relay.post()
-    assert not (first.session and first.session.has_ticket)
-    first.close()
+    wire = tls_relay.connect()
+    wire.send(raw_request())
+    # A ticket comes with the first octets that are read, not with the handshake.
+    assert read_answer(wire).status == 200
+    assert isinstance(wire.socket, ssl.SSLSocket)
+    address = ("127.0.0.1", tls_relay.port)
+    with (
+        socket.create_connection(address, timeout=HANG_S) as plain,
+        tls_relay.tls.wrap_socket(
+            plain, server_hostname="localhost", session=wire.socket.session
+        ) as again,
+    ):
+        assert not again.session_reused
+    assert len(gateway.exchanges) == 1
 
 
 def test_plain_http_gets_no_answer_where_tls_is_spoken(
