@@ -74,5 +74,5 @@ def test_every_harness_is_here() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_takes_out_a_check_that_is_there(mutant: Mutant) -> None:
     text = (ROOT / mutant.file).read_text("utf-8")
-    assert text.count(mutant.old) == 1, "the list in tools/mutants.py is out of date"
+    assert text.count(mutant.old) == 1, "tools/mutants.toml is out of date"
     assert (ROOT / mutant.tests.split()[0]).is_file()

@@ -12,15 +12,24 @@ import numpy as np
 import pytest
 
 from curtilage.wire.shaping import UNPADDED, TransportParameters
-from support.leak import LengthAttack, Trace, Way, chance, leak_enclave, record
+from support.leak import (
+    CONFIDENCE,
+    LengthAttack,
+    Trace,
+    Way,
+    chance,
+    leak_enclave,
+    record,
+)
 from support.leak_model import classify
 
-PADDED = TransportParameters(frame_bytes=512, period_ms=10, first_bucket=64, buckets=7)
+PADDED = TransportParameters(frame_bytes=512, period_ms=10, first_bucket=48, buckets=7)
 """Ten milliseconds, since this test's own machine keeps no pace much quicker."""
 PAUSE_MS = 0.8
-"""Between tokens: the longest answer takes a third of the first bucket's time."""
-AT_ONCE = 8
-RECORDINGS = 3
+"""Between tokens: the longest answer takes half of the first bucket's time."""
+AT_ONCE = 10
+MORE_RECORDINGS = 2
+MORE_CONFIDENCE = 0.99
 SHUFFLES = 199
 
 
@@ -59,16 +68,25 @@ def test_a_classifier_wins_on_unpadded_answers(unpadded: list[Trace]) -> None:
 def test_a_classifier_guesses_on_padded_answers(
     padded: list[Trace], tmp_path: Path
 ) -> None:
-    """Guessing lies above the interval once in forty times; thrice, never."""
-    traces = padded
-    _, high = chance(len(traces))
-    told: list[float] = []
-    for _ in range(RECORDINGS):
-        told.append(classify(traces))
-        if told[-1] <= high:
-            return
-        traces = recorded(PADDED, tmp_path)
-    raise AssertionError(f"kinds were told in {told} of the cases; {high} is chance")
+    """What it gets right lies in the interval of chance, which has two sides.
+
+    Even guessing lies outside once in twenty times, and a machine that is busy
+    in step with our questions does so more often. A leak is there at every
+    recording: so only where the first one is outside, two new ones decide, taken
+    together. Where nothing leaks, they are outside as well once in 2,000 runs.
+    """
+    first = classify(padded)
+    if is_chance(first, len(padded)):
+        return
+    again = [recorded(PADDED, tmp_path) for _ in range(MORE_RECORDINGS)]
+    told = float(np.mean([classify(traces) for traces in again]))
+    count = sum(map(len, again))
+    assert is_chance(told, count, MORE_CONFIDENCE), (first, told)
+
+
+def is_chance(told: float, count: int, confidence: float = CONFIDENCE) -> bool:
+    low, high = chance(count, confidence)
+    return low <= told <= high
 
 
 def test_token_lengths_come_out_of_unpadded_answers(unpadded: list[Trace]) -> None:

@@ -1,12 +1,38 @@
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from curtilage.relay.app import Relay
 from curtilage.relay.config import RelayConfig, parse_config
 from curtilage.relay.telemetry import Telemetry
-from support.relay_parts import FakeGateway, MakeRelay, Running
+from support.relay_parts import PATIENCE_S, FakeGateway, MakeRelay, Running
+
+HERE = Path(__file__).parent
+LONGEST_S = 3 * PATIENCE_S
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let no test here wait for ever: a broken relay is a failure, not a hang."""
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and HERE in item.path.parents
+            and inspect.iscoroutinefunction(item.obj)
+        ):
+            item.obj = _bounded(item.obj)
+
+
+def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def bounded(*arguments: object, **fixtures: object) -> None:
+        async with asyncio.timeout(LONGEST_S):
+            await test(*arguments, **fixtures)
+
+    return bounded
 
 
 @pytest.fixture
@@ -44,8 +70,11 @@ async def make_relay(gateway: FakeGateway) -> AsyncIterator[MakeRelay]:
         return Running(relay=relay, address=await relay.start())
 
     yield make
-    for relay in running:
-        await relay.stop()
+    hurry = asyncio.Event()
+    hurry.set()  # what a test left open is not waited for
+    async with asyncio.timeout(PATIENCE_S):
+        for relay in running:
+            await relay.stop(hurry)
 
 
 @pytest.fixture

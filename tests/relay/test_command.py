@@ -15,6 +15,7 @@ import pytest
 
 from curtilage.relay.__main__ import main
 from curtilage.relay.process import allow_descriptors
+from support.relay_certificates import make_certificates
 from support.relay_parts import (
     ANSWER,
     FakeGateway,
@@ -261,7 +262,7 @@ async def test_second_signal_ends_at_once(gateway: FakeGateway, tmp_path: Path) 
     waiting = asyncio.create_task(talk(process.address).post())
     await gateway.arrived()
     process.process.send_signal(signal.SIGTERM)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1)
     assert process.process.returncode is None  # the grace is 30 s
     assert await process.stop() == (0, b"", b"")
     with pytest.raises(asyncio.IncompleteReadError):
@@ -291,14 +292,59 @@ def test_make_key_is_a_command_of_its_own(capsys: pytest.CaptureFixture[str]) ->
 def test_the_example_of_the_help_is_a_valid_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    certificates = make_certificates(tmp_path)
     assert run("make-key", "hospital-a") == 0
     line = capsys.readouterr().out.splitlines()[1].removeprefix("line: ")
     assert run("--help") == 0
     text = capsys.readouterr().out
     example = text.partition("example (relay.toml):\n")[2].partition("\n\n")[0]
+    example = example.replace("hospital-a:salt:hash", line)
+    for named, real in (
+        ("/etc/ca.pem", certificates.authority),
+        ("/etc/relay/chain.pem", tmp_path / "server.pem"),
+        ("/etc/relay/key.pem", tmp_path / "server.key"),
+        ("/etc/relay/clients.pem", certificates.authority),
+    ):
+        assert named in example
+        example = example.replace(named, str(real))
     file = tmp_path / "relay.toml"
-    file.write_text(example.replace("hospital-a:salt:hash", line))
+    file.write_text(example)
     assert run("--config", str(file), "--check") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"key": "absent.key"}, "tls.certificate or tls.key: No such file"),
+        ({"key": "misnamed.key"}, "tls.certificate or tls.key: not usable PEM, or the"),
+        ({"client_ca": "server.key"}, "tls.client_ca: not usable PEM"),
+        ({"upstream_ca_file": "server.key"}, "upstream_ca_file: not usable PEM"),
+        ({"upstream_ca_file": "absent.pem"}, "upstream_ca_file: No such file"),
+    ],
+)
+def test_check_reads_the_files_of_tls(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    problem: str,
+) -> None:
+    make_certificates(tmp_path)
+    files = {
+        "certificate": "server.pem",
+        "key": "server.key",
+        "client_ca": "authority.pem",
+        "upstream_ca_file": "authority.pem",
+        **changes,
+    }
+    paths = {key: f"{key} = {json.dumps(str(tmp_path / files[key]))}" for key in files}
+    top = ['listen = "127.0.0.1:0"', paths.pop("upstream_ca_file")]
+    gateways = ["[gateways]", 'a = "https://a.example"']
+    file = tmp_path / "relay.toml"
+    file.write_text("\n".join([*top, *gateways, "[tls]", *paths.values()]))
+    assert run("--config", str(file), "--check") == 3
+    read = capsys.readouterr()
+    assert read.out == ""
+    assert problem in read.err
 
 
 def test_descriptors_suffice_for_the_connections_allowed(

@@ -181,7 +181,7 @@ async def test_stop_ends_a_fetch_that_is_under_way(
     reader, writer = await relay.connect()
     writer.write(raw_request("GET", "/demo/keys"))
     await gateway.arrived()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(8):
         await relay.relay.stop()
         assert not (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
@@ -201,7 +201,7 @@ async def test_a_get_with_content_is_answered_and_closes_cleanly(
     reader, writer = await relay.connect()
     writer.write(raw_request("GET", "/healthz", (), b"ignored"))
     writer.write(raw_request("GET", "/healthz"))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(8):
         first, second = await read_message(reader), await read_message(reader)
     writer.close()
     assert (first.status, second.status) == (200, 200)

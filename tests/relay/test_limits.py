@@ -1,6 +1,7 @@
 """Deadlines, caps, and connections that must not tell who is who."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -24,7 +25,7 @@ async def test_half_a_head_is_dropped_at_the_deadline(make_relay: MakeRelay) -> 
     relay = await make_relay(limits={"header_timeout_s": 0.2})
     reader, writer = await relay.connect()
     writer.write(b"POST /demo HTTP/1.1\r\nHost:")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(9):
         assert await reader.read() == b""
     writer.close()
 
@@ -34,7 +35,7 @@ async def test_a_silent_connection_is_dropped_at_the_deadline(
 ) -> None:
     relay = await make_relay(limits={"header_timeout_s": 0.2})
     reader, writer = await relay.connect()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(9):
         assert await reader.read() == b""
     writer.close()
 
@@ -65,19 +66,21 @@ async def test_a_dripping_head_is_dropped_at_the_deadline(
             await asyncio.sleep(0.02)
 
     dripping = asyncio.create_task(drip())
-    async with asyncio.timeout(2):
-        assert await reader.read() == b""
+    # The end, or a reset: what still drips in is not read any more.
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(9):
+            assert await reader.read() == b""
     dripping.cancel()
     writer.close()
 
 
 async def test_a_second_head_has_its_own_deadline(make_relay: MakeRelay) -> None:
-    relay = await make_relay(limits={"header_timeout_s": 0.3})
+    relay = await make_relay(limits={"header_timeout_s": 1.5})
     reader, writer = await relay.connect()
     request = raw_request("POST", "/demo", POST, SEALED)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(9):
         for _ in range(2):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.8)
             writer.write(request)
             assert (await read_message(reader)).status == 200
         writer.write(b"POST /demo")
@@ -86,11 +89,11 @@ async def test_a_second_head_has_its_own_deadline(make_relay: MakeRelay) -> None
 
 
 async def test_an_idle_connection_is_closed(make_relay: MakeRelay) -> None:
-    relay = await make_relay(limits={"idle_timeout_s": 0.2})
+    relay = await make_relay(limits={"idle_timeout_s": 1.0})
     fresh, fresh_writer = await relay.connect()
     used, used_writer = await relay.connect()
     used_writer.write(raw_request("POST", "/demo", POST, SEALED))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(9):
         assert (await read_message(used)).status == 200
         assert await fresh.read() == b""
         assert await used.read() == b""
@@ -104,7 +107,7 @@ async def test_a_stalled_body_is_refused(
 ) -> None:
     relay = await make_relay(limits={"body_timeout_s": 0.2})
     head = raw_request("POST", "/demo", (*POST, *incremental, "Content-Length: 100"))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(9):
         answer = await relay.send(head + b"x" * 10)
     assert answer.status == 408
     # Incremental: what came went on at once, but never as if it were whole.
@@ -121,12 +124,12 @@ async def test_a_dripping_body_is_refused(make_relay: MakeRelay) -> None:
     writer.write(raw_request("POST", "/demo", (*POST, "Content-Length: 1000")))
 
     async def drip() -> None:
-        for _ in range(200):
+        for _ in range(1000):
             writer.write(b"x")
             await asyncio.sleep(0.02)
 
     dripping = asyncio.create_task(drip())
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(9):
         answer = await read_message(reader)
     dripping.cancel()
     writer.close()
@@ -138,7 +141,7 @@ async def test_connections_over_the_cap_are_refused(make_relay: MakeRelay) -> No
     first, second = await relay.connect(), await relay.connect()
     await asyncio.sleep(0.05)
     third, third_writer = await relay.connect()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(9):
         answer = await read_message(third)
         assert (answer.status, answer.complete) == (503, True)
         assert await third.read() == b""

@@ -1,7 +1,11 @@
 """TLS on the hop to the clients and on the hop to the gateways."""
 
 import asyncio
+import contextlib
+import errno
+import socket
 import ssl
+import warnings
 from pathlib import Path
 
 import pytest
@@ -69,25 +73,35 @@ async def test_tls_gives_no_ticket_that_ties_connections_together(
     make_relay: MakeRelay, certificates: Certificates
 ) -> None:
     relay = await make_relay(tls=certificates.settings())
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        context = certificates.client()
-        context.maximum_version = version
-        _, session = await ask(relay, context)
-        assert session.session is None or not session.session.has_ticket
+    _, session = await ask(relay, certificates.client())
+    assert session.version() == "TLSv1.3"
+    assert session.session is None or not session.session.has_ticket
 
 
-async def test_old_tls_and_no_tls_get_no_answer(
-    make_relay: MakeRelay, certificates: Certificates, gateway: FakeGateway
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1", "TLSv1_2"])
+async def test_old_tls_gets_no_answer(
+    make_relay: MakeRelay,
+    certificates: Certificates,
+    gateway: FakeGateway,
+    version: str,
 ) -> None:
+    # In TLS 1.2 a session's number stands in clear, and a client's certificate.
     relay = await make_relay(tls=certificates.settings())
     old = certificates.client()
     old.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning, match="TLSv1 is deprecated"):
-        old.minimum_version = ssl.TLSVersion.TLSv1
-    with pytest.warns(DeprecationWarning, match=r"TLSv1_1 is deprecated"):
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = ssl.TLSVersion[version]
+        old.maximum_version = ssl.TLSVersion[version]
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await ask(relay, old)
+    assert gateway.requests == []
+
+
+async def test_no_tls_gets_no_answer(
+    make_relay: MakeRelay, certificates: Certificates, gateway: FakeGateway
+) -> None:
+    relay = await make_relay(tls=certificates.settings())
     reader, writer = await relay.connect()
     writer.write(POST)
     async with asyncio.timeout(5):
@@ -106,6 +120,122 @@ async def test_a_stalled_handshake_is_dropped_at_the_deadline(
     async with asyncio.timeout(5):
         assert b"HTTP" not in await reader.read()
     writer.close()
+
+
+async def refused_at_the_door(relay: Running) -> None:
+    """Expect the end at once: no deadline of the relay is near."""
+    reader, writer = await relay.connect()
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(8):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def answered(relay: Running, certificates: Certificates) -> None:
+    """Ask until the relay has noticed that there is room."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                answer, _ = await ask(relay, certificates.client())
+                assert answer.status == 200
+                return
+            await asyncio.sleep(0.01)
+
+
+CAPS = [
+    {"limits": {"max_connections": 2}},
+    {"clients": {"connections": 2, "requests_per_s": 0}},
+]
+
+
+@pytest.mark.parametrize("caps", CAPS, ids=["all", "client"])
+async def test_unfinished_handshakes_count_as_connections(
+    make_relay: MakeRelay, certificates: Certificates, caps: dict[str, object]
+) -> None:
+    relay = await make_relay(tls=certificates.settings(), **caps)
+    (_, first), (_, second) = [await relay.connect() for _ in range(2)]
+    first.write(b"\x16\x03\x01\x02\x00\x01")
+    await refused_at_the_door(relay)
+    second.close()
+    await answered(relay, certificates)
+    first.close()
+
+
+async def test_connections_over_tls_count_until_they_end(
+    make_relay: MakeRelay, certificates: Certificates
+) -> None:
+    caps = {"connections": 1, "requests_per_s": 0}
+    relay = await make_relay(tls=certificates.settings(), clients=caps)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", relay.port, ssl=certificates.client(), server_hostname="localhost"
+    )
+    await refused_at_the_door(relay)
+    writer.close()
+    await answered(relay, certificates)
+    await answered(relay, certificates)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"])
+async def test_failed_handshakes_leave_no_count(
+    make_relay: MakeRelay, certificates: Certificates, sent: bytes
+) -> None:
+    relay = await make_relay(
+        tls=certificates.settings(),
+        limits={"max_connections": 1, "header_timeout_s": 1.0},
+        clients={"connections": 1, "requests_per_s": 0},
+    )
+    for _ in range(3):
+        reader, writer = await relay.connect()
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                await reader.read()
+        writer.close()
+    await answered(relay, certificates)
+
+
+async def test_stopping_cuts_handshakes(
+    make_relay: MakeRelay, certificates: Certificates
+) -> None:
+    relay = await make_relay(tls=certificates.settings(), limits={"max_connections": 1})
+    reader, writer = await relay.connect()
+    await refused_at_the_door(relay)
+    await relay.relay.stop()
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(8):
+            assert await reader.read() == b""
+    writer.close()
+    with pytest.raises(ConnectionError):
+        await relay.connect()
+
+
+async def test_a_failed_accept_is_not_the_last(
+    make_relay: MakeRelay,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    accept = loop.sock_accept
+    failures = [OSError(errno.EMFILE, ""), ConnectionAbortedError()]
+
+    async def sock_accept(listening: socket.socket) -> tuple[socket.socket, object]:
+        if failures:
+            raise failures.pop()
+        return await accept(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", sock_accept)
+    relay = await make_relay(tls=certificates.settings())
+    await answered(relay, certificates)
+    assert not failures
+
+
+async def test_tls_listens_on_every_address_or_none(
+    make_relay: MakeRelay, certificates: Certificates
+) -> None:
+    relay = await make_relay(tls=certificates.settings())
+    with pytest.raises(StartError, match="cannot start"):
+        await make_relay(tls=certificates.settings(), listen=f"127.0.0.1:{relay.port}")
+    await answered(relay, certificates)
 
 
 @pytest.mark.parametrize("certificate", [None, "untrusted"])

@@ -9,6 +9,7 @@ Was Your Prompt?", USENIX Security 2024).
 import asyncio
 import json
 import math
+import os
 import re
 import sys
 from bisect import bisect_left
@@ -42,6 +43,7 @@ TESTS = str(Path(__file__).resolve().parents[1])
 TEXT = re.compile(rb'"delta":\{"content":"[^"]')
 DONE = re.compile(rb"data: \[DONE\]")
 AGAIN = 5
+ORDER = 7
 BEGINNINGS = 5
 NONCE_BYTES = 16
 NGRAMS = (2, 3)
@@ -93,7 +95,8 @@ async def leak_enclave(
     )
     command = [sys.executable, "-m", "support.leak_enclave", parameters.shape.value]
     command += [*map(str, numbers), str(pause_ms)]
-    process = Process("leak", command, folder=folder, environment={"PYTHONPATH": TESTS})
+    paths = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
+    process = Process("leak", command, folder=folder, environment={"PYTHONPATH": paths})
     try:
         ready = await asyncio.to_thread(process.wait_ready)
         yield str(ready["listen"])
@@ -119,6 +122,9 @@ class Way:
 async def record(way: Way, *, at_once: int, frames: int | None = None) -> list[Trace]:
     """Ask for every answer; note what arrives.
 
+    They are asked for in an order that has nothing to do with their kinds: what
+    the machine does meanwhile, for some answers in a row, must not look like one.
+
     Args:
         way: where to.
         at_once: how many answers run beside each other.
@@ -128,19 +134,19 @@ async def record(way: Way, *, at_once: int, frames: int | None = None) -> list[T
     listed = await exchange(way.address, get(way.keys))
     (config, *_) = parse_key_configs(listed.body)
     turns = asyncio.Semaphore(at_once)
+    played = answers()
+    order = np.random.default_rng(ORDER).permutation(len(played)).tolist()
 
-    async def one(number: int, played: Played) -> Trace:
+    async def one(number: int) -> Trace:
         async with turns:
-            trace = await _observe(way, config, number, played)
+            trace = await _observe(way, config, number, played[number])
             for _ in range(AGAIN):
                 if frames in {None, len(trace.sizes)}:
                     break
-                trace = await _observe(way, config, number, played)
+                trace = await _observe(way, config, number, played[number])
             return trace
 
-    return await asyncio.gather(
-        *(one(number, played) for number, played in enumerate(answers()))
-    )
+    return await asyncio.gather(*(one(number) for number in order))
 
 
 async def _observe(way: Way, config: KeyConfig, number: int, played: Played) -> Trace:
@@ -219,7 +225,7 @@ def _sealed_chunks(arrivals: Sequence[tuple[float, bytes]]) -> list[tuple[float,
 
 
 def features(trace: Trace) -> Floats:
-    """Describe a trace by its sizes, its gaps and their n-grams."""
+    """Describe a trace by its sizes, its gaps, their n-grams and its pace."""
     sizes = np.asarray(trace.sizes, dtype=np.float64)
     gaps = trace.gaps
     return np.concatenate(
@@ -227,10 +233,27 @@ def features(trace: Trace) -> Floats:
             [len(sizes), sizes.sum()],
             _summary(sizes),
             _summary(gaps),
+            _pace(trace),
             _ngrams(np.digitize(sizes, SIZE_BINS), len(SIZE_BINS) + 1),
             _ngrams(np.digitize(gaps, np.quantile(gaps, (0.2, 0.4, 0.6, 0.8))), 5),
             _ngrams(np.digitize(gaps, GAP_BINS_MS), len(GAP_BINS_MS) + 1),
         ]
+    )
+
+
+def _pace(trace: Trace) -> Floats:
+    """Return when it began, and how far the rest is from a constant pace.
+
+    A delay that is the same for every frame of an answer is in no gap but in the
+    first one, that from the question on. The pace itself is public.
+    """
+    moments = np.asarray(trace.moments) * 1000
+    pace = np.round(np.median(trace.gaps))
+    apart = moments - pace * np.arange(len(moments))
+    early, late = np.array_split(apart, 2)
+    rest = late.min() - early.min()
+    return np.concatenate(
+        [[moments[0], rest], _summary(apart), _summary(apart - apart.min())]
     )
 
 
@@ -254,10 +277,17 @@ def _ngrams(symbols: NDArray[np.int64], alphabet: int) -> Floats:
     return np.concatenate(counted)
 
 
-def chance(count: int) -> tuple[float, float]:
-    """Return the interval in which guessing lies, 19 times out of 20."""
+def chance(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval in which the share of right guesses lies by chance.
+
+    It has two sides: who is right too seldom has also been told something.
+
+    Args:
+        count: how often is guessed.
+        confidence: how often guessing lies in it, at least.
+    """
     share = 1 / len(KINDS)
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     terms = [
         math.comb(count, right) * share**right * (1 - share) ** (count - right)
         for right in range(count + 1)

@@ -24,10 +24,10 @@ def classify(traces: Sequence[Trace]) -> float:
     described = described[:, described.std(axis=0) > 0]
     kinds = np.asarray([trace.kind for trace in traces])
     model = HistGradientBoostingClassifier(
-        max_iter=40,
+        max_iter=20,
         max_leaf_nodes=8,
         min_samples_leaf=5,
-        max_bins=32,
+        max_bins=16,
         random_state=7,
     )
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=7)

@@ -12,6 +12,8 @@ SEALED = bytes(range(256)) * 4
 ANSWER = bytes(reversed(range(256))) * 3
 CHUNKED_REQUEST = "message/ohttp-chunked-req"
 CHUNKED_ANSWER = "message/ohttp-chunked-res"
+PATIENCE_S = 20.0
+"""A relay that lets a test wait for longer is broken."""
 
 
 @dataclass
@@ -51,6 +53,14 @@ async def read_message(
     reader: asyncio.StreamReader, *, to_end: bool = False
 ) -> Message:
     """Read one message; ``complete`` says whether its framing was closed."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await read_message_for_ever(reader, to_end=to_end)
+
+
+async def read_message_for_ever(
+    reader: asyncio.StreamReader, *, to_end: bool = False
+) -> Message:
+    """Read one message, whenever it comes."""
     head = await reader.readuntil(b"\r\n\r\n")
     message = Message(head=head)
     length = message.value("Content-Length")
@@ -92,7 +102,8 @@ def say(*parts: bytes) -> Script:
     async def script(writer: asyncio.StreamWriter, _: Message) -> None:
         for part in parts:
             writer.write(part)
-            await writer.drain()
+            async with asyncio.timeout(PATIENCE_S):
+                await writer.drain()
 
     return script
 
@@ -110,13 +121,13 @@ class FakeGateway:
 
     async def greeted(self, count: int = 1) -> None:
         """Wait for so many more connections."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(count):
                 await self._greetings.acquire()
 
     async def arrived(self, count: int = 1) -> None:
         """Wait for so many more requests."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for _ in range(count):
                 await self._arrivals.acquire()
 
@@ -127,7 +138,8 @@ class FakeGateway:
         self._greetings.release()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
-                message = await read_message(reader)
+                # The relay keeps connections; who waits for them is no test.
+                message = await read_message_for_ever(reader)
                 self.requests.append(message)
                 self._arrivals.release()
                 if not message.complete:
@@ -148,15 +160,15 @@ class Running:
         return int(self.address.rpartition(":")[2])
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def send(self, data: bytes) -> Message:
         """Send octets over a connection of their own and read one answer."""
         reader, writer = await self.connect()
         writer.write(data)
         try:
-            async with asyncio.timeout(10):
-                return await read_message(reader, to_end=True)
+            return await read_message(reader, to_end=True)
         finally:
             writer.close()
 

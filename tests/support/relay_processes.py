@@ -35,14 +35,27 @@ def close_wires() -> None:
 
 
 class RelayProcess:
-    """A running relay, known by its port only."""
+    """A running relay, known by its port only.
 
-    def __init__(self, kind: Kind, tree: Tree, folder: Path) -> None:
+    Args:
+        kind: which of the two.
+        tree: its configuration.
+        folder: for its files.
+        own_user: nginx's workers run as who runs the tests, also as root, since
+            no other user may enter the tests' folders.
+    """
+
+    def __init__(
+        self, kind: Kind, tree: Tree, folder: Path, *, own_user: bool = True
+    ) -> None:
         self.kind = kind
         self.folder = folder
         self.tls: ssl.SSLContext | None = None
-        start = _start_built_in if kind == "built-in" else _start_nginx
-        self.process, self.port = start(tree, folder)
+        self.process, self.port = (
+            _start_built_in(tree, folder)
+            if kind == "built-in"
+            else _start_nginx(tree, folder, own_user=own_user)
+        )
 
     def connect(self, *, small_buffer: bool = False) -> Wire:
         """Connect; with a small buffer, what is not read stays at the relay."""
@@ -131,14 +144,15 @@ def _start_built_in(tree: Tree, folder: Path) -> tuple[subprocess.Popen[str], in
     return process, int(json.loads(ready)["listen"].rpartition(":")[2])
 
 
-def _start_nginx(tree: Tree, folder: Path) -> tuple[subprocess.Popen[str], int]:
+def _start_nginx(
+    tree: Tree, folder: Path, *, own_user: bool
+) -> tuple[subprocess.Popen[str], int]:
     port = free_port()
     file = folder / "nginx.conf"
     text = generate({**tree, "listen": f"127.0.0.1:{port}"}, folder)
     file.write_text(text, "utf-8")
     directives = "daemon off;"
-    if os.geteuid() == 0:
-        # nginx would take another user, who may not enter this folder.
+    if own_user and os.geteuid() == 0:
         directives += f" user {pwd.getpwuid(0).pw_name};"
     process = _spawn([str(NGINX), "-c", str(file), "-g", directives])
     while not _listens(port):

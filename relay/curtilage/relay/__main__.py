@@ -23,6 +23,7 @@ from curtilage.relay.process import (
     version,
 )
 from curtilage.relay.telemetry import configure
+from curtilage.relay.tls import make_client_context, make_server_context
 from curtilage.relay.view import BANNER
 
 EXIT_CONFIG: Final = 2
@@ -85,8 +86,9 @@ other commands: curtilage-relay make-key --help: keys for clients
                 curtilage-relay nginx-config --help: for whoever outgrows this
 
 exit codes: 0 stopped by a signal, or --check found nothing wrong;
-            2 wrong usage or configuration; 3 cannot start, or cannot write
-            to standard output or standard error.
+            2 wrong usage or configuration; 3 cannot start (for --check: a file
+            of TLS cannot be used), or cannot write to standard output or
+            standard error.
 """
 EXPOSED: Final = """\
 curtilage-relay: no TLS towards clients: who reaches it over a network needs a \
@@ -111,6 +113,7 @@ def _command(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
         if options.check:
+            _check_files(config)
             say(sys.stdout, f"{len(config.gateways)} gateway(s): configuration valid\n")
             return 0
         return _run(config)
@@ -121,6 +124,14 @@ def _command(options: argparse.Namespace) -> int:
     except StartError as error:
         say(sys.stderr, f"curtilage-relay: {error}\n")
         return EXIT_START
+
+
+def _check_files(config: RelayConfig) -> None:
+    """Read what TLS will need, as the start does; a key must fit its certificate."""
+    if config.tls is not None:
+        make_server_context(config.tls)
+    if config.upstream_ca_file is not None:
+        make_client_context(config.upstream_ca_file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -152,7 +163,9 @@ def _parser() -> argparse.ArgumentParser:
         help="development only: record what an operator could see, as JSON lines",
     )
     parser.add_argument(
-        "--check", action="store_true", help="validate the configuration and exit"
+        "--check",
+        action="store_true",
+        help="validate the configuration and the files of TLS that it names; exit",
     )
     return parser
 

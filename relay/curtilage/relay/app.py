@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.config import Listen, RelayConfig, UnixAddress
+from curtilage.relay.config import Listen, RelayConfig, TCPAddress, UnixAddress
 from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
 from curtilage.relay.forward import Refusal
+from curtilage.relay.handshakes import TLSListener, bind
 from curtilage.relay.service import Service
 from curtilage.relay.telemetry import Telemetry, silence_libraries
 from curtilage.relay.tls import make_server_context
@@ -37,7 +38,7 @@ class Relay:
         self._telemetry = telemetry
         self._service: Service | None = None
         self._server: Server | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TLSListener | None = None
         self._view: UnsafeRecordView | None = None
 
     async def start(self) -> str:
@@ -102,28 +103,35 @@ class Relay:
                     task.cancel()
 
     async def _listen(self, service: Service) -> str:
-        listen, tls = self._config.listen, self._config.tls
-        context = None if tls is None else make_server_context(tls)
+        listen = self._config.listen
         self._server = server = Server(
             service, self._config, telemetry=self._telemetry, view=self._view
         )
-        loop = asyncio.get_running_loop()
         if isinstance(listen, UnixAddress):
-            self._listener = await loop.create_unix_server(
+            self._listener = await asyncio.get_running_loop().create_unix_server(
                 server, listen.path, backlog=BACKLOG
             )
             return f"unix:{listen.path}"
-        timeout_s = None if context is None else self._config.limits.header_timeout_s
-        self._listener = await loop.create_server(
-            server,
-            listen.host,
-            listen.port,
-            ssl=context,
-            ssl_handshake_timeout=timeout_s,
-            backlog=BACKLOG,
-        )
+        self._listener = listener = await self._listen_tcp(listen, server)
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
-        return f"{host}:{self._listener.sockets[0].getsockname()[1]}"
+        return f"{host}:{listener.sockets[0].getsockname()[1]}"
+
+    async def _listen_tcp(
+        self, listen: TCPAddress, server: Server
+    ) -> asyncio.Server | TLSListener:
+        if self._config.tls is None:
+            return await asyncio.get_running_loop().create_server(
+                server, listen.host, listen.port, backlog=BACKLOG
+            )
+        context = make_server_context(self._config.tls)
+        return TLSListener(
+            await bind(listen.host, listen.port, backlog=BACKLOG),
+            context,
+            timeout_s=self._config.limits.header_timeout_s,
+            door=server.door,
+            telemetry=self._telemetry,
+            make=server.seated,
+        )
 
     def _on_loop_error(self, _: object, __: Mapping[str, object]) -> None:
         # The default prints whatever was at hand, peers' bytes included.

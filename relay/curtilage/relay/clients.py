@@ -2,7 +2,8 @@
 
 Keeps neither addresses nor hashes of them: a keyed hash of the address picks
 one cell in each of a few rows, and the cells hold counts. The secret and every
-count are thrown away when their time is over. What is refused is the client all
+count are thrown away when their time is over; who is inside at that moment is
+counted anew (``door``). What is refused is the client all
 of whose cells are used up: to shut somebody else out, an attacker would have to
 use up the victim's cell in *every* row without knowing which they are, and the
 size of the table never grows, however many addresses there are.
@@ -50,11 +51,9 @@ class Client:
     """One client for one life of the secret: positions in the table.
 
     Attributes:
-        generation: which secret picked them.
         cells: one in each row.
     """
 
-    generation: int
     cells: tuple[int, ...]
 
 
@@ -63,6 +62,7 @@ class ClientCaps:
 
     Args:
         limits: what one may take.
+        uploads: that one may have under way; 0 turns this cap off.
         clock: monotonic seconds.
         random: of the secret.
     """
@@ -72,17 +72,28 @@ class ClientCaps:
         limits: ClientLimits,
         *,
         clock: Callable[[], float],
+        uploads: int = 0,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._limits = limits
+        self._most_uploads = uploads
         self._clock = clock
         self._random = random
-        self._generation = 0
         self._forget()
+
+    def renew(self) -> bool:
+        """Forget secret and counts where their time is over; return whether it was.
+
+        What ``find`` said before is then worth nothing: find whoever is still
+        connected anew, and ``hold`` it.
+        """
+        if self._clock() - self._began < self._limits.rotate_s:
+            return False
+        self._forget()
+        return True
 
     def find(self, address: str) -> Client:
         """Return where a client is counted as long as this secret lives."""
-        self._rotate()
         digest = hashlib.blake2s(
             _customer(address), key=self._secret, digest_size=DIGEST_BYTES
         ).digest()
@@ -91,27 +102,51 @@ class ClientCaps:
             row * CELLS + int.from_bytes(digest[row * step : (row + 1) * step]) % CELLS
             for row in range(ROWS)
         )
-        return Client(self._generation, tuple(cells))
-
-    def knows(self, client: Client) -> bool:
-        """Return whether a client's place is of the present secret."""
-        self._rotate()
-        return client.generation == self._generation
+        return Client(tuple(cells))
 
     def connect(self, client: Client) -> bool:
         """Count a connection; False when this client holds as many as it may."""
         most = self._limits.connections
         if most and min(self._open[cell] for cell in client.cells) >= most:
             return False
-        for cell in client.cells:
-            self._open[cell] += 1
+        self.hold(client)
         return True
 
+    def hold(self, client: Client) -> None:
+        """Count a connection that is there already, over the cap or not."""
+        for cell in client.cells:
+            self._open[cell] += 1
+
     def disconnect(self, client: Client) -> None:
-        """Count a connection's end; one of a forgotten time counts nowhere."""
-        if client.generation == self._generation:
-            for cell in client.cells:
-                self._open[cell] -= 1
+        """Count a connection's end."""
+        for cell in client.cells:
+            self._open[cell] -= 1
+
+    def upload(self, client: Client) -> bool:
+        """Count an upload; False when this client has as many as it may."""
+        most = self._most_uploads
+        if most and min(self._uploads[cell] for cell in client.cells) >= most:
+            return False
+        self.hold_upload(client)
+        return True
+
+    def hold_upload(self, client: Client) -> None:
+        """Count an upload that is under way already, over the cap or not."""
+        for cell in client.cells:
+            self._uploads[cell] += 1
+
+    def end_upload(self, client: Client) -> None:
+        """Count an upload's end."""
+        for cell in client.cells:
+            self._uploads[cell] -= 1
+
+    def charge(self, client: Client, requests: float) -> None:
+        """Count what one request cost beyond its own worth."""
+        now = self._clock() - self._began
+        burst = float(self._limits.burst)
+        for cell in client.cells:
+            self._spent[cell] = min(self._used(cell, now) + requests, burst)
+            self._seen[cell] = now
 
     def request(self, client: Client) -> bool:
         """Take one request's worth; False when this client has none left."""
@@ -121,10 +156,7 @@ class ClientCaps:
         cells = client.cells
         now = self._clock() - self._began
         burst = float(self._limits.burst)
-        spent = [
-            max(0.0, self._spent[cell] - (now - self._seen[cell]) * rate)
-            for cell in cells
-        ]
+        spent = [self._used(cell, now) for cell in cells]
         if min(spent) + 1.0 > burst:
             return False
         for cell, used in zip(cells, spent, strict=True):
@@ -133,15 +165,15 @@ class ClientCaps:
             self._seen[cell] = now
         return True
 
-    def _rotate(self) -> None:
-        if self._clock() - self._began >= self._limits.rotate_s:
-            self._forget()
+    def _used(self, cell: int, now: float) -> float:
+        earned = (now - self._seen[cell]) * self._limits.requests_per_s
+        return max(0.0, self._spent[cell] - earned)
 
     def _forget(self) -> None:
-        self._generation += 1
         self._secret = self._random(32)
         self._began = self._clock()
-        self._open = array("l", bytes(array("l").itemsize * ROWS * CELLS))
+        nothing = bytes(array("l").itemsize * ROWS * CELLS)
+        self._open, self._uploads = array("l", nothing), array("l", nothing)
         self._spent = array("d", bytes(8 * ROWS * CELLS))
         self._seen = array("d", bytes(8 * ROWS * CELLS))
 

@@ -121,7 +121,8 @@ class Limits:
             find room there when all places are taken.
         max_uploads: places that requests may hold which still arrive and pass on
             piece by piece (Incremental); the next one gets 429. A third of the
-            places: slow senders must not take them all.
+            places: slow senders must not take them all. One client has a quarter
+            of these, unless the caps of ``clients`` are off.
         header_timeout_s: from a connection's begin, or a further request's first
             byte, to the end of its head.
         idle_timeout_s: how long a connection may wait for its next request.

@@ -8,17 +8,16 @@ octet; aiohttp parses requests and keeps connections.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import Any, Final, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from typing_extensions import override
 
 from curtilage.relay import forward
-from curtilage.relay.clients import Client, ClientCaps
-from curtilage.relay.config import RelayConfig, UnixAddress
+from curtilage.relay.clock import HTTPClock
+from curtilage.relay.config import RelayConfig
+from curtilage.relay.door import Seat, make_door
 from curtilage.relay.forward import Refusal, RefusedError, RequestHead
 from curtilage.relay.pieces import Sink
 from curtilage.relay.service import CutError, Fields, Service
@@ -33,6 +32,10 @@ READ_BUFFER_BYTES: Final = 64 * 1024
 LINGER_S: Final = 2.0
 """How long a refused request's content is read on, so that its sender, busy
 writing, gets to see the answer instead of a reset."""
+FRAMING_BYTES: Final = 16 * 1024
+"""Of a request, beyond half its content: its head, and what divides its chunks."""
+FRAMING_WORTH: Final = 20.0
+"""A request with more counts as so many: each chunk costs a call, however short."""
 FIRST_SERVER_ERROR: Final = 500
 NOTHING: Final = Sight()
 """What every relay but a demonstration's sees."""
@@ -70,6 +73,7 @@ class Server(web.Server):
         view: sees every exchange; None in every relay but a demonstration's.
 
     Attributes:
+        door: counts connections.
         draining: every answer is its connection's last.
         quiet: set while no request runs.
     """
@@ -85,10 +89,9 @@ class Server(web.Server):
         super().__init__(self._serve, handler_cancellation=True)
         self.limits = config.limits
         self.telemetry = telemetry
-        self.open_connections = 0
         self.draining = False
-        self.caps = make_caps(config)
-        self.clock = _Clock()
+        self.door = make_door(config)
+        self.clock = HTTPClock()
         self.quiet = asyncio.Event()
         self.kept = _Written(stays=True)
         self.closed = _Written(stays=False)
@@ -99,6 +102,10 @@ class Server(web.Server):
     @override
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, asyncio.get_running_loop())
+
+    def seated(self, seat: Seat) -> web.RequestHandler:
+        """Return the protocol of a connection that the door has counted."""
+        return _Connection(self, asyncio.get_running_loop(), seat)
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
@@ -127,6 +134,7 @@ class Server(web.Server):
     async def _answer(
         self, request: web.BaseRequest, caller: "_Caller", sight: Sight
     ) -> int:
+        connection = cast("_Connection", request.protocol)
         head = RequestHead(
             method=request.method,
             target=request.raw_path,
@@ -135,6 +143,8 @@ class Server(web.Server):
             minor=request.version.minor if request.version.major == 1 else -1,
         )
         try:
+            if b"transfer-encoding" in head.fields:
+                connection.weigh(request.content)
             return await self._service.serve(head, caller, sight)
         except RefusedError as refused:
             self.telemetry.rejected(refused.refusal)
@@ -171,6 +181,12 @@ class _Caller:
 
     def may_ask(self) -> bool:
         return self._connection.may_ask()
+
+    def begin_upload(self) -> bool:
+        return self._connection.begin_upload()
+
+    def end_upload(self) -> None:
+        self._connection.end_upload()
 
     def content(self) -> bytes | None:
         content = self._request.content
@@ -243,7 +259,12 @@ class _Outflow:
 class _Connection(web.RequestHandler):
     """One client connection: bounded head, bounded wait, our own error page."""
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        server: Server,
+        loop: asyncio.AbstractEventLoop,
+        seat: Seat | None = None,
+    ) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -263,8 +284,10 @@ class _Connection(web.RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Future[None] | None = None
-        self._client: Client | None = None
-        self._counted: Client | None = None
+        self._seat = seat
+        self._heard = 0
+        self._weighed: StreamReader | None = None
+        self._deaf = False
         self._busy = False
         self.begun = False
 
@@ -276,18 +299,17 @@ class _Connection(web.RequestHandler):
         """
         super().connection_made(transport)
         self._start_head_timer()
-        self.server.open_connections += 1
-        if self.server.open_connections > self.server.limits.max_connections:
-            self._turn_away(Refusal.CONNECTIONS)
-        elif not self._count():
-            self._turn_away(Refusal.CLIENT_CONNECTIONS)
+        if self._seat is None:
+            try:
+                self._seat = self.server.door.enter(self._address())
+            except RefusedError as refused:
+                self._turn_away(refused.refusal)
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget a connection."""
-        self.server.open_connections -= 1
-        if self._counted is not None and self.server.caps is not None:
-            self.server.caps.disconnect(self._counted)
+        if self._seat is not None:
+            self.server.door.leave(self._seat)
         self._stop_head_timer()
         self._stop_read_timer()
         self._make_room()
@@ -298,7 +320,13 @@ class _Connection(web.RequestHandler):
         """Read; the first byte of a further request starts its head's deadline."""
         if not self._busy and self._head_timer is None:
             self._start_head_timer()
+        if self._deaf:
+            return
+        self._heard += len(data)
         super().data_received(data)
+        if self._weighed is not None and self._is_overweight(self._weighed):
+            self._deaf = True
+            self._weighed.set_exception(web.RequestPayloadError())
 
     @override
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -344,6 +372,8 @@ class _Connection(web.RequestHandler):
     def begin_request(self) -> None:
         """Note that a head is complete: its deadline is over."""
         self._busy = True
+        if self._weighed is not None:
+            self._heard, self._weighed = 0, None
         self.begun = False
         self._stop_head_timer()
         if not self.writing_paused:
@@ -352,6 +382,8 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
+        if self._weighed is None or self._weighed.is_eof():
+            self._heard, self._weighed = 0, None
         self.on_room = None
         transport = self.transport
         if transport is not None and transport.get_write_buffer_size():
@@ -365,12 +397,38 @@ class _Connection(web.RequestHandler):
 
     def may_ask(self) -> bool:
         """Take one request's worth from what this client may ask."""
-        caps = self.server.caps
-        if caps is None:
-            return True
-        if self._client is None or not caps.knows(self._client):
-            self._client = caps.find(self._address())
-        return caps.request(self._client)
+        return self._seat is None or self.server.door.may_ask(self._seat)
+
+    def begin_upload(self) -> bool:
+        """Take one of the places that this client may hold with uploads."""
+        return self._seat is None or self.server.door.begin_upload(self._seat)
+
+    def end_upload(self) -> None:
+        """Give it back."""
+        if self._seat is not None:
+            self.server.door.end_upload(self._seat)
+
+    def weigh(self, content: StreamReader) -> None:
+        """Compare a request's octets with those of its content from now on.
+
+        Raises:
+            RefusedError: there is far more framing than content.
+        """
+        if self._is_overweight(content):
+            self._deaf = True
+            raise RefusedError(Refusal.MALFORMED)
+        self._weighed = content
+
+    def _is_overweight(self, content: StreamReader) -> bool:
+        # What the parser keeps while it is held back, it has not counted yet.
+        if self._reading_paused or self._buffer_paused:
+            return False
+        framing = self._heard - content.total_bytes
+        if framing <= FRAMING_BYTES + content.total_bytes // 2:
+            return False
+        if self._seat is not None:
+            self.server.door.charge(self._seat, FRAMING_WORTH)
+        return True
 
     def put(self, data: bytes) -> None:
         """Write, at once.
@@ -392,16 +450,6 @@ class _Connection(web.RequestHandler):
     def date(self) -> str:
         """Return the present second as HTTP writes it."""
         return self.server.clock.date()
-
-    def _count(self) -> bool:
-        caps = self.server.caps
-        if caps is None:
-            return True
-        self._client = caps.find(self._address())
-        if not caps.connect(self._client):
-            return False
-        self._counted = self._client
-        return True
 
     def _address(self) -> str:
         peer = self.peername
@@ -439,35 +487,9 @@ class _Connection(web.RequestHandler):
             self._read_timer = None
 
 
-class _Clock:
-    """The date as HTTP writes it, made once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def date(self) -> str:
-        now = int(time.time())
-        if now != self._second:
-            self._second, self._text = now, formatdate(now, usegmt=True)
-        return self._text
-
-
 def _give_up(transport: asyncio.Transport) -> None:
     if transport.get_write_buffer_size():
         transport.abort()
-
-
-def make_caps(config: RelayConfig) -> ClientCaps | None:
-    """Return the caps for each client; None where they are off.
-
-    They are behind a UNIX socket: there everybody is the same neighbour.
-    """
-    limits = config.clients
-    wanted = limits.connections > 0 or limits.requests_per_s > 0
-    if isinstance(config.listen, UnixAddress) or not wanted:
-        return None
-    return ClientCaps(limits, clock=time.monotonic)
 
 
 def _refusal_bytes(refusal: Refusal, *, date: str) -> bytes:

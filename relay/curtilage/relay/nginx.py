@@ -48,6 +48,8 @@ from curtilage.relay.nginx_text import (
 )
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
+FOLDER_MODE: Final = "0711"
+"""Anybody may pass, nobody look: what is below is open to the workers alone."""
 SYSTEM_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Where Debian, Ubuntu and Alpine keep the system's certificates."""
 SPARE_CONNECTIONS: Final = 16
@@ -165,7 +167,9 @@ def _head(config: RelayConfig, setting: Setting) -> Lines:
         "    curtilage-relay nginx-config --config relay.toml > nginx.conf",
         "Do not edit it: change relay.toml and make it again.",
         "",
-        f"Before:     {setting.folder} must exist, for nginx alone; best on a tmpfs",
+        "Before:     this folder must exist, best on a tmpfs; nginx's workers, which",
+        "            are another user where root starts it, must be able to pass",
+        f"            install -d -m {FOLDER_MODE} {setting.folder}",
         "Check it:   nginx -t -c /path/nginx.conf",
         "Run it:     nginx -c /path/nginx.conf -g 'daemon off;'",
         "Drain it:   nginx -s quit -c /path/nginx.conf",

@@ -25,9 +25,12 @@ EPILOG: Final = """\
 example:
   curtilage-relay --config relay.toml --check
   curtilage-relay nginx-config --config relay.toml > nginx.conf
-  install -d -m 0700 /run/curtilage-relay-nginx
+  install -d -m 0711 /run/curtilage-relay-nginx
   nginx -t -c "$PWD/nginx.conf"
   nginx -c "$PWD/nginx.conf" -g 'daemon off;'
+
+The folder is passable (0711) because root's nginx works as another user, who must
+reach the copies of keys in it; what is in it, that user alone can read.
 
 listen needs a port, and files need absolute paths. Refused, since nginx cannot do
 it: access keys (their salted hashes; use tls.client_ca) and unsafe_record_view.

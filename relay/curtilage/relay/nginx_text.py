@@ -100,6 +100,8 @@ X-Trace-Id
 """
 HIDDEN_FIELDS: Final = tuple(_HIDDEN.split())
 """Fields of a gateway's answer that stop here, beside those nginx always hides."""
+_WORDS_OF_MAP: Final = frozenset({"default", "hostnames", "include", "volatile"})
+"""What means something to nginx inside a map, also quoted."""
 
 
 def map_to(
@@ -108,10 +110,14 @@ def map_to(
     """Map a text with variables to a variable of ours."""
     return [
         f'map "{source}" $curtilage_{name} {{',
-        *(f"    {quoted(key)} {quoted(text)};" for key, text in values.items()),
+        *(f"    {_map_key(key)} {quoted(text)};" for key, text in values.items()),
         f"    default {quoted(otherwise)};",
         "}",
     ]
+
+
+def _map_key(key: str) -> str:
+    return quoted(f"\\{key}" if key in _WORDS_OF_MAP else key)
 
 
 def pages(codes: Iterable[int], target: str) -> Lines:

@@ -50,6 +50,14 @@ class Caller(Protocol):
         """Take one request's worth from what this client may ask."""
         ...
 
+    def begin_upload(self) -> bool:
+        """Take one of the places that this client may hold with uploads."""
+        ...
+
+    def end_upload(self) -> None:
+        """Give it back."""
+        ...
+
     def content(self) -> bytes | None:
         """Return the request's content if all of it is here already."""
         ...
@@ -190,21 +198,23 @@ class Service:
         """Pass a request on while it arrives: RFC 10036 forbids to wait for its end.
 
         A slow sender holds a place meanwhile. So these have places of their own,
-        fewer than all, each only from the first octets on.
+        fewer than all, each only from the first octets on, and no client has more
+        than its share of them.
         """
         first = await body.piece()
-        if self._uploads >= self._limits.max_uploads:
+        if self._uploads >= self._limits.max_uploads or not caller.begin_upload():
             raise RefusedError(Refusal.BUSY)
         self._uploads += 1
-        pieces = RequestPieces(first, body, self._end_upload)
+        pieces = RequestPieces(first, body, partial(self._end_upload, caller))
         asked = partial(self._upstreams.ask_in_pieces, passage, pieces)
         try:
             return await self._ask(asked, passage, caller, sight)
         finally:
             pieces.end()
 
-    def _end_upload(self) -> None:
+    def _end_upload(self, caller: Caller) -> None:
         self._uploads -= 1
+        caller.end_upload()
 
     async def _ask(
         self,
