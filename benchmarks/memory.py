@@ -20,8 +20,8 @@ from typing import Final
 import psutil
 
 from benchmarks.report import Table
-from curtilage.enclave_server.dates import format_date
 from curtilage.wire import bhttp
+from curtilage.wire.dates import format_date
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
 from curtilage.wire.padding import seal_padded_request
 from curtilage.wire.shaping import PADDED

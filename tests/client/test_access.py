@@ -4,7 +4,9 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
+import aiohttp
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
@@ -30,6 +32,7 @@ async def relay(
     *,
     name: str = "server",
     clients: bool = False,
+    plain: bool = False,
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
 ) -> AsyncGenerator[RelayAddress]:
     """Serve a bundle over TLS; ``clients``: to those with a certificate alone."""
@@ -45,7 +48,8 @@ async def relay(
 
     runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    tls = None if plain else context
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     port = runner.addresses[0][1]
     try:
         yield RelayAddress.parse(f"https://localhost:{port}/x", plain_loopback=False)
@@ -69,7 +73,7 @@ async def test_a_private_authority_is_believed_when_it_is_named(
 ) -> None:
     async with relay(certificates) as address:
         assert await fetched(address, AccessFiles(ca=certificates.authority)) == b"{}"
-        assert await refused(address, AccessFiles()) is FailureReason.RELAY_UNREACHABLE
+        assert await refused(address, AccessFiles()) is FailureReason.RELAY_UNTRUSTED
 
 
 @pytest.mark.parametrize("name", ["misnamed", "untrusted"])
@@ -78,13 +82,13 @@ async def test_another_name_or_authority_is_nobody(
 ) -> None:
     async with relay(certificates, name=name) as address:
         files = AccessFiles(ca=certificates.authority)
-        assert await refused(address, files) is FailureReason.RELAY_UNREACHABLE
+        assert await refused(address, files) is FailureReason.RELAY_UNTRUSTED
 
 
 async def test_a_named_authority_is_the_only_one(certificates: Certificates) -> None:
     files = AccessFiles(ca=certificates.folder / "stranger.pem")
     async with relay(certificates) as address:
-        assert await refused(address, files) is FailureReason.RELAY_UNREACHABLE
+        assert await refused(address, files) is FailureReason.RELAY_UNTRUSTED
     assert len(read_access(files).tls.get_ca_certs()) == 1
 
 
@@ -103,7 +107,49 @@ async def test_our_certificate_is_shown(certificates: Certificates) -> None:
     async with relay(certificates, clients=True) as address:
         assert await fetched(address, named) == b"{}"
         assert await fetched(address, one) == b"{}"
-        await refused(address, nothing)
+        # This server hangs up before its alert is out; others say why (below).
+        assert await refused(address, nothing) is FailureReason.RELAY_HUNG_UP
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", FailureReason.RELAY_WANTS_CERTIFICATE),
+        ("TLSV1_ALERT_UNKNOWN_CA", FailureReason.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", FailureReason.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", FailureReason.RELAY_WANTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", FailureReason.RELAY_WANTS_CERTIFICATE),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", FailureReason.RELAY_TLS_FAILED),
+        ("RECORD_LAYER_FAILURE", FailureReason.RELAY_TLS_FAILED),
+    ],
+)
+async def test_what_a_relay_says_in_tls_is_told(
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    expected: FailureReason,
+) -> None:
+    """As OpenSSL names alerts; the library passes them on as the cause."""
+
+    def alerted(*_: object, **__: object) -> NoReturn:
+        alert = ssl.SSLError(1, said)
+        alert.reason = said
+        raise aiohttp.ClientOSError(1, said) from alert
+
+    monkeypatch.setattr(aiohttp.ClientSession, "get", alerted)
+    files = AccessFiles(ca=certificates.authority)
+    address = RelayAddress.parse("https://localhost/x", plain_loopback=False)
+    assert await refused(address, files) is expected
+
+
+async def test_https_and_http_are_told_apart(certificates: Certificates) -> None:
+    files = AccessFiles(ca=certificates.authority)
+    async with relay(certificates, plain=True) as address:
+        assert await refused(address, files) is FailureReason.RELAY_TLS_FAILED
+    async with relay(certificates) as address:
+        plain = address.url.replace("https://", "http://")
+        other = RelayAddress.parse(plain, plain_loopback=True)
+        assert await refused(other, files) is FailureReason.RELAY_HUNG_UP
 
 
 async def test_old_versions_are_not_spoken() -> None:
@@ -172,9 +218,12 @@ def test_every_file_that_cannot_be_used_is_named(
     own = certificates.folder / "client.pem"
     for files, named in (
         (AccessFiles(ca=missing), missing),
-        (AccessFiles(ca=odd), odd),
+        (AccessFiles(ca=odd), f"{odd}: no certificates in PEM"),
         (AccessFiles(certificate=missing), missing),
-        (AccessFiles(certificate=odd), odd),
+        (
+            AccessFiles(certificate=odd),
+            f"{odd}: not a certificate and its key in PEM",
+        ),
         (AccessFiles(certificate=own), own),
         (AccessFiles(certificate=own, certificate_key=missing), missing),
         (AccessFiles(certificate=own, certificate_key=odd), odd),

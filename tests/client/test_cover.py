@@ -214,9 +214,7 @@ async def nothing(key: VerifiedKey, content: bytes) -> None:
 
 
 async def test_closing_waits_for_a_dummy_that_waits() -> None:
-    bench = Bench(
-        "financial.pan", settings=CoverSettings(delay_s=(0.02, 0.02), share=100)
-    )
+    bench = Bench("financial.pan", settings=CoverSettings(delay_s=(1, 1), share=100))
     await bench.ask()
     assert bench.enclave.sealed == []
     await bench.session.close()

@@ -9,20 +9,19 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import cli
-from curtilage.client import draining as draining_module
 from curtilage.client.answers import Answerer
 from curtilage.client.commands import shared
-from curtilage.client.draining import longest_s
 from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
 )
 from curtilage.client.exchange import SealedExchange, most_bytes
+from curtilage.client.pace import TIMER, Timer
 from curtilage.client.query import Message, Query
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.load import load_profile
-from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
+from curtilage.wire.shaping import UNPADDED
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import (
     QUICK,
@@ -31,15 +30,19 @@ from support.memory_enclave import (
     Reply,
     book,
     chunk,
+    completion,
     sse,
 )
+from support.virtual_time import VirtualTime
 
 QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
 LONG = Reply(
     content=sse(chunk("From "), chunk("afar."), chunk(finish="stop")),
     frames=QUICK.frames_of(2),
 )
-FIRST_FRAMES = 16 + 2 * (2 + QUICK.frame_bytes + 16)
+SEALED_FRAME = 2 + QUICK.frame_bytes + 16
+FIRST_FRAMES = 16 + 2 * SEALED_FRAME
+JSON = b"application/json"
 
 
 def session(
@@ -47,6 +50,7 @@ def session(
     *,
     local: ScriptedLocal | None = None,
     most_running: int = 64,
+    timer: Timer = TIMER,
 ) -> Session:
     return Session(
         ClientParts(
@@ -58,13 +62,14 @@ def session(
             audit=MemoryTrail(),
             most_running=most_running,
             clock=Clock(),
+            timer=timer,
         )
     )
 
 
 async def test_an_answer_is_finished_while_the_rest_is_still_to_come() -> None:
     enclave = MemoryEnclave(LONG)
-    enclave.held = 16 + 5 * (2 + QUICK.frame_bytes + 16)
+    enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     answer = await running.ask(QUERY)
     assert answer.text == "From afar."
@@ -119,7 +124,7 @@ async def test_an_answer_that_cannot_be_read_is_let_in_to_its_end() -> None:
 
 async def test_an_error_while_draining_is_nobodys() -> None:
     enclave = CutLater(LONG)
-    enclave.held = 16 + 5 * (2 + QUICK.frame_bytes + 16)
+    enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     answer = await running.ask(QUERY)
     assert answer.text == "From afar."
@@ -161,7 +166,7 @@ async def test_unpadded_a_cancel_closes_at_once() -> None:
 
 async def test_too_many_that_run_keep_the_next_one_home() -> None:
     enclave = MemoryEnclave(LONG)
-    enclave.held = 16 + 5 * (2 + QUICK.frame_bytes + 16)
+    enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave, local=ScriptedLocal(), most_running=1)
     assert (await running.ask(QUERY)).route is Answerer.ENCLAVE
     answer = await running.ask(QUERY)
@@ -196,27 +201,109 @@ class Endless(MemoryEnclave):
             await asyncio.sleep(0)
 
 
-async def test_a_body_that_lasts_too_long_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def shortest_s(parameters: TransportParameters) -> float:
-        del parameters
-        return 0.01
+class Passing(VirtualTime):
+    """Virtual time for a client."""
 
-    monkeypatch.setattr(draining_module, "longest_s", shortest_s)
-    enclave = MemoryEnclave(LONG)
-    enclave.held = 0
-    running = session(enclave, local=ScriptedLocal())
+    @property
+    def clients(self) -> Timer:
+        return Timer(clock=lambda: self.now, sleep=self.sleep)
+
+
+class Dripping(MemoryEnclave):
+    """Behind a relay that lets an octet through every 4.9 s, from some point on."""
+
+    after = 0
+
+    def __init__(self, reply: Reply, passing: Passing) -> None:
+        super().__init__(reply)
+        self.passing = passing
+        self.began = passing.now
+
+    @override
+    async def body(self, data: bytes) -> AsyncGenerator[bytes]:
+        yield data[: self.after]
+        for at in range(self.after, len(data)):
+            await self.passing.sleep(4.9)
+            yield data[at : at + 1]
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [(0, FailureReason.TIMEOUT), (2, FailureReason.ANSWER_LATE)],
+    ids=["before the first frame", "behind it"],
+)
+async def test_an_answer_that_drips_is_given_up(
+    frames: int, reason: FailureReason
+) -> None:
+    """Octets come all the time, but not one whole frame."""
+    passing = Passing()
+    enclave = Dripping(Reply(content=completion("x" * 2000), media_type=JSON), passing)
+    enclave.after = 16 + frames * SEALED_FRAME
+    running = session(enclave, local=ScriptedLocal(), timer=passing.clients)
     answer = await running.ask(QUERY)
-    assert answer.provenance.fallback is FailureReason.TIMEOUT
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is reason
+    assert 15 <= passing.now - enclave.began <= 15 + 4
     await running.close()
     assert enclave.left.is_set()
+    assert passing.now - enclave.began <= 15 + 4
 
 
-def test_the_limit_is_that_of_the_longest_bucket() -> None:
-    assert PADDED.max_frames * 0.05 < longest_s(PADDED) < 3 * PADDED.max_frames * 0.05
-    fast = TransportParameters(frame_bytes=64, period_ms=1, first_bucket=2, buckets=1)
-    assert longest_s(fast) >= 30
+async def test_closing_waits_for_the_promised_end_and_a_little_longer() -> None:
+    """Cancelled, complete or unreadable: what drips has the pace of its frames."""
+    passing = Passing()
+    enclave = Dripping(LONG, passing)
+    enclave.after = 16 + 5 * SEALED_FRAME
+    running = session(enclave, timer=passing.clients)
+    assert (await running.ask(QUERY)).text == "From afar."
+    await running.close()
+    assert enclave.left.is_set()
+    assert passing.now - enclave.began <= 15 + 4
+
+
+async def test_what_cannot_be_read_and_drips_is_cut_off_too() -> None:
+    passing = Passing()
+    enclave = Dripping(LONG, passing)
+    enclave.flip, enclave.after = 60, 16 + 2 * SEALED_FRAME
+    running = session(enclave, local=ScriptedLocal(), timer=passing.clients)
+    answer = await running.ask(QUERY)
+    assert answer.provenance.fallback is FailureReason.ANSWER_BROKEN
+    await running.close()
+    assert enclave.left.is_set()
+    assert passing.now - enclave.began <= 15 + 4
+
+
+class Halting(MemoryEnclave):
+    """On a line that stands still for a while before and amid an answer."""
+
+    def __init__(self, reply: Reply, passing: Passing, halt_s: float) -> None:
+        super().__init__(reply)
+        self.passing = passing
+        self.halt_s = halt_s
+
+    @override
+    async def body(self, data: bytes) -> AsyncGenerator[bytes]:
+        await self.passing.sleep(self.halt_s)
+        yield data[:FIRST_FRAMES]
+        await self.passing.sleep(self.halt_s)
+        yield data[FIRST_FRAMES:]
+
+
+async def test_an_answer_that_is_merely_late_is_waited_for() -> None:
+    passing = Passing()
+    running = session(Halting(LONG, passing, 14), timer=passing.clients)
+    assert (await running.ask(QUERY)).text == "From afar."
+    await running.close()
+
+
+async def test_a_machine_that_stood_still_reads_before_it_judges() -> None:
+    """The clock jumps by far more than any limit while the answer is on its way."""
+    passing = Passing(lag_s=[0.0, 600.0])
+    enclave = Halting(LONG, passing, 2.5)
+    running = session(enclave, timer=passing.clients)
+    assert (await running.ask(QUERY)).text == "From afar."
+    assert passing.now > 1600
+    await running.close()
 
 
 async def test_a_fault_of_ours_reaches_who_asked() -> None:
@@ -237,7 +324,7 @@ class Faulty(MemoryEnclave):
 
 async def test_closing_twice_cancelled_cuts_off_what_runs() -> None:
     enclave = MemoryEnclave(LONG)
-    enclave.held = 16 + 5 * (2 + QUICK.frame_bytes + 16)
+    enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     await running.ask(QUERY)
     closing = asyncio.create_task(running.close())
@@ -261,7 +348,7 @@ async def test_a_person_is_told_what_is_waited_for(
 
     monkeypatch.setattr(shared, "err", tell)
     enclave = MemoryEnclave(LONG)
-    enclave.held = 16 + 5 * (2 + QUICK.frame_bytes + 16)
+    enclave.held = 16 + 5 * SEALED_FRAME
     running = session(enclave)
     await running.ask(QUERY)
     closing = asyncio.create_task(shared.close_told(running, after_s=0.01))

@@ -1,19 +1,29 @@
 """What is sent again, and why: once for a key, once for a date, never else."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 from typing_extensions import override
 
 from curtilage.attest.verify import VerifiedKey
+from curtilage.client import telemetry
 from curtilage.client.answers import AnswerEvent, Delta
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote import Remote
+from curtilage.client.remote import Remote, clock_words
 from curtilage.policy.decide import Allowed, Inspection, decide
 from curtilage.policy.load import load_profile
 from curtilage.wire import media
-from support.memory_enclave import NOW, Clock, MemoryEnclave, Reply, book, problem
+from support.memory_enclave import (
+    NOW,
+    QUICK,
+    Clock,
+    MemoryEnclave,
+    Reply,
+    book,
+    problem,
+)
 
 QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
 THEIRS = NOW + timedelta(hours=3)
@@ -35,7 +45,10 @@ class Asked:
     def __init__(self, enclave: MemoryEnclave) -> None:
         self.enclave = enclave
         self.clock = Clock()
-        self.remote = Remote(enclave, book(enclave.parameters), self.clock)
+        self.told: list[str] = []
+        self.remote = Remote(
+            enclave, book(enclave.parameters), self.clock, tell=self.told.append
+        )
         self.recorded: list[int] = []
 
     async def before(self, key: VerifiedKey) -> None:
@@ -89,6 +102,56 @@ async def test_a_second_refused_date_is_an_error() -> None:
     asked = Asked(MemoryEnclave(LATE))
     assert await asked.failure() is FailureReason.DATE_REFUSED
     assert len(asked.enclave.sealed) == 2
+
+
+async def test_the_second_request_waits_for_the_end_of_the_first() -> None:
+    """Two side by side, of one class, would say: this machine's clock is wrong."""
+    asked = Asked(MemoryEnclave())
+    asked.enclave.replies = [LATE]
+    asked.enclave.held = 16 + 3 * (2 + QUICK.frame_bytes + 16)
+    asking = asyncio.create_task(asked.ask())
+    await asked.enclave.begun.wait()
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert (len(asked.enclave.sealed), asked.recorded) == (1, [0])
+    asked.enclave.go.set()
+    await asking
+    assert len(asked.enclave.sealed) == 2
+
+
+async def test_a_clock_that_is_off_is_told_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[object] = []
+
+    def count(event: object, **labels: object) -> None:
+        counted.append((event, *labels))
+
+    monkeypatch.setattr(telemetry, "_count", count)
+    asked = Asked(MemoryEnclave())
+    for _ in range(2):
+        asked.enclave.replies = [LATE]
+        await asked.ask()
+    (told,) = asked.told
+    assert told.startswith("this machine's clock is 3 hours or more away")
+    assert "set it" in told
+    assert counted.count((telemetry.Event.CLOCK_OFF,)) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (61, "1 minute or"),
+        (-61, "1 minute or"),
+        (-179, "2 minutes or"),
+        (7199, "1 hour or"),
+        (86400 * 3.5, "3 days or"),
+        (0, "1 minute or"),
+    ],
+)
+def test_how_far_a_clock_is_off(seconds: float, told: str) -> None:
+    words = clock_words(timedelta(seconds=seconds))
+    assert words.startswith(f"this machine's clock is {told} more away")
 
 
 async def test_without_the_enclaves_date_nothing_is_corrected() -> None:

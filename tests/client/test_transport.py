@@ -61,9 +61,9 @@ async def relay(
         made = RelayTransport(
             address,
             access=access,
-            connect_s=1,
+            connect_s=10,
             idle_s=idle_s,
-            silence_s=0.5,
+            silence_s=2,
             fetch_s=fetch_s,
         )
         async with made as transport:
@@ -116,6 +116,9 @@ async def test_fetch_names_nobody() -> None:
     [
         (401, FailureReason.RELAY_DENIED),
         (403, FailureReason.RELAY_DENIED),
+        (404, FailureReason.RELAY_KNOWS_NO_SUCH),
+        (405, FailureReason.RELAY_KNOWS_NO_SUCH),
+        (421, FailureReason.RELAY_KNOWS_NO_SUCH),
         (413, FailureReason.TOO_LARGE),
         (429, FailureReason.BUSY),
         (502, FailureReason.ENCLAVE_UNREACHABLE),
@@ -195,6 +198,17 @@ async def test_nobody_there_is_told() -> None:
     assert refused.value.__cause__ is None
 
 
+async def test_a_name_that_the_relay_does_not_know_is_told() -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        del request
+        return web.Response(status=404)
+
+    async with relay(answer) as transport:
+        with pytest.raises(EnclaveError, match="check the name behind its host") as no:
+            await transport.fetch_bundle()
+    assert no.value.reason is FailureReason.RELAY_KNOWS_NO_SUCH
+
+
 async def test_a_large_bundle_is_refused() -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         del request
@@ -270,7 +284,7 @@ async def test_a_padded_answer_may_be_silent_for_many_periods_and_no_longer() ->
 
 @pytest.mark.parametrize("parameters", [QUICK, UNPADDED], ids=["padded", "not"])
 async def test_the_pause_depends_on_the_shape(parameters: TransportParameters) -> None:
-    """Of a padded answer, a pause of 0.5 s is too long here; of the other, 60 s."""
+    """Of a padded answer, a pause of 2 s is too long here; of the other, 60 s."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(
@@ -278,7 +292,7 @@ async def test_the_pause_depends_on_the_shape(parameters: TransportParameters) -
         )
         await response.prepare(request)
         await response.write(b"x")
-        await asyncio.sleep(1)
+        await asyncio.sleep(4)
         await response.write_eof()
         return response
 
@@ -304,7 +318,7 @@ async def mirror(handler: Handler) -> AsyncGenerator[MirrorTransport]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
     address = MirrorAddress.parse(url, plain_loopback=True)
-    transport = MirrorTransport(address, connect_s=1, fetch_s=5)
+    transport = MirrorTransport(address, connect_s=10, fetch_s=5)
     try:
         yield transport
     finally:

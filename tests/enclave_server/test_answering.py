@@ -78,6 +78,7 @@ async def play(
     stream: bool = True,
     logprobs: bool = False,
     delay_s: float = 0,
+    limit_s: float = 600,
 ) -> tuple[list[bytes], Event]:
     chat = ChatRequest(
         messages=(ChatMessage(role="user", content="hi"),),
@@ -89,7 +90,8 @@ async def play(
         exchange=Exchange(asked=chat, sealer=OpenSealer()),
         model=model,
         head=HEAD,
-        limit_s=0.2,
+        accepted=asyncio.get_running_loop().time(),
+        limit_s=limit_s,
     )
     pieces = [piece async for piece in underway.pieces()]
     assert model.closed
@@ -160,7 +162,9 @@ async def test_answer_without_an_ending_is_a_failure(stream: bool) -> None:
 
 
 async def test_deadline_ends_the_answer() -> None:
-    pieces, outcome = await play(Begun(), Piece(text="a"), END, delay_s=0.15)
+    pieces, outcome = await play(
+        Begun(), Piece(text="a"), END, delay_s=600, limit_s=0.05
+    )
     assert b"time_limit" in pieces[-1]
     assert outcome is Event.ANSWER_FAILED
 
@@ -172,6 +176,7 @@ async def test_refused_request_asks_nobody() -> None:
             exchange=Exchange(asked=ChatError(400, code), sealer=OpenSealer()),
             model=model,
             head=HEAD,
+            accepted=asyncio.get_running_loop().time(),
             limit_s=0,
         )
         (piece,) = [piece async for piece in underway.pieces()]

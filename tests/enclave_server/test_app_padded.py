@@ -4,11 +4,16 @@ import asyncio
 import gc
 import json
 import socket
+from collections.abc import Mapping
 
 import pytest
 
+from curtilage.enclave_server import app
 from curtilage.enclave_server.app import MAX_UNSENT_BYTES
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.gateway import Exchange, Form, Terms, open_exchange
+from curtilage.enclave_server.keys import ServerKey
+from curtilage.enclave_server.pacing import Timer
 from curtilage.inference.errors import EngineFailedError
 from curtilage.inference.scripted import Script
 from curtilage.wire.shaping import TransportParameters
@@ -128,6 +133,40 @@ async def test_unpadded_release_knows_no_cover() -> None:
     async with serving(parts) as address:
         response = sealed.open((await ask(address, sealed)).body)
     assert response.status == 404
+
+
+INNERS = {
+    "chat": inner_request(),
+    "cover": inner_request(b'{"bucket":0}', path=b"/v1/cover"),
+    "refused": inner_request(b"{"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", INNERS)
+async def test_time_to_open_a_request_does_not_show(
+    kind: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = VirtualTime()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await time.sleep(seconds)
+
+    def open_slowly(
+        keys: Mapping[int, ServerKey], form: Form, message: bytes, terms: Terms
+    ) -> Exchange:
+        time.now += 0.0015
+        return open_exchange(keys, form, message, terms)
+
+    monkeypatch.setattr(app, "open_exchange", open_slowly)
+    timer = Timer(clock=lambda: time.now, sleep=sleep)
+    parts = await make_parts(transport=QUICK, timer=timer)
+    async with serving(parts) as address:
+        await ask(address, seal(parts.key, INNERS[kind], form=form))
+    # One period after the last octet; all others one period after the one before.
+    assert [round(seconds, 6) for seconds in slept] == [0.0005, *[0.002] * 7]
 
 
 SLOW_FRAMES = TransportParameters(period_ms=1000, first_bucket=64)

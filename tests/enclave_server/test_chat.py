@@ -106,7 +106,7 @@ def test_every_role_is_taken(role: str) -> None:
         b'{"messages":[],"temperature":NaN}',
         b'{"messages":[],"temperature":-Infinity}',
         b'{"messages":[]} x',
-        b"[" * 100_000,
+        b"[" * 10_000,
         b'{"seed":' + b"9" * 5000 + b"}",
     ],
     ids=[
@@ -128,6 +128,52 @@ def test_every_role_is_taken(role: str) -> None:
 def test_what_is_not_one_json_object_is_refused(content: bytes) -> None:
     error = refusal(content)
     assert (error.status, error.code, error.param) == (400, "invalid_json", None)
+
+
+MEBI = 2**20
+SLOW = {
+    "objects": b'{"a":[' + b"{}," * (MEBI // 3) + b"1]}",
+    "arrays": b'{"a":[' + b"[]," * (MEBI // 3) + b"1]}",
+    "integers": b'{"a":[' + b"1," * (MEBI // 2) + b"1]}",
+    "strings": b'{"a":[' + b'"",' * (MEBI // 3) + b"1]}",
+    "keys": b"{" + b",".join(b'"%x":1' % n for n in range(100_000)) + b"}",
+    "number": b'{"seed":0.' + b"1" * MEBI + b"}",
+    "behind-escapes": b'{"b":"\\\\\\"\\\\","a":[' + b"{}," * 9000 + b"1]}",
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_what_would_take_long_is_refused_unparsed(slow: str) -> None:
+    error = refusal(SLOW[slow])
+    assert (error.status, error.code, error.param) == (400, "too_complex", None)
+
+
+TEXTS = {
+    "braces": "{}[],:1" * 60_000,
+    "quotes": '"' * 200_000,
+    "backslashes": "\\" * 200_000,
+    "both": '\\"' * 100_000,
+    "odd": '\\\\\\"{},\n' * 20_000,
+    "lines": "\n" * 200_000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_may_hold_whatever_it_likes(text: str) -> None:
+    body = {"messages": [{"role": "user", "content": TEXTS[text]}]}
+    for indent in (None, 1):
+        content = json.dumps(body, indent=indent).encode()
+        chat = parse_chat_request(content, ChatLimits())
+        assert chat.messages[0].content == TEXTS[text]
+
+
+def test_most_messages_that_are_taken_are_not_too_complex() -> None:
+    limits = ChatLimits()
+    message = {"role": "user", "content": 'a "word" {}', "name": "ann"}
+    body = {"messages": [message] * limits.max_messages, "stop": ["a", "b"]}
+    content = json.dumps(body, indent=2).encode()
+    assert len(parse_chat_request(content, limits).messages) == limits.max_messages
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from curtilage.enclave_server.dates import (
-    SKEW,
-    format_date,
-    is_in_window,
-    parse_date,
-)
+from curtilage.enclave_server.dates import SKEW, is_in_window
+from curtilage.wire.dates import format_date
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 999_999, tzinfo=UTC)
-TODAY = b"Sat, 21 Nov 2026 12:00:00 GMT"
-
-
-def test_date_is_imf_fixdate() -> None:
-    assert format_date(NOW) == TODAY
-    assert parse_date(TODAY) == NOW.replace(microsecond=0)
-
-
-@given(st.datetimes(timezones=st.just(UTC), allow_imaginary=False))
-def test_every_date_comes_back(moment: datetime) -> None:
-    assert parse_date(format_date(moment)) == moment.replace(microsecond=0)
 
 
 @pytest.mark.parametrize(
@@ -30,32 +13,12 @@ def test_every_date_comes_back(moment: datetime) -> None:
     [
         b"",
         b"now",
-        b"Sunday, 06-Nov-94 08:49:37 GMT",
-        b"Sun Nov  6 08:49:37 1994",
+        b"Sunday, 22-Nov-26 12:00:00 GMT",
         b"Sun, 21 Nov 2026 12:00:00 GMT",
-        b"sat, 21 Nov 2026 12:00:00 GMT",
-        b"Sat, 21 nov 2026 12:00:00 GMT",
-        b"Sat, 21 Foo 2026 12:00:00 GMT",
-        b"Sat, 31 Nov 2026 12:00:00 GMT",
-        b"Sat, 21 Nov 2026 24:00:00 GMT",
-        b"Sat, 21 Nov 2026 12:00:60 GMT",
-        b"Sat, 21 Nov 0000 12:00:00 GMT",
         b"Sat, 21 Nov 2026 12:00:00 UTC",
-        b"Sat, 21 Nov 2026 12:00:00 +0000",
-        b"Sat, 21 Nov 2026 12:00:00 GMT ",
-        b"Sat, 21 Nov 2026 12:00:00 GMT\n",
-        b" Sat, 21 Nov 2026 12:00:00 GMT",
-        b"Sat, 21 Nov 2026 12:00:00 GMT, x",
-        b"Sat,  21 Nov 2026 12:00:00 GMT",
-        b"2026-11-21T12:00:00Z",
-        b"1795262400",
-        "Sat, \uff121 Nov 2026 12:00:00 GMT".encode(),
-        b"\xff" * 29,
-        b"9" * 10_000,
     ],
 )
-def test_any_other_text_is_no_date(value: bytes) -> None:
-    assert parse_date(value) is None
+def test_what_is_no_date_is_outside(value: bytes) -> None:
     assert not is_in_window(value, NOW)
 
 

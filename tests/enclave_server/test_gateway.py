@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from curtilage.enclave_server.gateway import (
 )
 from curtilage.enclave_server.keys import ServerKey, make_key
 from curtilage.enclave_server.sealing import PaddedSealer, Sealer
-from curtilage.wire import bhttp
+from curtilage.wire import bhttp, chunked
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.keyconfig import SymmetricAlgorithms
 from curtilage.wire.shaping import UNPADDED
@@ -393,3 +394,44 @@ def test_any_bytes_give_one_of_two_answers(data: bytes, form: str, known: bool) 
         assert answer is UNDECAPSULATED
     else:
         assert answer in {UNKNOWN_KEY, UNDECAPSULATED}
+
+
+def indeterminate(chunks: int) -> bytes:
+    """A request whose content comes in so many chunks of binary HTTP."""
+    head = bhttp.encode_request_head(
+        bhttp.RequestHead(
+            method=b"POST",
+            scheme=b"https",
+            authority=b"curtilage.invalid",
+            path=b"/v1/chat/completions",
+            fields=dated(),
+        )
+    )
+    content = chat_body()
+    cuts = [content, *[b" "] * (chunks - 1)]
+    pieces = b"".join(bhttp.encode_content_chunk(cut) for cut in cuts)
+    return head + pieces + bhttp.encode_content_end()
+
+
+@pytest.mark.parametrize(("chunks", "code"), [(512, ""), (513, "invalid_request")])
+def test_content_comes_in_a_bounded_number_of_chunks(chunks: int, code: str) -> None:
+    asked = open_(seal(KEY, indeterminate(chunks)).message).asked
+    assert (asked.code if isinstance(asked, ChatError) else "") == code
+
+
+def test_message_of_tiny_chunks_is_not_opened_to_its_end() -> None:
+    config = KEY.gateway_keys[0].config
+    inner = inner_request(b" " * 20_000 + chat_body())
+    few = chunked.seal_chunked_request(config, inner, chunk_bytes=1024).message
+    assert isinstance(open_(few).asked, ChatRequest)
+    many = chunked.seal_chunked_request(config, inner, chunk_bytes=1).message
+    assert outer(many) is UNDECAPSULATED
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_largest_of_our_own_messages_is_within_all_bounds(form: str) -> None:
+    text = 'a "quoted" \\ line {[,:]}\n' * 30_000
+    body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+    opened = open_(seal(KEY, inner_request(body), form=form).message, form)
+    assert isinstance(opened.asked, ChatRequest)
+    assert opened.asked.messages[0].content == text

@@ -141,6 +141,46 @@ def test_more_pairs_than_are_held_overwrite_the_oldest() -> None:
     assert len(ring.usable(NOW)) == 2 * MAX_KEYS
 
 
+def filled(made: ServerKey) -> ServerKey:
+    number = 0
+    while not made.replay.is_full:
+        made.replay.admit(number.to_bytes(4))
+        number += 1
+    return made
+
+
+def test_pair_with_a_full_set_goes_once_it_has_a_successor() -> None:
+    ring, first = KeyRing(), filled(key())
+    ring.install(first)
+    # Nobody else could answer, not even with a refusal inside.
+    assert set(ring.usable(NOW)) == set(first.key_ids)
+    second = key(avoid=ring.key_ids)
+    ring.install(second)
+    assert is_wiped(first)
+    assert set(ring.usable(NOW)) == set(second.key_ids)
+
+
+def test_pair_that_fills_after_its_successor_came_goes_at_the_next_look() -> None:
+    ring, first = KeyRing(), key()
+    ring.install(first)
+    second = key(avoid=ring.key_ids)
+    ring.install(second)
+    assert len(ring.usable(NOW)) == 4
+    filled(first)
+    assert set(ring.usable(NOW)) == set(second.key_ids)
+    assert is_wiped(first)
+    assert not is_wiped(second)
+
+
+@pytest.mark.parametrize(("capacity", "most"), [(1, 1), (2, 2), (10, 9), (100, 90)])
+def test_replay_set_is_nearly_full_at_nine_tenths(capacity: int, most: int) -> None:
+    seen = ReplaySet(capacity)
+    for number in range(most):
+        assert not seen.is_nearly_full
+        seen.admit(number.to_bytes(4))
+    assert seen.is_nearly_full
+
+
 def test_replay_set_admits_each_once() -> None:
     seen = ReplaySet(2)
     assert seen.admit(b"a")

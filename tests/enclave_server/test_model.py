@@ -1,12 +1,13 @@
 import math
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
+import curtilage.enclave_server.model as model_module
 from curtilage.enclave_server.answers import Answer, Begun, Ending, Piece
 from curtilage.enclave_server.chat import ChatMessage, ChatRequest
 from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
@@ -17,7 +18,12 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.model import LOWEST_LOGPROB, Model, open_model
+from curtilage.enclave_server.model import (
+    LOWEST_LOGPROB,
+    NICENESS,
+    Model,
+    open_model,
+)
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import (
     ContextTooLongError,
@@ -131,6 +137,32 @@ async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
     choice = ModelChoice(path=path, sha256="11" * 32, context_tokens=256, threads=1)
     with pytest.raises(ConfigError, match=r"model\.sha256: the model file has"):
         await open_model(choosing(tmp_path, choice))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "expected"), [(1, 2, 1), (2, 2, 1), (3, 2, 2), (16, 64, 15)]
+)
+async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cpus: int,
+    threads: int,
+    expected: int,
+) -> None:
+    native = pytest.importorskip("curtilage.inference.engine")
+    asked: list[Mapping[str, object]] = []
+
+    def engine(_file: object, **settings: object) -> ScriptedEngine:
+        asked.append(settings)
+        return ScriptedEngine()
+
+    monkeypatch.setattr(native, "LlamaCppEngine", engine)
+    monkeypatch.setattr(native, "available_cpus", lambda: cpus)
+    monkeypatch.setattr(model_module, "open_default_model", lambda: None)
+    choice = replace(embedded(), threads=threads)
+    await (await open_model(choosing(tmp_path, choice))).close()
+    (settings,) = asked
+    assert (settings["threads"], settings["niceness"]) == (expected, NICENESS)
 
 
 @pytest.mark.model

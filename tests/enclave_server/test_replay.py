@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest
-from curtilage.enclave_server.dates import format_date
+from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.gateway import (
     UNDECAPSULATED,
@@ -19,6 +19,7 @@ from curtilage.enclave_server.gateway import (
 )
 from curtilage.enclave_server.keys import ServerKey, make_key
 from curtilage.inference.scripted import Script
+from curtilage.wire.dates import format_date
 from curtilage.wire.media import PROBLEM_DATE
 from curtilage.wire.shaping import UNPADDED
 from support.enclave_parts import (
@@ -232,3 +233,23 @@ def test_set_goes_with_its_keys_only() -> None:
     with pytest.raises(OuterError) as caught:
         open_at(first, message)
     assert caught.value.answer is UNDECAPSULATED
+
+
+async def test_full_set_sends_its_clients_to_the_keys_that_came_after_it() -> None:
+    parts = await make_parts(limits=Limits(max_requests_per_key=1))
+    first, second = seal(parts.key), seal(parts.key)
+    async with serving(parts) as address:
+        assert (await ask(address, first)).status == 200
+        # There are no others yet: who asks is told to come back.
+        inside = second.open((await ask(address, second)).body)
+        assert error_code(inside) == "busy"
+        successor = make_key(
+            now=NOW,
+            lifetime_s=3600,
+            replay_capacity=1,
+            avoid=parts.services.keys.key_ids,
+        )
+        parts.services.keys.install(successor)
+        answer = await ask(address, seal(parts.key))
+        assert (answer.status, b"#ohttp-key" in answer.body) == (422, True)
+        assert (await ask(address, seal(successor))).status == 200

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from curtilage.enclave_server.errors import BundleError, EvidenceError, ModelErr
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.service import (
+    SWITCH_S,
     Surroundings,
     running,
     serve_until_signalled,
@@ -148,13 +150,17 @@ async def test_evidence_is_renewed_while_serving(tmp_path: Path) -> None:
 
 async def test_signal_ends_it(tmp_path: Path) -> None:
     world, said = make_world(tmp_path), Said()
+    usual_s = sys.getswitchinterval()
     task = asyncio.create_task(
         serve_until_signalled(world.config, surroundings(world, said))
     )
     await until(lambda: bool(said.out))
+    # The engine's thread must not hold up a frame for long.
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
     os.kill(os.getpid(), signal.SIGTERM)
     async with asyncio.timeout(5):
         await task
+    assert sys.getswitchinterval() == usual_s > SWITCH_S
     address = json.loads(said.out[0])["listen"]
     with pytest.raises(OSError, match="Connect call failed"):
         await exchange(address, get("/healthz"))

@@ -85,7 +85,7 @@ async def test_another_authority_at_the_client_keeps_the_question_home(
         ) as session:
             answer = await session.ask(QUERY)
         assert answer.route is Answerer.LOCAL
-        assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+        assert answer.provenance.fallback is FailureReason.RELAY_UNTRUSTED
     assert told() == []
 
 

@@ -2,6 +2,7 @@
 # Private members are looked at here, to see what is left in them.
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -58,6 +59,23 @@ def made(path: Path, **settings: int) -> LlamaCppEngine:
     file = verify_model_file(path, sha256_of(path))
     chosen = {"threads": 1} | settings
     return LlamaCppEngine(file, model_id="byte", **chosen)
+
+
+def niceness_of_engine() -> set[int]:
+    """Of every thread that an engine of ours has, the library's own included."""
+    return {
+        os.getpriority(os.PRIO_PROCESS, int(task.name))
+        for task in Path("/proc/self/task").iterdir()
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have none of their own")
+async def test_threads_that_compute_yield_to_others(byte_model: Path) -> None:
+    before = niceness_of_engine()
+    async with running(byte_model, threads=2, niceness=7) as engine:
+        _ = [event async for event in engine.generate(ask())]
+        assert niceness_of_engine() - before == {7}
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) in before
 
 
 @asynccontextmanager

@@ -153,7 +153,7 @@ def test_the_digest_covers_the_section() -> None:
             "transport.accept[0]",
             "the longest answer is too long",
         ),
-        (f"accept: [{FRAMES}, {FRAMES}]", "transport", "same parameters twice"),
+        (f"accept: [{FRAMES}, {FRAMES}]", "transport.accept[1]", "parameters twice"),
         ("unsafe_unpadded: yes", "transport.unsafe_unpadded", "true or false"),
         ("cover: true", "transport.cover", "expected keys and values"),
         ("cover: {share: 0}", "transport.cover.share", "greater than or equal to 1"),
@@ -161,7 +161,8 @@ def test_the_digest_covers_the_section() -> None:
         ("cover: {delay_s: [9, 1]}", "transport.cover", "ends before it begins"),
         ("cover: {delay_s: [0, 3601]}", "transport.cover.delay_s[1]", "3600"),
         ("cover: {delay_s: [-1, 1]}", "transport.cover.delay_s[0]", "equal to 0"),
-        ("cover: {delay_s: [1]}", "transport.cover.delay_s[1]", "missing"),
+        ("cover: {delay_s: [1]}", "transport.cover.delay_s", "expected [least, gr"),
+        ("cover: {delay_s: [0, 10, 20]}", "transport.cover.delay_s", "expected [lea"),
         ("cover: {delay_s: 5}", "transport.cover.delay_s", "expected a list"),
         ("cover: {every: 5}", "transport.cover.every", "unknown key"),
         (
@@ -210,7 +211,27 @@ def test_a_policy_accepts_so_many_and_no_more() -> None:
     assert len(load(accepting(MAX_ACCEPTED)).accept) == MAX_ACCEPTED
     problem = only_problem_of(accepting(MAX_ACCEPTED + 1))
     assert problem.path == "transport.accept"
-    assert f"at most {MAX_ACCEPTED}" in problem.message
+    assert problem.message == f"expected at most {MAX_ACCEPTED} items"
+
+
+def test_what_is_accepted_twice_is_told_at_the_second_place() -> None:
+    problem = only_problem_of(
+        f"transport:\n  accept:\n    - {FRAMES}\n    - {FRAMES}\n"
+    )
+    assert (problem.line, problem.path) == (6, "transport.accept[1]")
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (100, "each query that stays here is followed by a sealed request that means"),
+        (50, "of 100 queries that stay here, 50 are followed by a sealed request"),
+        (1, "of 100 queries that stay here, one is followed by a sealed request"),
+    ],
+)
+def test_cover_is_told_in_words(share: int, said: str) -> None:
+    section = f"transport: {{cover: {{share: {share}}}}}\n"
+    assert words(load(section))["cover"].startswith(said)
 
 
 def test_each_problem_has_its_own_line() -> None:

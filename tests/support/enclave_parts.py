@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from curtilage.enclave_server.app import EnclaveServer
 from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.dates import format_date
 from curtilage.enclave_server.keys import KeyRing, Published, ServerKey, make_key
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.pacing import LOOP_TIMER, Timer
@@ -20,6 +19,7 @@ from curtilage.enclave_server.tables import Listen
 from curtilage.enclave_server.telemetry import Counters
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.dates import format_date
 from curtilage.wire.errors import ConsumedError
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.media import GATEWAY_PATH
@@ -277,7 +277,7 @@ def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: enclave\r\n\r\n".encode()
 
 
-async def exchange(address: str, raw: bytes, *, timeout_s: float = 10) -> Answer:
+async def exchange(address: str, raw: bytes, *, timeout_s: float = 30) -> Answer:
     async with asyncio.timeout(timeout_s):
         reader, writer = await connect(address)
         try:

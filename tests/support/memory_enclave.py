@@ -12,8 +12,8 @@ from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.exchange import SealedExchange
-from curtilage.client.http_date import encode_date
 from curtilage.wire import bhttp, chunked, media
+from curtilage.wire.dates import format_date
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.frames import AnswerFramer, Frame, fill_event_stream, fill_json
 from curtilage.wire.keyconfig import (
@@ -89,7 +89,7 @@ def problem(
     kind: str, *, date: datetime | None = None, code: str = "invalid_date"
 ) -> Reply:
     """An inner refusal with words (RFC 9457)."""
-    fields = () if date is None else ((b"date", encode_date(date)),)
+    fields = () if date is None else ((b"date", format_date(date)),)
     return Reply(
         content=json.dumps({"type": kind, "code": code}).encode(),
         status=400,

@@ -107,6 +107,7 @@ async def play(
         exchange=open_exchange(keys, Form(form), sealed.message, terms),
         model=model,
         head=HEAD,
+        accepted=start,
         limit_s=limit_s,
         timer=time.timer,
     )

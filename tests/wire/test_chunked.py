@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from curtilage.wire.chunked import (
     MAX_CHUNK_BYTES,
+    MAX_SMALL_CHUNKS,
     ChunkedRequestOpener,
     ChunkedResponseOpener,
     ChunkedResponseSealer,
@@ -193,12 +194,34 @@ def test_largest_chunks_pass(suite: Suite) -> None:
     assert open_chunked_request(KEYS, big.message)[0] == bytes(100_000)
 
 
-def test_many_tiny_chunks_in_one_piece() -> None:
+def test_many_tiny_chunks_of_a_response_in_one_piece() -> None:
     count = 20_000
-    message = handmade(
-        lambda c: b"".join(chunk(c, b"x") for _ in range(count)) + final(c)
+    sealed, sealer = exchange()
+    opening = sealer.begin()
+    tiny = b"".join(sealer.seal(b"x") for _ in range(count))
+    pieces = sealed.opener.push(opening + tiny + sealer.finish())
+    assert pieces == [b"x"] * count
+    assert sealed.opener.finish() == b""
+
+
+def chunks_of(count: int, octets: int) -> bytes:
+    """A request of so many chunks, the final one included."""
+    return handmade(
+        lambda c: b"".join(chunk(c, bytes(octets)) for _ in range(count - 1)) + final(c)
     )
-    assert open_chunked_request(KEYS, message)[0] == b"x" * count
+
+
+@pytest.mark.parametrize("octets", [1, 15])
+def test_request_has_a_bounded_number_of_small_chunks(octets: int) -> None:
+    message = chunks_of(MAX_SMALL_CHUNKS, octets)
+    assert len(open_chunked_request(KEYS, message)[0]) >= octets * 63
+    with pytest.raises(LimitExceededError, match="small chunks"):
+        open_chunked_request(KEYS, chunks_of(MAX_SMALL_CHUNKS + 5, octets))
+
+
+def test_request_may_have_as_many_chunks_as_it_is_long() -> None:
+    message = chunks_of(1000, 1024)
+    assert open_chunked_request(KEYS, message)[0][: 999 * 1024] == bytes(999 * 1024)
 
 
 # Truncation and tampering.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.attest import verify
 from curtilage.wire.bhttp import DEFAULT_LIMITS
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.padding import SIZE_CLASSES, capacity
@@ -91,3 +92,17 @@ def test_limits() -> None:
         ("message", f"{limits.max_message_bytes >> 20} MiB"),
     ):
         assert f"| {name} | {value} |\n" in TEXT
+
+
+def test_the_steps_of_verification_are_those_of_the_verifier() -> None:
+    """The same number, order and names; the words behind them may differ."""
+    assert verify.__doc__ is not None
+    steps = re.findall(r"^    ([0-9]+)\. ([^:\n]+):", verify.__doc__, re.MULTILINE)
+    part = TEXT.partition("### The evidence bundle")[2].partition("\n### ")[0]
+    told = re.findall(
+        r"^([0-9]+)\. ([A-Z][^:(\n]+?)(?: \([^)]*\))?:", part, re.MULTILINE
+    )
+    assert len(steps) == 23
+    assert [(number, name.lower()) for number, name in told] == [
+        (number, name.lower()) for number, name in steps
+    ]

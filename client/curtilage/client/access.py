@@ -89,7 +89,7 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (ssl.SSLError, OSError) as failure:
-        raise ConfigError(f"{ca}: {_trouble(failure)}") from None
+        raise ConfigError(f"{ca}: {_trouble(failure, 'no certificates')}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -107,7 +107,8 @@ def _load_certificate(
         tls.load_cert_chain(str(certificate), key, no_password)
     except (ssl.SSLError, OSError) as failure:
         pair = certificate if key is None else f"{certificate}, {certificate_key}"
-        raise ConfigError(f"{pair}: {_trouble(failure)}") from None
+        expected = "not a certificate and its key"
+        raise ConfigError(f"{pair}: {_trouble(failure, expected)}") from None
 
 
 def _read_token(path: Path) -> str:
@@ -126,8 +127,8 @@ def _is_readable_by_others(path: Path) -> bool:
     return bool(path.stat().st_mode & _FOR_OTHERS)
 
 
-def _trouble(failure: OSError) -> str:
+def _trouble(failure: OSError, otherwise: str) -> str:
     # The library's own words repeat no content, but say where in its code it was.
     if isinstance(failure, ssl.SSLError):
-        return "not a certificate and its key in PEM"
+        return f"{otherwise} in PEM"
     return failure.strerror or "cannot be read"

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
-from curtilage.client.http_date import parse_date
 from curtilage.wire import bhttp, media
+from curtilage.wire.dates import parse_date
 
 SSE_END: Final = b"[DONE]"
 MAX_HELD_BYTES: Final = 8 * 1024 * 1024

@@ -8,7 +8,8 @@ time, and the task reads on to the end of the body. A caller that reads slowly
 does not show either.
 
 Numbers and time are bounded: an exchange is not begun when too many run, and
-none runs much longer than its longest bucket.
+one that falls behind the pace of its frames is cut off (``pace``), so that none
+runs much longer than its bucket, whatever a relay does.
 """
 
 import asyncio
@@ -19,12 +20,10 @@ from typing import Final
 from curtilage.client.answers import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.exchange import SealedExchange, most_bytes
-from curtilage.wire.shaping import TransportParameters
+from curtilage.client.pace import LOOK_S, LOOKS, TIMER, Pace, Timer
 
 MAX_RUNNING: Final = 24
 """Each has a connection of its own; a relay lets 32 of one address in."""
-
-SLACK_S: Final = 30.0
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
 Ended = Callable[[int], None]
@@ -36,10 +35,12 @@ class Drains:
 
     Args:
         most: how many may run at a time.
+        timer: what the pace of answers is measured by.
     """
 
-    def __init__(self, *, most: int = MAX_RUNNING) -> None:
+    def __init__(self, *, most: int = MAX_RUNNING, timer: Timer = TIMER) -> None:
         self._most = most
+        self._timer = timer
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -69,9 +70,8 @@ class Drains:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, ended)
-        limit_s = longest_s(exchange.parameters)
-        task = asyncio.create_task(watch.run(send, limit_s))
+        watch = Watch(exchange, ended, self._timer)
+        task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(watch.over)
@@ -93,13 +93,23 @@ class Drains:
 class Watch:
     """One exchange that runs, and its events as long as somebody watches."""
 
-    def __init__(self, exchange: SealedExchange, ended: Ended | None) -> None:
+    def __init__(
+        self, exchange: SealedExchange, ended: Ended | None, timer: Timer
+    ) -> None:
         self._exchange = exchange
         self._ended = ended
+        self._timer = timer
+        self._over = asyncio.Event()
+        self._breach = FailureReason.TIMEOUT
+        self._pace = Pace(
+            exchange.parameters,
+            timer.clock(),
+            request_bytes=exchange.request_bytes,
+        )
         self._events: asyncio.Queue[AnswerEvent | BaseException] = asyncio.Queue()
         self._left = False
         self._failed = False
-        self._room_bytes = most_bytes(exchange.parameters)
+        self._room_bytes = self._most_bytes = most_bytes(exchange.parameters)
 
     async def events(self) -> AsyncGenerator[AnswerEvent]:
         """Yield the answer up to its end; leaving leaves the exchange running.
@@ -118,23 +128,54 @@ class Watch:
         finally:
             self._left = True
 
-    async def run(self, send: Send, limit_s: float) -> None:
-        """Read the body to its end, or to the limits of its shape."""
+    async def run(self, send: Send) -> None:
+        """Read the body to its end, or to the limits of its shape and its pace."""
         try:
-            async with asyncio.timeout(limit_s), aclosing(send(self._exchange)) as body:
-                async for data in body:
-                    self._take(data)
+            async with asyncio.timeout(None) as limit:
+                await self._read(send, limit)
         except TimeoutError:
-            self._tell(EnclaveError(FailureReason.TIMEOUT))
+            self._tell(EnclaveError(self._breach))
         except EnclaveError as error:
             self._tell(error)
         else:
             self._finish()
 
+    async def settled(self) -> None:
+        """Wait until nothing of the exchange is on the wire any more."""
+        await self._over.wait()
+
     def over(self, task: asyncio.Task[None]) -> None:
         """Wake whoever still watches when the task has ended in any way."""
+        self._over.set()
         failure = None if task.cancelled() else task.exception()
         self._tell(failure or EnclaveError(FailureReason.ANSWER_INCOMPLETE))
+
+    async def _read(self, send: Send, limit: asyncio.Timeout) -> None:
+        guard = asyncio.create_task(self._guard(limit))
+        try:
+            async with aclosing(send(self._exchange)) as body:
+                async for data in body:
+                    self._take(data)
+        finally:
+            guard.cancel()
+
+    async def _guard(self, limit: asyncio.Timeout) -> None:
+        """Look at the pace now and then; end what broke its promise."""
+        seen = 0
+        while seen < LOOKS:
+            await self._timer.sleep(LOOK_S)
+            breach = self._pace.breach(self._frames(), self._timer.clock())
+            seen = 0 if breach is None else seen + 1
+            self._breach = breach or self._breach
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    def _frames(self) -> int:
+        """Return how many frames came in whole."""
+        if not self._failed:
+            return self._exchange.reader.frames
+        # Nothing opens any more: as many as these octets would make.
+        received = self._most_bytes - self._room_bytes
+        return received // self._exchange.parameters.frame_bytes
 
     def _take(self, data: bytes) -> None:
         self._room_bytes -= len(data)
@@ -163,8 +204,3 @@ class Watch:
         if not self._left:
             for event in events:
                 self._events.put_nowait(event)
-
-
-def longest_s(parameters: TransportParameters) -> float:
-    """Return how long an answer of this shape may take, on a bad day."""
-    return 2 * parameters.max_frames * parameters.period_ms / 1000 + SLACK_S

@@ -27,6 +27,11 @@ class FailureReason(StrEnum):
     NOT_CONFIGURED = "not_configured"
     NO_ENCLAVE_NAMED = "no_enclave_named"
     RELAY_UNREACHABLE = "relay_unreachable"
+    RELAY_UNTRUSTED = "relay_untrusted"
+    RELAY_TLS_FAILED = "relay_tls_failed"
+    RELAY_WANTS_CERTIFICATE = "relay_wants_certificate"
+    RELAY_HUNG_UP = "relay_hung_up"
+    RELAY_KNOWS_NO_SUCH = "relay_knows_no_such"
     RELAY_DENIED = "relay_denied"
     ENCLAVE_UNREACHABLE = "enclave_unreachable"
     EVIDENCE_REFUSED = "evidence_refused"
@@ -39,6 +44,7 @@ class FailureReason(StrEnum):
     REFUSED = "refused"
     ANSWER_BROKEN = "answer_broken"
     ANSWER_INCOMPLETE = "answer_incomplete"
+    ANSWER_LATE = "answer_late"
     TIMEOUT = "timeout"
     AUDIT_FAILED = "audit_failed"
 
@@ -47,6 +53,17 @@ EXPLAINED = {
     FailureReason.NOT_CONFIGURED: "no relay is configured",
     FailureReason.NO_ENCLAVE_NAMED: "the policy names no enclave (attestation:)",
     FailureReason.RELAY_UNREACHABLE: "the relay cannot be reached",
+    FailureReason.RELAY_UNTRUSTED: "the relay's certificate is not of an authority "
+    "that this machine trusts, is out of date, or names another host (a private "
+    "authority is named with --relay-ca)",
+    FailureReason.RELAY_TLS_FAILED: "there is no TLS with the relay: what answers on "
+    "that port speaks something else, or other versions of TLS",
+    FailureReason.RELAY_WANTS_CERTIFICATE: "the relay wants a client certificate, or "
+    "another one than it was shown (--relay-certificate)",
+    FailureReason.RELAY_HUNG_UP: "the relay closed the connection without a word: it "
+    "may want a client certificate (--relay-certificate), or https",
+    FailureReason.RELAY_KNOWS_NO_SUCH: "the relay does not know this address: check "
+    "the name behind its host (--relay https://host/name)",
     FailureReason.RELAY_DENIED: "the relay does not accept this client's key or "
     "certificate",
     FailureReason.ENCLAVE_UNREACHABLE: "the relay cannot reach the enclave",
@@ -63,6 +80,8 @@ EXPLAINED = {
     FailureReason.REFUSED: "the enclave refused the request",
     FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
     FailureReason.ANSWER_INCOMPLETE: "the enclave's answer ended early",
+    FailureReason.ANSWER_LATE: "the enclave's answer came slower than promised: "
+    "something holds it up on the way",
     FailureReason.TIMEOUT: "the enclave did not answer in time",
     FailureReason.AUDIT_FAILED: "the audit trail cannot be written",
 }

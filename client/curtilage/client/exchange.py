@@ -26,10 +26,10 @@ from curtilage.client.answer_content import (
 )
 from curtilage.client.answers import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
-from curtilage.client.http_date import encode_date
 from curtilage.client.query import Query
 from curtilage.policy.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
+from curtilage.wire.dates import format_date
 from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
 from curtilage.wire.shaping import Shape, TransportParameters
 from curtilage.wire.suite import (
@@ -152,9 +152,10 @@ class SealedExchange:
     Attributes:
         reader: of its answer.
         parameters: the shape of the answer, as the evidence promises it.
+        request_bytes: length of the sealed request.
     """
 
-    __slots__ = ("_body", "parameters", "reader")
+    __slots__ = ("_body", "parameters", "reader", "request_bytes")
 
     def __init__(
         self,
@@ -166,6 +167,7 @@ class SealedExchange:
         if brand is not _BRAND:
             raise TypeError("only the seal door builds a SealedExchange")
         self._body: bytes | None = body
+        self.request_bytes = len(body)
         self.reader = reader
         self.parameters = parameters
 
@@ -293,7 +295,7 @@ def _request(path: bytes, content: bytes, date: datetime) -> bytes:
             path=path,
             fields=(
                 (b"content-type", b"application/json"),
-                (b"date", encode_date(date)),
+                (b"date", format_date(date)),
             ),
             content=content,
         )

@@ -9,6 +9,13 @@ by one task at a time; a request is sealed and sent once, with two exceptions
 - The enclave finds our date outside its window: the date inside the seal is
   corrected by what its clock says. The correction is for this one request; no
   other use is made of another's clock.
+
+A clock that is off marks its owner: each question, and each dummy, then goes out
+twice, in the same size class, which nobody else's do. The second is sent only
+once the answer to the first has run to the end of its bucket, so that they look
+like two questions, one after the other; but a relay that counts will still tell
+such a client from others, also from another address. The person is told, once,
+to set the clock; that alone ends it.
 """
 
 import asyncio
@@ -26,7 +33,7 @@ from curtilage.client import telemetry
 from curtilage.client.answers import AnswerEvent
 from curtilage.client.consistency import MirrorSilentError, mirror_silent
 from curtilage.client.cover import Below
-from curtilage.client.draining import MAX_RUNNING, Drains
+from curtilage.client.draining import Drains
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.exchange import (
@@ -44,11 +51,15 @@ from curtilage.wire.shaping import TransportParameters
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
 RECENT_ANSWERS: Final = 32
+_MINUTE_S: Final = 60
 COVER_SHARE: Final = 2
 """Dummies leave this part of the room, as a divisor, to those who wait."""
 
 Before = Callable[[VerifiedKey], Awaitable[None]]
 """Is awaited before a query is sealed to a key; what it raises stops that."""
+
+Tell = Callable[[str], None]
+"""Takes a sentence for the person whose machine this is."""
 
 BeforeCover = Callable[[VerifiedKey, bytes], Awaitable[None]]
 """The same for a dummy; told what the dummy says, too."""
@@ -64,7 +75,8 @@ class Remote:
         first_s: how long to wait for an answer to begin.
         mirror: an independent copy of the key list, where the policy names one.
         below: randomness, for the length of a dummy's answer.
-        most_running: how many exchanges may run at a time.
+        drains: keeps the exchanges that run; None: one of its own.
+        tell: told, once, of a clock that is off.
     """
 
     def __init__(
@@ -76,7 +88,8 @@ class Remote:
         first_s: float = FIRST_EVENT_S,
         mirror: KeyMirror | None = None,
         below: Below = secrets.randbelow,
-        most_running: int = MAX_RUNNING,
+        drains: Drains | None = None,
+        tell: Tell | None = None,
     ) -> None:
         self._first_s = first_s
         self._transport = transport
@@ -85,7 +98,8 @@ class Remote:
         self._clock = clock
         self._below = below
         self._fetching = asyncio.Lock()
-        self._drains = Drains(most=most_running)
+        self._drains = Drains() if drains is None else drains
+        self._tell = tell
         self._recent_frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
 
     @property
@@ -188,6 +202,7 @@ class Remote:
                 if corrected or refusal.date is None:
                     raise
                 corrected, skew = True, refusal.date - self._clock()
+                self._clock_is_off(skew)
             except EnclaveError as failure:
                 if renewed or failure.reason is not FailureReason.KEY_UNKNOWN:
                     raise
@@ -219,13 +234,20 @@ class Remote:
                 begun = True
                 yield event
 
-    def _kept(
+    async def _kept(
         self, exchange: SealedExchange, recent: deque[int] | None
     ) -> AsyncGenerator[AnswerEvent]:
         """Watch an exchange that runs to its end by itself."""
         ended = None if recent is None else recent.append
         watch = self._drains.start(exchange, self._transport.send, ended=ended)
-        return watch.events()
+        try:
+            async with aclosing(watch.events()) as events:
+                async for event in events:
+                    yield event
+        except DateRefusedError:
+            # Two requests side by side would say: this clock is wrong.
+            await watch.settled()
+            raise
 
     async def _own(self, exchange: SealedExchange) -> AsyncGenerator[AnswerEvent]:
         """Read an exchange that ends where we stop reading: nothing is hidden."""
@@ -235,6 +257,12 @@ class Remote:
                     yield event
         for event in exchange.reader.finish():
             yield event
+
+    def _clock_is_off(self, skew: timedelta) -> None:
+        telemetry.clock_off()
+        if self._tell is not None:
+            self._tell(clock_words(skew))
+            self._tell = None
 
     def _usual_bucket(self, key: VerifiedKey) -> int:
         """Draw the bucket of one of the last answers; the shortest without any."""
@@ -311,6 +339,27 @@ class _Dummy:
             now=self.clock(),
             skew=skew,
         )
+
+
+def clock_words(skew: timedelta) -> str:
+    """Say that this machine's clock is off, by how much, and what that costs.
+
+    Args:
+        skew: how far the enclave's clock is ahead.
+    """
+    minutes = max(int(abs(skew).total_seconds()) // _MINUTE_S, 1)
+    return (
+        f"this machine's clock is {_told(minutes)} or more away from the enclave's: "
+        "set it.\nUntil then every question that leaves is sent twice, by which the "
+        "relay can tell this machine from others"
+    )
+
+
+def _told(minutes: int) -> str:
+    units = ((24 * 60, "day"), (60, "hour"), (1, "minute"))
+    each, name = next(unit for unit in units if minutes >= unit[0])
+    count = minutes // each
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def bucket_like(parameters: TransportParameters, frames: int) -> int:

@@ -28,7 +28,7 @@ from curtilage.client.audit import Trail
 from curtilage.client.case import Case, record_dummy
 from curtilage.client.cover import Cover, CoverSettings
 from curtilage.client.deidentify import deidentify, findings_asked
-from curtilage.client.draining import MAX_RUNNING
+from curtilage.client.draining import MAX_RUNNING, Drains
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import (
     BlockedError,
@@ -38,9 +38,10 @@ from curtilage.client.errors import (
     LocalUnavailableError,
 )
 from curtilage.client.obstacles import Obstacle
+from curtilage.client.pace import TIMER, Timer
 from curtilage.client.pins import Pins
 from curtilage.client.query import Query
-from curtilage.client.remote import FIRST_EVENT_S, Remote
+from curtilage.client.remote import FIRST_EVENT_S, Remote, Tell
 from curtilage.client.restore import AnswerRestorer
 from curtilage.client.route import (
     AskEnclave,
@@ -135,6 +136,9 @@ class ClientParts:
         first_s: how long to wait for an enclave's answer to begin.
         most_running: how many sealed exchanges may run at a time.
         clock: the time, aware UTC.
+        timer: what the pace of answers is measured by.
+        tell: told what the person at this machine should know, such as that its
+            clock is off; never a word of a query.
     """
 
     policy: Policy
@@ -150,6 +154,8 @@ class ClientParts:
     first_s: float = FIRST_EVENT_S
     most_running: int = MAX_RUNNING
     clock: Callable[[], datetime] = _utc_now
+    timer: Timer = TIMER
+    tell: Tell | None = None
 
 
 class Session:
@@ -168,7 +174,8 @@ class Session:
                 parts.clock,
                 first_s=parts.first_s,
                 mirror=parts.mirror,
-                most_running=parts.most_running,
+                drains=Drains(most=parts.most_running, timer=parts.timer),
+                tell=parts.tell,
             )
             if parts.cover is not None:
                 self._cover = Cover(parts.cover, self._send_dummy)

@@ -63,6 +63,7 @@ class Event(StrEnum):
     ATTEST = "attest"
     DETECTOR_RESTART = "detector_restart"
     COVERED = "covered"
+    CLOCK_OFF = "clock_off"
 
 
 @unique
@@ -288,6 +289,11 @@ def detector_restart(cause: RestartCause) -> None:
 def covered() -> None:
     """Count a dummy; of which query, of what size and when is not told."""
     _count(Event.COVERED)
+
+
+def clock_off() -> None:
+    """Count a date that an enclave refused; by how much it was off is not told."""
+    _count(Event.CLOCK_OFF)
 
 
 def took(stage: Stage, seconds: float) -> None:

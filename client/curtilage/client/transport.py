@@ -36,11 +36,21 @@ SILENCE_S = 5.0
 SILENT_PERIODS = 100
 """A paced answer never pauses: so long a silence is a failure."""
 HTTP_OK = 200
+CERTIFICATE_ALERTS = (
+    *("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA"),
+    *("ALERT_CERTIFICATE_EXPIRED", "ALERT_CERTIFICATE_REVOKED"),
+    *("ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN"),
+    "ALERT_ACCESS_DENIED",
+)
+"""How a server says, in TLS's own words, that our certificate will not do."""
 QUIET_HEADERS = ("User-Agent", "Accept", "Accept-Encoding")
 FAILED_STATUS = {
     401: FailureReason.RELAY_DENIED,
     403: FailureReason.RELAY_DENIED,
+    404: FailureReason.RELAY_KNOWS_NO_SUCH,
+    405: FailureReason.RELAY_KNOWS_NO_SUCH,
     413: FailureReason.TOO_LARGE,
+    421: FailureReason.RELAY_KNOWS_NO_SUCH,
     429: FailureReason.BUSY,
     502: FailureReason.ENCLAVE_UNREACHABLE,
     503: FailureReason.BUSY,
@@ -350,7 +360,7 @@ def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> floa
 class _told_as_failure:  # noqa: N801 - reads as a statement: `with _told_as_failure()`
     """Turn the library's errors into a reason, without their words."""
 
-    def __init__(self, lost: FailureReason = FailureReason.RELAY_UNREACHABLE) -> None:
+    def __init__(self, lost: FailureReason | None = None) -> None:
         self._lost = lost
 
     def __enter__(self) -> None:
@@ -366,7 +376,26 @@ class _told_as_failure:  # noqa: N801 - reads as a statement: `with _told_as_fai
         if isinstance(error, asyncio.TimeoutError):
             raise EnclaveError(FailureReason.TIMEOUT) from None
         if isinstance(error, aiohttp.ClientError | OSError):
-            raise EnclaveError(self._lost) from None
+            raise EnclaveError(self._lost or _unreached(error)) from None
+
+
+def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
+    """Tell why there is no answer at all: in TLS, before it, or behind it."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    cause = inner if isinstance(inner, ssl.SSLError) else error.__cause__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return FailureReason.RELAY_UNTRUSTED
+    if isinstance(cause, ssl.SSLError):
+        wanted = (cause.reason or "").endswith(CERTIFICATE_ALERTS)
+        return (
+            FailureReason.RELAY_WANTS_CERTIFICATE
+            if wanted
+            else FailureReason.RELAY_TLS_FAILED
+        )
+    hung_up = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
+    if isinstance(inner, hung_up) or isinstance(cause, hung_up):
+        return FailureReason.RELAY_HUNG_UP
+    return FailureReason.RELAY_UNREACHABLE
 
 
 async def _require_answer(response: aiohttp.ClientResponse) -> None:

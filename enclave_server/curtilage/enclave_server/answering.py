@@ -66,11 +66,13 @@ class AnswerUnderway:
         exchange: opened by the gateway.
         model: answers it.
         head: what the answer's parts repeat.
-        limit_s: from now on; then the answer ends in an error, whether it was
-            still waiting for the model or not.
+        accepted: when the request's last octet was read, by the timer's clock.
+        limit_s: from then on; afterwards the answer ends in an error, whether
+            it was still waiting for the model or not.
         timer: what the frames and the limit go by.
 
     Attributes:
+        exchange: see above.
         outcome: how it ended, to be counted; ``ANSWER_CANCELLED`` until then.
         batches: how many times as many frames as in the shortest answer went
             out.
@@ -83,14 +85,16 @@ class AnswerUnderway:
         exchange: Exchange,
         model: AnswersChat,
         head: AnswerHead,
+        accepted: float,
         limit_s: float,
         timer: Timer = LOOP_TIMER,
     ) -> None:
-        self._exchange = exchange
+        self.exchange = exchange
         self._model = model
         self._head = head
         self._timer = timer
-        self._deadline = timer.clock() + limit_s
+        self._accepted = accepted
+        self._deadline = accepted + limit_s
         self.outcome = Event.ANSWER_CANCELLED
         self.batches = 0
         self.late = False
@@ -101,13 +105,14 @@ class AnswerUnderway:
         Never raises for what the request or the model did, foreseen or not: that
         is sealed, in fixed words.
         """
-        sealer = self._exchange.sealer
+        sealer = self.exchange.sealer
         if isinstance(sealer, PaddedSealer):
             return self._frames(sealer)
         return self._unpadded(sealer)
 
     async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
-        pacer = Pacer(sealer.parameters.period_ms / 1000, self._timer)
+        period_s = sealer.parameters.period_ms / 1000
+        pacer = Pacer(self._accepted, period_s, self._timer)
         filling = _Filling(self._begin(sealer), sealer)
         try:
             async with aclosing(pacer.ticks()) as ticks:
@@ -127,7 +132,7 @@ class AnswerUnderway:
             await filling.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
-        asked = self._exchange.asked
+        asked = self.exchange.asked
         match asked:
             case ChatError():
                 self.outcome = outcome_of(asked)
@@ -154,7 +159,7 @@ class AnswerUnderway:
         self.batches = sealer.sent // sealer.parameters.first_bucket
 
     def _start_model(self, filling: "_Filling", sealer: PaddedSealer) -> None:
-        asked = self._exchange.asked
+        asked = self.exchange.asked
         if filling.content is not None and isinstance(asked, ChatRequest):
             # A token is an octet at least: more of them could not be sent.
             most = max(1, min(asked.max_tokens, sealer.room))
@@ -162,7 +167,7 @@ class AnswerUnderway:
         filling.wake()
 
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
-        asked = self._exchange.asked
+        asked = self.exchange.asked
         if isinstance(asked, CoverRequest):
             # The gateway knows none where answers are not padded.
             asked = ChatError(404, "not_found")

@@ -30,6 +30,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",
     "time_limit": "The answer took too long.",
+    "too_complex": "The content has too many parts.",
     "too_many_messages": "There are too many messages.",
     "unsupported_media_type": "The content must be application/json.",
     "unsupported_parameter": "A key is not supported.",

@@ -338,6 +338,8 @@ class EnclaveServer:
             raise OuterError(UNSUPPORTED_TYPE)
         form = form_of(request.headers.getall("Content-Type", []))
         body = await self._read_body(request)
+        # Before anything is opened: how long that takes must not show.
+        accepted = services.timer.clock()
         view.request_bytes = len(body)
         now = services.clock()
         terms = Terms(chat=services.chat_limits, transport=services.transport, now=now)
@@ -347,7 +349,8 @@ class EnclaveServer:
         if isinstance(exchange.asked, ChatRequest):
             view.inner_messages = len(exchange.asked.messages)
             view.inner_characters = exchange.asked.characters
-        return await self._answer(request, view, form, exchange)
+        underway = self._underway(exchange, accepted)
+        return await self._answer(request, view, form, underway)
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         limits = self._services.limits
@@ -366,15 +369,9 @@ class EnclaveServer:
             raise OuterError(BAD_REQUEST) from None
         return bytes(body)
 
-    async def _answer(
-        self,
-        request: web.BaseRequest,
-        view: RecordView,
-        form: Form,
-        exchange: Exchange,
-    ) -> web.StreamResponse:
+    def _underway(self, exchange: Exchange, accepted: float) -> AnswerUnderway:
         services = self._services
-        underway = AnswerUnderway(
+        return AnswerUnderway(
             exchange=exchange,
             model=services.model,
             head=AnswerHead(
@@ -382,9 +379,19 @@ class EnclaveServer:
                 created=int(services.clock().timestamp()),
                 model=services.model_name,
             ),
+            accepted=accepted,
             limit_s=services.limits.answer_s,
             timer=services.timer,
         )
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        view: RecordView,
+        form: Form,
+        underway: AnswerUnderway,
+    ) -> web.StreamResponse:
+        exchange = underway.exchange
         response = web.StreamResponse(headers=_sealed_fields(exchange, form))
         try:
             if not isinstance(exchange.sealer, PaddedSealer) and form is Form.CHUNKED:

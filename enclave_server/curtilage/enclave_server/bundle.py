@@ -36,8 +36,9 @@ from curtilage.enclave_server.telemetry import Counters, Event
 
 RETRY_S: Final = 30.0
 """After a failure to renew; half the evidence's life is left for retries."""
-POLL_S: Final = 60.0
-"""How often the loop looks whether a key's replay set is full."""
+POLL_S: Final = 5.0
+"""How often the loop looks whether a key's replay set is nearly full: its last tenth
+must outlast this, so that new keys are there before nobody is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class BundleKeeper:
         comes first: an anchor that was old already shortens its life.
         """
         held = self._held
-        if held is None or held.key.replay.is_full:
+        if held is None or held.key.replay.is_nearly_full:
             return 0.0
         life_s = (held.verified.expires_at - held.made).total_seconds()
         freshness = self._config.freshness
@@ -194,7 +195,7 @@ class BundleKeeper:
         freshness = self._config.freshness
         if (
             current is not None
-            and not current.replay.is_full
+            and not current.replay.is_nearly_full
             and now.timestamp() - current.not_before < freshness.rotate_s
         ):
             return current

@@ -93,6 +93,10 @@ MAX_SEED: Final = 2**63 - 1
 """The seed is a signed integer of 64 bits, as with OpenAI."""
 MAX_TEMPERATURE: Final = 2
 MAX_NUMBER: Final = 100
+MAX_QUOTES: Final = 16384
+"""Of the strings of one content: those of 1024 messages with names, and more."""
+MAX_STRUCTURE_BYTES: Final = 16384
+"""What is neither string nor white space: 1024 messages have 8 octets each."""
 DEFAULT_MAX_TOKENS: Final = 512
 DEFAULT_TEMPERATURE: Final = 0.7
 DEFAULT_TOP_P: Final = 0.95
@@ -192,9 +196,14 @@ def _optional(
 def json_object(content: bytes) -> dict[str, object]:
     """Parse one JSON object in UTF-8, without duplicate keys or NaN.
 
+    What takes long to parse is refused before: nobody else's frames go out
+    meanwhile.
+
     Raises:
-        ChatError: 400, ``invalid_json``.
+        ChatError: 400, ``invalid_json`` or ``too_complex``.
     """
+    if not _is_quick_to_parse(content):
+        raise ChatError(400, "too_complex")
     try:
         value: object = json.loads(
             content.decode("utf-8"),
@@ -207,6 +216,20 @@ def json_object(content: bytes) -> dict[str, object]:
     if not _is_object(value):
         raise ChatError(400, "invalid_json")
     return value
+
+
+def _is_quick_to_parse(content: bytes) -> bool:
+    """Tell whether the JSON has few parts, however long its strings are.
+
+    Right as far as ``content`` is JSON, and a parser goes no further.
+    """
+    if b"\\" in content:
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = content.split(b'"', MAX_QUOTES + 1)
+    if len(parts) > MAX_QUOTES + 1:
+        return False
+    structure = b"".join(parts[::2]).translate(None, b" \t\r\n")
+    return len(structure) <= MAX_STRUCTURE_BYTES
 
 
 def _is_object(value: object) -> TypeGuard[dict[str, object]]:

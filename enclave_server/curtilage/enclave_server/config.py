@@ -76,7 +76,7 @@ class ModelChoice:
         path: a file, or None for the embedded default.
         sha256: lower-case hex, or empty for the embedded default's own.
         context_tokens: 256 to 131072.
-        threads: of the engine.
+        threads: of the engine, at most; it leaves one CPU to the rest.
     """
 
     path: Path | None

@@ -15,7 +15,7 @@ from typing import Final
 from curtilage.enclave_server.answers import encode_error, error_type, tellable
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest, parse_chat_request
 from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
-from curtilage.enclave_server.dates import format_date, is_in_window
+from curtilage.enclave_server.dates import is_in_window
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.keys import ServerKey
 from curtilage.enclave_server.sealing import (
@@ -28,6 +28,7 @@ from curtilage.enclave_server.sealing import (
     Sealer,
 )
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.dates import format_date
 from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
 from curtilage.wire.media import (
@@ -155,7 +156,9 @@ def open_exchange(
     """Open one encapsulated request and dispatch it.
 
     Trusts nothing in ``message``. What does not open takes as long as what
-    almost did (see ``_that_fails_late``).
+    almost did (see ``_that_fails_late``). What does open costs little more than its
+    octets: the number of its parts is bounded, since nobody else is answered
+    meanwhile.
 
     Args:
         keys: by key id; only keys whose window holds now.
@@ -282,6 +285,9 @@ def _refuse_replay(key: ServerKey, message: bytes) -> None:
 RETRY_LATER: Final[Fields] = ((b"retry-after", b"30"),)
 """Coarse on purpose: a finer hint would tell how busy others keep us."""
 
+REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)
+"""Of the binary HTTP in a request: in the largest class, chunks of 2 KiB."""
+
 TARGET_SCHEME: Final = b"https"
 TARGET_AUTHORITY: Final = b"curtilage.invalid"
 CHAT_PATH: Final = b"/v1/chat/completions"
@@ -294,7 +300,7 @@ _Handler = Callable[[bhttp.Request, Terms], ChatRequest | CoverRequest]
 def _dispatch(content: bytes, terms: Terms) -> ChatRequest | CoverRequest:
     """Find the handler in an exact table; nothing else exists."""
     try:
-        request = bhttp.decode_request(content)
+        request = bhttp.decode_request(content, REQUEST_LIMITS)
     except WireError:
         raise ChatError(400, "invalid_request") from None
     _validate_date(request, terms.now)

@@ -2,7 +2,8 @@
 
 A key here is a pair, one for each KEM, with one window and one replay set. One
 pair is current; those before it still open what clients sealed to them until
-their own windows end. Knows the time only as an argument.
+their own windows end, or their replay set is full: then their ids are unknown, so
+that clients fetch the current ones. Knows the time only as an argument.
 """
 
 import secrets
@@ -175,24 +176,26 @@ class KeyRing:
     def install(self, key: ServerKey) -> None:
         """Make ``key`` the current one; the ones before it stay until they end.
 
+        Those whose replay set is full end now.
+
         Raises:
             ValueError: one of its ids is in use.
         """
         if self.key_ids & set(key.key_ids):
             raise ValueError("a key id is in use")
         self._keys.append(key)
+        self._drop(self._is_spent)
         while len(self._keys) > MAX_KEYS:
             self._keys.pop(0).overwrite()
 
     def expire(self, now: datetime) -> None:
         """Overwrite and drop every pair whose window has ended.
 
-        This is what forward secrecy consists of here.
+        This is what forward secrecy consists of here. A pair that has a
+        successor also goes when its replay set is full: nothing more can be
+        opened with it.
         """
-        ended = [key for key in self._keys if not _is_live(key, now)]
-        self._keys = [key for key in self._keys if _is_live(key, now)]
-        for key in ended:
-            key.overwrite()
+        self._drop(lambda key: not _is_live(key, now) or self._is_spent(key))
 
     def expires_in_s(self, now: datetime) -> float | None:
         """Return the seconds until the next window ends; None without keys."""
@@ -203,6 +206,15 @@ class KeyRing:
         """Return the pairs whose window holds ``now`` under each of their ids."""
         self.expire(now)
         return {key_id: key for key in self._keys for key_id in key.key_ids}
+
+    def _is_spent(self, key: ServerKey) -> bool:
+        return key is not self.current and key.replay.is_full
+
+    def _drop(self, is_over: Callable[[ServerKey], bool]) -> None:
+        ended = [key for key in self._keys if is_over(key)]
+        self._keys = [key for key in self._keys if not is_over(key)]
+        for key in ended:
+            key.overwrite()
 
 
 def _is_live(key: ServerKey, now: datetime) -> bool:

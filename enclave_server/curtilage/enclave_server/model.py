@@ -45,6 +45,9 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 
+NICENESS: Final = 19
+"""Of the threads that compute. Frames go out on their ticks in any case; were the
+model to keep them waiting, their delays would tell when it works."""
 LOWEST_LOGPROB: Final = -9999.0
 """What OpenAI reports for a token that was all but impossible; JSON has no
 infinity."""
@@ -97,7 +100,10 @@ async def open_model(config: EnclaveConfig) -> Model:
     """
     try:
         # Loaded late, so that everything else here works without the library.
-        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
+        from curtilage.inference.engine import (  # noqa: PLC0415
+            LlamaCppEngine,
+            available_cpus,
+        )
     except ImportError:
         raise ModelError("the extra 'llm' is not installed") from None
     choice = config.model
@@ -106,8 +112,10 @@ async def open_model(config: EnclaveConfig) -> Model:
             await asyncio.to_thread(_open_file, choice),
             model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
             context_tokens=choice.context_tokens,
-            threads=choice.threads,
+            # One is left to whoever sends frames; see NICENESS.
+            threads=min(choice.threads, max(1, available_cpus() - 1)),
             max_queued=config.limits.max_queue,
+            niceness=NICENESS,
         )
         await engine.start()
     except InferenceError as error:

@@ -1,5 +1,10 @@
 """When the frames of an answer go out: at a constant pace from its acceptance.
 
+A request is accepted when its last octet has been read, before anything of it is
+opened. The first tick comes one period later, so that whatever is done with the
+request (decapsulating, parsing, refusing) lies inside that period and the time it
+takes does not show.
+
 Knows a clock and a way to wait, both given; nothing of what is sent. A tick that
 comes too late comes at once and the ones behind it keep their times, so that a
 delay neither moves nor merges what follows.
@@ -33,9 +38,10 @@ LOOP_TIMER = Timer()
 
 
 class Pacer:
-    """Ticks at t0, t0 + T, t0 + 2T and so on; t0 is when it was made.
+    """Ticks at t0 + T, t0 + 2T and so on.
 
     Args:
+        accepted: t0, by the timer's clock.
         period_s: T.
         timer: see there.
 
@@ -43,16 +49,16 @@ class Pacer:
         late: how many ticks came a whole period late, or more.
     """
 
-    def __init__(self, period_s: float, timer: Timer) -> None:
+    def __init__(self, accepted: float, period_s: float, timer: Timer) -> None:
+        self._accepted = accepted
         self._period_s = period_s
         self._timer = timer
-        self._start = timer.clock()
         self.late = 0
 
     async def ticks(self) -> AsyncGenerator[None]:
         """Yield at every tick, for ever."""
-        for number in count():
-            due = self._start + number * self._period_s
+        for number in count(1):
+            due = self._accepted + number * self._period_s
             wait_s = due - self._timer.clock()
             self.late += wait_s <= -self._period_s
             await self._timer.sleep(max(wait_s, 0.0))

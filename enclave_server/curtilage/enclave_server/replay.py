@@ -29,6 +29,11 @@ class ReplaySet:
         """Tell whether no further request can be admitted."""
         return len(self._seen) >= self._capacity
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Tell whether nine tenths are taken: time for other keys."""
+        return len(self._seen) >= self._capacity - self._capacity // 10
+
     def admit(self, enc: bytes) -> bool:
         """Check and insert in one step; False when seen before or full.
 

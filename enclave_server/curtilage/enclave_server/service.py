@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ from curtilage.enclave_server.tls import server_context
 from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
+SWITCH_S: Final = 0.0005
+"""How long the engine's thread may keep the interpreter from sending a frame."""
 _Result = TypeVar("_Result")
 
 
@@ -74,6 +77,8 @@ async def serve_until_signalled(
         BundleError: our own bundle does not verify.
         OSError: the address cannot be had.
     """
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,6 +89,7 @@ async def serve_until_signalled(
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+        sys.setswitchinterval(usual_s)
 
 
 @contextlib.asynccontextmanager

@@ -5,8 +5,10 @@ Whatever goes wrong in the owner thread reaches everybody who waits for it.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -78,6 +80,8 @@ class LlamaCppEngine:
             trained for.
         threads: threads of one decode; None: the CPUs this process may use.
         max_queued: how many requests may wait.
+        niceness: by how much the threads that compute yield to all others, 0 to
+            19; where the system lets threads have their own.
     """
 
     def __init__(
@@ -88,12 +92,14 @@ class LlamaCppEngine:
         context_tokens: int = DEFAULT_CONTEXT_TOKENS,
         threads: int | None = None,
         max_queued: int = DEFAULT_MAX_QUEUED,
+        niceness: int = 0,
     ) -> None:
         self._file = model
         self._model_id = model_id
         self._context_tokens = context_tokens
         self._threads = threads or available_cpus()
         self._max_queued = max_queued
+        self._niceness = niceness
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._running: _Job | None = None
@@ -198,6 +204,7 @@ class LlamaCppEngine:
     # The owner thread's side.
 
     def _own(self) -> None:
+        _yield_to_others(self._niceness)
         try:
             loaded, info = self._open()
         except InferenceError as problem:
@@ -282,6 +289,14 @@ class LlamaCppEngine:
             waiting = self._drop_queue()
         for job in waiting:
             job.post(EngineFailedError("the engine failed earlier"))
+
+
+def _yield_to_others(niceness: int) -> None:
+    """Lower this thread's priority, and that of the threads it will start."""
+    if niceness and sys.platform == "linux":
+        # Refused where it is that low already, or by a sandbox.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 def available_cpus() -> int:

@@ -124,12 +124,20 @@ def _transport(
     if transport.get("cover") is not None and transport.get("unsafe_unpadded") is True:
         message = "cover traffic is told from answers that are not padded"
         yield ("transport", "cover"), message
+    yield from _accepted_once(transport.get("accept"))
     development = attestation.get("environment") == "development"
     named = {key: _address(transport.get(key)) for key in ("mirror", "gateway")}
     for key, address in named.items():
         if address is not None and address.scheme == "http" and not development:
             yield ("transport", key), "plain http needs environment: development"
     yield from _owners(named["mirror"], named["gateway"], development=development)
+
+
+def _accepted_once(accept: Tree) -> Iterator[Complaint]:
+    entries = accept if isinstance(accept, list) else []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict) and entry in entries[:index]:
+            yield ("transport", "accept", index), "the same parameters twice"
 
 
 def _owners(

@@ -54,6 +54,8 @@ _WORDS: Final[dict[str, bool | None]] = {
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# "Tuple should have at most 4 items after validation, not 5"
+_COUNT = re.compile(r"\w+ should have at (most|least) ([0-9]+ \w+)(?: after.*)?")
 _PLAIN_WORDS: Final = {
     "missing": "this key is missing",
     "extra_forbidden": "unknown key",
@@ -231,7 +233,8 @@ def _modelled(
 def _words(kind: str, message: str) -> str:
     if kind in _PLAIN_WORDS:
         return _PLAIN_WORDS[kind]
-    return message.removeprefix("Value error, ").replace("Input should be", "expected")
+    words = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    return _COUNT.sub(r"expected at \1 \2", words)
 
 
 class _Events(Protocol):

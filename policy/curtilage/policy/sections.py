@@ -4,11 +4,12 @@ Shapes, ranges and words of ``attestation:`` and ``transport:``, as in ``model``
 which puts them into the document. What concerns both at once is in ``checks``.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -21,6 +22,7 @@ from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import PADDED, TransportParameters
 
 MAX_ACCEPTED: Final = 16
+PAIR: Final = 2
 MAX_DELAY_S: Final = 3600
 
 
@@ -180,10 +182,19 @@ DEFAULT_FRAMES: Final = Frames(
 Seconds = Annotated[int, Field(ge=0, le=MAX_DELAY_S)]
 
 
+def _two(value: object) -> object:
+    if not isinstance(value, list):
+        return cast("object", value)
+    entries = cast("list[object]", value)
+    if len(entries) != PAIR:
+        raise ValueError("expected [least, greatest]")
+    return tuple(entries)
+
+
 class CoverTraffic(Section):
     """Sealed requests that mean nothing, so that silence means nothing either."""
 
-    delay_s: tuple[Seconds, Seconds] = (0, 10)
+    delay_s: Annotated[tuple[Seconds, Seconds], BeforeValidator(_two)] = (0, 10)
     share: Annotated[int, Field(ge=1, le=100)] = 100  # of the queries kept home
 
     @model_validator(mode="after")
@@ -203,9 +214,3 @@ class Transport(Section):
     cover: CoverTraffic | None = None
     mirror: Annotated[str, AfterValidator(mirror_address)] | None = None
     gateway: Annotated[str, AfterValidator(gateway_address)] | None = None
-
-    @model_validator(mode="after")
-    def _each_once(self) -> Self:
-        if len(set(self.accept)) < len(self.accept):
-            raise ValueError("'accept' names the same parameters twice")
-        return self

@@ -51,11 +51,13 @@ def frames_in_words(frames: Frames) -> str:
 def _cover(cover: CoverTraffic) -> str:
     first, last = cover.delay_s
     which = (
-        "each query that stays here"
+        "each query that stays here is followed by"
         if cover.share == _PERCENT
-        else f"{cover.share} in 100 queries that stay here"
+        else f"of 100 queries that stay here, {cover.share} are followed by"
+        if cover.share > 1
+        else "of 100 queries that stay here, one is followed by"
     )
-    return f"{which} sends a sealed request that means nothing, {first} to {last} s on"
+    return f"{which} a sealed request that means nothing, {first} to {last} s on"
 
 
 def _mirror(transport: Transport) -> str:

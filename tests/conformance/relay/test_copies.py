@@ -1,10 +1,18 @@
 """Keys and bundle: one copy for everybody, byte for byte."""
 
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from conformance.relay.conftest import PATIENT, StartRelay
 
 from support.relay_differences import differs
-from support.relay_processes import RelayProcess
+from support.relay_processes import NGINX, RelayProcess, Tree, generate
 from support.relay_wire import Gateway, raw_answer, say
 
 KEYS = bytes(range(64))
@@ -96,6 +104,38 @@ def test_another_media_type_is_refused(
 ) -> None:
     gateway.script = say(raw_answer(kind=kind, body=KEYS))
     assert relay.get("/demo/keys").status == 502
+
+
+AS_ROOT = pytest.mark.skipif(
+    NGINX is None or os.geteuid() != 0,
+    reason="SKIPPED LOUDLY: only root's nginx gives its workers another user",
+)
+
+
+@pytest.fixture
+def roots_nginx(tree: Tree) -> Iterator[RelayProcess]:
+    """Return an nginx that root started as the generated text says."""
+    with tempfile.TemporaryDirectory() as name:
+        parent = Path(name)
+        parent.chmod(0o711)
+        folder = parent / "run"
+        text = generate({**tree, "listen": "127.0.0.1:8080"}, folder)
+        (before,) = re.findall(r"\n# +(install -d .*)", text)
+        subprocess.run(shlex.split(before), check=True)
+        relay = RelayProcess("nginx", tree, folder, own_user=False)
+        yield relay
+        relay.stop()
+
+
+@AS_ROOT
+@pytest.mark.parametrize("name", KINDS)
+def test_roots_workers_reach_the_copies(
+    roots_nginx: RelayProcess, gateway: Gateway, name: str
+) -> None:
+    gateway.script = say(raw_answer(kind=KINDS[name][1], body=KEYS))
+    answers = [roots_nginx.get(f"/demo/{name}") for _ in range(2)]
+    assert [(answer.status, answer.body) for answer in answers] == [(200, KEYS)] * 2
+    assert len(gateway.exchanges) == 1
 
 
 def test_an_absent_gateway_is_told(relay: RelayProcess) -> None:

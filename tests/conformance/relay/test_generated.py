@@ -12,7 +12,7 @@ import pytest
 from curtilage.relay.__main__ import main
 from curtilage.relay.config import HTTPUpstream, parse_config
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.nginx import RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.nginx import FOLDER_MODE, RUNTIME_FOLDER, Setting, nginx_config
 from curtilage.relay.nginx_text import DIFFERENCES as TOLD
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
@@ -208,6 +208,18 @@ def test_the_example_of_deploy_is_what_it_says() -> None:
     assert "ssl_verify_client on;" in text
     assert f"RuntimeDirectory={RUNTIME_FOLDER.name}\n" in unit
     assert f"ssl_certificate_key /run/credentials/{unit_name(folder)}/" in text
+
+
+def test_help_text_and_page_make_the_same_folder(
+    capsys: pytest.CaptureFixture[str], generate: Generate
+) -> None:
+    page = Path(__file__).resolve().parents[3] / "deploy" / "nginx" / "README.md"
+    with pytest.raises(SystemExit):
+        main(["nginx-config", "--help"])
+    command = f"install -d -m {FOLDER_MODE} "
+    assert f"\n  {command}{RUNTIME_FOLDER}\n" in capsys.readouterr().out
+    assert f"\n{command}{RUNTIME_FOLDER}\n" in page.read_text("utf-8")
+    assert f" {command}{FOLDER}\n" in generate()
 
 
 def unit_name(folder: Path) -> str:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conformance.relay.conftest import StartRelay
 
 from support.relay_differences import differs
 from support.relay_processes import RelayProcess
@@ -144,6 +145,24 @@ def test_our_own_host_is_served(
     relay: RelayProcess, gateway: Gateway, host: str
 ) -> None:
     assert relay.send(raw_request(host=host)).status == 200
+    assert len(gateway.exchanges) == 1
+
+
+WORDS = ("default", "hostnames", "include", "volatile")
+
+
+@pytest.fixture(scope="module")
+def wordy(start_relay: StartRelay) -> RelayProcess:
+    """Return a relay whose hosts have names that mean something to nginx."""
+    return start_relay(hosts=list(WORDS))
+
+
+@pytest.mark.parametrize("host", WORDS)
+def test_a_host_may_be_called_as_a_word_of_nginx(
+    wordy: RelayProcess, gateway: Gateway, host: str
+) -> None:
+    assert wordy.send(raw_request(host=host)).status == 200
+    assert wordy.send(raw_request(host=f"{host}.example")).status == 421
     assert len(gateway.exchanges) == 1
 
 

@@ -5,6 +5,7 @@ import ssl
 
 import pytest
 
+from support.relay_certificates import Certificates
 from support.relay_processes import RelayProcess
 from support.relay_wire import ANSWER, HANG_S, Gateway, raw_request, read_answer
 
@@ -48,6 +49,20 @@ def test_a_tls_session_cannot_be_resumed(
     ):
         assert not again.session_reused
     assert len(gateway.exchanges) == 1
+
+
+def test_a_client_of_tls_1_2_stays_out(
+    tls_relay: RelayProcess, certificates: Certificates, gateway: Gateway
+) -> None:
+    context = certificates.client()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    address = ("127.0.0.1", tls_relay.port)
+    with (
+        socket.create_connection(address, timeout=HANG_S) as plain,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        context.wrap_socket(plain, server_hostname="localhost")
+    assert gateway.exchanges == []
 
 
 def test_plain_http_gets_no_answer_where_tls_is_spoken(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_CHUNK_BYTES",
+    "MAX_SMALL_CHUNKS",
     "ChunkedRequestOpener",
     "ChunkedResponseOpener",
     "ChunkedResponseSealer",
@@ -62,6 +63,11 @@ MAX_CHUNK_BYTES: Final = 2**14
 
 _MAX_SEALED_BYTES: Final = MAX_CHUNK_BYTES + TAG_BYTES
 _FINAL: Final = b"final"
+
+# A chunk costs its sender some octets and whoever opens it some microseconds: a
+# request may have this many, and one more for every 1024 sealed octets.
+MAX_SMALL_CHUNKS: Final = 64
+_OCTETS_OF_A_CHUNK: Final = 1024
 
 _OpenChunk = Callable[[bytes, bytes], bytes]
 
@@ -290,7 +296,8 @@ class ChunkedRequestOpener(OneShot):
         Raises:
             UnknownKeyError: the client holds an old key configuration.
             OpenError: the request was not sealed to the key, or was altered.
-            LimitExceededError: a chunk or the message is too long.
+            LimitExceededError: a chunk or the message is too long, or there are
+                too many small chunks.
             ConsumedError: an earlier call raised, or ``finish`` was called.
         """
         return self._pump.push(data)
@@ -327,7 +334,7 @@ class ChunkedRequestOpener(OneShot):
             waste(key, header, CHUNKED_LABELS)
             raise
         context, self._secret = accept_request(key, header, enc, CHUNKED_LABELS)
-        yield from _open_chunks(feed, context.open)
+        yield from _open_chunks(feed, _with_bounded_chunks(context.open))
 
 
 def open_chunked_request(
@@ -342,7 +349,7 @@ def open_chunked_request(
         UnknownKeyError: the client holds an old key configuration.
         TruncatedError: the message ends before its final chunk.
         OpenError: it was not sealed to the key, or was altered.
-        LimitExceededError: a chunk is too long.
+        LimitExceededError: a chunk is too long, or there are too many small ones.
     """
     opener = ChunkedRequestOpener(keys, limit_bytes=MAX_MESSAGE_BYTES)
     plaintexts = opener.push(message)
@@ -362,6 +369,20 @@ def _open_chunks(
             raise OpenError
         yield open_chunk((yield from feed.pull(length)), b"")
     yield open_chunk((yield from _pull_final(feed)), _FINAL)
+
+
+def _with_bounded_chunks(open_chunk: _OpenChunk) -> _OpenChunk:
+    chunks = octets = 0
+
+    def open_bounded(ciphertext: bytes, aad: bytes) -> bytes:
+        nonlocal chunks, octets
+        chunks += 1
+        octets += len(ciphertext)
+        if chunks > MAX_SMALL_CHUNKS + octets // _OCTETS_OF_A_CHUNK:
+            raise LimitExceededError("too many small chunks")
+        return open_chunk(ciphertext, aad)
+
+    return open_bounded
 
 
 def _pull_final(feed: Feed) -> Generator[None, None, bytes]:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from curtilage.client.assemble import assemble
@@ -127,7 +128,7 @@ async def session_from(
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
-    session = Session(parts)
+    session = Session(replace(parts, tell=err))
     try:
         yield session
     finally:
