@@ -24,9 +24,9 @@ from curtilage.client.answers import Delta
 from curtilage.client.completions import parse_chat_request
 from curtilage.client.errors import ClientError, EnclaveError, UsageError
 from curtilage.client.exchange import AnswerReader
-from curtilage.client.http_date import encode_date, parse_date
 from curtilage.wire.bhttp import ResponseHead, encode_response_head
 from curtilage.wire.chunked import ChunkedResponseOpener
+from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.encapsulation import (
     CHUNKED_LABELS,
     ResponseSecret,
@@ -153,7 +153,7 @@ def check_chat_request(data: bytes) -> None:
 def check_date(data: bytes) -> None:
     """A date is one that is written again the same, or none."""
     found = parse_date(data)
-    assert found is None or encode_date(found) == data
+    assert found is None or format_date(found) == data
 
 
 def check_sealed_answer(data: bytes) -> None:

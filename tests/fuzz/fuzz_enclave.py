@@ -22,7 +22,7 @@ from curtilage.enclave_server.chat import (
 )
 from curtilage.enclave_server.config import parse_config
 from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
-from curtilage.enclave_server.dates import format_date, is_in_window, parse_date
+from curtilage.enclave_server.dates import is_in_window
 from curtilage.enclave_server.errors import ChatError, ConfigError
 from curtilage.enclave_server.gateway import (
     UNDECAPSULATED,
@@ -36,6 +36,7 @@ from curtilage.enclave_server.gateway import (
 )
 from curtilage.enclave_server.keys import make_key
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.shaping import PADDED, UNPADDED
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
