@@ -31,6 +31,7 @@ from curtilage_dev.stack import GATEWAY, Stack
 
 IDLE: Final = 1000
 STREAMING: Final = 200
+TOGETHER: Final = 20
 KIBIBYTE: Final = 1024
 MEBIBYTE: Final = 1024 * 1024
 SETTLE_S: Final = 2.0
@@ -112,14 +113,16 @@ async def _measure(stack: Stack) -> list[tuple[str, _Sizes]]:
 
     async with asyncio.timeout(DEADLINE_S):
         try:
-            for _ in range(WARM_UP):
-                (await _ask(stack.relay_address, key))[1].close()
+            warm = [_ask(stack.relay_address, key) for _ in range(WARM_UP)]
+            for _, writer in await asyncio.gather(*warm):
+                writer.close()
             measured.append(("started, some questions asked", await _settled(stack)))
             for address in (stack.relay_address, stack.enclave_address):
                 opened += [await _idle(address) for _ in range(IDLE)]
             measured.append((f"{IDLE:,} idle connections each", await _settled(stack)))
-            for _ in range(STREAMING):
-                await stream()
+            for _ in range(0, STREAMING, TOGETHER):
+                # The first frame comes a period after its question.
+                await asyncio.gather(*(stream() for _ in range(TOGETHER)))
             measured.append((f"and {STREAMING} streaming", await _settled(stack)))
             if any(task.done() for task in readers):
                 raise ConnectionError("an answer ended while others began")
