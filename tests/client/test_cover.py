@@ -13,13 +13,14 @@ from curtilage.client import telemetry
 from curtilage.client.answers import Answerer
 from curtilage.client.case import Case
 from curtilage.client.cover import Cover, CoverSettings
-from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.errors import BlockedError, EnclaveError, FailureReason
 from curtilage.client.exchange import cover_content, size_class_of
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import Remote, bucket_like
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.audit import Outcome
-from curtilage.policy.load import load_profile
+from curtilage.policy.load import load_policy, load_profile, profile_text
+from curtilage.policy.model import Policy
 from curtilage.policy.routes import Route
 from curtilage.wire import media
 from curtilage.wire.shaping import UNPADDED, TransportParameters
@@ -53,13 +54,14 @@ class Bench:
         settings: CoverSettings | None = AT_ONCE,
         broken: bool = False,
         most_running: int = 64,
+        policy: Policy | None = None,
     ) -> None:
         self.enclave = enclave or MemoryEnclave()
         self.trail = MemoryTrail(broken=broken)
         self.inspector = ScriptedInspector(*found)
         self.session = Session(
             ClientParts(
-                policy=load_profile("default"),
+                policy=policy or load_profile("default"),
                 inspector=self.inspector,
                 local=ScriptedLocal(),
                 transport=self.enclave,
@@ -86,6 +88,17 @@ async def test_a_query_that_stays_has_a_dummy_of_its_class(query: Query) -> None
     (request,) = bench.enclave.requests
     assert (request.path, request.content) == (b"/v1/cover", cover_content(0))
     assert bench.enclave.ended.is_set(), "its answer is let in to its end"
+
+
+async def test_a_query_that_is_blocked_has_one_too() -> None:
+    rule = 'rules:\n- {id: never, when: "secret.*", then: block, reason: no}\n'
+    policy = load_policy(profile_text("default").replace("rules:\n", rule, 1))
+    bench = Bench("secret.token", policy=policy)
+    with pytest.raises(BlockedError):
+        await bench.session.ask(QUERY)
+    await bench.session.settle()
+    (request,) = bench.enclave.requests
+    assert request.path == b"/v1/cover"
 
 
 async def test_a_query_that_left_has_none() -> None:

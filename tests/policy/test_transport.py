@@ -325,7 +325,7 @@ def test_words_of_everything() -> None:
         """)
     )
     assert "all answers alike, 0.64 s to 0.64 s" in told["answers"]
-    assert told["cover"].startswith("25 in 100 queries")
+    assert told["cover"].startswith("of 100 queries that stay here, 25 are")
     assert told["cover"].endswith("1 to 9 s on")
     assert told["mirror"].startswith("https://keys.example.org/x;")
     assert told["gateway"].startswith("https://enclave.example.net;")

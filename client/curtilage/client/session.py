@@ -328,6 +328,8 @@ class Session:
                 async for event in events:
                     yield event
         else:
+            if failure is None:
+                self._cover_for(query)  # silence would say: blocked
             await _refuse(case, failure)
 
     async def _from_enclave(

@@ -184,7 +184,7 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_DELAY_S)]
 
 def _two(value: object) -> object:
     if not isinstance(value, list):
-        return cast("object", value)
+        return value
     entries = cast("list[object]", value)
     if len(entries) != PAIR:
         raise ValueError("expected [least, greatest]")
