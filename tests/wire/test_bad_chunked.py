@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from curtilage.wire.chunked import (
+    MAX_SMALL_CHUNKS,
     ChunkedRequestOpener,
     ChunkedResponseOpener,
     open_chunked_request,
@@ -107,20 +108,27 @@ def test_response_before_the_request_ends(suite: Suite) -> None:
 
 
 def test_a_million_tiny_chunks_stop_at_the_limit() -> None:
-    # No more of them than the total length holds are ever opened.
+    # A request in such pieces would cost its reader far more than its octets say.
     taken = 0
 
     def build(seal: Seal) -> bytes:
-        return b"".join(chunk(seal, b"x") for _ in range(2**20 // 18 + 10))
+        return b"".join(chunk(seal, b"x") for _ in range(2**20 // 18))
 
     message = request_of(SUITES[0], build)
     opener = ChunkedRequestOpener(LIVE, limit_bytes=2**20)
-    room = message[: 2**20]
-    for piece in cut(room):
-        taken += len(opener.push(piece))
-    with pytest.raises(LimitExceededError):
-        opener.push(message[len(room) :])
-    assert taken <= 2**20 // 18
+    with pytest.raises(LimitExceededError, match="too many small chunks"):
+        for piece in cut(message):
+            taken += len(opener.push(piece))
+    assert taken <= MAX_SMALL_CHUNKS + 1
+
+
+def test_tiny_chunks_of_an_answer_stop_at_its_length() -> None:
+    def build(seal: Seal) -> bytes:
+        return b"".join(chunk(seal, b"x") for _ in range(2000)) + final(seal)
+
+    message, whole, slow = response_of(SUITES[0], build)
+    assert answer(whole, [message]) is None
+    assert answer(slow, cut(message)) is None
 
 
 @every_suite
