@@ -11,6 +11,7 @@ import asyncio
 import json
 import ssl
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -57,7 +58,7 @@ class Work:
     hold: bool = False
 
 
-class _Reader(asyncio.Protocol):
+class _Reader(asyncio.Protocol, ABC):
     """Cuts what comes into messages of announced length."""
 
     def __init__(self) -> None:
@@ -78,9 +79,9 @@ class _Reader(asyncio.Protocol):
             del self._buffer[: end + 4 + length]
             self.message(length)
 
+    @abstractmethod
     def message(self, length: int) -> None:
         """Take a whole message."""
-        raise NotImplementedError
 
 
 def _length(head: bytes) -> int:

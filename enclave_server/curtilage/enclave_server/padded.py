@@ -171,13 +171,7 @@ class PaddedStream:
         if not self._tokens:
             self.fail(ChatError(504, "time_limit"))
             return
-        self._end(
-            Ending(
-                finish_reason="length",
-                prompt_tokens=self._prompt_tokens,
-                completion_tokens=self._tokens,
-            )
-        )
+        self._end(_outgrown(self._prompt_tokens, self._tokens))
 
     def _end(self, ending: Ending) -> None:
         self._flush()
@@ -249,13 +243,7 @@ class PaddedWhole:
         if not self._pieces:
             self.fail(ChatError(504, "time_limit"))
             return
-        self._end(
-            Ending(
-                finish_reason="length",
-                prompt_tokens=self._prompt_tokens,
-                completion_tokens=len(self._pieces),
-            )
-        )
+        self._end(_outgrown(self._prompt_tokens, len(self._pieces)))
 
     def _end(self, ending: Ending) -> None:
         content = encode_completion(
@@ -265,6 +253,14 @@ class PaddedWhole:
         self._sealer.write(content)
         self._sealer.end()
         self.outcome = Event.ANSWERED
+
+
+def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
+    return Ending(
+        finish_reason="length",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
 
 
 def begin_content(
