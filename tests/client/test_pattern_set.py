@@ -230,7 +230,7 @@ ONE_OF_THE_NAMED = [
     each for each in RULES if not each.id.endswith("-named-key")
 ] + [each for each in RULES if each.id.endswith("-named-key")][:1]  # fmt: skip
 NOTICEABLE_S = 0.02
-SHORT, LONG = 4000, 8000
+SHORT, LONG = 2000, 8000
 
 
 def seconds(regex: re.Pattern[str], pump: str, length: int) -> float:
@@ -238,16 +238,17 @@ def seconds(regex: re.Pattern[str], pump: str, length: int) -> float:
     return seconds_of(lambda: sum(1 for _ in regex.finditer(text)))
 
 
-def doubles_at_worst(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
-    """Tell whether twice the length takes less than 2.5 times as long.
+def grows_with_length_only(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
+    """Tell whether four times the length takes less than eight times as long.
 
-    What takes no noticeable time at the greater length is not measured.
+    Linear code takes four times as long, quadratic code sixteen times. What takes no
+    noticeable time at the greater length is not measured.
     """
     for pump in pumps:
         if seconds(regex, pump, LONG) < NOTICEABLE_S:
             continue
         cost = partial(seconds, regex, pump)
-        if not grows_at_most(cost, lengths=(SHORT, LONG), factor=2.5, noise_s=0):
+        if not grows_at_most(cost, lengths=(SHORT, LONG), factor=8, noise_s=0):
             return False
     return True
 
@@ -258,16 +259,16 @@ def doubles_at_worst(regex: re.Pattern[str], pumps: Iterable[str]) -> bool:
 def test_time_of_a_pattern_grows_with_length_only(rule: PatternRule) -> None:
     regex = re.compile(rule.regex, 0 if rule.cased else re.IGNORECASE)
     own = [f"{word}{tail}" for word in rule.words[:3] for tail in ("", " ", ": 1 ")]
-    assert doubles_at_worst(regex, (*PUMPS, *own))
+    assert grows_with_length_only(regex, (*PUMPS, *own))
 
 
 @pytest.mark.parametrize("pattern", [NUMBER_RUN, HARMLESS_RUN])
 def test_time_of_a_run_grows_with_length_only(pattern: str) -> None:
-    assert doubles_at_worst(re.compile(pattern), PUMPS)
+    assert grows_with_length_only(re.compile(pattern), PUMPS)
 
 
 def test_the_measurement_sees_a_quadratic_pattern() -> None:
-    assert not doubles_at_worst(re.compile(r"(?:a|b)*c"), ["ab"])
+    assert not grows_with_length_only(re.compile(r"(?:a|b)*c"), ["ab"])
 
 
 @pytest.mark.parametrize("pump", ["1 ", "ssn ", "1.2.3.4 ", "born 1 ", "a1: ", "x"])
@@ -276,4 +277,4 @@ def test_time_of_all_patterns_together_is_linear(pump: str) -> None:
         reading = raw((pump * length)[:length])
         return seconds_of(lambda: list(ALL.find(reading)))
 
-    assert grows_at_most(took, lengths=(SHORT, LONG), factor=2.5, noise_s=0.01)
+    assert grows_at_most(took, lengths=(SHORT, LONG), factor=8, noise_s=0.01)
