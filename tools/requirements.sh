@@ -10,7 +10,8 @@ compile() {
         --no-emit-package curtilage -o "requirements/$out" "$@" >/dev/null
     echo "requirements/$out: $(grep -c '==' "requirements/$out") distributions"
 }
-compile dev.txt pyproject.toml --extra pii --extra llm --extra models --extra relay --extra telemetry --extra dev
+compile dev.txt pyproject.toml --extra pii --extra llm --extra models --extra relay --extra telemetry --extra tdx --extra nitro \
+    --extra sigstore --extra dev
 compile build.txt requirements/build.in
 compile relay.txt requirements/relay.in
 compile enclave.txt requirements/enclave.in
