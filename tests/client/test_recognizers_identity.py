@@ -255,7 +255,7 @@ NUMBERS: list[
     ("mx-curp", mx, national.mx_curp, ("CURP", "clave única de registro"), False),
     ("il-tz", il, national.il_tz, ("teudat zehut", "Israeli ID"), True),
     ("jp-my-number", jp, national.jp_my_number, ("My Number", "マイナンバー"), False),
-    ("nz-ird", nz, national.nz_ird, ("IRD", "inland revenue no"), True),
+    ("nz-ird", nz, national.nz_ird, ("IRD", "inland revenue no"), False),
     ("in-aadhaar", aadhaar, RULES["in-aadhaar"].check or bool, ("Aadhaar", "UIDAI"),
         True),
 ]  # fmt: skip
