@@ -60,7 +60,9 @@ def parse(
     try:
         return parser.parse_args(arguments)
     except OSError:
-        _discard(sys.stdout)
+        # Older parsers do not say on which of the two it was.
+        for stream in (sys.stdout, sys.stderr):
+            _discard(stream)
         raise OutputError from None
     except SystemExit:
         # The parser leaves its words in the buffer.
