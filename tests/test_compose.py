@@ -138,6 +138,7 @@ def test_prepare_makes_a_configuration_the_enclave_accepts(tmp_path: Path) -> No
     assert config.log.quorum == 1
     assert sorted(path.name for path in (tmp_path / "release").iterdir()) == [
         "checkpoint.txt",
+        "consistency.txt",
         "manifest.json",
         "proof.txt",
     ]

@@ -92,3 +92,4 @@ def test_the_wheel_carries_data_and_no_emulator(tmp_path: Path) -> None:
     assert "curtilage/relay/py.typed" in listed
     assert "curtilage_dev" not in listed
     assert "emulator" not in listed
+    assert "emulated" not in listed

@@ -22,11 +22,13 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, cast
 
+from curtilage.attest.evidence_kinds import Tee
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
 from curtilage.wire.suite import SUITES
 from curtilage_dev.asking import open_answer
+from curtilage_dev.machines import KINDS, MAX_GPUS
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import Stack
 
@@ -127,9 +129,16 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demonstration; 0 when every route is the expected one."""
     parser = argparse.ArgumentParser(prog="python -m curtilage_dev.demo")
-    parser.add_argument("--ask", action="append", metavar="TEXT")
-    asked = parser.parse_args(arguments).ask
-    if asked and not all(text.strip() for text in asked):
+    parser.add_argument("--ask", action="append", default=[], metavar="TEXT")
+    parser.add_argument(
+        "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
+    )
+    parser.add_argument(
+        "--gpus", default=0, type=int, choices=range(MAX_GPUS + 1), metavar="N"
+    )
+    read = parser.parse_args(arguments, namespace=_Arguments())
+    asked = read.ask
+    if not all(text.strip() for text in asked):
         parser.error("--ask needs a question")
     questions = tuple(Question(text=text) for text in asked) if asked else DAY
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -137,7 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="curtilage-demo-"))
     try:
         with Processes(folder) as processes:
-            stack = Stack(folder=folder, processes=processes, timed=_timed, tls=True)
+            stack = Stack(
+                folder=folder,
+                processes=processes,
+                timed=_timed,
+                tls=True,
+                tee=read.tee,
+                gpus=read.gpus,
+            )
             return _run(stack, questions)
     except ProcessError as error:
         _say(f"\nthe demo could not start: {error}")
@@ -147,6 +163,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Arguments(argparse.Namespace):
+    ask: list[str]
+    tee: Tee
+    gpus: int
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""A whole emulated deployment in memory: chip, log, release, bundle, rules.
+"""A whole emulated deployment in memory: machine, log, release, bundle, rules.
 
 For tests of every part that meets evidence. Each piece can be changed before
 the report is signed again, so that every refusal can be provoked by evidence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from curtilage.attest.binding import base_hash_v2, report_data_v2
+from curtilage.attest.binding import SignedDevice, base_hash_v2, report_data_v2
 from curtilage.attest.evidence import (
     Anchor,
     EvidenceBundle,
@@ -19,8 +19,9 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     Tee,
 )
+from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import (
-    AnchorKind,
+    SNP_TEES,
     Environment,
     Expectations,
     FreshnessExpectations,
@@ -29,19 +30,25 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.manifest import (
+    GpuRelease,
     ReleaseManifest,
     encode_manifest,
     parse_manifest,
 )
+from curtilage.attest.spdm import SIGNATURE_BYTES
 from curtilage.attest.verify import binding_inputs
 from curtilage.wire.shaping import PADDED, TransportParameters
+from curtilage_dev.changes import unchanged
+from curtilage_dev.emulated_gpu import ordinary_expectations, ordinary_release
 from curtilage_dev.log import (
     DEFAULT_ORIGIN,
     DEFAULT_WITNESS,
     DevelopmentLog,
     new_signer,
+    new_witness,
 )
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.machines import Gpus, Machine, registers_of
+from curtilage_dev.pki import DEFAULT_TCB, EmulatedPlatform
 from curtilage_dev.reports import ReportFields
 
 RELEASE_NAME: Final = "curtilage-enclave"
@@ -50,75 +57,62 @@ MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").digest()
 # is that of no one.
 KEY_CONFIGS: Final = bytes.fromhex("0029010020" + "09" * 32 + "000400010001")
 KEY_LIFE: Final = timedelta(hours=12)
+GPU: Final = DeviceKind.EMULATED_NVIDIA_GPU
 _EARLIER_LEAVES: Final = (b"first leaf", b"second leaf", b"third leaf")
 
 ChangeReport = Callable[[ReportFields], ReportFields]
 
 
-def unchanged(fields: ReportFields) -> ReportFields:
-    """Leave a report as it is."""
-    return fields
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """One enclave's surroundings at one moment.
+class Surroundings:
+    """One enclave's surroundings at one moment, beside the machine.
 
     Attributes:
-        platform: the emulated chip.
         log: where the manifest was logged.
         manifest: the release.
         index: the manifest's place in the log.
         now: the moment at which everything is fresh.
     """
 
-    platform: EmulatedPlatform
     log: DevelopmentLog
     manifest: bytes
     index: int
     now: datetime
-
-    def expectations(self) -> Expectations:
-        """Return the rules that this deployment's evidence satisfies."""
-        return Expectations(
-            environment=Environment.DEVELOPMENT,
-            roots=(self.anchor(),),
-            required_cpu_tees=frozenset({Tee.EMULATED_SEV_SNP.value}),
-            release_names=frozenset({RELEASE_NAME}),
-            log=LogExpectations(
-                origin=self.log.signer.name,
-                public_key=self.log.signer.public.public_key,
-                witnesses={w.name: w.public.public_key for w in self.log.witnesses},
-                quorum=1,
-                max_checkpoint_age_s=86400,
-            ),
-            snp=SnpExpectations(
-                min_tcb={self.platform.product.value: self.platform.tcb}
-            ),
-            freshness=FreshnessExpectations(),
-            transport=frozenset({self.transport}),
-            digest="sha256:" + hashlib.sha256(b"development policy").hexdigest(),
-        )
 
     @property
     def transport(self) -> TransportParameters:
         """How the release shapes its answers."""
         return parse_manifest(self.manifest).transport
 
-    def anchor(self) -> TrustAnchor:
-        """Return this deployment's root as a policy names it."""
-        return TrustAnchor(
-            kind=AnchorKind.EMULATED,
-            product=self.platform.product.value,
-            certificate_der=self.platform.ark,
+    def log_expectations(self) -> LogExpectations:
+        """Return this log as a policy names it."""
+        return LogExpectations(
+            origin=self.log.signer.name,
+            public_key=self.log.signer.public.public_key,
+            witnesses={w.name: w.public.public_key for w in self.log.witnesses},
+            quorum=1,
+            max_checkpoint_age_s=86400,
         )
 
-    def bundle(self, change: ChangeReport = unchanged) -> EvidenceBundle:
-        """Assemble a bundle; ``change`` edits the report before it is signed."""
-        empty = SnpEvidence(
+    def expectations_of(self, tee: Tee, *roots: TrustAnchor) -> Expectations:
+        """Return the rules for this release on some kind of machine."""
+        return Expectations(
+            environment=Environment.DEVELOPMENT,
+            roots=roots,
+            required_cpu_tees=frozenset({tee.value}),
+            release_names=frozenset({RELEASE_NAME}),
+            log=self.log_expectations(),
+            freshness=FreshnessExpectations(),
+            transport=frozenset({self.transport}),
+            digest="sha256:" + hashlib.sha256(b"development policy").hexdigest(),
+        )
+
+    def unsigned_bundle(self) -> EvidenceBundle:
+        """Assemble a bundle whose evidence is still missing."""
+        nothing = SnpEvidence(
             tee=Tee.EMULATED_SEV_SNP, report=b"", vek=b"", ask=b"", crl=b""
         )
-        unsigned = EvidenceBundle(
+        return EvidenceBundle(
             key_configs=KEY_CONFIGS,
             not_before=int(self.now.timestamp()),
             not_after=int((self.now + KEY_LIFE).timestamp()),
@@ -132,10 +126,36 @@ class Deployment:
                 time=int(self.now.timestamp()),
                 checkpoint=self.log.checkpoint(self.now),
             ),
-            cpu=empty,
+            cpu=nothing,
             transport_parameters=self.transport.encode(),
         )
-        return self.attest(unsigned, change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(Surroundings):
+    """One SEV-SNP enclave and its surroundings.
+
+    Attributes:
+        platform: the emulated chip.
+    """
+
+    platform: EmulatedPlatform
+
+    def expectations(self) -> Expectations:
+        """Return the rules that this deployment's evidence satisfies."""
+        product = self.platform.product.value
+        return replace(
+            self.expectations_of(Tee.EMULATED_SEV_SNP, self.anchor()),
+            snp=SnpExpectations(min_tcb={product: self.platform.tcb}),
+        )
+
+    def anchor(self) -> TrustAnchor:
+        """Return this deployment's root as a policy names it."""
+        return self.platform.anchor()
+
+    def bundle(self, change: ChangeReport = unchanged) -> EvidenceBundle:
+        """Assemble a bundle; ``change`` edits the report before it is signed."""
+        return self.attest(self.unsigned_bundle(), change)
 
     def attest(
         self, bundle: EvidenceBundle, change: ChangeReport = unchanged
@@ -151,19 +171,82 @@ class Deployment:
         return replace(bundle, cpu=evidence)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyDeployment(Surroundings):
+    """An enclave on a machine of any kind, with or without GPUs.
+
+    Attributes:
+        machine: the emulated machine.
+        gpus: its GPUs, or None.
+    """
+
+    machine: Machine
+    gpus: Gpus | None = None
+
+    def expectations(self) -> Expectations:
+        """Return the rules that this deployment's evidence satisfies."""
+        roots = [self.machine.anchor()]
+        devices: dict[str, int] = {}
+        if self.gpus is not None:
+            roots.append(self.gpus.anchor())
+            devices[GPU.value] = len(self.gpus.devices)
+        return replace(
+            self.expectations_of(self.machine.tee, *roots),
+            required_devices=devices,
+            snp=self._snp_expectations(),
+            gpu=ordinary_expectations(),
+        )
+
+    def _snp_expectations(self) -> SnpExpectations:
+        if self.machine.tee not in SNP_TEES:
+            return SnpExpectations(min_tcb={})
+        return SnpExpectations(min_tcb={self.machine.anchor().product: DEFAULT_TCB})
+
+    def bundle(self) -> EvidenceBundle:
+        """Assemble a bundle with evidence of the machine and of its GPUs."""
+        return self.attest(self.unsigned_bundle())
+
+    def attest(self, bundle: EvidenceBundle) -> EvidenceBundle:
+        """Have everything signed over whatever the bundle now says."""
+        b0 = base_hash_v2(binding_inputs(bundle))
+        devices = () if self.gpus is None else self.gpus.evidence(b0)
+        return self.bind(replace(bundle, devices=devices))
+
+    def bind(self, bundle: EvidenceBundle) -> EvidenceBundle:
+        """Have the machine sign over a bundle and the devices that are in it."""
+        report_data = report_data_v2(
+            base_hash_v2(binding_inputs(bundle)),
+            [
+                SignedDevice(
+                    kind=device.kind.value,
+                    index=index,
+                    signed_part=device.report[:-SIGNATURE_BYTES],
+                )
+                for index, device in enumerate(bundle.devices)
+            ],
+            emulated=True,
+        )
+        return replace(bundle, cpu=self.machine.evidence(report_data, now=self.now))
+
+
 def make_manifest(
-    now: datetime, *, transport: TransportParameters = PADDED
+    now: datetime,
+    *,
+    transport: TransportParameters = PADDED,
+    tee: Tee = Tee.EMULATED_SEV_SNP,
+    gpus: bool = False,
 ) -> ReleaseManifest:
-    """Describe a release that was just published."""
+    """Describe a release for one kind of machine that was just published."""
     return ReleaseManifest(
         name=RELEASE_NAME,
         version="0.0.1",
         source="development",
-        measurements={Tee.EMULATED_SEV_SNP.value: (MEASUREMENT.hex(),)},
+        measurements={tee.value: (registers_of(tee, MEASUREMENT),)},
         models=(hashlib.sha256(b"model").hexdigest(),),
         min_tcb={},
         not_after=int((now + timedelta(days=90)).timestamp()),
         transport=transport,
+        gpu=ordinary_release() if gpus else GpuRelease(),
     )
 
 
@@ -175,11 +258,39 @@ def make_deployment(
 ) -> Deployment:
     """Publish a release in a fresh log and surround it with everything else."""
     leaf = encode_manifest(manifest or make_manifest(now))
-    log = DevelopmentLog(
-        signer=new_signer(DEFAULT_ORIGIN),
-        witnesses=(new_signer(DEFAULT_WITNESS),),
-        leaves=(*_EARLIER_LEAVES, leaf, b"fifth leaf"),
-    )
     return Deployment(
-        platform=platform, log=log, manifest=leaf, index=len(_EARLIER_LEAVES), now=now
+        platform=platform,
+        log=_log_of(leaf),
+        manifest=leaf,
+        index=len(_EARLIER_LEAVES),
+        now=now,
+    )
+
+
+def make_any_deployment(
+    machine: Machine,
+    *,
+    now: datetime,
+    gpus: Gpus | None = None,
+    manifest: ReleaseManifest | None = None,
+) -> AnyDeployment:
+    """Publish a release for a machine of any kind, which runs ``MEASUREMENT``."""
+    leaf = encode_manifest(
+        manifest or make_manifest(now, tee=machine.tee, gpus=gpus is not None)
+    )
+    return AnyDeployment(
+        machine=machine,
+        gpus=gpus,
+        log=_log_of(leaf),
+        manifest=leaf,
+        index=len(_EARLIER_LEAVES),
+        now=now,
+    )
+
+
+def _log_of(leaf: bytes) -> DevelopmentLog:
+    return DevelopmentLog(
+        signer=new_signer(DEFAULT_ORIGIN),
+        witnesses=(new_witness(DEFAULT_WITNESS),),
+        leaves=(*_EARLIER_LEAVES, leaf, b"fifth leaf"),
     )

@@ -1,54 +1,69 @@
 """A development log on disk: one release, logged, witnessed and proved.
 
-``create`` makes keys, manifest, log and proof; ``refresh`` cosigns the same
-tree at the present time, as a witness of a live log would. Files in ``--out``:
+``create`` makes keys, manifest, log and proof; ``refresh`` lets the log grow by a
+leaf and its witness cosign at the present time, as those of a live log would. The
+log, its tiles and its witness are those of ``curtilage release``. In ``--out``:
 
     manifest.json       the release manifest, canonical JSON
     proof.txt           its tlog-proof, with a checkpoint of its own
-    checkpoint.txt      the cosigned checkpoint, for the anchor
+    checkpoint.txt      a later checkpoint, cosigned, for the anchor
+    consistency.txt     that the later one continues the proof's
     log.json            origin, public keys, quorum, the manifest's index
-    tile/               the log's tiles (C2SP tlog-tiles)
-    private/keys.json   the log's and the witness's keys; mode 0600
+    tlog/               the log, as a web server would serve it
+    private/            the log's key and the witness; mode 0700
 """
 
 import argparse
-import base64
 import hashlib
 import json
-import struct
+import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from curtilage.attest.evidence import Tee
-from curtilage.attest.manifest import ReleaseManifest, encode_manifest, parse_manifest
-from curtilage.attest.strictjson import parse_object
-from curtilage.attest.tlog import hash_leaf
+from curtilage.attest.manifest import (
+    GpuRelease,
+    ReleaseManifest,
+    encode_manifest,
+    parse_manifest,
+)
+from curtilage.attest.strictjson import encode_base64
+from curtilage.attest.tlog import NoteKey, encode_hashes, parse_checkpoint
+from curtilage.attest.tree import Tree
+from curtilage.client.release_files import make_folder, replace_file
+from curtilage.client.release_log import (
+    LogFolder,
+    add_cosignatures,
+    create_log,
+    open_log,
+    read_signer,
+)
+from curtilage.client.release_proof import Proven, prove
+from curtilage.client.release_witness import Witness, create_witness
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
-from curtilage_dev.log import (
-    DEFAULT_ORIGIN,
-    DEFAULT_WITNESS,
-    DevelopmentLog,
-    load_signer,
-    new_signer,
-)
+from curtilage_dev.log import DEFAULT_ORIGIN, DEFAULT_WITNESS
+from curtilage_dev.machines import KINDS, registers_of
 
 MANIFEST_FILE: Final = "manifest.json"
 PROOF_FILE: Final = "proof.txt"
 CHECKPOINT_FILE: Final = "checkpoint.txt"
+CONSISTENCY_FILE: Final = "consistency.txt"
 LOG_FILE: Final = "log.json"
-KEYS_FILE: Final = "private/keys.json"
+SERVED: Final = "tlog"
+PRIVATE: Final = "private"
+# What an enclave reads of it; all of it is public.
+PUBLIC_FILES: Final = (MANIFEST_FILE, PROOF_FILE, CONSISTENCY_FILE, CHECKPOINT_FILE)
 MANIFEST_LIFE: Final = timedelta(days=90)
-# Earlier and later leaves, so that the proof has something to prove.
+_LOG_KEY: Final = "log.pem"
+_WITNESS: Final = "witness"
+# Other leaves before, beside and after, so that the proofs have something to prove.
 _EARLIER: Final = 4
-_LATER: Final = 2
-_PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = 0o700
-_FILE_LIMIT: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +73,11 @@ class ReleaseArguments:
     Attributes:
         version: the release's version.
         source: what it was built from.
-        measurements: launch measurements, lower-case hex.
+        measurements: launch measurements, 48 bytes each, lower-case hex.
         models: SHA-256 of model files, lower-case hex.
         transport: how it shapes its answers.
+        tee: the kind of machine that it runs on.
+        gpu: the GPUs that it may use.
     """
 
     version: str
@@ -68,45 +85,65 @@ class ReleaseArguments:
     measurements: tuple[str, ...]
     models: tuple[str, ...]
     transport: TransportParameters = PADDED
+    tee: Tee = Tee.EMULATED_SEV_SNP
+    gpu: GpuRelease = field(default_factory=GpuRelease)
 
 
 def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
     """Make a new log with one release in it; replaces what is there."""
-    manifest = encode_manifest(_manifest(release, now))
+    wanted = _manifest(release, now)
+    manifest = encode_manifest(wanted)
     # The parser is the one judge of what a manifest may say.
     parse_manifest(manifest)
-    log = DevelopmentLog(
-        signer=new_signer(DEFAULT_ORIGIN),
-        witnesses=(new_signer(DEFAULT_WITNESS),),
-        leaves=(
-            *(_other_leaf(number) for number in range(_EARLIER)),
-            manifest,
-            *(_other_leaf(_EARLIER + 1 + number) for number in range(_LATER)),
-        ),
+    for name in (SERVED, PRIVATE):
+        shutil.rmtree(out / name, ignore_errors=True)
+    make_folder(out / PRIVATE, _PRIVATE_FOLDER)
+    signer = create_log(out / SERVED, DEFAULT_ORIGIN, out / PRIVATE / _LOG_KEY)
+    witness = create_witness(out / PRIVATE / _WITNESS, DEFAULT_WITNESS)
+    *earlier, beside, later = (
+        _other_release(wanted, number, now) for number in range(_EARLIER + 2)
     )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / MANIFEST_FILE).write_bytes(manifest)
-    _write_tiles(out, log)
-    _write_keys(out, log)
-    _write_public(out, log)
-    _write_signed(out, log, now)
+    _add(out, [*earlier, manifest, beside], now)
+    replace_file(out / MANIFEST_FILE, manifest)
+    _write_public(out, signer.public, witness.verifier_key.key, manifest)
+    proven = prove(LogFolder(out / SERVED), signer.public, manifest)
+    _add(out, [later], now)
+    _write_signed(out, proven)
 
 
 def refresh(out: Path, *, now: datetime) -> None:
-    """Cosign the log again, so that proof and checkpoint are recent."""
-    _write_signed(out, load_log(out), now)
+    """Cosign again, so that the proof is recent; then let the log grow by a leaf."""
+    manifest = (out / MANIFEST_FILE).read_bytes()
+    _add(out, [], now)
+    log = _log_key(out)
+    proven = prove(LogFolder(out / SERVED), log, manifest)
+    _add(out, [_other_release(parse_manifest(manifest), proven.size, now)], now)
+    _write_signed(out, proven)
 
 
-def load_log(out: Path) -> DevelopmentLog:
-    """Read a log and its private keys back from disk."""
-    keys = parse_object(
-        (out / KEYS_FILE).read_bytes(), where="keys", limit_bytes=_FILE_LIMIT
-    )
-    return DevelopmentLog(
-        signer=load_signer(DEFAULT_ORIGIN, keys.octets("log", limit=32)),
-        witnesses=(load_signer(DEFAULT_WITNESS, keys.octets("witness", limit=32)),),
-        leaves=_read_entries(out),
-    )
+def log_table(out: Path) -> str:
+    """Return the ``[log]`` table of an enclave's configuration, as TOML."""
+    log = json.loads((out / LOG_FILE).read_text("utf-8"))
+    lines = ["[log]"]
+    # JSON's texts and numbers are TOML's as well.
+    lines += [f"{key} = {json.dumps(log[key])}" for key in ("origin", "key", "quorum")]
+    for witness in log["witnesses"]:
+        lines.append("[[log.witnesses]]")
+        lines += [f"{key} = {json.dumps(witness[key])}" for key in ("name", "key")]
+    return "\n".join(lines) + "\n"
+
+
+def _add(out: Path, entries: Sequence[bytes], now: datetime) -> None:
+    """Log leaves and have the witness cosign the new state."""
+    with open_log(out / SERVED, out / PRIVATE / _LOG_KEY) as log:
+        log.add(entries)
+    witness, key = Witness(out / PRIVATE / _WITNESS), _log_key(out)
+    line = witness.cosign_folder(LogFolder(out / SERVED), key, now=now)
+    add_cosignatures(out / SERVED, key, [witness.verifier_key.key], line)
+
+
+def _log_key(out: Path) -> NoteKey:
+    return read_signer(DEFAULT_ORIGIN, out / PRIVATE / _LOG_KEY).public
 
 
 def _manifest(release: ReleaseArguments, now: datetime) -> ReleaseManifest:
@@ -114,79 +151,52 @@ def _manifest(release: ReleaseArguments, now: datetime) -> ReleaseManifest:
         name=RELEASE_NAME,
         version=release.version,
         source=release.source,
-        measurements={Tee.EMULATED_SEV_SNP.value: release.measurements},
+        measurements={
+            release.tee.value: tuple(
+                registers_of(release.tee, bytes.fromhex(value))
+                for value in release.measurements
+            )
+        },
         models=release.models,
         min_tcb={},
         not_after=int((now + MANIFEST_LIFE).timestamp()),
         transport=release.transport,
+        gpu=release.gpu,
     )
 
 
-def _other_leaf(number: int) -> bytes:
-    return f"another development release, number {number}\n".encode()
+def _other_release(like: ReleaseManifest, number: int, now: datetime) -> bytes:
+    """Return a release of another version, which has expired already."""
+    other = replace(
+        like,
+        version=f"{like.version}-other.{number}",
+        not_after=int(now.timestamp()),
+    )
+    return encode_manifest(other)
 
 
-def _write_signed(out: Path, log: DevelopmentLog, now: datetime) -> None:
-    index = log.leaves.index((out / MANIFEST_FILE).read_bytes())
-    _replace(out / CHECKPOINT_FILE, log.checkpoint(now))
-    _replace(out / PROOF_FILE, log.proof(index, now))
+def _write_signed(out: Path, proven: Proven) -> None:
+    """Write proof, checkpoint and what ties them, one right after the other."""
+    folder = LogFolder(out / SERVED)
+    text = folder.checkpoint()
+    _, head = parse_checkpoint(text)
+    hashes = Tree(folder.leaf_hashes(head.size)).consistency(proven.size)
+    replace_file(out / PROOF_FILE, proven.text.encode())
+    replace_file(out / CONSISTENCY_FILE, encode_hashes(hashes).encode())
+    replace_file(out / CHECKPOINT_FILE, text.encode())
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace a file in one step, for a reader may look at any moment."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
-
-
-def _write_tiles(out: Path, log: DevelopmentLog) -> None:
-    size = len(log.leaves)
-    hashes = b"".join(hash_leaf(leaf) for leaf in log.leaves)
-    entries = b"".join(struct.pack(">H", len(e)) + e for e in log.leaves)
-    for folder, data in (("tile/0", hashes), ("tile/entries", entries)):
-        path = out / folder / "000.p" / str(size)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-def _read_entries(out: Path) -> tuple[bytes, ...]:
-    (path,) = (out / "tile/entries/000.p").iterdir()
-    data = path.read_bytes()
-    entries: list[bytes] = []
-    while data:
-        (length,) = struct.unpack(">H", data[:2])
-        entries.append(data[2 : 2 + length])
-        data = data[2 + length :]
-    return tuple(entries)
-
-
-def _write_keys(out: Path, log: DevelopmentLog) -> None:
-    path = out / KEYS_FILE
-    path.parent.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
-    path.touch(mode=_PRIVATE)
-    signers = {"log": log.signer, "witness": log.witnesses[0]}
-    keys = {name: _base64(signer.private_bytes) for name, signer in signers.items()}
-    path.write_text(json.dumps(keys), encoding="ascii")
-
-
-def _write_public(out: Path, log: DevelopmentLog) -> None:
-    manifest = (out / MANIFEST_FILE).read_bytes()
+def _write_public(out: Path, log: NoteKey, witness: NoteKey, manifest: bytes) -> None:
     public = {
-        "origin": log.signer.name,
-        "key": _base64(log.signer.public.public_key),
-        "witnesses": [
-            {"name": w.name, "key": _base64(w.public.public_key)} for w in log.witnesses
-        ],
-        "quorum": len(log.witnesses),
-        "index": log.leaves.index(manifest),
+        "origin": log.name,
+        "key": encode_base64(log.public_key),
+        "witnesses": [{"name": witness.name, "key": encode_base64(witness.public_key)}],
+        "quorum": 1,
+        "index": _EARLIER,
         "manifest_sha256": hashlib.sha256(manifest).hexdigest(),
     }
     text = json.dumps(public, indent=1, ensure_ascii=False)
-    (out / LOG_FILE).write_text(text + "\n", encoding="utf-8")
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    replace_file(out / LOG_FILE, f"{text}\n".encode())
 
 
 class _Arguments(argparse.Namespace):
@@ -197,6 +207,7 @@ class _Arguments(argparse.Namespace):
     version: str
     source: str
     unsafe_unpadded: bool
+    tee: Tee
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -218,6 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", default="0.0.1")
     parser.add_argument("--source", default="development")
     parser.add_argument(
+        "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
+    )
+    parser.add_argument(
         "--unsafe-unpadded",
         action="store_true",
         help="a release whose answers show their lengths and their pace",
@@ -235,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measurements=tuple(read.measurement),
         models=tuple(read.model),
         transport=UNPADDED if read.unsafe_unpadded else PADDED,
+        tee=read.tee,
     )
     create(read.out, release, now=now)
     return 0

@@ -1,11 +1,13 @@
-"""An emulated SEV-SNP device as a process of its own, behind a unix socket.
+"""An emulated TEE, and GPUs, as a process of its own behind a unix socket.
 
 It stands where real firmware would: it signs whatever 64 bytes it is asked to,
-over a chain whose root it writes to ``root.pem``. It measures nothing; the
-measurement is an argument. Where a real TEE device exists it does not start.
+over a chain whose root it writes to ``root.pem``, and ``gpu-root.pem`` where it
+has GPUs. It measures nothing; the measurement is an argument. Where a real TEE
+device exists it does not start.
 
-One exchange per connection: 64 bytes of report data in; a 4-byte big-endian
-length and a JSON object out.
+One exchange per connection: a byte that says what is asked for and 64 bytes in;
+a 4-byte big-endian length and a JSON object out. 1 asks for CPU evidence over
+those 64 bytes of report data, 2 for the devices' over a base hash.
 """
 
 import argparse
@@ -26,13 +28,24 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.evidence import (
+    MAX_BUNDLE_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
-    Tee,
     encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import device_object
+from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.snp_report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
 from curtilage.attest.tcb import Product
-from curtilage_dev.pki import EmulatedPlatform, generate_root_keys, make_platform
+from curtilage_dev.machines import (
+    KINDS,
+    MAX_GPUS,
+    RSA_KINDS,
+    Gpus,
+    Machine,
+    make_gpus,
+    make_machine,
+)
 
 # Devices that only a machine with a real TEE has, below the root folder.
 REAL_DEVICES: Final = (
@@ -43,7 +56,17 @@ REAL_DEVICES: Final = (
     "sys/kernel/config/tsm/report",
 )
 EXCHANGE_TIMEOUT_S: Final = 10.0
+# The protocol of the enclave's evidence process, version 2. Written out here, for
+# where the emulator runs there is no code of the enclave's.
+CPU_EVIDENCE: Final = 1
+DEVICE_EVIDENCE: Final = 2
+REQUEST_BYTES: Final = 1 + REPORT_DATA_BYTES
+MAX_ANSWER_BYTES: Final = {
+    CPU_EVIDENCE: MAX_CPU_EVIDENCE_BYTES,
+    DEVICE_EVIDENCE: MAX_BUNDLE_BYTES,
+}
 ROOT_FILE: Final = "root.pem"
+GPU_ROOT_FILE: Final = "gpu-root.pem"
 _REFUSED: Final = 2
 _UNIX: Final = "unix:"
 
@@ -53,32 +76,39 @@ class EmulatorConfig:
     """What the emulator is told.
 
     Attributes:
-        state: folder for the public root certificate.
+        state: folder for the public root certificates.
         listen: path of the socket.
-        measurement: 48 bytes to report as the launch measurement.
-        product: which product to play.
+        measurement: 48 bytes, from which all registers follow.
+        tee: which kind of TEE to play.
+        product: which SEV-SNP product to play.
+        gpus: how many GPUs to have.
     """
 
     state: Path
     listen: Path
     measurement: bytes
+    tee: Tee = Tee.EMULATED_SEV_SNP
     product: Product = Product.GENOA
+    gpus: int = 0
 
 
 class Emulator:
     """Answers requests for evidence until it is closed."""
 
-    def __init__(self, config: EmulatorConfig, platform: EmulatedPlatform) -> None:
+    def __init__(
+        self, config: EmulatorConfig, machine: Machine, gpus: Gpus | None = None
+    ) -> None:
         self._config = config
-        self._platform = platform
+        self._machine = machine
+        self._gpus = gpus
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Write the public root and begin to listen."""
+        """Write the public roots and begin to listen."""
         self._config.state.mkdir(parents=True, exist_ok=True)
-        root = x509.load_der_x509_certificate(self._platform.ark)
-        pem = root.public_bytes(Encoding.PEM)
-        (self._config.state / ROOT_FILE).write_bytes(pem)
+        write_root(self._config.state / ROOT_FILE, self._machine.anchor())
+        if self._gpus is not None:
+            write_root(self._config.state / GPU_ROOT_FILE, self._gpus.anchor())
         self._server = await asyncio.start_unix_server(
             self._exchange, path=self._config.listen
         )
@@ -89,16 +119,24 @@ class Emulator:
             self._server.close()
             self._config.listen.unlink(missing_ok=True)
 
-    def answer(self, report_data: bytes) -> bytes:
-        """Sign one report and encode it for the socket."""
-        fields = self._platform.report_fields(
-            report_data=report_data, measurement=self._config.measurement
-        )
-        evidence = self._platform.evidence(fields, now=datetime.now(UTC))
-        body = encode_cpu_evidence(evidence)
-        if len(body) > MAX_CPU_EVIDENCE_BYTES:
+    def answer(self, request: bytes) -> bytes:
+        """Sign what is asked for and encode it; nothing for an unknown request."""
+        asked, data = request[0], request[1:]
+        if asked not in MAX_ANSWER_BYTES:
+            return b""
+        body = self._cpu(data) if asked == CPU_EVIDENCE else self._devices(data)
+        if len(body) > MAX_ANSWER_BYTES[asked]:
             raise ValueError("evidence is larger than the protocol allows")
         return struct.pack(">I", len(body)) + body
+
+    def _cpu(self, report_data: bytes) -> bytes:
+        evidence = self._machine.evidence(report_data, now=datetime.now(UTC))
+        return encode_cpu_evidence(evidence)
+
+    def _devices(self, b0: bytes) -> bytes:
+        devices = () if self._gpus is None else self._gpus.evidence(b0)
+        objects = [device_object(device) for device in devices]
+        return json.dumps({"devices": objects}, separators=(",", ":")).encode()
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -107,12 +145,17 @@ class Emulator:
         failures = (asyncio.IncompleteReadError, ConnectionError, TimeoutError)
         with contextlib.suppress(*failures):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-                report_data = await reader.readexactly(REPORT_DATA_BYTES)
-                writer.write(self.answer(report_data))
+                writer.write(self.answer(await reader.readexactly(REQUEST_BYTES)))
                 await writer.drain()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+def write_root(path: Path, anchor: TrustAnchor) -> None:
+    """Write a root certificate as PEM."""
+    root = x509.load_der_x509_certificate(anchor.certificate_der)
+    path.write_bytes(root.public_bytes(Encoding.PEM))
 
 
 def find_real_devices(root: Path = Path("/")) -> tuple[Path, ...]:
@@ -124,7 +167,7 @@ def parse_arguments(arguments: Sequence[str]) -> EmulatorConfig:
     """Read the command line; exits with a message if it makes no sense."""
     parser = argparse.ArgumentParser(
         prog="python -m curtilage_dev.emulator",
-        description="Emulate a SEV-SNP device for development. Proves no isolation.",
+        description="Emulate a TEE for development. Proves no isolation.",
     )
     parser.add_argument("--state", required=True, type=Path, metavar="DIR")
     parser.add_argument("--listen", required=True, type=_unix_path, metavar="unix:PATH")
@@ -132,14 +175,22 @@ def parse_arguments(arguments: Sequence[str]) -> EmulatorConfig:
         "--measurement", required=True, type=_measurement, metavar="HEX"
     )
     parser.add_argument(
+        "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
+    )
+    parser.add_argument(
         "--product", default=Product.GENOA, type=Product, choices=list(Product)
+    )
+    parser.add_argument(
+        "--gpus", default=0, type=int, choices=range(MAX_GPUS + 1), metavar="N"
     )
     read = parser.parse_args(arguments, namespace=_Arguments())
     return EmulatorConfig(
         state=read.state,
         listen=read.listen,
         measurement=read.measurement,
+        tee=read.tee,
         product=read.product,
+        gpus=read.gpus,
     )
 
 
@@ -147,22 +198,24 @@ class _Arguments(argparse.Namespace):
     state: Path
     listen: Path
     measurement: bytes
+    tee: Tee
     product: Product
+    gpus: int
 
 
 async def serve(config: EmulatorConfig, *, stop: asyncio.Event) -> None:
     """Make the keys, listen, say so on stdout, and serve until ``stop``."""
-    sys.stderr.write("emulator: making two RSA-4096 keys, a few seconds\n")
-    keys = await asyncio.to_thread(generate_root_keys)
-    platform = make_platform(keys, now=datetime.now(UTC), product=config.product)
-    emulator = Emulator(config, platform)
+    if config.tee in RSA_KINDS:
+        sys.stderr.write("emulator: making two RSA-4096 keys, a few seconds\n")
+    emulator = await asyncio.to_thread(_make, config)
     await emulator.start()
     ready = {
         "event": "ready",
         "listen": f"{_UNIX}{config.listen}",
         "product": config.product.value,
         "root": str(config.state / ROOT_FILE),
-        "tee": Tee.EMULATED_SEV_SNP.value,
+        "tee": config.tee.value,
+        "gpus": config.gpus,
     }
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
@@ -170,6 +223,15 @@ async def serve(config: EmulatorConfig, *, stop: asyncio.Event) -> None:
         await stop.wait()
     finally:
         await emulator.close()
+
+
+def _make(config: EmulatorConfig) -> Emulator:
+    now = datetime.now(UTC)
+    machine = make_machine(
+        config.tee, config.measurement, now=now, product=config.product
+    )
+    gpus = make_gpus(config.gpus, now=now) if config.gpus else None
+    return Emulator(config, machine, gpus)
 
 
 async def _serve_until_signal(config: EmulatorConfig) -> None:

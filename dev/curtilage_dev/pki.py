@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from curtilage.attest.certificates import AMD_ARC, RSA_BITS, RSA_EXPONENT, SALT_BYTES
-from curtilage.attest.evidence import SnpEvidence, Tee
+from curtilage.attest.evidence_kinds import SnpEvidence, Tee
+from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.snp_report import CHIP_ID_BYTES, SigningKey
 from curtilage.attest.tcb import Product, Tcb
 from curtilage_dev.reports import ReportFields, encode_report, sign_report
@@ -67,6 +68,7 @@ class CertificateFields:
         not_after: end of validity.
         serial: 0 is possible, as in AMD's chip keys.
         authority: basicConstraints and keyUsage of a CA.
+        left_out: "constraints" or "usage" leaves out the one or the other.
         amd: AMD's extensions by the OID's last parts, raw.
     """
 
@@ -77,6 +79,7 @@ class CertificateFields:
     not_after: datetime
     serial: int = 0
     authority: bool = False
+    left_out: str = ""
     amd: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
@@ -91,8 +94,9 @@ def make_certificate(fields: CertificateFields, issuer: rsa.RSAPrivateKey) -> by
         .not_valid_before(fields.not_before)
         .not_valid_after(fields.not_after)
     )
-    if fields.authority:
+    if fields.authority and fields.left_out != "constraints":
         builder = builder.add_extension(x509.BasicConstraints(True, None), True)
+    if fields.authority and fields.left_out != "usage":
         builder = builder.add_extension(_authority_usage(), True)
     for name, value in fields.amd.items():
         oid = x509.ObjectIdentifier(AMD_ARC + name)
@@ -147,11 +151,22 @@ class EmulatedPlatform:
     signing_key: SigningKey
     tcb: Tcb
     chip_id: bytes
-    ark: bytes
-    ask: bytes
-    vek: bytes
+    ark: bytes = field(repr=False)
+    ask: bytes = field(repr=False)
+    vek: bytes = field(repr=False)
     root_keys: RootKeys = field(repr=False)
     vek_key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+    @property
+    def root(self) -> bytes:
+        """The root certificate, DER."""
+        return self.ark
+
+    def anchor(self) -> TrustAnchor:
+        """Return the root as a policy pins it."""
+        return TrustAnchor.of_certificate(
+            AnchorKind.EMULATED, self.product.value, self.ark
+        )
 
     def evidence(self, fields: ReportFields, *, now: datetime) -> SnpEvidence:
         """Sign a report and put the chain and a fresh revocation list beside it."""

@@ -1,37 +1,59 @@
 """Write a policy for the development deployment.
 
 The shipped default profile, unchanged, followed by an ``attestation:`` section
-that names this deployment's emulated root and its log, and a ``transport:``
-section that accepts the ways of its release. The root stands inside
-the policy, so the policy's digest covers it.
+that names this deployment's emulated roots and its log, and a ``transport:``
+section that accepts the ways of its release. The roots stand inside
+the policy, so the policy's digest covers them.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.manifest import parse_manifest
 from curtilage.attest.strictjson import Fields, parse_object
 from curtilage.policy.load import profile_text
 from curtilage.wire.shaping import PADDED, Shape, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.devlog import LOG_FILE, MANIFEST_FILE
-from curtilage_dev.emulator import ROOT_FILE
+from curtilage_dev.emulated_gpu import PRODUCT as GPU_PRODUCT
+from curtilage_dev.emulated_gpu import ordinary_expectations
+from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
+from curtilage_dev.machines import KINDS, MAX_GPUS
 from curtilage_dev.pki import DEFAULT_TCB
 
 _FILE_LIMIT: Final = 64 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """Which emulated machine a policy accepts.
+
+    Attributes:
+        root_pem: the emulator's ``root.pem``.
+        tee: the kind of its evidence.
+        gpu_root_pem: the emulator's ``gpu-root.pem``; empty without GPUs.
+        gpus: how many GPUs there must be.
+    """
+
+    root_pem: bytes
+    tee: Tee = Tee.EMULATED_SEV_SNP
+    gpu_root_pem: bytes = b""
+    gpus: int = 0
+
+
 def development_policy(
     *,
-    root_pem: bytes,
+    machine: Emulated,
     log: bytes,
     transport: TransportParameters = PADDED,
     profile: str = "",
@@ -39,12 +61,12 @@ def development_policy(
     """Return the whole policy as YAML.
 
     Args:
-        root_pem: the emulator's ``root.pem``.
+        machine: what it accepts evidence of.
         log: the development log's ``log.json``.
         transport: what it accepts, and nothing else.
         profile: the text that the sections follow; empty: the shipped default.
     """
-    section = attestation_section(root_pem=root_pem, log=log)
+    section = attestation_section(machine=machine, log=log)
     shaping = transport_section(transport)
     return f"{(profile or profile_text('default')).rstrip()}\n\n{section}{shaping}"
 
@@ -63,23 +85,19 @@ transport:
 """
 
 
-def attestation_section(*, root_pem: bytes, log: bytes) -> str:
+def attestation_section(*, machine: Emulated, log: bytes) -> str:
     """Return the ``attestation:`` section alone."""
-    root = x509.load_pem_x509_certificate(root_pem)
-    product = _common_name(root).removeprefix("ARK-")
-    pem = root.public_bytes(Encoding.PEM).decode("ascii")
-    tcb = DEFAULT_TCB
+    product = product_of(machine)
     names = parse_object(log, where="log", limit_bytes=_FILE_LIMIT)
     return f"""\
 # Written by the development tools: emulated evidence, which proves no isolation.
 attestation:
   environment: development
   trust_anchors:
-    - kind: emulated
-      product: {product}
-      certificate: |
-{_indent(pem, 8)}
-  required_cpu_tees: [{Tee.EMULATED_SEV_SNP.value}]
+{_anchor(product, machine.root_pem)}
+{_gpu_anchor(machine)}\
+  required_cpu_tees: [{machine.tee.value}]
+{_required_devices(machine)}\
   releases:
     names: [{RELEASE_NAME}]
     log:
@@ -89,6 +107,51 @@ attestation:
 {_witnesses(names)}
       quorum: {names.integer("quorum")}
     max_checkpoint_age_s: 86400
+{_rules(machine.tee, product)}\
+{_gpu_rules(machine)}\
+  freshness:
+    max_key_lifetime_s: 43200
+    max_evidence_age_s: 43200
+    clock_skew_s: 60
+"""
+
+
+def product_of(machine: Emulated) -> str:
+    """Return what a policy and a configuration call the root's product."""
+    if machine.tee in SNP_TEES:
+        root = x509.load_pem_x509_certificate(machine.root_pem)
+        return _common_name(root).removeprefix("ARK-")
+    return machine.tee.value.removeprefix("emulated-")
+
+
+def _anchor(product: str, root_pem: bytes) -> str:
+    root = x509.load_pem_x509_certificate(root_pem)
+    pem = root.public_bytes(Encoding.PEM).decode("ascii")
+    return f"""\
+    - kind: emulated
+      product: {product}
+      certificate: |
+{_indent(pem, 8)}"""
+
+
+def _gpu_anchor(machine: Emulated) -> str:
+    return f"{_anchor(GPU_PRODUCT, machine.gpu_root_pem)}\n" if machine.gpus else ""
+
+
+def _required_devices(machine: Emulated) -> str:
+    if not machine.gpus:
+        return ""
+    kind = DeviceKind.EMULATED_NVIDIA_GPU.value
+    return f"  required_devices: {{{kind}: {machine.gpus}}}\n"
+
+
+def _rules(tee: Tee, product: str) -> str:
+    if tee in TDX_TEES:
+        return "  tdx:\n    statuses: [UpToDate]\n"
+    if tee not in SNP_TEES:
+        return ""
+    tcb = DEFAULT_TCB
+    return f"""\
   snp:
     min_version: 3
     vmpl: [0]
@@ -100,10 +163,18 @@ attestation:
         tee: {tcb.tee}
         snp: {tcb.snp}
         ucode: {tcb.ucode}
-  freshness:
-    max_key_lifetime_s: 43200
-    max_evidence_age_s: 43200
-    clock_skew_s: 60
+"""
+
+
+def _gpu_rules(machine: Emulated) -> str:
+    if not machine.gpus:
+        return ""
+    ordinary = ordinary_expectations()
+    return f"""\
+  gpu:
+    drivers: {json.dumps(sorted(ordinary.drivers))}
+    vbioses: {json.dumps(sorted(ordinary.vbioses))}
+    golden: {json.dumps(sorted(ordinary.golden))}
 """
 
 
@@ -133,6 +204,8 @@ class _Arguments(argparse.Namespace):
     state: Path
     log: Path | None
     out: Path
+    tee: Tee
+    gpus: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +215,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Write a policy that trusts the development deployment.",
     )
     parser.add_argument(
-        "--state", required=True, type=Path, metavar="DIR", help="holds root.pem"
+        "--state",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="holds root.pem, and gpu-root.pem where there are GPUs",
     )
     parser.add_argument(
         "--log",
@@ -151,15 +228,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="holds log.json and manifest.json; default: --state",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="FILE")
+    parser.add_argument(
+        "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
+    )
+    parser.add_argument(
+        "--gpus", default=0, type=int, choices=range(MAX_GPUS + 1), metavar="N"
+    )
     read = parser.parse_args(arguments, namespace=_Arguments())
     folder = read.log or read.state
     text = development_policy(
-        root_pem=(read.state / ROOT_FILE).read_bytes(),
+        machine=read_emulated(read.state, read.tee, read.gpus),
         log=(folder / LOG_FILE).read_bytes(),
         transport=parse_manifest((folder / MANIFEST_FILE).read_bytes()).transport,
     )
     read.out.write_text(text, encoding="utf-8")
     return 0
+
+
+def read_emulated(state: Path, tee: Tee, gpus: int) -> Emulated:
+    """Read the roots that an emulator wrote."""
+    return Emulated(
+        root_pem=(state / ROOT_FILE).read_bytes(),
+        tee=tee,
+        gpu_root_pem=(state / GPU_ROOT_FILE).read_bytes() if gpus else b"",
+        gpus=gpus,
+    )
 
 
 if __name__ == "__main__":

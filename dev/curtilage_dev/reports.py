@@ -2,7 +2,8 @@
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography.hazmat.primitives import hashes
@@ -15,7 +16,7 @@ from curtilage.attest.tcb import Product, Tcb, encode_tcb
 # SMT allowed, and bit 17, which is always one.
 DEFAULT_POLICY: Final = 0x30000
 # SMT, ECC and the alias check are on.
-_PLATFORM_INFO: Final = 0x25
+DEFAULT_PLATFORM_INFO: Final = 0x25
 _FIRMWARE: Final = bytes((40, 55, 1))
 _CPUID: Final = {
     Product.MILAN: (0x19, 0x01, 0x01),
@@ -44,6 +45,12 @@ class ReportFields:
         algorithm: 1 is ECDSA P-384 with SHA-384.
         mask_chip: the key info's bit.
         cpuid: family, model, stepping; None takes the product's.
+        current_tcb: what runs now; None takes the reported levels.
+        platform_info: bits about the machine.
+        mitigations: at launch and now; written from version 5 on.
+        id_key_digest: 48 bytes.
+        author_key_digest: 48 bytes; others than zeros set the key info's bit.
+        patches: bytes at offsets, written last, for states that have no field.
     """
 
     report_data: bytes
@@ -61,21 +68,33 @@ class ReportFields:
     algorithm: int = layout.ECDSA_P384_SHA384
     mask_chip: bool = False
     cpuid: tuple[int, int, int] | None = None
+    current_tcb: Tcb | None = None
+    platform_info: int = DEFAULT_PLATFORM_INFO
+    mitigations: tuple[int, int] = (0x1F, 0x3F)
+    id_key_digest: bytes = bytes(48)
+    author_key_digest: bytes = bytes(48)
+    patches: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
 
 
 def encode_report(fields: ReportFields) -> bytes:
     """Write the signed part of a report, 672 bytes."""
     data = bytearray(layout.SIGNED_BYTES)
-    key_info = fields.signing_key << 2 | fields.mask_chip << 1
+    author = any(fields.author_key_digest)
+    key_info = fields.signing_key << 2 | fields.mask_chip << 1 | author
     reported = encode_tcb(fields.reported_tcb, fields.product)
+    current = encode_tcb(fields.current_tcb or fields.reported_tcb, fields.product)
     struct.pack_into("<IIQ", data, 0, fields.version, 0, fields.policy)
     struct.pack_into("<II", data, layout.OFFSET_VMPL, fields.vmpl, fields.algorithm)
-    struct.pack_into("<QI", data, layout.OFFSET_PLATFORM_INFO, _PLATFORM_INFO, key_info)
+    struct.pack_into(
+        "<QI", data, layout.OFFSET_PLATFORM_INFO, fields.platform_info, key_info
+    )
     values = {
-        layout.OFFSET_CURRENT_TCB: reported,
+        layout.OFFSET_CURRENT_TCB: current,
         layout.OFFSET_REPORT_DATA: fields.report_data,
         layout.OFFSET_MEASUREMENT: fields.measurement,
         layout.OFFSET_HOST_DATA: fields.host_data,
+        layout.OFFSET_ID_KEY_DIGEST: fields.id_key_digest,
+        layout.OFFSET_AUTHOR_KEY_DIGEST: fields.author_key_digest,
         layout.OFFSET_REPORT_ID: hashlib.sha256(fields.chip_id).digest(),
         layout.OFFSET_REPORT_ID_MA: b"\xff" * 32,
         layout.OFFSET_REPORTED_TCB: reported,
@@ -87,7 +106,9 @@ def encode_report(fields: ReportFields) -> bytes:
     }
     if fields.version >= layout.FIRST_VERSION_WITH_CPUID:
         values[layout.OFFSET_CPUID] = bytes(fields.cpuid or _CPUID[fields.product])
-    for offset, value in values.items():
+    if fields.version >= layout.FIRST_VERSION_WITH_MITIGATIONS:
+        values[layout.OFFSET_MITIGATIONS] = struct.pack("<QQ", *fields.mitigations)
+    for offset, value in (*values.items(), *fields.patches.items()):
         data[offset : offset + len(value)] = value
     return bytes(data)
 

@@ -13,13 +13,24 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
+from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.manifest import GpuRelease
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.wire.shaping import PADDED, TransportParameters
-from curtilage_dev import devlog, policy
+from curtilage_dev import devlog
 from curtilage_dev.certificates import Authority
-from curtilage_dev.emulator import ROOT_FILE
+from curtilage_dev.emulated_gpu import PRODUCT as GPU_PRODUCT
+from curtilage_dev.emulated_gpu import ordinary_release
+from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
+from curtilage_dev.machines import RSA_KINDS
+from curtilage_dev.policy import (
+    Emulated,
+    development_policy,
+    product_of,
+    read_emulated,
+)
 from curtilage_dev.processes import Process, Processes
 from curtilage_dev.scripted_enclave import SCRIPTED_SHA256, Play
 
@@ -62,6 +73,8 @@ class Stack:
         model_sha256: that file's digest.
         record: whether relay and enclave write down what they can see.
         measurement: what the emulated processor reports.
+        tee: which kind of processor it plays.
+        gpus: how many GPUs the emulated machine has.
         enclave_extra: lines added to the enclave's configuration.
         relay_extra: lines added to the relay's configuration.
         transport: how the release shapes its answers; the policy accepts this.
@@ -78,6 +91,8 @@ class Stack:
     model_sha256: str = ""
     record: bool = True
     measurement: str = MEASUREMENT
+    tee: Tee = Tee.EMULATED_SEV_SNP
+    gpus: int = 0
     enclave_extra: str = ""
     relay_extra: str = ""
     transport: TransportParameters = PADDED
@@ -138,7 +153,8 @@ class Stack:
 
     def start_all(self) -> None:
         """Start everything; the client's slow start overlaps the others'."""
-        with self.timed("emulated processor (makes two RSA-4096 keys)"):
+        slow = " (makes two RSA-4096 keys)" if self.tee in RSA_KINDS else ""
+        with self.timed(f"{self._machine}{slow}"):
             self.start_evidence()
         with self.timed("development log: one release, logged and witnessed"):
             self.publish()
@@ -160,6 +176,10 @@ class Stack:
             f"unix:{self.evidence_socket}",
             "--measurement",
             self.measurement,
+            "--tee",
+            self.tee.value,
+            "--gpus",
+            str(self.gpus),
         )
         process.wait_ready()
 
@@ -173,11 +193,13 @@ class Stack:
                 measurements=(measurement or self.measurement,),
                 models=(self._released_model,),
                 transport=self.transport,
+                tee=self.tee,
+                gpu=ordinary_release() if self.gpus else GpuRelease(),
             ),
             now=datetime.now(UTC),
         )
-        text = policy.development_policy(
-            root_pem=(self.folder / ROOT_FILE).read_bytes(),
+        text = development_policy(
+            machine=self.emulated,
             log=(self.release / devlog.LOG_FILE).read_bytes(),
             transport=self.transport,
             profile=self.profile,
@@ -230,6 +252,17 @@ class Stack:
         return path
 
     @property
+    def emulated(self) -> Emulated:
+        """The machine, as a policy accepts it."""
+        return read_emulated(self.folder, self.tee, self.gpus)
+
+    @property
+    def _machine(self) -> str:
+        gpus = f" with {self.gpus} GPU" if self.gpus else ""
+        plural = "s" if self.gpus > 1 else ""
+        return f"emulated processor, {self.tee.value}{gpus}{plural}"
+
+    @property
     def _released_model(self) -> str:
         if self.play is not None:
             return SCRIPTED_SHA256
@@ -266,8 +299,12 @@ class Stack:
         self.running[name] = process
         return process
 
+    def _gpu_anchor_lines(self) -> list[str]:
+        if not self.gpus:
+            return []
+        return _anchor_lines(GPU_PRODUCT, self.folder / GPU_ROOT_FILE)
+
     def _enclave_config(self) -> str:
-        log = json.loads((self.release / devlog.LOG_FILE).read_text("utf-8"))
         lines = [
             'environment = "development"',
             f"listen = {json.dumps(self.enclave_address or '127.0.0.1:0')}",
@@ -277,11 +314,9 @@ class Stack:
         if self.record:
             lines.append(f"unsafe_record_view = {json.dumps(str(self.enclave_view))}")
         lines += [
-            "[[trust_anchors]]",
-            'kind = "emulated"',
-            'product = "Genoa"',
-            f"certificate = {json.dumps(str(self.folder / ROOT_FILE))}",
-            *_log_lines(cast("dict[str, object]", log)),
+            *_anchor_lines(product_of(self.emulated), self.folder / ROOT_FILE),
+            *self._gpu_anchor_lines(),
+            devlog.log_table(self.release).rstrip(),
             "[model]",
             f"path = {json.dumps(self.model)}",
         ]
@@ -291,20 +326,13 @@ class Stack:
         return f"{text}\n{self._tls_table('enclave')}{self.enclave_extra}\n"
 
 
-def _log_lines(log: dict[str, object]) -> list[str]:
-    lines = [
-        "[log]",
-        f"origin = {json.dumps(log['origin'])}",
-        f"key = {json.dumps(log['key'])}",
-        f"quorum = {log['quorum']}",
+def _anchor_lines(product: str, certificate: Path) -> list[str]:
+    return [
+        "[[trust_anchors]]",
+        'kind = "emulated"',
+        f"product = {json.dumps(product)}",
+        f"certificate = {json.dumps(str(certificate))}",
     ]
-    for witness in cast("list[dict[str, str]]", log["witnesses"]):
-        lines += [
-            "[[log.witnesses]]",
-            f"name = {json.dumps(witness['name'])}",
-            f"key = {json.dumps(witness['key'])}",
-        ]
-    return lines
 
 
 def listen_address(ready: dict[str, object]) -> str:

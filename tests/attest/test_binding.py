@@ -13,10 +13,12 @@ from curtilage.attest.binding import (
     SignedDevice,
     base_hash_v1,
     base_hash_v2,
+    challenge_report_data,
     device_nonce_v1,
     device_nonce_v2,
     lp,
     qualifying_data_v1,
+    qualifying_data_v2,
     report_data_v1,
     report_data_v2,
 )
@@ -67,8 +69,17 @@ def test_binding_v2_matches_the_vectors(vector: dict[str, Any]) -> None:
     assert report_data_v2(b0, devices, emulated=False).hex() == vector["report_data"]
     emulated = report_data_v2(b0, devices, emulated=True)
     assert emulated.hex() == vector["report_data_emulated"]
+    genuine = report_data_v2(b0, devices, emulated=False)
+    assert qualifying_data_v2(genuine).hex() == vector["qualifying_data"]
+    assert qualifying_data_v2(emulated).hex() == vector["qualifying_data_emulated"]
     nonces = [device_nonce_v2(b0, d.kind, d.index).hex() for d in devices]
     assert nonces == vector["device_nonces"]
+    for name, flag in (("challenge", False), ("challenge_emulated", True)):
+        expected: dict[str, str] = vector[name]
+        nonce = bytes.fromhex(expected["nonce"])
+        data = challenge_report_data(b0, nonce, emulated=flag)
+        assert data.hex() == expected["report_data"]
+        assert qualifying_data_v2(data).hex() == expected["qualifying_data"]
 
 
 CHANGES: dict[str, Any] = {
@@ -136,8 +147,33 @@ def test_labels_keep_the_uses_apart() -> None:
         device_nonce_v1(b0, "gpu", 0),
         device_nonce_v2(b0, "gpu", 0),
         qualifying_data_v1(b0),
+        qualifying_data_v2(b0),
+        challenge_report_data(b0, bytes(32), emulated=False),
+        challenge_report_data(b0, bytes(32), emulated=True),
     }
-    assert len(values) == 9
+    assert len(values) == 12
+
+
+def test_a_challenge_covers_its_nonce_and_the_binding() -> None:
+    b0 = base_hash_v2(INPUTS)
+    other = base_hash_v2(replace(INPUTS, anchor_time=5))
+    values = {
+        challenge_report_data(base, nonce, emulated=False)
+        for base in (b0, other)
+        for nonce in (bytes(32), bytes(31) + b"\1")
+    }
+    assert len(values) == 4
+
+
+@pytest.mark.parametrize("length", [0, 31, 33])
+def test_a_challenge_takes_32_bytes(length: int) -> None:
+    with pytest.raises(ValueError, match="nonce is not 32 bytes"):
+        challenge_report_data(bytes(64), bytes(length), emulated=False)
+
+
+def test_a_challenge_needs_a_whole_base_hash() -> None:
+    with pytest.raises(ValueError, match="B0 is not 64 bytes"):
+        challenge_report_data(bytes(63), bytes(32), emulated=False)
 
 
 def test_devices_are_bound_in_order() -> None:

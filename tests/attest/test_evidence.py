@@ -9,11 +9,24 @@ from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
+    AzureEvidence,
+    CpuEvidence,
+    DeviceKind,
     EvidenceBundle,
+    GpuEvidence,
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    Tee,
+    TpmEvidence,
+    TpmQuote,
     encode_bundle,
     encode_cpu_evidence,
+    encode_device_evidence,
+    hardware_of,
     parse_bundle,
     parse_cpu_evidence,
+    parse_device_evidence,
 )
 
 
@@ -32,7 +45,7 @@ def _code(data: bytes) -> RefusalCode:
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
     "no version": (lambda t: t.pop("v"), RefusalCode.MALFORMED),
     "version 1": (lambda t: t.update(v=1), RefusalCode.UNSUPPORTED_VERSION),
-    "version 3": (lambda t: t.update(v=3, new=1), RefusalCode.UNSUPPORTED_VERSION),
+    "version 4": (lambda t: t.update(v=4, new=1), RefusalCode.UNSUPPORTED_VERSION),
     "missing": (lambda t: t.pop("anchor"), RefusalCode.MALFORMED),
     "unknown": (lambda t: t.update(note=""), RefusalCode.MALFORMED),
     "unknown below": (lambda t: t["cpu"].update(note=""), RefusalCode.MALFORMED),
@@ -59,16 +72,32 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
         lambda t: t.update(receipt_public_key="AAAA"),
         RefusalCode.MALFORMED,
     ),
-    "tdx": (lambda t: t["cpu"].update(tee="tdx"), RefusalCode.VERIFIER_UNAVAILABLE),
+    "other kind": (lambda t: t["cpu"].update(tee="tdx"), RefusalCode.MALFORMED),
+    "unknown kind": (
+        lambda t: t["cpu"].update(tee="sgx"),
+        RefusalCode.UNSUPPORTED_PRODUCT,
+    ),
     "tee in capitals": (
         lambda t: t["cpu"].update(tee="SEV-SNP"),
-        RefusalCode.VERIFIER_UNAVAILABLE,
+        RefusalCode.UNSUPPORTED_PRODUCT,
     ),
     "a device": (
-        lambda t: t["devices"].append({"kind": "nvidia-gpu"}),
-        RefusalCode.VERIFIER_UNAVAILABLE,
+        lambda t: t["devices"].append({"kind": "tape"}),
+        RefusalCode.UNSUPPORTED_PRODUCT,
     ),
     "many devices": (lambda t: t["devices"].extend([{}] * 17), RefusalCode.TOO_LARGE),
+    "no consistency proof": (
+        lambda t: t["anchor"].pop("consistency"),
+        RefusalCode.MALFORMED,
+    ),
+    "short consistency hash": (
+        lambda t: t["anchor"].update(consistency=["AAAA"]),
+        RefusalCode.MALFORMED,
+    ),
+    "long consistency proof": (
+        lambda t: t["anchor"].update(consistency=["AAAA"] * 65),
+        RefusalCode.TOO_LARGE,
+    ),
     "report too large": (
         lambda t: t["cpu"].update(report="AAAA" * 1366),
         RefusalCode.TOO_LARGE,
@@ -86,11 +115,11 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
         RefusalCode.TOO_LARGE,
     ),
     "proof too large": (
-        lambda t: t["release"].update(proof="x" * 16385),
+        lambda t: t["release"].update(proof="x" * 32769),
         RefusalCode.TOO_LARGE,
     ),
     "checkpoint too large": (
-        lambda t: t["anchor"].update(checkpoint="x" * 8193),
+        lambda t: t["anchor"].update(checkpoint="x" * 24577),
         RefusalCode.TOO_LARGE,
     ),
     "cpu is a list": (lambda t: t.update(cpu=[]), RefusalCode.MALFORMED),
@@ -108,7 +137,7 @@ def test_untouched_edit_is_accepted(bundle: EvidenceBundle) -> None:
 
 
 def test_duplicate_key_is_refused(bundle: EvidenceBundle) -> None:
-    doubled = encode_bundle(bundle).replace(b'{"v":2', b'{"v":2,"v":2', 1)
+    doubled = encode_bundle(bundle).replace(b'{"v":3', b'{"v":3,"v":3', 1)
     assert _code(doubled) is RefusalCode.MALFORMED
 
 
@@ -127,9 +156,233 @@ def test_cpu_evidence_survives_alone(bundle: EvidenceBundle) -> None:
     assert parse_cpu_evidence(encode_cpu_evidence(bundle.cpu)) == bundle.cpu
 
 
+SNP = SnpEvidence(tee=Tee.SEV_SNP, report=b"r", vek=b"v", ask=b"a", crl=b"c", ark=b"k")
+TDX = TdxEvidence(tee=Tee.TDX, quote=b"q", collateral=b"{}")
+QUOTE = TpmQuote(message=b"m", signature=b"s", pcrs=((0, bytes(32)), (23, b"")))
+KINDS: list[CpuEvidence] = [
+    SNP,
+    replace(SNP, tee=Tee.EMULATED_SEV_SNP, crl=b"", ark=b""),
+    TDX,
+    replace(TDX, tee=Tee.EMULATED_TDX),
+    NitroEvidence(tee=Tee.NITRO, document=b"d"),
+    NitroEvidence(tee=Tee.EMULATED_NITRO, document=b""),
+    AzureEvidence(tee=Tee.AZURE_SNP, hcl=b"h", hardware=SNP, quote=QUOTE),
+    AzureEvidence(tee=Tee.AZURE_TDX, hcl=b"h", hardware=TDX, quote=QUOTE),
+    AzureEvidence(
+        tee=Tee.EMULATED_AZURE_SNP,
+        hcl=b"",
+        hardware=replace(SNP, tee=Tee.EMULATED_SEV_SNP),
+        quote=replace(QUOTE, pcrs=()),
+    ),
+    TpmEvidence(tee=Tee.TPM, quote=QUOTE, ak=b"k"),
+]
+AZURE = KINDS[6]
+GPU = GpuEvidence(kind=DeviceKind.NVIDIA_GPU, report=b"r", chain=(b"1", b"2"))
+
+
+def test_every_kind_is_among_these() -> None:
+    assert {evidence.tee for evidence in KINDS} == set(Tee)
+
+
+@pytest.mark.parametrize("evidence", KINDS, ids=lambda evidence: evidence.tee)
+def test_every_kind_survives_alone_and_in_a_bundle(
+    bundle: EvidenceBundle, evidence: CpuEvidence
+) -> None:
+    assert parse_cpu_evidence(encode_cpu_evidence(evidence)) == evidence
+    whole = replace(bundle, cpu=evidence)
+    assert parse_bundle(encode_bundle(whole)) == whole
+
+
+@pytest.mark.parametrize("kind", DeviceKind)
+def test_devices_survive_alone_and_in_a_bundle(
+    bundle: EvidenceBundle, kind: DeviceKind
+) -> None:
+    device = replace(GPU, kind=kind)
+    assert parse_device_evidence(encode_device_evidence(device)) == device
+    whole = replace(bundle, devices=(device, replace(device, chain=())) * 8)
+    assert parse_bundle(encode_bundle(whole)) == whole
+
+
+def test_a_consistency_proof_survives(bundle: EvidenceBundle) -> None:
+    hashes = (bytes(32), b"\1" * 32)
+    whole = replace(bundle, anchor=replace(bundle.anchor, consistency=hashes))
+    assert parse_bundle(encode_bundle(whole)) == whole
+
+
+Tree = dict[str, Any]
+OTHER_EDITS: dict[
+    str, tuple[CpuEvidence | GpuEvidence, Callable[[Tree], object], RefusalCode]
+] = {
+    "hardware of another kind": (
+        AZURE,
+        lambda t: t["hardware"].update(tee="emulated-sev-snp"),
+        RefusalCode.MALFORMED,
+    ),
+    "hardware that is Azure's": (
+        AZURE,
+        lambda t: t["hardware"].update(tee="azure-snp"),
+        RefusalCode.MALFORMED,
+    ),
+    "hardware of an unknown kind": (
+        AZURE,
+        lambda t: t["hardware"].update(tee="sgx"),
+        RefusalCode.MALFORMED,
+    ),
+    "hardware without a report": (
+        AZURE,
+        lambda t: t["hardware"].pop("report"),
+        RefusalCode.MALFORMED,
+    ),
+    "no quote": (AZURE, lambda t: t.pop("quote"), RefusalCode.MALFORMED),
+    "unknown in the quote": (
+        AZURE,
+        lambda t: t["quote"].update(x=1),
+        RefusalCode.MALFORMED,
+    ),
+    "unknown in a register": (
+        AZURE,
+        lambda t: t["quote"]["pcrs"][0].update(x=1),
+        RefusalCode.MALFORMED,
+    ),
+    "register 24": (
+        AZURE,
+        lambda t: t["quote"]["pcrs"][0].update(index=24),
+        RefusalCode.MALFORMED,
+    ),
+    "25 registers": (
+        AZURE,
+        lambda t: t["quote"].update(pcrs=t["quote"]["pcrs"][:1] * 25),
+        RefusalCode.TOO_LARGE,
+    ),
+    "register too large": (
+        AZURE,
+        lambda t: t["quote"]["pcrs"][0].update(value="AAAA" * 22),
+        RefusalCode.TOO_LARGE,
+    ),
+    "message too large": (
+        AZURE,
+        lambda t: t["quote"].update(message="AAAA" * 1366),
+        RefusalCode.TOO_LARGE,
+    ),
+    "signature too large": (
+        AZURE,
+        lambda t: t["quote"].update(signature="AAAA" * 342),
+        RefusalCode.TOO_LARGE,
+    ),
+    "blob too large": (
+        AZURE,
+        lambda t: t.update(hcl="AAAA" * 2731),
+        RefusalCode.TOO_LARGE,
+    ),
+    "key too large": (
+        KINDS[-1],
+        lambda t: t.update(ak="AAAA" * 342),
+        RefusalCode.TOO_LARGE,
+    ),
+    "quote too large": (
+        TDX,
+        lambda t: t.update(quote="AAAA" * 5462),
+        RefusalCode.TOO_LARGE,
+    ),
+    "collateral too large": (
+        TDX,
+        lambda t: t.update(collateral="AAAA" * 16385),
+        RefusalCode.TOO_LARGE,
+    ),
+    "document too large": (
+        KINDS[4],
+        lambda t: t.update(document="AAAA" * 10923),
+        RefusalCode.TOO_LARGE,
+    ),
+    "root too large": (
+        SNP,
+        lambda t: t.update(ark="AAAA" * 1366),
+        RefusalCode.TOO_LARGE,
+    ),
+    "no root": (SNP, lambda t: t.pop("ark"), RefusalCode.MALFORMED),
+    "unknown device": (
+        GPU,
+        lambda t: t.update(kind="tape"),
+        RefusalCode.UNSUPPORTED_PRODUCT,
+    ),
+    "device with more": (GPU, lambda t: t.update(x=1), RefusalCode.MALFORMED),
+    "nine certificates": (
+        GPU,
+        lambda t: t.update(chain=["AAAA"] * 9),
+        RefusalCode.TOO_LARGE,
+    ),
+    "large certificate": (
+        GPU,
+        lambda t: t.update(chain=["AAAA" * 1366]),
+        RefusalCode.TOO_LARGE,
+    ),
+    "certificate that is no base64": (
+        GPU,
+        lambda t: t.update(chain=["*"]),
+        RefusalCode.MALFORMED,
+    ),
+    "device's report too large": (
+        GPU,
+        lambda t: t.update(report="AAAA" * 10923),
+        RefusalCode.TOO_LARGE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_EDITS)
+def test_evidence_is_refused(name: str) -> None:
+    evidence, edit, code = OTHER_EDITS[name]
+    gpu = isinstance(evidence, GpuEvidence)
+    data = (
+        encode_device_evidence(evidence)
+        if isinstance(evidence, GpuEvidence)
+        else encode_cpu_evidence(evidence)
+    )
+    tree: dict[str, Any] = json.loads(data)
+    edit(tree)
+    parse = parse_device_evidence if gpu else parse_cpu_evidence
+    with pytest.raises(RefusedError) as caught:
+        parse(json.dumps(tree).encode())
+    assert caught.value.code is code
+
+
+def test_evidence_does_not_show_in_its_repr() -> None:
+    for evidence in (*KINDS, GPU):
+        shown = repr(evidence)
+        assert "report=" not in shown
+        assert "message=" not in shown
+
+
+def test_hardware_is_named_for_azure_alone() -> None:
+    assert hardware_of(Tee.AZURE_TDX) is Tee.TDX
+    with pytest.raises(KeyError):
+        hardware_of(Tee.TDX)
+
+
+@pytest.mark.parametrize(
+    ("tee", "emulated", "isolates", "quoted"),
+    [
+        (Tee.SEV_SNP, False, True, False),
+        (Tee.TDX, False, True, False),
+        (Tee.NITRO, False, True, False),
+        (Tee.AZURE_SNP, False, True, True),
+        (Tee.AZURE_TDX, False, True, True),
+        (Tee.TPM, False, False, True),
+        (Tee.EMULATED_SEV_SNP, True, False, False),
+        (Tee.EMULATED_TDX, True, False, False),
+        (Tee.EMULATED_NITRO, True, False, False),
+        (Tee.EMULATED_AZURE_SNP, True, False, True),
+    ],
+)
+def test_kinds_are_what_they_are(
+    *, tee: Tee, emulated: bool, isolates: bool, quoted: bool
+) -> None:
+    assert (tee.emulated, tee.isolates, tee.quoted) == (emulated, isolates, quoted)
+
+
 def test_cpu_evidence_is_bounded() -> None:
     with pytest.raises(RefusedError) as caught:
-        parse_cpu_evidence(b" " * (64 * 1024 + 1))
+        parse_cpu_evidence(b" " * (96 * 1024 + 1))
     assert caught.value.code is RefusalCode.TOO_LARGE
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.manifest import (
+    GpuRelease,
+    Image,
     ReleaseManifest,
     encode_manifest,
     parse_manifest,
@@ -19,7 +21,10 @@ MANIFEST = ReleaseManifest(
     name="curtilage-enclave",
     version="1.2.3",
     source="git:0123456789",
-    measurements={"sev-snp": ("ab" * 48,), "emulated-sev-snp": ("cd" * 48, "ef" * 48)},
+    measurements={
+        "sev-snp": ({"launch": "ab" * 48},),
+        "emulated-sev-snp": ({"launch": "cd" * 48}, {"launch": "ef" * 48}),
+    },
     models=("12" * 32,),
     min_tcb={
         Product.TURIN: Tcb(fmc=1, bl=2, tee=3, snp=4, ucode=5),
@@ -27,6 +32,12 @@ MANIFEST = ReleaseManifest(
     },
     not_after=1800000000,
     transport=PADDED,
+    images=(
+        Image(name="kernel", sha256="34" * 32),
+        Image(name="disk", sha256="56" * 32),
+    ),
+    gpu=GpuRelease(drivers=("570.1",), vbioses=("96.00", "97.00"), golden=("78" * 32,)),
+    sandbox="9a" * 32,
 )
 
 
@@ -64,15 +75,38 @@ def test_other_encodings_are_refused(name: str) -> None:
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "version of the format": lambda t: t.update(v=1),
+    "version of the format": lambda t: t.update(v=2),
     "missing": lambda t: t.pop("models"),
     "unknown": lambda t: t.update(extra=1),
     "empty name": lambda t: t.update(name=""),
     "control character": lambda t: t.update(version="1\n"),
+    "name no policy can write": lambda t: t.update(name="a b"),
+    "long name": lambda t: t.update(name="a" * 129),
+    "version with a space": lambda t: t.update(version="1.2.3 "),
+    "long version": lambda t: t.update(version="1" * 129),
     "not ASCII": lambda t: t.update(source="é"),
-    "capital measurement": lambda t: t["measurements"].update(x=["AB" * 48]),
-    "short measurement": lambda t: t["measurements"].update(x=["ab" * 47]),
-    "capital TEE": lambda t: t["measurements"].update(X=["ab" * 48]),
+    "capital measurement": lambda t: t["measurements"].update(
+        x=[{"launch": "AB" * 48}]
+    ),
+    "short measurement": lambda t: t["measurements"].update(x=[{"launch": "ab" * 47}]),
+    "capital TEE": lambda t: t["measurements"].update(X=[{"launch": "ab" * 48}]),
+    "no register": lambda t: t["measurements"].update(x=[{}]),
+    "many registers": lambda t: t["measurements"].update(
+        x=[{f"pcr{n}": "ab" * 32 for n in range(33)}]
+    ),
+    "capital register": lambda t: t["measurements"].update(x=[{"PCR0": "ab" * 32}]),
+    "empty register": lambda t: t["measurements"].update(x=[{"launch": ""}]),
+    "measurement of version 2": lambda t: t["measurements"].update(x=["ab" * 48]),
+    "image without a digest": lambda t: t["images"][0].pop("sha256"),
+    "image with more": lambda t: t["images"][0].update(size=1),
+    "short image": lambda t: t["images"][0].update(sha256="ab"),
+    "image without a name": lambda t: t["images"][0].update(name=""),
+    "GPU key missing": lambda t: t["gpu"].pop("golden"),
+    "driver with a line feed": lambda t: t["gpu"].update(drivers=["570\n"]),
+    "short golden": lambda t: t["gpu"].update(golden=["ab"]),
+    "short sandbox": lambda t: t.update(sandbox="ab"),
+    "capital sandbox": lambda t: t.update(sandbox="AB" * 32),
+    "no sandbox key": lambda t: t.pop("sandbox"),
     "short model": lambda t: t.update(models=["ab"]),
     "negative end": lambda t: t.update(not_after=-1),
     "level 256": lambda t: t["min_tcb"][0].update(bl=256),
@@ -96,13 +130,16 @@ def test_manifest_is_refused(name: str) -> None:
     EDITS[name](tree)
     with pytest.raises(RefusedError) as caught:
         parse_manifest(canonical_json(tree))
-    assert caught.value.code is RefusalCode.MALFORMED
+    other_version = tree.get("v") == 2
+    assert caught.value.code is (
+        RefusalCode.UNSUPPORTED_VERSION if other_version else RefusalCode.MALFORMED
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("version of the format", "manifest.v is not 2"),
+        ("version of the format", "manifest.v is not 3"),
         ("transport key unknown", "manifest.transport: 1 unknown key(s)"),
         ("transport key missing", "manifest.transport: missing buckets"),
         ("frame too small", "manifest.transport: a number out of its range"),
@@ -114,6 +151,17 @@ def test_the_refusal_says_what_is_wrong(name: str, said: str) -> None:
     with pytest.raises(RefusedError) as caught:
         parse_manifest(canonical_json(tree))
     assert caught.value.detail == said
+
+
+def test_a_release_may_name_no_images_gpus_or_sandbox() -> None:
+    bare = replace(MANIFEST, images=(), gpu=GpuRelease(), sandbox="")
+    assert parse_manifest(encode_manifest(bare)) == bare
+
+
+def test_a_measurement_cannot_be_changed() -> None:
+    measurement = cast("dict[str, Any]", MANIFEST.measurements["sev-snp"][0])
+    with pytest.raises(TypeError):
+        measurement["launch"] = ""
 
 
 def test_too_many_models_are_refused() -> None:

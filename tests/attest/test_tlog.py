@@ -6,31 +6,35 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.signers import LogSigner, WitnessSigner
 from curtilage.attest.tlog import (
+    COSIGNATURE_V1,
+    ED25519,
+    SUBTREE_V1,
     Checkpoint,
+    NoteKey,
     TrustedLog,
-    hash_leaf,
+    UnverifiedHead,
+    checkpoint_body,
+    encode_hashes,
+    parse_checkpoint,
+    parse_hashes,
     parse_note,
-    root_from_inclusion,
+    signature_line,
     verify_checkpoint,
     verify_proof,
 )
-from curtilage_dev.log import (
-    DevelopmentLog,
-    NoteSigner,
-    inclusion_path,
-    new_signer,
-    tree_root,
-)
+from curtilage_dev.log import DevelopmentLog, new_signer, new_witness
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 LOG = DevelopmentLog(
     signer=new_signer("example.org/log"),
-    witnesses=(new_signer("one.example"), new_signer("two.example")),
+    witnesses=(new_witness("one.example"), new_witness("two.example")),
     leaves=tuple(f"leaf {number}".encode() for number in range(7)),
 )
 TRUSTED = TrustedLog(
@@ -57,8 +61,15 @@ def _proof_code(text: str, leaf: bytes = LOG.leaves[3]) -> RefusalCode:
     return _code(lambda: verify_proof(text, leaf=leaf, log=TRUSTED))
 
 
-def _sign(body: str, signer: NoteSigner = LOG.signer) -> str:
-    return f"{body}\n{signer.sign(body)}"
+def _sign(body: str, signer: LogSigner = LOG.signer) -> str:
+    """Sign any text as a log signs its checkpoints."""
+    signature = signer.key.sign(body.encode())
+    return f"{body}\n{signature_line(signer.public, ED25519, signature)}"
+
+
+def _cosign(body: str, time: int, witness: WitnessSigner = LOG.witnesses[0]) -> str:
+    """Cosign a body as a witness does."""
+    return witness.cosign(_sign(body), time)
 
 
 # --- checkpoints --------------------------------------------------------------
@@ -96,7 +107,7 @@ def test_bad_signature_of_the_log_is_refused() -> None:
 
 
 def test_bad_signature_of_a_witness_refuses_the_note() -> None:
-    earlier = LOG.witnesses[0].cosign(BODY.replace("\n7\n", "\n6\n"), 5)
+    earlier = _cosign(BODY.replace("\n7\n", "\n6\n"), 5)
     assert _checkpoint_code(_sign(BODY) + earlier) is RefusalCode.BAD_SIGNATURE
 
 
@@ -108,22 +119,18 @@ def test_cosignature_of_another_length_is_refused() -> None:
 
 
 def test_unknown_witnesses_are_passed_over() -> None:
-    stranger = new_signer("three.example").cosign(BODY, 9)
+    stranger = _cosign(BODY, 9, new_witness("three.example"))
     checkpoint = verify_checkpoint(CHECKPOINT + stranger, TRUSTED)
     assert set(checkpoint.cosigned) == {"one.example", "two.example"}
 
 
 def test_latest_time_of_a_witness_counts() -> None:
-    one = LOG.witnesses[0]
-    text = (
-        _sign(BODY) + one.cosign(BODY, 9) + one.cosign(BODY, 11) + one.cosign(BODY, 4)
-    )
+    text = _sign(BODY) + _cosign(BODY, 9) + _cosign(BODY, 11) + _cosign(BODY, 4)
     assert verify_checkpoint(text, TRUSTED).cosigned == {"one.example": 11}
 
 
 def test_one_witness_does_not_count_twice() -> None:
-    one = LOG.witnesses[0]
-    text = _sign(BODY) + one.cosign(BODY, 9) + one.cosign(BODY, 11)
+    text = _sign(BODY) + _cosign(BODY, 9) + _cosign(BODY, 11)
     checkpoint = verify_checkpoint(text, TRUSTED)
     assert _code(lambda: checkpoint.vouched_time(2)) is RefusalCode.QUORUM_NOT_MET
 
@@ -179,6 +186,105 @@ def test_checkpoint_has_three_lines() -> None:
     assert _checkpoint_code(_sign("\n" + BODY)) is RefusalCode.MALFORMED
 
 
+def test_an_empty_log_has_the_empty_root() -> None:
+    empty = LOG.signer.checkpoint(0, hashlib.sha256().digest())
+    assert verify_checkpoint(empty, TRUSTED).size == 0
+    other = LOG.signer.checkpoint(0, bytes(32))
+    assert _checkpoint_code(other) is RefusalCode.MALFORMED
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    assert _checkpoint_code("\ud800" + CHECKPOINT) is RefusalCode.MALFORMED
+    assert _proof_code(PROOF.replace("leaf", "\ud800") + "\ud800") is (
+        RefusalCode.MALFORMED
+    )
+
+
+def test_a_time_beyond_2_to_the_63_is_refused() -> None:
+    for time, witness in ((2**63, LOG.witnesses[0]), (2**64 - 1, ML_DSA)):
+        trusted = replace(TRUSTED, witnesses=(witness.public,))
+        text = _sign(BODY) + _cosign(BODY, time, witness)
+        assert _checkpoint_code(text, trusted) is RefusalCode.MALFORMED
+    latest = _sign(BODY) + _cosign(BODY, 2**63 - 1)
+    assert verify_checkpoint(latest, TRUSTED).vouched_time(1) == 2**63 - 1
+
+
+def test_a_log_signature_of_another_length_is_refused() -> None:
+    line = signature_line(LOG.signer.public, ED25519, bytes(63))
+    assert _checkpoint_code(f"{BODY}\n{line}") is RefusalCode.MALFORMED
+
+
+def test_a_key_that_is_none_is_the_policys_fault() -> None:
+    # Ed25519 keys are any 32 bytes to the parser, so another length has to do.
+    key = NoteKey(name=LOG.signer.name, public_key=b"short")
+    line = signature_line(key, ED25519, bytes(64))
+    trusted = replace(TRUSTED, key=key)
+    assert _checkpoint_code(f"{BODY}\n{line}", trusted) is RefusalCode.POLICY_INVALID
+
+
+# --- ML-DSA-44 ----------------------------------------------------------------
+
+ML_DSA = WitnessSigner(name="pq.example", key=MLDSA44PrivateKey.generate())
+PQ_TRUSTED = replace(TRUSTED, witnesses=(ML_DSA.public,))
+
+
+def _subtree_message(time: int, start: int = 0, end: int = 7) -> bytes:
+    """The cosigned_message of tlog-cosignature, written a second time."""
+    name, origin = b"pq.example", b"example.org/log"
+    return (
+        b"subtree/v1\n\0"
+        + struct.pack(">B10sQB15sQQ", 10, name, time, 15, origin, start, end)
+        + LOG.root
+    )
+
+
+def _pq_line(time: int, message: bytes) -> str:
+    signature = struct.pack(">Q", time) + ML_DSA.key.sign(message)
+    return signature_line(ML_DSA.public, SUBTREE_V1, signature)
+
+
+def test_an_ml_dsa_cosignature_is_verified() -> None:
+    for line in (_pq_line(5, _subtree_message(5)), _cosign(BODY, 5, ML_DSA)):
+        checkpoint = verify_checkpoint(_sign(BODY) + line, PQ_TRUSTED)
+        assert checkpoint.cosigned == {"pq.example": 5}
+    assert ML_DSA.verifier_key.signature_type == SUBTREE_V1
+    assert LOG.witnesses[0].verifier_key.signature_type == COSIGNATURE_V1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        _subtree_message(6),
+        _subtree_message(5, end=8),
+        _subtree_message(5, start=1),
+        _subtree_message(5).replace(b"pq.example", b"qq.example"),
+        _subtree_message(5).replace(b"example.org/log", b"example.org/lug"),
+        _subtree_message(5)[:-1] + b"\0",
+        b"cosignature/v1\ntime 5\n" + BODY.encode(),
+    ],
+    ids=["time", "size", "start", "name", "origin", "root", "the other type"],
+)
+def test_an_ml_dsa_cosignature_of_something_else_is_refused(message: bytes) -> None:
+    text = _sign(BODY) + _pq_line(5, message)
+    assert _checkpoint_code(text, PQ_TRUSTED) is RefusalCode.BAD_SIGNATURE
+
+
+def test_an_ml_dsa_key_can_be_the_logs() -> None:
+    key = NoteKey(name="example.org/log", public_key=ML_DSA.public.public_key)
+    signer = WitnessSigner(name="example.org/log", key=ML_DSA.key)
+    trusted = TrustedLog(origin="example.org/log", key=key, witnesses=())
+    text = f"{BODY}\n{_cosign(BODY, 0, signer)}"
+    assert verify_checkpoint(text, trusted).size == 7
+    assert _checkpoint_code(_sign(BODY), trusted) is RefusalCode.UNSIGNED
+
+
+def test_a_name_too_long_for_ml_dsa_is_refused() -> None:
+    witness = WitnessSigner(name="w" * 256, key=ML_DSA.key)
+    trusted = replace(TRUSTED, witnesses=(witness.public,))
+    line = signature_line(witness.public, SUBTREE_V1, bytes(8 + 2420))
+    assert _checkpoint_code(_sign(BODY) + line, trusted) is RefusalCode.MALFORMED
+
+
 # --- notes --------------------------------------------------------------------
 
 NOTE_CASES = {
@@ -187,6 +293,9 @@ NOTE_CASES = {
     "only signatures": "\n\n" + CHECKPOINT.partition("\n\n")[2],
     "no last newline": CHECKPOINT[:-1],
     "bytes after the last newline": CHECKPOINT + "x",
+    "another last character": CHECKPOINT[:-1] + "x",
+    "tab in an extension": _sign(BODY + "ext\tension\n"),
+    "null in an extension": _sign(BODY + "ext\0ension\n"),
     "empty signature line": CHECKPOINT + "\n",
     "carriage return": CHECKPOINT.replace("\n", "\r\n"),
     "tab": CHECKPOINT.replace("\n7\n", "\n7\t\n"),
@@ -286,17 +395,6 @@ def test_proof_is_refused(name: str) -> None:
     assert _proof_code(PROOF_CASES[name]) is RefusalCode.MALFORMED
 
 
-@given(size=st.integers(1, 70), data=st.data())
-def test_inclusion_agrees_with_the_tree(size: int, data: st.DataObject) -> None:
-    index = data.draw(st.integers(0, size - 1))
-    hashes = [hash_leaf(struct.pack(">I", number)) for number in range(size)]
-    path = inclusion_path(hashes, index)
-    root = root_from_inclusion(
-        index=index, size=size, leaf_hash=hashes[index], hashes=path
-    )
-    assert root == tree_root(hashes)
-
-
 @given(text=st.text(max_size=300))
 def test_any_text_is_refused(text: str) -> None:
     assert isinstance(_checkpoint_code(text), RefusalCode)
@@ -314,5 +412,32 @@ def test_any_edit_is_refused_or_harmless(position: int, character: str) -> None:
     assert (inclusion.index, inclusion.checkpoint.root) == (3, LOG.root)
 
 
-def test_leaf_and_node_hashes_differ() -> None:
-    assert hash_leaf(b"") == hashlib.sha256(b"\0").digest()
+# --- hashes as lines ----------------------------------------------------------
+
+
+@given(st.lists(st.binary(min_size=32, max_size=32), max_size=63))
+def test_hashes_as_lines_are_read_back(hashes: list[bytes]) -> None:
+    assert list(parse_hashes(encode_hashes(hashes))) == hashes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n",
+        "AAAA\n",
+        "x",
+        encode_hashes([bytes(32)])[:-1],
+        encode_hashes([bytes(32)] * 64),
+    ],
+    ids=["empty line", "short", "no base64", "no newline", "too many"],
+)
+def test_hashes_as_lines_are_refused(text: str) -> None:
+    assert _code(lambda: parse_hashes(text)) is RefusalCode.MALFORMED
+
+
+def test_what_a_checkpoint_says_can_be_read_unverified() -> None:
+    _, head = parse_checkpoint(CHECKPOINT)
+    assert head == UnverifiedHead(
+        origin="example.org/log", size=7, root=LOG.root, body=BODY
+    )
+    assert checkpoint_body(head.origin, head.size, head.root) == BODY

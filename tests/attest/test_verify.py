@@ -3,17 +3,19 @@ import pickle  # noqa: TID251 - only to be refused
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 import curtilage.attest.verify as verify_module
+from curtilage.attest import bundle_checks, dispatch
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
     EvidenceBundle,
+    SnpEvidence,
     Tee,
     encode_bundle,
     parse_bundle,
@@ -39,6 +41,18 @@ P384_ORDER = int(
     16,
 )
 Refused = Callable[..., RefusedError]
+CHECKS = list(Check)
+BEFORE_THE_EVIDENCE = CHECKS[: CHECKS.index(Check.REPORT_LAYOUT)]
+SNP_STEPS = CHECKS[
+    CHECKS.index(Check.REPORT_LAYOUT) : CHECKS.index(Check.PINNED_MEASUREMENT)
+]
+AFTER_THE_EVIDENCE = [
+    Check.PLATFORM,
+    Check.REQUIRED_DEVICES,
+    Check.REPORT_DATA,
+    Check.SANDBOX,
+    Check.TRANSPORT,
+]
 
 
 @pytest.fixture
@@ -64,15 +78,31 @@ def test_verify_accepts_a_fresh_bundle(
 
 
 def test_verify_passes_every_step_in_order(verified: VerifiedKey) -> None:
-    assert [(s.number, s.name) for s in verified.steps] == [c.value for c in Check]
+    assert [step.number for step in verified.steps] == list(
+        range(1, len(verified.steps) + 1)
+    )
+    assert [step.name for step in verified.steps] == [
+        *BEFORE_THE_EVIDENCE,
+        *SNP_STEPS,
+        *AFTER_THE_EVIDENCE,
+    ]
     assert all(step.passed and step.detail for step in verified.steps)
 
 
 def test_the_steps_are_listed_once_in_the_docstring() -> None:
     text = verify_module.__doc__ or ""
     listed = re.findall(r"^ +(\d+)\. ([^:]+):", text, re.MULTILINE)
-    assert [(int(number), name) for number, name in listed] == [
-        check.value for check in Check
+    assert [int(number) for number, _ in listed] == list(range(1, 19))
+    names = [name for _, name in listed]
+    assert names[:9] == BEFORE_THE_EVIDENCE
+    assert [name for name in names[9:] if "evidence" not in name] == [
+        "pinned measurement",
+        "platform",
+        "required devices",
+        "distinct devices",
+        "report data",
+        "sandbox",
+        "transport parameters",
     ]
 
 
@@ -96,6 +126,7 @@ def test_malleable_signature_gives_the_same_verdict(
     verified: VerifiedKey,
     now: datetime,
 ) -> None:
+    assert isinstance(bundle.cpu, SnpEvidence)
     report = bytearray(bundle.cpu.report)
     place = slice(SIGNED_BYTES + 72, SIGNED_BYTES + 144)
     s = int.from_bytes(report[place], "little")
@@ -111,7 +142,7 @@ def test_spaces_in_the_json_give_the_same_verdict_name(
     verified: VerifiedKey,
     now: datetime,
 ) -> None:
-    spaced = encode_bundle(bundle).replace(b'"v":2', b'"v" : 2')
+    spaced = encode_bundle(bundle).replace(b'"v":3', b'"v" : 3')
     again = verify(spaced, expectations, now=now)
     assert again.verdict_id == verified.verdict_id
 
@@ -130,14 +161,16 @@ def test_renewed_evidence_of_the_same_keys_keeps_the_key_digest(
 
 
 def _fields(verified: VerifiedKey) -> dict[str, Any]:
-    return {name: getattr(verified, name) for name in verified.__slots__}
+    names = [each.name for each in fields(verified) if each.init]
+    return {name: getattr(verified, name) for name in names}
 
 
 def test_verified_key_cannot_be_built_elsewhere(verified: VerifiedKey) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="'seal'"):
         VerifiedKey(**_fields(verified))
-    with pytest.raises(TypeError):
-        VerifiedKey(**_fields(verified), seal=object())
+    for forged in (None, object(), verified):
+        with pytest.raises(TypeError, match=r"only verify\(\) builds"):
+            VerifiedKey(**_fields(verified), seal=forged)
 
 
 def test_verified_key_cannot_be_changed(verified: VerifiedKey) -> None:
@@ -268,11 +301,11 @@ def _pretend_amd(
 ) -> Expectations:
     """Let the emulated root pass for AMD's own, to reach the steps after."""
     (root,) = expectations.roots
-    monkeypatch.setattr(
-        "curtilage.attest.expectations.AMD_ROOT_FINGERPRINTS",
-        {root.product: root.fingerprint},
-    )
     kind = type(root.kind)("amd")
+    monkeypatch.setattr(
+        "curtilage.attest.validation.VENDOR_ROOT_FINGERPRINTS",
+        {kind: {root.product: root.fingerprint}},
+    )
     return replace(
         expectations,
         environment=Environment.PRODUCTION,
@@ -305,7 +338,7 @@ def test_production_refuses_emulation_twice(
     def accept(_: Expectations) -> None:
         pass
 
-    monkeypatch.setattr(verify_module, "validate_expectations", accept)
+    monkeypatch.setattr(bundle_checks, "validate_expectations", accept)
     production = replace(expectations, environment=Environment.PRODUCTION)
     error = refused(bundle, production)
     assert (error.code, error.step) == (
@@ -336,7 +369,8 @@ def test_emulated_bytes_that_claim_to_be_genuine_find_no_root(
     both = replace(
         expectations, required_cpu_tees=frozenset({"sev-snp", "emulated-sev-snp"})
     )
-    assert refused(lying, both).code is RefusalCode.UNTRUSTED_ROOT
+    error = refused(lying, both)
+    assert (error.code, error.step) == (RefusalCode.UNTRUSTED_ROOT, "pinned root")
 
 
 def test_emulated_report_data_never_binds_as_genuine(
@@ -444,19 +478,91 @@ def test_forked_log_is_refused(
     bundle = deployment.bundle()
     forked = replace(bundle.anchor, root=fork.root, checkpoint=fork.checkpoint(now))
     error = refused(deployment.attest(replace(bundle, anchor=forked)))
-    assert (error.code, error.step) == (RefusalCode.PROOF_INVALID, "release proof")
+    assert (error.code, error.step) == (RefusalCode.PROOF_INVALID, "log consistency")
+
+
+def _grown(
+    deployment: Deployment,
+    now: datetime,
+    **anchor: Any,  # noqa: ANN401 - fields of every type
+) -> EvidenceBundle:
+    """Anchor the bundle in a log that has grown by one leaf since the proof."""
+    grown = replace(deployment.log, leaves=(*deployment.log.leaves, b"sixth"))
+    bundle = deployment.bundle()
+    values: dict[str, Any] = {
+        "size": 6,
+        "root": grown.root,
+        "checkpoint": grown.checkpoint(now),
+        "consistency": grown.consistency(5, 6),
+    }
+    changed = replace(bundle.anchor, **{**values, **anchor})
+    return deployment.attest(replace(bundle, anchor=changed))
 
 
 def test_a_grown_log_is_no_fork(
     deployment: Deployment, expectations: Expectations, now: datetime
 ) -> None:
+    bundle = _grown(deployment, now)
+    assert verify(encode_bundle(bundle), expectations, now=now).emulated
+
+
+def test_the_proof_may_be_of_the_later_tree(
+    deployment: Deployment, expectations: Expectations, now: datetime
+) -> None:
     grown = replace(deployment.log, leaves=(*deployment.log.leaves, b"sixth"))
     bundle = deployment.bundle()
-    anchor = replace(
-        bundle.anchor, size=6, root=grown.root, checkpoint=grown.checkpoint(now)
+    later = replace(
+        bundle,
+        release=replace(bundle.release, proof=grown.proof(deployment.index, now)),
+        anchor=replace(bundle.anchor, consistency=grown.consistency(5, 6)),
     )
-    attested = deployment.attest(replace(bundle, anchor=anchor))
-    assert verify(encode_bundle(attested), expectations, now=now).emulated
+    assert verify(encode_bundle(later), expectations, now=now).emulated
+
+
+Hashes = tuple[bytes, ...]
+HISTORIES: dict[str, Callable[[Hashes], Hashes]] = {
+    "none": lambda hashes: hashes[:0],
+    "dropped": lambda hashes: hashes[:-1],
+    "appended": lambda hashes: (*hashes, bytes(32)),
+    "changed": lambda hashes: (bytes(32), *hashes[1:]),
+    "reversed": lambda hashes: hashes[::-1],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_history_that_is_not_proved_is_refused(
+    *,
+    refused: Refused,
+    deployment: Deployment,
+    now: datetime,
+    name: str,
+) -> None:
+    hashes = HISTORIES[name](_grown(deployment, now).anchor.consistency)
+    error = refused(_grown(deployment, now, consistency=hashes))
+    assert (error.code, error.step) == (RefusalCode.PROOF_INVALID, "log consistency")
+
+
+def test_a_fork_between_two_sizes_is_refused(
+    refused: Refused, deployment: Deployment, now: datetime
+) -> None:
+    """Another tree, one leaf longer, signed and witnessed by the same keys."""
+    leaves = (b"other", *deployment.log.leaves[1:], b"sixth")
+    fork = replace(deployment.log, leaves=leaves)
+    values = {"root": fork.root, "checkpoint": fork.checkpoint(now)}
+    for hashes in (fork.consistency(5, 6), _grown(deployment, now).anchor.consistency):
+        error = refused(_grown(deployment, now, **values, consistency=hashes))
+        assert (error.code, error.step) == (
+            RefusalCode.PROOF_INVALID,
+            "log consistency",
+        )
+
+
+def test_hashes_between_trees_of_one_size_are_refused(
+    refused: Refused, deployment: Deployment, bundle: EvidenceBundle
+) -> None:
+    changed = replace(bundle, anchor=replace(bundle.anchor, consistency=(bytes(32),)))
+    error = refused(deployment.attest(changed))
+    assert (error.code, error.step) == (RefusalCode.PROOF_INVALID, "log consistency")
 
 
 def test_another_release_name_is_refused(
@@ -468,6 +574,32 @@ def test_another_release_name_is_refused(
         RefusalCode.RELEASE_NOT_LOGGED,
         "release manifest",
     )
+
+
+@pytest.mark.parametrize(
+    ("denied", "refuses"),
+    [
+        ("curtilage-enclave 0.0.1", True),
+        ("curtilage-enclave 0.0.2", False),
+        ("curtilage-enclave 0.0", False),
+        ("another 0.0.1", False),
+    ],
+)
+def test_denied_release_is_refused(
+    *,
+    refused: Refused,
+    bundle: EvidenceBundle,
+    expectations: Expectations,
+    now: datetime,
+    denied: str,
+    refuses: bool,
+) -> None:
+    rules = replace(expectations, denied_releases=frozenset({denied}))
+    if not refuses:
+        assert verify(encode_bundle(bundle), rules, now=now).release_version == "0.0.1"
+        return
+    error = refused(bundle, rules)
+    assert (error.code, error.step) == (RefusalCode.RELEASE_DENIED, "release manifest")
 
 
 def test_withdrawn_release_is_refused(
@@ -763,7 +895,7 @@ def test_accepting_none_is_refused_twice(
     def accept(_: Expectations) -> None:
         pass
 
-    monkeypatch.setattr(verify_module, "validate_expectations", accept)
+    monkeypatch.setattr(bundle_checks, "validate_expectations", accept)
     error = refused(bundle, replace(expectations, transport=frozenset()))
     assert error.code is RefusalCode.TRANSPORT_NOT_ACCEPTED
 
@@ -777,7 +909,7 @@ def test_unforeseen_exceptions_are_refusals(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("canary-in-an-exception")
 
-    monkeypatch.setattr(verify_module, "verify_snp", fail)
+    monkeypatch.setattr(dispatch, "verify_snp", fail)
     error = refused(bundle)
     assert error.code is RefusalCode.VERIFIER_UNAVAILABLE
     assert "canary" not in str(error)

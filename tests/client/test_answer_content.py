@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.client import answer_content as content_module
 from curtilage.client.answer_content import (
     Completion,
     ContentReader,
     EventParser,
     EventStream,
+    FreshEvidence,
     Nothing,
 )
 from curtilage.client.answers import AnswerEvent, Delta
@@ -141,6 +143,16 @@ def test_nothing_is_held_without_end(
     with pytest.raises(EnclaveError) as refused:
         read_all(kind(), [bytes([byte]) for byte in begin + b"x" * 200])
     assert refused.value.reason is FailureReason.ANSWER_BROKEN
+
+
+def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
+    reader = FreshEvidence()
+    with pytest.raises(EnclaveError) as refused:
+        read_all(reader, [b'{"evidence":{"a":"', *[b"x" * 1024] * 97])
+    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    most = b'{"evidence":{"a":"%b"}}' % (b"x" * (MAX_CPU_EVIDENCE_BYTES - 8))
+    read_all(FreshEvidence(), [most])
+    read_all(FreshEvidence(), [most + b" " * 16384])
 
 
 def test_an_endless_event_of_many_lines_is_refused(

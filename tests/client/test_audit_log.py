@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from curtilage.client.audit import SEGMENT_BYTES, AuditLimits, AuditLog, AuditTrail
+from curtilage.client.audit import SEGMENT_BYTES, AuditLimits, AuditLog
 from curtilage.client.audit_files import (
     CHECKPOINTS,
     ORGANISATION_KEY,
@@ -26,6 +26,7 @@ from curtilage.client.audit_files import (
     state_directory,
 )
 from curtilage.client.audit_reading import LogToRead
+from curtilage.client.audit_trail import AuditTrail
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import AuditRecord, commit, parse_line
 from curtilage.policy.audit_verify import VerifiedLog

@@ -7,8 +7,9 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client.answers import Answerer
-from curtilage.client.audit import AuditLog, AuditTrail, Trail
+from curtilage.client.audit import AuditLog
 from curtilage.client.audit_reading import LogToRead
+from curtilage.client.audit_trail import AuditTrail, Trail
 from curtilage.client.errors import (
     BlockedError,
     EnclaveError,
@@ -108,7 +109,7 @@ async def test_what_cannot_be_recorded_does_not_even_meet_the_seal(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("sealed without a record")
 
-    monkeypatch.setattr("curtilage.client.remote.seal", refuse)
+    monkeypatch.setattr("curtilage.client.errands.seal", refuse)
     answer = await Bench(broken=True).session.ask(QUERY)
     assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
 

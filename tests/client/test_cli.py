@@ -12,7 +12,7 @@ from curtilage.client import cli
 from curtilage.client.commands import policy as policy_command
 from curtilage.policy.load import load_policy, load_profile, profile_text
 from curtilage.policy.model import Policy
-from curtilage_dev.policy import attestation_section, transport_section
+from curtilage_dev.policy import Emulated, attestation_section, transport_section
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +101,8 @@ def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_policy_summary_names_the_enclaves() -> None:
     shown = policy_command.summary(development_policy(), "x")
-    assert "development, TEEs emulated-sev-snp" in shown
+    assert "enclaves  DEVELOPMENT: what is emulated" in shown
+    assert "hardware  emulated SEV-SNP, which proves nothing" in shown
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,8 @@ def development_policy_text() -> str:
         "index": 0,
     }
     section = attestation_section(
-        root_pem=root.public_bytes(Encoding.PEM), log=json.dumps(log).encode()
+        machine=Emulated(root_pem=root.public_bytes(Encoding.PEM)),
+        log=json.dumps(log).encode(),
     )
     return f"{profile_text('default')}\n{section}{transport_section(QUICK)}"
 
@@ -172,7 +174,7 @@ def test_attest_verify_prints_every_check(
     assert cli.main([*evidence, "--at", NOW.isoformat()]) == 0
     shown = capsys.readouterr().out
     lines = [line.split() for line in shown.splitlines()]
-    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, 24)]
+    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, len(lines))]
     assert {line[1] for line in lines[:-1]} == {"pass"}
     assert shown.splitlines()[-1].startswith("ACCEPTED until ")
 
@@ -200,7 +202,7 @@ def test_attest_verify_as_json(
         "first_bucket": 4,
         "buckets": 8,
     }
-    assert len(value["steps"]) == 23
+    assert len(value["steps"]) == 28
     assert cli.main([*evidence, "--json", "--at", "2027-11-21T12:00:00Z"]) == 1
     value = json.loads(capsys.readouterr().out)
     assert (value["accepted"], value["code"]) == (False, "stale")

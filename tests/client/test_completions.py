@@ -41,6 +41,7 @@ PROVENANCE = Provenance(
     reason="because",
     policy_digest="sha256:00",
     verdict_id="abcd",
+    evidence="sev-snp",
 )
 FINISHED = Finished(finish_reason="stop", prompt_tokens=2, completion_tokens=3)
 
@@ -241,4 +242,5 @@ def test_provenance_headers_name_route_classes_and_policy() -> None:
     assert headers["x-curtilage-class"] == "identifier.quasi.url,topic.finance"
     assert headers["x-curtilage-policy"] == "sha256:00"
     assert headers["x-curtilage-verdict"] == "abcd"
+    assert headers["x-curtilage-evidence"] == "sev-snp"
     assert "x-curtilage-fallback" not in headers

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.config import Flags, read_config, read_text
+from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
+from curtilage.client.ordinary_files import read_text
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import load_profile, profile_text
 

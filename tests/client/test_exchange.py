@@ -12,12 +12,14 @@ from typing_extensions import override
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import exchange as exchange_module
+from curtilage.client.answer_content import FreshEvidence
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.exchange import (
     SealedExchange,
     cover_content,
     seal,
+    seal_challenge,
     seal_cover,
     size_class_of,
 )
@@ -463,3 +465,15 @@ def test_a_dummy_needs_a_verified_key_in_force_and_a_bucket() -> None:
     for other, bucket in ((key, 8), (key, -1), (unpadded, 0)):
         with pytest.raises(EnclaveError):
             seal_cover(other, size_class=4096, bucket=bucket, now=NOW)
+
+
+def test_a_challenge_needs_a_verified_key_in_force_and_a_nonce() -> None:
+    key = verified(MemoryEnclave())
+    read, nonce = FreshEvidence().read, bytes(32)
+    with pytest.raises(TypeError):
+        seal_challenge(object(), nonce=nonce, now=NOW, reader_of=read)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError) as refused:
+        seal_challenge(key, nonce=nonce, now=key.expires_at, reader_of=read)
+    assert refused.value.code is RefusalCode.STALE
+    with pytest.raises(ValueError, match="32 bytes"):
+        seal_challenge(key, nonce=bytes(31), now=NOW, reader_of=read)

@@ -178,7 +178,13 @@ attestation:
     Path("own.yaml").write_text(POLICY + section, "utf-8")
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
-    assert "enclaves  production, TEEs sev-snp" in shown
+    for line in (
+        "enclaves  production: nothing emulated is ever believed",
+        "hardware  AMD SEV-SNP; but no root is pinned for it, so it is refused",
+        "releases  none: nothing may leave, in the log log.example",
+        "evidence  at most 90 seconds old, for keys that live at most 1 minute",
+    ):
+        assert line in shown, line
 
 
 def test_a_model_that_cannot_be_read_is_told(

@@ -256,9 +256,10 @@ def test_the_page_tells_the_settings() -> None:
     policy = load_policy(SETTINGS.replace("KEY", key), files=returns(b"Ada Lovelace"))
     text = checked(page(policy)).text
     for words in (
-        "Hardware: emulated-sev-snp. Software: enclave, in the transparency log",
-        "vouched for by 1 of 0 witnesses. Evidence is at most 90 seconds old.",
-        "DEVELOPMENT: emulated hardware is accepted, which proves nothing.",
+        "Emulated SEV-SNP, which proves nothing; but no root is pinned for it",
+        "Enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
+        "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
+        "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed",
         "Once a question stayed here in which a check digit held",
         "that stands in the list 'famous.txt'.",
         "A dictionary of the organisation: a word from the list 'code'.",

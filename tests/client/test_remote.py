@@ -11,7 +11,7 @@ from curtilage.client import telemetry
 from curtilage.client.answers import AnswerEvent, Delta
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote import Remote, clock_words
+from curtilage.client.remote import Departure, Remote, clock_words
 from curtilage.policy.decide import Allowed, Inspection, decide
 from curtilage.policy.load import load_profile
 from curtilage.wire import media
@@ -56,7 +56,7 @@ class Asked:
         self.recorded.append(len(self.enclave.sealed))
 
     async def ask(self) -> list[AnswerEvent]:
-        answer = self.remote.ask(allowed(), QUERY, before=self.before)
+        answer = self.remote.ask(allowed(), QUERY, Departure(before=self.before))
         return [event async for event in answer]
 
     async def failure(self) -> FailureReason:
@@ -239,7 +239,9 @@ async def test_what_is_too_large_is_not_even_recorded() -> None:
     permission = decide(load_profile("default"), inspection).allowed
     assert permission is not None
     with pytest.raises(EnclaveError) as refused:
-        async for _ in asked.remote.ask(permission, large, before=asked.before):
+        async for _ in asked.remote.ask(
+            permission, large, Departure(before=asked.before)
+        ):
             pass
     assert refused.value.reason is FailureReason.TOO_LARGE
     assert (asked.recorded, asked.enclave.sealed) == ([], [])

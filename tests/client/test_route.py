@@ -60,7 +60,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
     step = after_rewriting(rewritten, decision)
     if decision.route is Route.ENCLAVE:
         assert decision.allowed is not None
-        assert step == AskEnclave(decision.allowed, rewritten)
+        assert step == AskEnclave(decision.allowed, rewritten, decision.classes)
     else:
         assert step == AskLocal(Obstacle.STILL_FOUND)
 

@@ -10,20 +10,26 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.manifest import parse_manifest
 from curtilage.attest.strictjson import decode_base64
 from curtilage.attest.tlog import (
+    Checkpoint,
     NoteKey,
     TrustedLog,
-    hash_leaf,
+    parse_hashes,
     verify_checkpoint,
     verify_proof,
 )
+from curtilage.attest.tlog_policy import simple_policy
+from curtilage.attest.tree import hash_leaf, verify_consistency
+from curtilage.client.release_audit import Flag, audit
+from curtilage.client.release_log import LogFolder
+from curtilage.client.release_proof import ReleaseRules
 from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.devlog import (
     ReleaseArguments,
     create,
-    load_log,
     main,
     refresh,
 )
+from support.release_logs import load_log
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 RELEASE = ReleaseArguments(
@@ -62,15 +68,19 @@ def test_created_log_verifies(out: Path) -> None:
     assert inclusion.checkpoint.vouched_time(1) == int(NOW.timestamp())
     assert "\n\n" in proof
     assert len(proof.partition("\n\n")[0].split("\n")) > 3, "the proof is not empty"
-    checkpoint = (out / "checkpoint.txt").read_text()
-    assert (
-        verify_checkpoint(checkpoint, _trusted(out)).root == inclusion.checkpoint.root
-    )
+    later = verify_checkpoint((out / "checkpoint.txt").read_text(), _trusted(out))
+    assert later.size > inclusion.checkpoint.size
+    _require_consistent(out, inclusion.checkpoint, later)
+
+
+def _require_consistent(out: Path, first: Checkpoint, second: Checkpoint) -> None:
+    hashes = parse_hashes((out / "consistency.txt").read_text())
+    verify_consistency(first.size, first.root, second.size, second.root, hashes)
 
 
 def test_manifest_says_what_was_asked(out: Path) -> None:
     manifest = parse_manifest((out / "manifest.json").read_bytes())
-    assert manifest.measurements == {"emulated-sev-snp": ("ab" * 48,)}
+    assert manifest.measurements == {"emulated-sev-snp": ({"launch": "ab" * 48},)}
     assert manifest.models == ("cd" * 32,)
     assert manifest.transport == PADDED
 
@@ -85,19 +95,22 @@ def test_refresh_cosigns_again(out: Path) -> None:
     assert inclusion.checkpoint.vouched_time(1) == later
     checkpoint = verify_checkpoint((out / "checkpoint.txt").read_text(), _trusted(out))
     assert checkpoint.vouched_time(1) == later
+    assert checkpoint.size == inclusion.checkpoint.size + 1, "a live log grows"
+    _require_consistent(out, inclusion.checkpoint, checkpoint)
     assert json.loads((out / "log.json").read_text()) == before
 
 
 def test_tiles_hold_the_leaves(out: Path) -> None:
     log = load_log(out)
     size = len(log.leaves)
-    tile = (out / "tile" / "0" / "000.p" / str(size)).read_bytes()
+    tile = (out / "tlog" / "tile" / "0" / "000.p" / str(size)).read_bytes()
     assert tile == b"".join(hash_leaf(leaf) for leaf in log.leaves)
 
 
 def test_private_keys_are_private(out: Path) -> None:
-    mode = (out / "private" / "keys.json").stat().st_mode
-    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
+    for name in ("log.pem", "log.pem.head", "witness/witness.key"):
+        assert stat.S_IMODE((out / "private" / name).stat().st_mode) == 0o600
 
 
 def test_senseless_release_is_refused(tmp_path: Path) -> None:
@@ -124,3 +137,22 @@ def test_command_creates_and_refreshes(
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path)])
     assert "--measurement" in capsys.readouterr().err
+
+
+def test_an_auditor_finds_nothing_unexpected(out: Path) -> None:
+    trusted = _trusted(out)
+    policy = simple_policy(log=trusted.key, witnesses=trusted.witnesses, quorum=1)
+    rules = ReleaseRules(log=policy, names=frozenset({"curtilage-enclave"}))
+    report = audit(LogFolder(out / "tlog"), rules, now=NOW + timedelta(minutes=1))
+    assert report.clean
+    assert [Flag.EXPIRED in leaf.flags for leaf in report.leaves] == (
+        [True] * 4 + [False] + [True] * 2
+    )
+
+
+def test_a_log_is_made_anew_with_other_keys(out: Path) -> None:
+    before = _trusted(out)
+    create(out, RELEASE, now=NOW)
+    assert _trusted(out).key != before.key
+    with pytest.raises(RefusedError):
+        verify_checkpoint((out / "checkpoint.txt").read_text(), before)

@@ -5,18 +5,25 @@ import shutil
 import signal
 import struct
 import sys
+import sysconfig
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from curtilage.attest.binding import device_nonce_v2
 from curtilage.attest.evidence import SnpEvidence, Tee, parse_cpu_evidence
+from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import AnchorKind, SnpExpectations, TrustAnchor
 from curtilage.attest.snp import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tcb import Product
+from curtilage.enclave_server import evidence_protocol
+from curtilage.enclave_server.evidence_protocol import parse_devices
 from curtilage_dev import emulator
 from curtilage_dev.emulator import (
     REAL_DEVICES,
@@ -26,10 +33,19 @@ from curtilage_dev.emulator import (
     main,
     parse_arguments,
 )
+from curtilage_dev.machines import (
+    SnpMachine,
+    make_gpus,
+    make_machine,
+    registers_of,
+)
 from curtilage_dev.pki import EmulatedPlatform, RootKeys
 
 MEASUREMENT = bytes(range(48))
-DEV = Path(__file__).resolve().parents[2] / "dev"
+ROOT = Path(__file__).resolve().parents[2]
+# What its container holds, and nothing of the enclave's or the client's.
+ALONE = [str(ROOT / part) for part in ("wire", "attest", "dev")]
+ALONE.append(sysconfig.get_paths()["purelib"])
 
 
 @pytest.fixture
@@ -46,15 +62,15 @@ def config() -> Iterator[EmulatorConfig]:
 async def running(
     config: EmulatorConfig, platform: EmulatedPlatform
 ) -> AsyncIterator[Emulator]:
-    device = Emulator(config, platform)
+    device = Emulator(config, SnpMachine(platform=platform, image=MEASUREMENT))
     await device.start()
     yield device
     await device.close()
 
 
-async def _exchange(path: Path, report_data: bytes) -> bytes:
+async def _exchange(path: Path, data: bytes, *, asked: int = 1) -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
-    writer.write(report_data)
+    writer.write(bytes([asked]) + data)
     writer.write_eof()
     answer = await reader.read()
     writer.close()
@@ -65,7 +81,9 @@ async def _exchange(path: Path, report_data: bytes) -> bytes:
 def _evidence(answer: bytes) -> SnpEvidence:
     (length,) = struct.unpack(">I", answer[:4])
     assert length == len(answer) - 4
-    return parse_cpu_evidence(answer[4:])
+    evidence = parse_cpu_evidence(answer[4:])
+    assert isinstance(evidence, SnpEvidence)
+    return evidence
 
 
 async def test_emulator_answers_with_evidence_that_verifies(
@@ -74,18 +92,62 @@ async def test_emulator_answers_with_evidence_that_verifies(
     del running
     evidence = _evidence(await _exchange(config.listen, bytes(range(64))))
     assert evidence.tee is Tee.EMULATED_SEV_SNP
-    anchor = TrustAnchor(
-        kind=AnchorKind.EMULATED, product="Genoa", certificate_der=platform.ark
-    )
+    anchor = TrustAnchor.of_certificate(AnchorKind.EMULATED, "Genoa", platform.ark)
     rules = SnpRules(
         anchors=(anchor,),
         expectations=SnpExpectations(min_tcb={"Genoa": platform.tcb}),
         clock_skew_s=60,
         release_min_tcb={},
-        measurements=frozenset({MEASUREMENT.hex()}),
+        measurements=(registers_of(evidence.tee, MEASUREMENT),),
     )
     claims = verify_snp(evidence, rules, now=datetime.now(UTC), log=StepLog())
-    assert claims.report_data == bytes(range(64))
+    assert claims.bound == bytes(range(64))
+
+
+@pytest.mark.parametrize("tee", [Tee.EMULATED_TDX, Tee.EMULATED_NITRO], ids=str)
+async def test_emulator_plays_other_machines_with_gpus(
+    config: EmulatorConfig, tee: Tee
+) -> None:
+    now = datetime.now(UTC)
+    machine = make_machine(tee, MEASUREMENT, now=now)
+    device = Emulator(config, machine, make_gpus(2, now=now))
+    await device.start()
+    b0 = bytes(range(64))
+    cpu = await _exchange(config.listen, b0)
+    devices = parse_devices((await _exchange(config.listen, b0, asked=2))[4:])
+    await device.close()
+    assert parse_cpu_evidence(cpu[4:]).tee is tee
+    kind = DeviceKind.EMULATED_NVIDIA_GPU
+    assert [each.kind for each in devices] == [kind, kind]
+    nonces = [device_nonce_v2(b0, kind.value, index) for index in range(2)]
+    assert [each.report[4:36] for each in devices] == nonces
+    files = sorted(path.name for path in config.state.iterdir())
+    assert files == ["gpu-root.pem", "root.pem"]
+    root = x509.load_pem_x509_certificate((config.state / "gpu-root.pem").read_bytes())
+    assert root.public_bytes(Encoding.DER) == devices[0].chain[-1]
+
+
+async def test_emulator_without_gpus_has_none(
+    running: Emulator, config: EmulatorConfig
+) -> None:
+    del running
+    assert parse_devices((await _exchange(config.listen, bytes(64), asked=2))[4:]) == ()
+
+
+def test_protocol_is_the_one_that_the_enclave_speaks() -> None:
+    assert emulator.REQUEST_BYTES == evidence_protocol.REQUEST_BYTES
+    assert emulator.CPU_EVIDENCE == evidence_protocol.CPU_EVIDENCE
+    assert emulator.DEVICE_EVIDENCE == evidence_protocol.DEVICE_EVIDENCE
+    theirs = evidence_protocol.MAX_ANSWER_BYTES
+    assert emulator.MAX_ANSWER_BYTES.items() <= theirs.items()
+
+
+@pytest.mark.parametrize("asked", [0, 3, 4, 255])
+async def test_emulator_answers_nothing_to_an_unknown_request(
+    running: Emulator, config: EmulatorConfig, asked: int
+) -> None:
+    del running
+    assert await _exchange(config.listen, bytes(64), asked=asked) == b""
 
 
 @pytest.mark.parametrize("size", [0, 1, 63])
@@ -129,7 +191,7 @@ async def test_emulator_writes_its_public_root_and_nothing_private(
 async def test_closing_removes_the_socket(
     config: EmulatorConfig, platform: EmulatedPlatform
 ) -> None:
-    device = Emulator(config, platform)
+    device = Emulator(config, SnpMachine(platform=platform, image=MEASUREMENT))
     await device.close()
     await device.start()
     assert config.listen.exists()
@@ -180,6 +242,12 @@ def test_arguments_are_read() -> None:
     )
 
 
+def test_other_machines_are_asked_for() -> None:
+    arguments = ["--state", "s", "--listen", "unix:p", "--measurement", "ab" * 48]
+    read = parse_arguments([*arguments, "--tee", "emulated-nitro", "--gpus", "2"])
+    assert (read.tee, read.gpus) == (Tee.EMULATED_NITRO, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -188,6 +256,11 @@ def test_arguments_are_read() -> None:
         ("--measurement", "ab"),
         ("--measurement", "AB" * 48),
         ("--product", "Rome"),
+        ("--tee", "sev-snp"),
+        ("--tee", "nitro"),
+        ("--tee", "tpm"),
+        ("--gpus", "-1"),
+        ("--gpus", "9"),
     ],
 )
 def test_senseless_arguments_are_refused(
@@ -204,10 +277,11 @@ async def test_emulator_runs_as_a_process(config: EmulatorConfig) -> None:
     if find_real_devices():
         pytest.skip("SKIPPED LOUDLY: a real TEE device exists on this machine")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-m", "curtilage_dev.emulator"),
+        # -S: no .pth file adds the other parts.
+        *(sys.executable, "-S", "-W", "error", "-m", "curtilage_dev.emulator"),
         *("--state", str(config.state), "--listen", f"unix:{config.listen}"),
         *("--measurement", MEASUREMENT.hex()),
-        env={**os.environ, "PYTHONPATH": str(DEV)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(ALONE)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -9,14 +9,29 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import encode_bundle
+from curtilage.attest.evidence_kinds import Tee
 from curtilage.attest.verify import verify
 from curtilage.policy.load import load_policy, profile_text
 from curtilage.policy.trust import expectations_from, transport_expectations
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
-from curtilage_dev.deployment import MEASUREMENT, make_deployment
-from curtilage_dev.devlog import ReleaseArguments, create, load_log
+from curtilage_dev.deployment import (
+    MEASUREMENT,
+    make_any_deployment,
+    make_deployment,
+)
+from curtilage_dev.devlog import ReleaseArguments, create
+from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE, write_root
+from curtilage_dev.machines import (
+    KINDS,
+    Machine,
+    SnpMachine,
+    azure_machine,
+    make_gpus,
+    make_machine,
+)
 from curtilage_dev.pki import EmulatedPlatform
 from curtilage_dev.policy import main
+from support.release_logs import load_log
 
 
 @pytest.fixture
@@ -107,3 +122,44 @@ def test_log_may_lie_elsewhere(state: Path, tmp_path: Path) -> None:
 def test_keys_are_written_as_base64(state: Path) -> None:
     key = load_log(state).signer.public.public_key
     assert base64.b64encode(key).decode() in (state / "p.yaml").read_text()
+
+
+@pytest.mark.parametrize("tee", KINDS, ids=str)
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_written_policy_trusts_every_kind_of_machine(
+    tmp_path: Path, platform: EmulatedPlatform, tee: Tee, gpus: int
+) -> None:
+    now = datetime.now(UTC)
+    machine = _machine(tee, platform, now)
+    devices = make_gpus(gpus, now=now) if gpus else None
+    release = ReleaseArguments(
+        version="0.0.1",
+        source="development",
+        measurements=(MEASUREMENT.hex(),),
+        models=(),
+        tee=tee,
+    )
+    create(tmp_path, release, now=now)
+    write_root(tmp_path / ROOT_FILE, machine.anchor())
+    if devices is not None:
+        write_root(tmp_path / GPU_ROOT_FILE, devices.anchor())
+    out = tmp_path / "p.yaml"
+    arguments = ["--state", str(tmp_path), "--out", str(out)]
+    assert main([*arguments, "--tee", tee.value, "--gpus", str(gpus)]) == 0
+    expectations = expectations_from(load_policy(out.read_text()))
+    deployment = replace(
+        make_any_deployment(machine, now=now, gpus=devices),
+        log=load_log(tmp_path),
+        manifest=(tmp_path / "manifest.json").read_bytes(),
+        index=4,
+    )
+    verified = verify(encode_bundle(deployment.bundle()), expectations, now=now)
+    assert (verified.tee, len(verified.devices)) == (tee.value, gpus)
+
+
+def _machine(tee: Tee, platform: EmulatedPlatform, now: datetime) -> Machine:
+    if tee is Tee.EMULATED_SEV_SNP:
+        return SnpMachine(platform=platform, image=MEASUREMENT)
+    if tee is Tee.EMULATED_AZURE_SNP:
+        return azure_machine(platform, MEASUREMENT)
+    return make_machine(tee, MEASUREMENT, now=now)

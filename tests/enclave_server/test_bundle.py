@@ -1,11 +1,17 @@
 import asyncio
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence import (
+    MAX_CHECKPOINT_BYTES,
+    MAX_MANIFEST_BYTES,
+    MAX_PROOF_BYTES,
+    Tee,
+)
 from curtilage.attest.expectations import AnchorKind, Environment
 from curtilage.attest.manifest import encode_manifest, parse_manifest
 from curtilage.attest.tcb import Product, Tcb
@@ -192,9 +198,9 @@ async def test_model_that_is_not_released_is_not_served(world: World) -> None:
         ("proof.txt", None, "release_unreadable"),
         ("checkpoint.txt", None, "release_unreadable"),
         ("manifest.json", b"{}", "malformed"),
-        ("manifest.json", b" " * 40_000, "too_large"),
-        ("proof.txt", b"a" * 20_000, "too_large"),
-        ("checkpoint.txt", b"a" * 9_000, "too_large"),
+        ("manifest.json", b" " * (MAX_MANIFEST_BYTES + 1), "too_large"),
+        ("proof.txt", b"a" * (MAX_PROOF_BYTES + 1), "too_large"),
+        ("checkpoint.txt", b"a" * (MAX_CHECKPOINT_BYTES + 1), "too_large"),
         ("checkpoint.txt", b"\xff", "malformed"),
         ("checkpoint.txt", b"nothing", "malformed"),
         ("proof.txt", b"nothing", "malformed"),
@@ -209,6 +215,31 @@ async def test_release_files_out_of_shape_are_refused(
     else:
         path.write_bytes(content)
     assert await refusal(world) == code
+
+
+async def test_release_file_that_is_a_pipe_is_not_waited_for(world: World) -> None:
+    path = world.folder / "release" / "manifest.json"
+    path.unlink()
+    os.mkfifo(path)
+    assert await refusal(world) == "release_unreadable"
+
+
+async def test_release_that_is_mounted_as_links_is_read(world: World) -> None:
+    release = world.folder / "release"
+    release.rename(world.folder / "..data")
+    release.mkdir()
+    for path in (world.folder / "..data").iterdir():
+        (release / path.name).symlink_to(path)
+    await world.keeper.renew()
+    assert world.keeper.held is not None
+
+
+@pytest.mark.parametrize("file", ["proof.txt", "checkpoint.txt", "consistency.txt"])
+async def test_no_file_of_the_release_is_waited_for(world: World, file: str) -> None:
+    path = world.folder / "release" / file
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert await refusal(world) == "release_unreadable"
 
 
 async def test_checkpoint_without_its_witness_is_refused(world: World) -> None:
@@ -278,7 +309,10 @@ def test_self_check_expects_what_the_release_says(world: World) -> None:
     expected = expectations_of(world.config, world.anchors, manifest)
     assert expected.environment is Environment.DEVELOPMENT
     assert expected.release_names == {"curtilage-enclave"}
-    assert expected.required_cpu_tees == {Tee.EMULATED_SEV_SNP.value}
+    assert expected.required_cpu_tees == {
+        Tee.EMULATED_SEV_SNP.value,
+        Tee.EMULATED_AZURE_SNP.value,
+    }
     assert expected.snp.min_tcb == {"Genoa": tcb}
     assert expected.roots[0].kind is AnchorKind.EMULATED
     assert expected.freshness.max_evidence_age_s == 43200

@@ -3,7 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.attest.tlog import COSIGNATURE_V1, ED25519, SUBTREE_V1, NoteKey
+from curtilage.attest.vkeys import VerifierKey
 from curtilage.enclave_server.config import (
+    AnchorFile,
+    ChallengeChoice,
     Environment,
     Freshness,
     Limits,
@@ -174,19 +178,110 @@ def test_record_view_is_taken_in_development() -> None:
     assert config.unsafe_record_view == Path("/run/view")
 
 
-def test_anchors_of_two_kinds_are_refused() -> None:
-    second = (
-        '[[trust_anchors]]\nkind = "amd"\nproduct = "Milan"\ncertificate = "/a.pem"\n'
-    )
-    assert problems_of(text_of(TABLES + second)) == (
-        "trust_anchors: must be of one kind",
+HEAD, TAIL = TABLES[: TABLES.index("[[trust")], TABLES[TABLES.index("[log]") :]
+
+
+def anchored(*anchors: str) -> str:
+    tables = "".join(f"[[trust_anchors]]\n{anchor}\n" for anchor in anchors)
+    return text_of(HEAD + tables + TAIL)
+
+
+AMD = 'kind = "amd"\nproduct = "Milan"'
+EMULATED = 'kind = "emulated"\nproduct = "{}"\ncertificate = "/r.pem"'
+TPM = 'kind = "tpm"\ncertificate = "/ak.pem"'
+
+
+@pytest.mark.parametrize(
+    ("anchor", "read"),
+    [
+        (AMD, AnchorFile(kind="amd", product="Milan", certificate=None)),
+        (
+            AMD + '\ncertificate = "/a.pem"',
+            AnchorFile(kind="amd", product="Milan", certificate=Path("/a.pem")),
+        ),
+        ('kind = "intel"', AnchorFile(kind="intel", product="", certificate=None)),
+        ('kind = "aws"', AnchorFile(kind="aws", product="", certificate=None)),
+        (TPM, AnchorFile(kind="tpm", product="", certificate=Path("/ak.pem"))),
+        (
+            EMULATED.format("tdx"),
+            AnchorFile(kind="emulated", product="tdx", certificate=Path("/r.pem")),
+        ),
+        (
+            EMULATED.format("nitro"),
+            AnchorFile(kind="emulated", product="nitro", certificate=Path("/r.pem")),
+        ),
+    ],
+)
+def test_anchors_of_every_kind_are_read(anchor: str, read: AnchorFile) -> None:
+    assert parse_config(anchored(anchor)).anchors == (read,)
+
+
+def test_anchors_of_a_cpu_and_its_devices_go_together() -> None:
+    anchors = parse_config(anchored(AMD, 'kind = "nvidia"')).anchors
+    assert [anchor.is_device for anchor in anchors] == [False, True]
+    anchors = parse_config(
+        anchored(EMULATED.format("Genoa"), EMULATED.format("nvidia-gpu"))
+    ).anchors
+    assert [anchor.is_device for anchor in anchors] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("anchors", "problem"),
+    [
+        ((EMULATED.format("Genoa"), AMD), "must all be emulated, or none of them"),
+        ((TPM, EMULATED.format("tdx")), "must all be emulated, or none of them"),
+        (('kind = "nvidia"',), "none of them is a CPU's"),
+        ((EMULATED.format("nvidia-gpu"),), "none of them is a CPU's"),
+    ],
+)
+def test_anchors_that_do_not_go_together_are_refused(
+    anchors: tuple[str, ...], problem: str
+) -> None:
+    assert problems_of(anchored(*anchors)) == (f"trust_anchors: {problem}",)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "problem"),
+    [
+        (EMULATED.format("Genoa"), '"emulated" needs environment = "development"'),
+        (TPM, '"tpm" needs environment = "development"'),
+    ],
+)
+def test_anchors_that_show_no_isolation_need_development(
+    anchor: str, problem: str
+) -> None:
+    text = anchored(anchor).replace('"development"', '"production"', 1)
+    text = text.replace('"127.0.0.1:0"', '"unix:/run/e.sock"')
+    assert problems_of(text) == (f"trust_anchors[0].kind: {problem}",)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "problem"),
+    [
+        ('kind = "intel"\nproduct = "tdx"', "'product': unknown key"),
+        ('kind = "amd"\nproduct = "tdx"', "product: must be one of Genoa"),
+        ('kind = "amd"', "product: a string is required"),
+        ('kind = "emulated"\nproduct = "Rome"', "product: must be one of Genoa"),
+        ('kind = "tpm"', "certificate: a string is required"),
+    ],
+)
+def test_anchor_with_the_wrong_keys_is_refused(anchor: str, problem: str) -> None:
+    found = problems_of(anchored(anchor))
+    assert any(line.startswith(f"trust_anchors[0].{problem}") for line in found), found
+
+
+def test_challenges_are_off_unless_enabled() -> None:
+    assert not parse_config(text_of()).challenge.enabled
+    tables = TABLES + "[challenge]\nenabled = true\nleast_interval_s = 7\n"
+    assert parse_config(text_of(tables)).challenge == ChallengeChoice(
+        enabled=True, least_interval_s=7
     )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('"emulated"', '"intel"', "trust_anchors[0].kind: must be one of"),
+        ('"emulated"', '"arm"', "trust_anchors[0].kind: must be one of"),
         ('"Genoa"', '""', "trust_anchors[0].product: a string is required"),
         ('"/run/root.pem"', '"root.pem"', "trust_anchors[0].certificate: must be"),
         ('certificate = "/run/root.pem"\n', "", "trust_anchors[0].certificate: a"),
@@ -208,6 +303,9 @@ def test_anchors_of_two_kinds_are_refused() -> None:
         ("[model]", "[limits]\nmax_body_bytes = 0\n[model]", "limits.max_body_bytes"),
         ("[model]", "[limits]\nbody_bytes = 0\n[model]", "limits.'body_bytes': unkn"),
         ("[model]", "[freshness]\nrefresh_s = 43201\n[model]", "freshness.refresh_s"),
+        ("[model]", "[challenge]\nenabled = 1\n[model]", "challenge.enabled: true"),
+        ("[model]", "[challenge]\nleast_interval_s = 0\n[model]", "challenge.least"),
+        ("[model]", "[challenge]\nseldom = 0\n[model]", "challenge.'seldom': un"),
         ("[model]", "[freshness]\nrotate_s = 3600\n[model]", "freshness.rotate_s"),
         (
             "[model]",
@@ -252,6 +350,24 @@ def test_two_witnesses_with_one_key_are_refused() -> None:
     assert problems_of(text_of(TABLES.replace("[model]", twice))) == (
         "log.witnesses: names and keys must differ",
     )
+
+
+def test_keys_may_be_vkeys_of_the_right_kind() -> None:
+    log = parse_config(text_of()).log
+    keys = (log.key, log.witnesses[0].key)
+    types = (ED25519, COSIGNATURE_V1)
+    written = [
+        VerifierKey(key=NoteKey(name="x", public_key=key), signature_type=kind).text
+        for key, kind in zip(keys, types, strict=True)
+    ]
+    bare = [base64.b64encode(key).decode() for key in keys]
+    tables = TABLES.replace(bare[0], written[0]).replace(bare[1], written[1])
+    assert parse_config(text_of(tables)).log == log
+    subtree = VerifierKey(
+        key=NoteKey(name="x", public_key=bytes(1312)), signature_type=SUBTREE_V1
+    ).text
+    (problem,) = problems_of(text_of(TABLES.replace(bare[0], subtree)))
+    assert problem == "log.key: must be 32 bytes in base64, or a vkey"
 
 
 def test_text_that_is_not_toml_is_refused() -> None:

@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from curtilage.enclave_server.dates import SKEW, is_in_window
-from curtilage.wire.dates import format_date
+from curtilage.enclave_server.dates import is_in_window
+from curtilage.wire.dates import WINDOW, format_date
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 999_999, tzinfo=UTC)
 
@@ -37,4 +37,4 @@ def test_year_far_away_is_outside(year: int) -> None:
 
 
 def test_skew_is_the_one_of_attestation() -> None:
-    assert SKEW.total_seconds() == 60
+    assert WINDOW.total_seconds() == 60

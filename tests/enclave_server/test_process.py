@@ -18,6 +18,7 @@ from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from curtilage_dev.deployment import MEASUREMENT
 from curtilage_dev.emulator import Emulator, EmulatorConfig
+from curtilage_dev.machines import SnpMachine
 from support.enclave_deployment import config_text, deploy, write_release
 from support.enclave_parts import (
     JSON,
@@ -83,7 +84,7 @@ async def started(
         EmulatorConfig(
             state=folder, listen=folder / "evidence.sock", measurement=MEASUREMENT
         ),
-        deployment.platform,
+        SnpMachine(platform=deployment.platform, image=MEASUREMENT),
     )
     await emulator.start()
     path = os.pathsep.join(str(ROOT / name) for name in ("tests", "dev"))

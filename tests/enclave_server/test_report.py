@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.attest.evidence import SnpEvidence, Tee, encode_cpu_evidence
+from curtilage.attest.evidence import (
+    MAX_BUNDLE_BYTES,
+    MAX_CPU_EVIDENCE_BYTES,
+    DeviceKind,
+    GpuEvidence,
+    SnpEvidence,
+    Tee,
+    encode_cpu_evidence,
+)
 from curtilage.enclave_server.errors import EvidenceError
+from curtilage.enclave_server.evidence_protocol import encode_devices
 from curtilage.enclave_server.report import SocketEvidenceSource
 
 DATA = bytes(range(64))
@@ -19,10 +28,10 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def process(path: Path, answer: Answer) -> AsyncGenerator[None]:
-    """Answer each connection after its 64 bytes came."""
+    """Answer each connection after its 65 bytes came."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await answer(await reader.readexactly(64), writer)
+        await answer(await reader.readexactly(65), writer)
         writer.close()
 
     async with await asyncio.start_unix_server(serve, path):
@@ -50,7 +59,47 @@ async def test_evidence_is_read_and_the_data_sent(tmp_path: Path) -> None:
 
     async with process(path, answer):
         assert await SocketEvidenceSource(path).acquire(DATA) == EVIDENCE
-    assert seen == [DATA]
+    assert seen == [b"\x01" + DATA]
+
+
+DEVICE = GpuEvidence(
+    kind=DeviceKind.EMULATED_NVIDIA_GPU, report=b"report", chain=(b"leaf", b"root")
+)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16])
+async def test_devices_are_asked_for_over_the_base(tmp_path: Path, count: int) -> None:
+    path, seen = tmp_path / "e.sock", list[bytes]()
+
+    async def answer(data: bytes, writer: asyncio.StreamWriter) -> None:
+        seen.append(data)
+        writer.write(framed(encode_devices((DEVICE,) * count)))
+
+    async with process(path, answer):
+        devices = await SocketEvidenceSource(path).acquire_devices(DATA)
+    assert devices == (DEVICE,) * count
+    assert seen == [b"\x02" + DATA]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"", "did not answer"),
+        (struct.pack(">I", MAX_BUNDLE_BYTES + 1), "too large"),
+        (framed(b"{}"), "not usable: malformed"),
+        (framed(b'{"devices":[],"more":1}'), "not usable: malformed"),
+        (framed(encode_devices((DEVICE,) * 17)), "not usable: "),
+        (framed(b'{"devices":["canary"]}'), "not usable: malformed"),
+    ],
+)
+async def test_nonsense_about_devices_is_refused(
+    tmp_path: Path, said: bytes, reason: str
+) -> None:
+    path = tmp_path / "e.sock"
+    async with process(path, saying(said)):
+        with pytest.raises(EvidenceError, match=reason) as caught:
+            await SocketEvidenceSource(path).acquire_devices(DATA)
+    assert "canary" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +109,12 @@ async def test_evidence_is_read_and_the_data_sent(tmp_path: Path) -> None:
         (b"\0\0", "did not answer: IncompleteReadError"),
         (framed(b"{}")[:-1], "did not answer: IncompleteReadError"),
         (b"\xff\xff\xff\xff", "too large"),
-        (struct.pack(">I", 65537), "too large"),
+        (struct.pack(">I", MAX_CPU_EVIDENCE_BYTES + 1), "too large"),
         (framed(b"{}"), "not usable"),
         (framed(b"canary"), "not usable: malformed"),
         (
             framed(encode_cpu_evidence(EVIDENCE).replace(b"emulated", b"imagined")),
-            "not usable: verifier_unavailable",
+            "not usable: unsupported_product",
         ),
     ],
 )

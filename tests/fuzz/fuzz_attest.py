@@ -6,7 +6,7 @@ its input is the damage.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -17,13 +17,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 from fuzz.common import Harness, hold, run_harnesses
 
-from curtilage.attest.certificates import parse_certificate, parse_revocation_list
+from curtilage.attest.certificates import parse_certificate
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import encode_bundle, parse_bundle, parse_cpu_evidence
+from curtilage.attest.evidence import (
+    AzureEvidence,
+    CpuEvidence,
+    DeviceKind,
+    GpuEvidence,
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    Tee,
+    TpmEvidence,
+    TpmQuote,
+    encode_bundle,
+    encode_cpu_evidence,
+    encode_device_evidence,
+    parse_bundle,
+    parse_cpu_evidence,
+    parse_device_evidence,
+)
 from curtilage.attest.manifest import parse_manifest
 from curtilage.attest.snp_report import parse_report
 from curtilage.attest.tlog import TrustedLog, verify_proof
 from curtilage.attest.verify import UNFORESEEN, verify
+from curtilage.attest.x509_values import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform
 
@@ -69,8 +87,37 @@ def check_bundle(data: bytes) -> None:
 
 
 def check_cpu_evidence(data: bytes) -> None:
-    """Evidence of a processor, or a RefusedError."""
-    refused(parse_cpu_evidence, data)
+    """Evidence of a processor or a RefusedError; encoded again, the same evidence."""
+    if not refused(parse_cpu_evidence, data):
+        evidence = parse_cpu_evidence(data)
+        assert parse_cpu_evidence(encode_cpu_evidence(evidence)) == evidence
+
+
+def check_device_evidence(data: bytes) -> None:
+    """Evidence of a device or a RefusedError; encoded again, the same evidence."""
+    if not refused(parse_device_evidence, data):
+        evidence = parse_device_evidence(data)
+        assert parse_device_evidence(encode_device_evidence(evidence)) == evidence
+
+
+def fixed_evidence_seeds() -> Iterator[tuple[str, str, bytes]]:
+    """Yield one small piece of evidence of every kind."""
+    snp = SnpEvidence(tee=Tee.SEV_SNP, report=b"r", vek=b"v", ask=b"a", crl=b"c")
+    tdx = TdxEvidence(tee=Tee.TDX, quote=b"q", collateral=b"{}")
+    quote = TpmQuote(message=b"m", signature=b"s", pcrs=((0, bytes(32)), (11, b"")))
+    kinds: tuple[CpuEvidence, ...] = (
+        snp,
+        tdx,
+        NitroEvidence(tee=Tee.NITRO, document=b"d"),
+        AzureEvidence(tee=Tee.AZURE_SNP, hcl=b"h", hardware=snp, quote=quote),
+        AzureEvidence(tee=Tee.AZURE_TDX, hcl=b"h", hardware=tdx, quote=quote),
+        TpmEvidence(tee=Tee.TPM, quote=quote, ak=b"k"),
+    )
+    for evidence in kinds:
+        yield "cpu_evidence", evidence.tee.value, encode_cpu_evidence(evidence)
+    for kind in DeviceKind:
+        gpu = GpuEvidence(kind=kind, report=b"r", chain=(b"1", b"2"))
+        yield "device_evidence", kind.value, encode_device_evidence(gpu)
 
 
 def check_report(data: bytes) -> None:
@@ -90,7 +137,7 @@ def check_certificate(data: bytes) -> None:
 
 def check_revocation_list(data: bytes) -> None:
     """A revocation list, or a RefusedError."""
-    refused(parse_revocation_list, data)
+    refused(partial(parse_revocation_list, name="CRL"), data)
 
 
 def check_manifest(data: bytes) -> None:
@@ -115,6 +162,13 @@ def check_proof(data: bytes) -> None:
         assert text != true
 
 
+def cpu_report(bundle: bytes) -> bytes:
+    """Return the report in a bundle of emulated SEV-SNP."""
+    cpu = parse_bundle(bundle).cpu
+    assert isinstance(cpu, SnpEvidence)
+    return cpu.report
+
+
 def check_verify(data: bytes) -> None:
     """Damaged evidence is refused for a foreseen reason, or is the same evidence."""
     made = deployment()
@@ -127,12 +181,13 @@ def check_verify(data: bytes) -> None:
         # An unforeseen exception is a refusal for a client, a bug here.
         hold(error.detail != UNFORESEEN)
     else:
-        assert parse_bundle(found).cpu.report == parse_bundle(true).cpu.report
+        assert cpu_report(found) == cpu_report(true)
 
 
 HARNESSES: Final = (
     Harness(name="bundle", check=check_bundle, max_bytes=16384),
     Harness(name="cpu_evidence", check=check_cpu_evidence, max_bytes=16384),
+    Harness(name="device_evidence", check=check_device_evidence, max_bytes=16384),
     Harness(name="report", check=check_report, max_bytes=2048),
     Harness(name="certificate", check=check_certificate, max_bytes=4096),
     Harness(name="revocation_list", check=check_revocation_list, max_bytes=4096),

@@ -14,7 +14,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.common import Harness, hold, run_harnesses
 
+from curtilage.attest.receipt import KEY_FIELD
 from curtilage.enclave_server.answers import ERROR_CODES, encode_error
+from curtilage.enclave_server.challenge import (
+    ChallengeRequest,
+    parse_challenge_request,
+)
 from curtilage.enclave_server.chat import (
     ChatLimits,
     ChatRequest,
@@ -23,7 +28,10 @@ from curtilage.enclave_server.chat import (
 from curtilage.enclave_server.config import parse_config
 from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
 from curtilage.enclave_server.dates import is_in_window
-from curtilage.enclave_server.errors import ChatError, ConfigError
+from curtilage.enclave_server.errors import (
+    ChatError,
+    ConfigError,
+)
 from curtilage.enclave_server.gateway import (
     UNDECAPSULATED,
     UNKNOWN_KEY,
@@ -34,7 +42,7 @@ from curtilage.enclave_server.gateway import (
     form_of,
     open_exchange,
 )
-from curtilage.enclave_server.keys import make_key
+from curtilage.enclave_server.keys import ReceiptTerms, make_key
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.shaping import PADDED, UNPADDED
@@ -44,7 +52,12 @@ LIMITS: Final = ChatLimits(max_messages=8, max_tokens=64)
 MINUTE: Final = timedelta(seconds=60)
 
 
-KEY: Final = make_key(now=NOW, lifetime_s=60, replay_capacity=2**16)
+KEY: Final = make_key(
+    now=NOW,
+    lifetime_s=60,
+    replay_capacity=2**16,
+    receipts=ReceiptTerms(release_digest=bytes(32), model_digest=bytes(32)),
+)
 KEYS: Final = dict.fromkeys(KEY.key_ids, KEY)
 CONFIG: Final = KEY.gateway_keys[-1].config
 
@@ -54,7 +67,12 @@ def exchange(form: Form, message: bytes) -> Exchange | None:
     if KEY.replay.is_full:
         KEY.replay.clear()
     padded = len(message) % 2 == 0
-    terms = Terms(chat=LIMITS, transport=PADDED if padded else UNPADDED, now=NOW)
+    terms = Terms(
+        chat=LIMITS,
+        transport=PADDED if padded else UNPADDED,
+        now=NOW,
+        challenge_bucket=1,
+    )
     try:
         return open_exchange(KEYS, form, message, terms)
     except OuterError as error:
@@ -87,7 +105,11 @@ def check_dispatch(data: bytes) -> None:
             request = bhttp.decode_request(data)
             assert request.authority == b"curtilage.invalid"
             assert dict(request.fields)[b"date"]
-            assert isinstance(opened.asked, ChatRequest | CoverRequest)
+            known = ChatRequest | CoverRequest | ChallengeRequest
+            assert isinstance(opened.asked, known)
+            # At most one trailer, and only for one who gave a key for it.
+            asked = any(name == KEY_FIELD for name, _ in request.fields)
+            assert len(opened.receipt.trailers()) == asked
 
 
 def check_chat_json(data: bytes) -> None:
@@ -107,6 +129,17 @@ def check_cover_json(data: bytes) -> None:
         assert 0 <= parse_cover_request(data, 7).bucket < 7
     except ChatError as error:
         check_error(error)
+
+
+def check_challenge_json(data: bytes) -> None:
+    """A nonce of 32 bytes, or an error with a known code."""
+    try:
+        challenge = parse_challenge_request(data)
+    except ChatError as error:
+        check_error(error)
+        return
+    assert len(challenge.nonce) == 32
+    assert len(challenge.base) in {0, 64}
 
 
 def check_enclave_config(data: bytes) -> None:
@@ -139,6 +172,7 @@ HARNESSES: Final = (
     Harness(name="dispatch", check=check_dispatch),
     Harness(name="chat_json", check=check_chat_json),
     Harness(name="cover_json", check=check_cover_json, max_bytes=256),
+    Harness(name="challenge_json", check=check_challenge_json, max_bytes=512),
     Harness(name="enclave_config", check=check_enclave_config, max_bytes=2048),
     Harness(name="media_type", check=check_media_type, max_bytes=128),
     Harness(name="enclave_date", check=check_enclave_date, max_bytes=64),

@@ -15,10 +15,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 from fuzz.common import CORPUS
-from fuzz.fuzz_attest import deployment
+from fuzz.fuzz_attest import deployment, fixed_evidence_seeds
+from fuzz.fuzz_attest_devices import device_seeds, fixed_device_seeds
+from fuzz.fuzz_attest_log import fixed_log_seeds
+from fuzz.fuzz_attest_platforms import fixed_seeds, platform_seeds
+from fuzz.fuzz_attest_tdx import fixed_tdx_seeds, tdx_seeds
 from fuzz.fuzz_wire import KEYS
 
-from curtilage.attest.evidence import encode_bundle
+from curtilage.attest.evidence import (
+    SnpEvidence,
+    encode_bundle,
+    encode_cpu_evidence,
+)
 from curtilage.policy.load import profile_text
 from curtilage.wire.bhttp import Request, encode_request
 from curtilage.wire.keyconfig import encode_key_configs
@@ -40,6 +48,11 @@ def every_seed() -> Iterator[Seed]:
         yield "chunked_response_body", name, program
     yield from _wire()
     yield from _sealed()
+    yield from fixed_evidence_seeds()
+    yield from fixed_seeds()
+    yield from fixed_log_seeds()
+    yield from fixed_tdx_seeds()
+    yield from fixed_device_seeds()
     for harness, seeds in (CLIENT | ENCLAVE | RELAY | TEXTS).items():
         for name, data in seeds.items():
             yield harness, name, data
@@ -56,16 +69,21 @@ def evidence() -> Iterator[Seed]:
     made = deployment()
     bundle = made.bundle()
     yield "bundle", "true", encode_bundle(bundle)
-    yield "cpu_evidence", "true", encode_bundle(bundle)
-    yield "report", "true", bundle.cpu.report
-    yield "certificate", "vek", bundle.cpu.vek
-    yield "certificate", "ask", bundle.cpu.ask
-    yield "revocation_list", "true", bundle.cpu.crl
+    yield "cpu_evidence", "true", encode_cpu_evidence(bundle.cpu)
+    snp = bundle.cpu
+    assert isinstance(snp, SnpEvidence)
+    yield "report", "true", snp.report
+    yield "certificate", "vek", snp.vek
+    yield "certificate", "ask", snp.ask
+    yield "revocation_list", "true", snp.crl
     yield "manifest", "true", made.manifest
     yield "proof", "nothing", b""
     yield "proof", "one octet", b"\0\x20\0\x41"
     yield "verify", "nothing", b""
     yield "verify", "one octet", b"\0\x20\0\x41"
+    yield from platform_seeds()
+    yield from tdx_seeds()
+    yield from device_seeds()
 
 
 # Steps of ``fuzz_wire.Body``: what, how much.
@@ -224,9 +242,10 @@ def inner(
     content: bytes = BODY,
     method: bytes = b"POST",
     date: bytes = b"Sat, 21 Nov 2026 00:00:30 GMT",
+    more: tuple[tuple[bytes, bytes], ...] = (),
 ) -> bytes:
     """Return a request as it stands inside the seal."""
-    fields = ((b"content-type", b"application/json"), (b"date", date))
+    fields = ((b"content-type", b"application/json"), (b"date", date), *more)
     return encode_request(
         Request(
             method=method,
@@ -243,6 +262,9 @@ ENCLAVE: Final = {
     "dispatch": {
         "chat": inner(),
         "cover": inner(b"/v1/cover", b'{"bucket":1}'),
+        "challenge": inner(b"/v1/challenge", b'{"nonce":"' + b"0a" * 32 + b'"}'),
+        "receipt": inner(more=((b"curtilage-receipt-key", b"A" * 43),)),
+        "two receipts": inner(more=((b"curtilage-receipt-key", b"A" * 43),) * 2),
         "elsewhere": inner(b"/v1/models"),
         "another method": inner(method=b"GET"),
         "early": inner(date=b"Fri, 20 Nov 2026 23:58:59 GMT"),
@@ -265,6 +287,13 @@ ENCLAVE: Final = {
         "too high": b'{"bucket":7}',
         "true": b'{"bucket":true}',
         "more": b'{"bucket":1,"n":1}',
+    },
+    "challenge_json": {
+        "nonce": b'{"nonce":"' + b"0a" * 32 + b'"}',
+        "base": b'{"nonce":"' + b"0a" * 32 + b'","b0":"' + b"1f" * 64 + b'"}',
+        "short": b'{"nonce":"0a"}',
+        "number": b'{"nonce":10}',
+        "more": b'{"nonce":"' + b"0a" * 32 + b'","n":1}',
     },
     "enclave_config": {
         "some": b'environment = "development"\nlisten = "127.0.0.1:0"\n'

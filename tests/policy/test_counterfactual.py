@@ -2,7 +2,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy import counterfactual
@@ -155,6 +155,13 @@ def test_the_change_flips_the_route_and_no_smaller_one_does(
 
 @settings(max_examples=150)
 @given(FINDINGS, st.booleans())
+@example(
+    findings=[
+        found("topic.health", score=60),
+        found("topic.health", score=101, validated=True),
+    ],
+    pinned=False,
+)
 def test_lower_scores_are_enough_where_it_says_so(
     findings: list[Finding], pinned: bool
 ) -> None:
@@ -176,9 +183,11 @@ def lowered(inspection: Inspection, change: Change) -> Inspection:
         for each in change.absent
         if each.below is not None
     }
+    # Nonsense counts as uncertain, whatever it calls itself, and is not lowered.
     findings = [
         replace(each, score=min(each.score, limit - 1))
-        if (limit := below.get((each.data_class, each.where, each.start))) is not None
+        if (limit := below.get((class_of(OPEN, each), each.where, each.start)))
+        is not None
         else each
         for each in inspection.findings
     ]

@@ -3,6 +3,20 @@ from pathlib import Path
 
 import pytest
 
+from curtilage.policy.attestation import (
+    Anchor,
+    Attestation,
+    Demand,
+    Freshness,
+    Gpu,
+    Log,
+    MinTCB,
+    Platforms,
+    Releases,
+    Snp,
+    Tdx,
+    Witness,
+)
 from curtilage.policy.classes import CLASSES
 from curtilage.policy.dictionaries import MAX_ENTRIES, MAX_ENTRY_CHARS
 from curtilage.policy.load import MAX_CHARS, MAX_DEPTH, MAX_NODES, PROFILES
@@ -21,7 +35,6 @@ from curtilage.policy.rules import RESERVED_IDS, WINDOW_CHARS
 from curtilage.policy.sections import (
     MAX_ACCEPTED,
     MAX_DELAY_S,
-    Attestation,
     CoverTraffic,
     Frames,
     Transport,
@@ -41,6 +54,17 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         RuleEntry,
         ExclusionEntry,
         Attestation,
+        Anchor,
+        Releases,
+        Log,
+        Witness,
+        Snp,
+        MinTCB,
+        Tdx,
+        Gpu,
+        Platforms,
+        Freshness,
+        Demand,
         Transport,
         Frames,
         CoverTraffic,

@@ -15,6 +15,8 @@ SEEN: Mapping[str, tuple[list[int], list[int]]] = {
     "cancelled": ([200], [200]),
     "cover": ([200, 200], [200]),
     "date corrected": ([200, 200, 200], [200, 200]),
+    # Bundle, challenge and question: on the way, two questions.
+    "challenged": ([200, 200, 200], [200, 200]),
     "key list": ([200], []),
     "bundle": ([200], []),
     "plain": ([200], [200]),
@@ -58,6 +60,19 @@ def test_every_kind_was_seen_on_the_hops_that_it_takes(hops: Hops) -> None:
     }
     assert seen == SEEN
     assert sum(len(capture.mirror) for capture in hops.captures) >= 3
+
+
+def test_a_challenge_differs_from_a_short_question_in_nothing(hops: Hops) -> None:
+    """Same fields, same class; and its answer is one of the buckets."""
+    _, challenge, question = hops.of_kind("challenged").near
+    _, plain = hops.of_kind("streamed").near
+    for pair in (question, plain):
+        assert challenge.request.start == pair.request.start
+        names = [name for name, _ in challenge.request.fields]
+        assert names == [name for name, _ in pair.request.fields]
+        assert len(challenge.request.body) == len(pair.request.body)
+        answered = [name for name, _ in challenge.response.fields]
+        assert answered == [name for name, _ in pair.response.fields]
 
 
 def questions(pairs: tuple[Pair, ...]) -> list[Pair]:

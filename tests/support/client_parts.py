@@ -7,9 +7,11 @@ from dataclasses import replace
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
-from curtilage.policy.audit import AuditEntry
+from curtilage.policy.audit import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.policy.decide import Inspection
 from curtilage.policy.findings import Finding, View, Where
+
+ORGANISATION = bytes(range(32))
 
 
 def finding(data_class: str, *, score: int = 90) -> Finding:
@@ -109,6 +111,7 @@ class MemoryTrail:
     def __init__(self, *, broken: bool = False) -> None:
         self.broken = broken
         self.entries: list[AuditEntry] = []
+        self.receipts: list[ReceiptEntry] = []
         self.closed = False
 
     @property
@@ -119,6 +122,15 @@ class MemoryTrail:
         if self.broken:
             raise AuditError("the disk is full")
         self.entries.append(entry)
+
+    async def append_receipt(self, entry: ReceiptEntry) -> bool:
+        if self.broken:
+            return False
+        self.receipts.append(entry)
+        return True
+
+    async def receipt_secret(self, receipt_id: bytes) -> bytes | None:
+        return receipt_secret(ORGANISATION, receipt_id)
 
     async def checkpoint(self) -> None:
         """Sign nothing: there is no file."""

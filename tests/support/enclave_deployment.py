@@ -1,16 +1,22 @@
 """An enclave's surroundings: emulated chip, log, release files, configuration."""
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+)
 
-from curtilage.attest.evidence import SnpEvidence
-from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence, SnpEvidence, Tee
+from curtilage.attest.expectations import AnchorKind, TrustAnchor
+from curtilage.attest.manifest import ReleaseManifest
 from curtilage.enclave_server.bundle import BundleKeeper
 from curtilage.enclave_server.config import EnclaveConfig, parse_config
 from curtilage.enclave_server.errors import EvidenceError
@@ -21,9 +27,20 @@ from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.deployment import (
     MEASUREMENT,
+    AnyDeployment,
     Deployment,
+    Surroundings,
+    make_any_deployment,
     make_deployment,
     make_manifest,
+)
+from curtilage_dev.machines import (
+    Gpus,
+    Machine,
+    SnpMachine,
+    azure_machine,
+    make_gpus,
+    make_machine,
 )
 from curtilage_dev.pki import (
     EmulatedPlatform,
@@ -61,6 +78,8 @@ class MemoryEvidence:
     fail: bool = False
     answer_to: bytes | None = None
     asked: list[bytes] = field(default_factory=list[bytes])
+    bases: list[bytes] = field(default_factory=list[bytes])
+    devices: tuple[GpuEvidence, ...] = ()
 
     async def acquire(self, report_data: bytes) -> SnpEvidence:
         self.asked.append(report_data)
@@ -70,6 +89,33 @@ class MemoryEvidence:
             report_data=self.answer_to or report_data, measurement=self.measurement
         )
         return self.platform.evidence(fields, now=self.clock.now)
+
+    async def acquire_devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        self.bases.append(base)
+        return self.devices
+
+
+@dataclass(kw_only=True)
+class MachineEvidence:
+    """The evidence process of a machine of any kind, in memory."""
+
+    machine: Machine
+    gpus: Gpus | None
+    clock: Clock
+    fail: bool = False
+    asked: list[bytes] = field(default_factory=list[bytes])
+    bases: list[bytes] = field(default_factory=list[bytes])
+    order: Callable[[tuple[GpuEvidence, ...]], tuple[GpuEvidence, ...]] = tuple
+
+    async def acquire(self, report_data: bytes) -> CpuEvidence:
+        self.asked.append(report_data)
+        if self.fail:
+            raise EvidenceError("the evidence process did not answer")
+        return self.machine.evidence(report_data, now=self.clock.now)
+
+    async def acquire_devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        self.bases.append(base)
+        return self.order(() if self.gpus is None else self.gpus.evidence(base))
 
 
 @dataclass(kw_only=True)
@@ -92,7 +138,7 @@ class World:
 
 
 def write_release(
-    folder: Path, deployment: Deployment, now: datetime, *, index: int | None = None
+    folder: Path, deployment: Surroundings, now: datetime, *, index: int | None = None
 ) -> None:
     release = folder / "release"
     release.mkdir(exist_ok=True)
@@ -108,7 +154,20 @@ def write_root(folder: Path, platform: EmulatedPlatform) -> None:
     (folder / "root.pem").write_bytes(root.public_bytes(Encoding.PEM))
 
 
-def config_text(folder: Path, deployment: Deployment, *, extra: str = "") -> str:
+GENOA = """[[trust_anchors]]
+kind = "emulated"
+product = "Genoa"
+certificate = "{folder}/root.pem"
+"""
+
+
+def config_text(
+    folder: Path,
+    deployment: Surroundings,
+    *,
+    extra: str = "",
+    anchors: str = GENOA,
+) -> str:
     log = deployment.log
     (witness,) = log.witnesses
     return f"""
@@ -117,10 +176,7 @@ listen = "127.0.0.1:0"
 evidence = "unix:{folder}/evidence.sock"
 release = "{folder}/release"
 {extra}
-[[trust_anchors]]
-kind = "emulated"
-product = "Genoa"
-certificate = "{folder}/root.pem"
+{anchors.format(folder=folder)}
 [log]
 origin = "{log.signer.name}"
 key = "{base64.b64encode(log.signer.public.public_key).decode()}"
@@ -177,4 +233,93 @@ def make_world(
             counters=counters,
             clock=clock,
         ),
+    )
+
+
+@dataclass(kw_only=True)
+class AnyWorld:
+    """One enclave on a machine of any kind, under one folder."""
+
+    folder: Path
+    deployment: AnyDeployment
+    clock: Clock
+    config: EnclaveConfig
+    evidence: MachineEvidence
+    keys: KeyRing
+    counters: Counters
+    keeper: BundleKeeper
+
+    def publish(self) -> None:
+        """Write the release files, witnessed now."""
+        write_release(self.folder, self.deployment, self.clock.now)
+
+
+def emulated_machine(tee: Tee, now: datetime) -> Machine:
+    """Make a machine; those with RSA roots share the run's."""
+    if tee is Tee.EMULATED_SEV_SNP:
+        platform = make_platform(root_keys(), now=now)
+        return SnpMachine(platform=platform, image=MEASUREMENT)
+    if tee is Tee.EMULATED_AZURE_SNP:
+        return azure_machine(make_platform(root_keys(), now=now), MEASUREMENT)
+    return make_machine(tee, MEASUREMENT, now=now)
+
+
+def make_any_world(
+    folder: Path,
+    tee: Tee,
+    *,
+    gpus: int = 0,
+    transport: TransportParameters = QUICK,
+    extra: str = "",
+    change: Callable[[ReleaseManifest], ReleaseManifest] = lambda manifest: manifest,
+    machine: Machine | None = None,
+) -> AnyWorld:
+    clock = Clock(datetime(2026, 11, 21, 12, tzinfo=UTC))
+    machine = machine or emulated_machine(tee, clock.now)
+    devices = make_gpus(gpus, now=clock.now) if gpus else None
+    manifest = make_manifest(clock.now, transport=transport, tee=tee, gpus=bool(gpus))
+    manifest = replace(manifest, models=(SCRIPTED_INFO.model_sha256,))
+    deployment = make_any_deployment(
+        machine, now=clock.now, gpus=devices, manifest=change(manifest)
+    )
+    write_release(folder, deployment, clock.now)
+    roots = [machine.anchor(), *([] if devices is None else [devices.anchor()])]
+    anchors = "".join(_anchor_text(folder, root) for root in roots)
+    config = parse_config(config_text(folder, deployment, anchors=anchors, extra=extra))
+    evidence = MachineEvidence(machine=machine, gpus=devices, clock=clock)
+    keys, counters = KeyRing(), Counters()
+    return AnyWorld(
+        folder=folder,
+        deployment=deployment,
+        clock=clock,
+        config=config,
+        evidence=evidence,
+        keys=keys,
+        counters=counters,
+        keeper=BundleKeeper(
+            config=config,
+            anchors=read_anchors(config.anchors),
+            model_sha256=SCRIPTED_INFO.model_sha256,
+            source=evidence,
+            keys=keys,
+            counters=counters,
+            clock=clock,
+        ),
+    )
+
+
+def _anchor_text(folder: Path, anchor: TrustAnchor) -> str:
+    if anchor.kind is AnchorKind.TPM:
+        path = folder / "ak.pem"
+        key = load_der_public_key(anchor.certificate_der)
+        path.write_bytes(
+            key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        )
+        return f'[[trust_anchors]]\nkind = "tpm"\ncertificate = "{path}"\n'
+    path = folder / f"{anchor.product}.pem"
+    root = x509.load_der_x509_certificate(anchor.certificate_der)
+    path.write_bytes(root.public_bytes(Encoding.PEM))
+    return (
+        f'[[trust_anchors]]\nkind = "{anchor.kind}"\n'
+        f'product = "{anchor.product}"\ncertificate = "{path}"\n'
     )

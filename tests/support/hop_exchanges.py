@@ -24,6 +24,7 @@ from support.hops import (
 
 QUICK = TransportParameters(frame_bytes=512, period_ms=5, first_bucket=8, buckets=16)
 CACHE_S = 1
+STRICT = "topic.finance"
 COVER = CoverSettings(delay_s=(0.0, 0.0), share=100)
 
 
@@ -38,12 +39,14 @@ async def record(folder: Path) -> Hops:
             model_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
             transport=QUICK,
             record=False,
+            enclave_extra="[challenge]\nenabled = true\nleast_interval_s = 1\n",
             relay_extra=f"[limits]\ncache_s = {CACHE_S}\nmax_upstream = 2\n",
         )
         stack.start_evidence()
         stack.publish()
         async with tapped_stack(stack) as hops:
             await ours(hops)
+            await challenged(hops)
             await others(hops)
             await late(hops)
             return hops
@@ -78,6 +81,19 @@ async def ours(hops: Hops) -> None:
     ):
         answer = await session.ask(query())
         assert answer.provenance.route is Answerer.ENCLAVE
+        await session.settle()
+
+
+async def challenged(hops: Hops) -> None:
+    """A question of the strictest class: a challenge goes before it."""
+    demands = f"  classes: [{{classes: [{STRICT}], challenge: true}}]\n"
+    async with (
+        hops.session(finds=(STRICT,), demands=demands) as session,
+        hops.capturing("challenged", ours=True),
+    ):
+        answer = await session.ask(query())
+        assert answer.provenance.route is Answerer.ENCLAVE
+        assert answer.finished.receipted
         await session.settle()
 
 

@@ -120,9 +120,14 @@ class Hops:
         finds: tuple[str, ...] = (),
         clock_off: timedelta = timedelta(0),
         cover: CoverSettings | None = None,
+        demands: str = "",
     ) -> AsyncGenerator[Session]:
-        """Open our client on the tap."""
-        policy = load_policy(self.stack.policy.read_text("utf-8"))
+        """Open our client on the tap; ``demands`` go into ``attestation:``."""
+        text = self.stack.policy.read_text("utf-8")
+        begins = "attestation:\n  environment"
+        policy = load_policy(
+            text.replace(begins, f"attestation:\n{demands}  environment")
+        )
         mirror = MirrorAddress.parse(
             f"http://{self.mirror.address}{KEYS_PATH}", plain_loopback=True
         )

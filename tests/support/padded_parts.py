@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
-from curtilage.enclave_server.answering import AnswerUnderway
+from curtilage.enclave_server.answering import AnswersChallenges, AnswerUnderway
 from curtilage.enclave_server.answers import (
     Answer,
     AnswerHead,
@@ -15,7 +15,7 @@ from curtilage.enclave_server.answers import (
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest
 from curtilage.enclave_server.errors import BusyError, ModelError
 from curtilage.enclave_server.gateway import Form, Terms, open_exchange
-from curtilage.enclave_server.keys import make_key
+from curtilage.enclave_server.keys import ReceiptTerms, make_key
 from curtilage.enclave_server.telemetry import Event
 from curtilage.wire import bhttp
 from curtilage.wire.shaping import TransportParameters
@@ -30,7 +30,13 @@ from support.enclave_parts import (
 )
 from support.virtual_time import VirtualTime
 
-KEY = make_key(now=NOW, lifetime_s=100, replay_capacity=100_000)
+RELEASE, MODEL = b"r" * 32, b"m" * 32
+KEY = make_key(
+    now=NOW,
+    lifetime_s=100,
+    replay_capacity=100_000,
+    receipts=ReceiptTerms(release_digest=RELEASE, model_digest=MODEL),
+)
 HEAD = AnswerHead(answer_id="chatcmpl-" + "0" * 24, created=3, model="scripted")
 END = Ending(finish_reason="stop", prompt_tokens=2, completion_tokens=1)
 NORMAL = TransportParameters()
@@ -92,15 +98,21 @@ async def play(
     transport: TransportParameters = QUICK,
     limit_s: float = 600,
     lag_s: Sequence[float] = (),
+    challenges: AnswersChallenges | None = None,
+    time: VirtualTime | None = None,
     **body: object,
 ) -> Played:
     body = {"stream": True, **body}
     sealed = seal(
         KEY, inner_request(chat_body(**body)) if inner is None else inner, form=form
     )
-    terms = Terms(chat=ChatLimits(), transport=transport, now=NOW)
+    bucket = None if challenges is None else challenges.shape(transport).bucket
+    terms = Terms(
+        chat=ChatLimits(), transport=transport, now=NOW, challenge_bucket=bucket
+    )
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    time = VirtualTime(lag_s=list(lag_s))
+    time = time or VirtualTime()
+    time.lag_s.extend(lag_s)
     start = time.now
     model = Playing(says, time)
     underway = AnswerUnderway(
@@ -110,6 +122,7 @@ async def play(
         accepted=start,
         limit_s=limit_s,
         timer=time.timer,
+        challenges=challenges,
     )
     trace: list[tuple[float, int]] = []
     data = b""

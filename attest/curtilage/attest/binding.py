@@ -12,10 +12,15 @@ in one NUL byte, one label per use. Version 2 is what the project speaks:
     device_nonce = SHA-256("curtilage/device-nonce/v2\0" | B0 | lp(kind) | u32 i)
     report_data = SHA-512("curtilage/report-data/v2\0" | B0 | u32 n
          | n x (lp(kind) | u32 i | SHA-256(signed part of the device's report)))
+    qualifying_data = SHA-256("curtilage/tpm/v2\0" | report_data)
+    challenge = SHA-512("curtilage/challenge/v1\0" | B0 | lp(nonce))
 
-Emulated evidence signs under "curtilage/report-data-emulated/v2\0", so the same
-inputs never give a report that could pass for hardware's. Version 1 ends after
-anchor_time and has labels of its own; it stays as a known answer of the encoding.
+Emulated evidence signs under "curtilage/report-data-emulated/v2\0", and answers
+challenges under "curtilage/challenge-emulated/v1\0", so the same inputs never
+give a report that could pass for hardware's. Where a TPM's quote carries the
+binding (Azure, a TPM by itself), it carries the qualifying data of the 64 bytes.
+Version 1 ends after anchor_time and has labels of its own; it stays as a known
+answer of the encoding.
 """
 
 import hashlib
@@ -39,6 +44,10 @@ _BASE_V2: Final = b"curtilage/binding/v2\0"
 _DEVICE_NONCE_V2: Final = b"curtilage/device-nonce/v2\0"
 _REPORT_DATA_V2: Final = b"curtilage/report-data/v2\0"
 _REPORT_DATA_EMULATED_V2: Final = b"curtilage/report-data-emulated/v2\0"
+_QUALIFYING_V2: Final = b"curtilage/tpm/v2\0"
+_CHALLENGE_V1: Final = b"curtilage/challenge/v1\0"
+_CHALLENGE_EMULATED_V1: Final = b"curtilage/challenge-emulated/v1\0"
+NONCE_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +153,26 @@ def report_data_v2(
     """Return the 64 bytes that the CPU's report must carry."""
     label = _REPORT_DATA_EMULATED_V2 if emulated else _REPORT_DATA_V2
     return _report_data(label, b0, devices)
+
+
+def qualifying_data_v2(report_data: bytes) -> bytes:
+    """Return the qualifying data of a TPM quote over report data, 32 bytes."""
+    return hashlib.sha256(_QUALIFYING_V2 + report_data).digest()
+
+
+def challenge_report_data(b0: bytes, nonce: bytes, *, emulated: bool) -> bytes:
+    """Return the 64 bytes of report data that answer a challenge.
+
+    Args:
+        b0: the base hash of the bundle whose key the challenge was sealed to.
+        nonce: 32 bytes, fresh.
+        emulated: whether no hardware stands behind the evidence.
+    """
+    _check_b0(b0)
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"nonce is not {NONCE_BYTES} bytes")
+    label = _CHALLENGE_EMULATED_V1 if emulated else _CHALLENGE_V1
+    return hashlib.sha512(label + b0 + lp(nonce)).digest()
 
 
 def lp(data: bytes) -> bytes:

@@ -5,37 +5,35 @@ later step. Signatures are RSASSA-PSS with SHA-384, MGF1 and a salt of 48 bytes,
 under RSA-4096 keys; only the leaf's own key is ECDSA P-384.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import (
     CertificatePublicKeyTypes,
 )
-from cryptography.x509.oid import NameOID, SignatureAlgorithmOID
+from cryptography.x509.oid import SignatureAlgorithmOID
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.x509_values import (
+    LIBRARY_ERRORS,
+    common_name,
+    find_extension,
+    unrecognised_extensions,
+    verify_ecdsa,
+)
 
 RSA_BITS: Final = 4096
 # Any other exponent is no key of AMD's; a huge one would cost seconds.
 RSA_EXPONENT: Final = 65537
 SALT_BYTES: Final = 48
 AMD_ARC: Final = "1.3.6.1.4.1.3704.1."
-# What cryptography raises for bytes it cannot make sense of. TypeError comes
-# from values of unexpected kinds inside well-formed DER.
-_LIBRARY_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
-)
 
 # The start of a certificate whose serial number is 0: two SEQUENCE headers with
 # two length bytes each, version 3, then INTEGER 0. Only the zero is changed.
@@ -43,8 +41,6 @@ _ZERO_SERIAL_AT: Final = 15
 _VERSION_AND_ZERO_SERIAL: Final = bytes.fromhex("a003020102020100")
 _HEADERS_END: Final = 8
 _TBS_AT: Final = 4
-
-_ExtensionT = TypeVar("_ExtensionT", bound=x509.ExtensionType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +61,7 @@ class Certificate:
         amd: AMD's own extensions, raw, by the OID's last parts.
         signed_part: the bytes that the signature covers.
         signature: the issuer's signature.
+        fingerprint: SHA-256 of the whole certificate, lower-case hex.
     """
 
     subject: bytes
@@ -80,27 +77,7 @@ class Certificate:
     amd: Mapping[str, bytes] = field(repr=False)
     signed_part: bytes = field(repr=False)
     signature: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationList:
-    """A revocation list's values; unverified.
-
-    Attributes:
-        issuer: the issuer's DER.
-        issued: when it was issued.
-        next_update: until when it is current, or None if it does not say.
-        revoked: the serial numbers it revokes.
-        signed_part: the bytes that the signature covers.
-        signature: the issuer's signature.
-    """
-
-    issuer: bytes
-    issued: datetime
-    next_update: datetime | None
-    revoked: frozenset[int]
-    signed_part: bytes = field(repr=False)
-    signature: bytes = field(repr=False)
+    fingerprint: str
 
 
 def parse_certificate(der: bytes, name: str) -> Certificate:
@@ -108,36 +85,15 @@ def parse_certificate(der: bytes, name: str) -> Certificate:
     readable = _with_positive_serial(der)
     try:
         parsed = x509.load_der_x509_certificate(readable)
-        certificate = _read_certificate(parsed)
-    except _LIBRARY_ERRORS:
+        _refuse_second_algorithm(parsed, readable)
+        certificate = _read_certificate(parsed, hashlib.sha256(der).hexdigest())
+    except LIBRARY_ERRORS:
         raise RefusedError(
             RefusalCode.CHAIN_INVALID, f"{name}: not a certificate"
         ) from None
     if readable is der:
         return certificate
     return _with_zero_serial(certificate, der)
-
-
-def parse_revocation_list(der: bytes) -> RevocationList:
-    """Read a DER revocation list."""
-    try:
-        parsed = x509.load_der_x509_crl(der)
-        # A critical extension changes what the list means (a delta, or only
-        # some certificates), so one that is not understood refuses it.
-        critical = any(extension.critical for extension in parsed.extensions)
-        values = RevocationList(
-            issuer=parsed.issuer.public_bytes(),
-            issued=parsed.last_update_utc,
-            next_update=parsed.next_update_utc,
-            revoked=frozenset(entry.serial_number for entry in parsed),
-            signed_part=parsed.tbs_certlist_bytes,
-            signature=parsed.signature,
-        )
-    except _LIBRARY_ERRORS:
-        raise RefusedError(RefusalCode.CRL_INVALID, "not a revocation list") from None
-    if critical:
-        raise RefusedError(RefusalCode.CRL_INVALID, "critical extension")
-    return values
 
 
 def verify_rsa_pss(
@@ -164,21 +120,31 @@ def verify_ecdsa_p384(
         return False
     if not isinstance(key.curve, ec.SECP384R1):
         return False
-    try:
-        key.verify(signature, signed_part, ec.ECDSA(hashes.SHA384()))
-    except InvalidSignature:
-        return False
-    return True
+    return verify_ecdsa(key, hashes.SHA384(), signed_part, signature)
 
 
-def _read_certificate(parsed: x509.Certificate) -> Certificate:
-    names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    usage = _extension(parsed, x509.KeyUsage)
-    constraints = _extension(parsed, x509.BasicConstraints)
+def _refuse_second_algorithm(parsed: x509.Certificate, der: bytes) -> None:
+    """Refuse an outer signature algorithm that is not the signed one.
+
+    It stands twice (RFC 5280, section 4.1.1.2), and nothing signs the outer
+    copy: parameters changed there would give the same certificate another
+    fingerprint. The library compares less than all of it.
+    """
+    signed = parsed.tbs_certificate_bytes
+    content = len(parsed.signature) + 1
+    header = 2 + (content > 0x7F) + (content > 0xFF)  # noqa: PLR2004 - DER lengths
+    start = der.index(signed) + len(signed)
+    if der[start : len(der) - header - content] not in signed:
+        raise ValueError("the outer signature algorithm is another one")
+
+
+def _read_certificate(parsed: x509.Certificate, fingerprint: str) -> Certificate:
+    usage = find_extension(parsed, x509.KeyUsage)
+    constraints = find_extension(parsed, x509.BasicConstraints)
     return Certificate(
         subject=parsed.subject.public_bytes(),
         issuer=parsed.issuer.public_bytes(),
-        common_name=str(names[0].value) if len(names) == 1 else "",
+        common_name=common_name(parsed),
         serial=parsed.serial_number,
         not_before=parsed.not_valid_before_utc,
         not_after=parsed.not_valid_after_utc,
@@ -189,22 +155,15 @@ def _read_certificate(parsed: x509.Certificate) -> Certificate:
         amd=_amd_extensions(parsed),
         signed_part=parsed.tbs_certificate_bytes,
         signature=parsed.signature,
+        fingerprint=fingerprint,
     )
-
-
-def _extension(parsed: x509.Certificate, kind: type[_ExtensionT]) -> _ExtensionT | None:
-    try:
-        return parsed.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
 
 
 def _amd_extensions(parsed: x509.Certificate) -> dict[str, bytes]:
     return {
-        extension.oid.dotted_string.removeprefix(AMD_ARC): extension.value.value
-        for extension in parsed.extensions
-        if isinstance(extension.value, x509.UnrecognizedExtension)
-        and extension.oid.dotted_string.startswith(AMD_ARC)
+        oid.removeprefix(AMD_ARC): value
+        for oid, value in unrecognised_extensions(parsed).items()
+        if oid.startswith(AMD_ARC)
     }
 
 

@@ -47,7 +47,9 @@ class RefusalCode(StrEnum):
     TCB_TOO_LOW = "tcb_too_low"
     TCB_STATUS = "tcb_status"
     MEASUREMENT_NOT_ALLOWED = "measurement_not_allowed"
+    PLATFORM_DENIED = "platform_denied"
     RELEASE_NOT_LOGGED = "release_not_logged"
+    RELEASE_DENIED = "release_denied"
     PROOF_INVALID = "proof_invalid"
     QUORUM_NOT_MET = "quorum_not_met"
     CHECKPOINT_STALE = "checkpoint_stale"
@@ -58,6 +60,7 @@ class RefusalCode(StrEnum):
     STALE = "stale"
     EMULATED_REFUSED = "emulated_refused"
     KEY_INCONSISTENT = "key_inconsistent"
+    RECEIPT_INVALID = "receipt_invalid"
     POLICY_INVALID = "policy_invalid"
 
 

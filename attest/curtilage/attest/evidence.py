@@ -1,15 +1,35 @@
 """The evidence bundle: its fields, and its JSON encoding.
 
 Everything here is unverified: shape and size, nothing else. What the fields
-mean and whether they are believed is ``verify``'s business.
+mean and whether they are believed is ``verify``'s business. The kinds of
+evidence stand in ``evidence_kinds``, their JSON in ``evidence_json``; both are
+to be had from here.
 """
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_json import (
+    cpu_object,
+    device_object,
+    hardware_of,
+    parse_cpu,
+    parse_device,
+)
+from curtilage.attest.evidence_kinds import (
+    AzureEvidence,
+    CpuEvidence,
+    DeviceKind,
+    GpuEvidence,
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    Tee,
+    TpmEvidence,
+    TpmQuote,
+)
 from curtilage.attest.strictjson import (
     Fields,
     encode_base64,
@@ -17,38 +37,58 @@ from curtilage.attest.strictjson import (
     parse_object,
 )
 
-BUNDLE_VERSION: Final = 2
+__all__ = [
+    "BUNDLE_VERSION",
+    "DIGEST_BYTES",
+    "MAX_BUNDLE_BYTES",
+    "MAX_CHECKPOINT_BYTES",
+    "MAX_CPU_EVIDENCE_BYTES",
+    "MAX_DEVICES",
+    "MAX_DEVICE_EVIDENCE_BYTES",
+    "MAX_MANIFEST_BYTES",
+    "MAX_PROOF_BYTES",
+    "Anchor",
+    "AzureEvidence",
+    "CpuEvidence",
+    "DeviceKind",
+    "EvidenceBundle",
+    "GpuEvidence",
+    "NitroEvidence",
+    "Release",
+    "SnpEvidence",
+    "TdxEvidence",
+    "Tee",
+    "TpmEvidence",
+    "TpmQuote",
+    "encode_bundle",
+    "encode_cpu_evidence",
+    "encode_device_evidence",
+    "hardware_of",
+    "parse_bundle",
+    "parse_cpu_evidence",
+    "parse_device_evidence",
+]
+
+BUNDLE_VERSION: Final = 3
 MAX_BUNDLE_BYTES: Final = 256 * 1024
-# The acquisition protocol carries one evidence object, never a bundle.
-MAX_CPU_EVIDENCE_BYTES: Final = 64 * 1024
+# The acquisition protocol carries one evidence object, never a bundle: a quote
+# and its collateral, in base64.
+MAX_CPU_EVIDENCE_BYTES: Final = 96 * 1024
+# A report of 32 KiB and a chain of 8, in base64.
+MAX_DEVICE_EVIDENCE_BYTES: Final = 96 * 1024
+MAX_DEVICES: Final = 16
 # RFC 9458 lists are a few dozen bytes per key; the wire part's own cap.
 MAX_KEY_CONFIGS_BYTES: Final = 16 * 1024
 MAX_MANIFEST_BYTES: Final = 32 * 1024
+# A cosignature line takes 150 bytes with Ed25519, 3300 with ML-DSA-44.
+MAX_CHECKPOINT_BYTES: Final = 24 * 1024
 # 63 hashes of 45 characters, plus a checkpoint.
-MAX_PROOF_BYTES: Final = 16 * 1024
-MAX_CHECKPOINT_BYTES: Final = 8 * 1024
+MAX_PROOF_BYTES: Final = 32 * 1024
+# A proof between two trees of fewer than 2**63 leaves (RFC 6962, section 2.1.2).
+MAX_CONSISTENCY_HASHES: Final = 64
 MAX_ORIGIN_BYTES: Final = 256
 MAX_TRANSPORT_PARAMETERS_BYTES: Final = 1024
-# A report has 1184 bytes; longer ones are let in so that their own step can
-# say what is wrong with them.
-MAX_REPORT_BYTES: Final = 4096
-# AMD's certificates take 1360 to 1700 bytes.
-MAX_CERTIFICATE_BYTES: Final = 4096
-# AMD's lists take 900 bytes; this leaves room for some hundred entries.
-MAX_CRL_BYTES: Final = 24 * 1024
 DIGEST_BYTES: Final = 32
-
-
-class Tee(StrEnum):
-    """The kinds of CPU evidence that this release can verify."""
-
-    SEV_SNP = "sev-snp"
-    EMULATED_SEV_SNP = "emulated-sev-snp"
-
-    @property
-    def emulated(self) -> bool:
-        """Whether no hardware stands behind this kind."""
-        return self is Tee.EMULATED_SEV_SNP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +114,9 @@ class Anchor:
         root: the tree's root hash, 32 bytes.
         time: a time that a quorum of witnesses vouches for, Unix seconds.
         checkpoint: the signed and cosigned note itself.
+        consistency: RFC 6962 consistency proof between the release proof's
+            tree and this one, whichever is the smaller; empty where their sizes
+            are equal.
     """
 
     origin: str
@@ -81,25 +124,7 @@ class Anchor:
     root: bytes
     time: int
     checkpoint: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnpEvidence:
-    """A SEV-SNP report with everything needed to check it offline.
-
-    Attributes:
-        tee: genuine or emulated; says only which roots apply.
-        report: 1184 bytes.
-        vek: the VCEK or VLEK certificate, DER.
-        ask: the ASK or ASVK certificate, DER.
-        crl: the ARK's revocation list, DER; empty if the server has none.
-    """
-
-    tee: Tee
-    report: bytes
-    vek: bytes
-    ask: bytes
-    crl: bytes
+    consistency: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +142,7 @@ class EvidenceBundle:
         sandbox_policy_digest: 32 bytes, or empty.
         sandbox_result_digest: 32 bytes, or empty.
         transport_parameters: encoded, the same as the release manifest's.
-        devices: evidence of other devices; none exist yet.
+        devices: evidence of other devices, at most 16; their order is signed.
         v: the version of this format and of the binding.
     """
 
@@ -126,12 +151,12 @@ class EvidenceBundle:
     not_after: int
     release: Release
     anchor: Anchor
-    cpu: SnpEvidence
+    cpu: CpuEvidence
     receipt_public_key: bytes = b""
     sandbox_policy_digest: bytes = b""
     sandbox_result_digest: bytes = b""
     transport_parameters: bytes = b""
-    devices: tuple[()] = ()
+    devices: tuple[GpuEvidence, ...] = ()
     v: int = BUNDLE_VERSION
 
 
@@ -150,8 +175,14 @@ _BUNDLE_KEYS: Final = (
     "devices",
 )
 _RELEASE_KEYS: Final = ("manifest", "proof")
-_ANCHOR_KEYS: Final = ("origin", "size", "root", "time", "checkpoint")
-_SNP_KEYS: Final = ("tee", "report", "vek", "ask", "crl")
+_ANCHOR_KEYS: Final = (
+    "origin",
+    "size",
+    "root",
+    "time",
+    "checkpoint",
+    "consistency",
+)
 
 
 def encode_bundle(bundle: EvidenceBundle) -> bytes:
@@ -172,13 +203,16 @@ def encode_bundle(bundle: EvidenceBundle) -> bytes:
                 "root": encode_base64(bundle.anchor.root),
                 "time": bundle.anchor.time,
                 "checkpoint": bundle.anchor.checkpoint,
+                "consistency": [
+                    encode_base64(value) for value in bundle.anchor.consistency
+                ],
             },
             "receipt_public_key": encode_base64(bundle.receipt_public_key),
             "sandbox_policy_digest": encode_base64(bundle.sandbox_policy_digest),
             "sandbox_result_digest": encode_base64(bundle.sandbox_result_digest),
             "transport_parameters": encode_base64(bundle.transport_parameters),
-            "cpu": _snp_object(bundle.cpu),
-            "devices": [],
+            "cpu": cpu_object(bundle.cpu),
+            "devices": [device_object(device) for device in bundle.devices],
         }
     )
 
@@ -188,7 +222,7 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
 
     Raises:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version`` or
-            ``verifier_unavailable`` (a kind of evidence not known here).
+            ``unsupported_product`` (a kind of evidence not known here).
     """
     fields = parse_object(data, where="bundle", limit_bytes=MAX_BUNDLE_BYTES)
     # The version first: another version's keys are not "unknown", just others.
@@ -197,10 +231,7 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
             RefusalCode.UNSUPPORTED_VERSION, f"bundle.v is not {BUNDLE_VERSION}"
         )
     fields.require(_BUNDLE_KEYS)
-    if fields.children("devices", limit=16):
-        raise RefusedError(
-            RefusalCode.VERIFIER_UNAVAILABLE, "bundle.devices: no verifier for these"
-        )
+    devices = fields.children("devices", limit=MAX_DEVICES)
     key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
     if not key_configs:
         raise malformed("bundle.key_configs: empty")
@@ -216,34 +247,37 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
         transport_parameters=fields.octets(
             "transport_parameters", limit=MAX_TRANSPORT_PARAMETERS_BYTES
         ),
-        cpu=_parse_snp(fields.child("cpu")),
+        cpu=parse_cpu(fields.child("cpu")),
+        devices=tuple(parse_device(device) for device in devices),
     )
 
 
-def encode_cpu_evidence(evidence: SnpEvidence) -> bytes:
+def encode_cpu_evidence(evidence: CpuEvidence) -> bytes:
     """Encode CPU evidence alone, as the acquisition protocol carries it."""
-    return _dump(_snp_object(evidence))
+    return _dump(cpu_object(evidence))
 
 
-def parse_cpu_evidence(data: bytes) -> SnpEvidence:
+def parse_cpu_evidence(data: bytes) -> CpuEvidence:
     """Parse CPU evidence alone; shape and sizes only, nothing is verified."""
-    return _parse_snp(
+    return parse_cpu(
         parse_object(data, where="cpu", limit_bytes=MAX_CPU_EVIDENCE_BYTES)
+    )
+
+
+def encode_device_evidence(evidence: GpuEvidence) -> bytes:
+    """Encode device evidence alone; ``parse_device_evidence`` reads it back."""
+    return _dump(device_object(evidence))
+
+
+def parse_device_evidence(data: bytes) -> GpuEvidence:
+    """Parse device evidence alone; shape and sizes only, nothing is verified."""
+    return parse_device(
+        parse_object(data, where="device", limit_bytes=MAX_DEVICE_EVIDENCE_BYTES)
     )
 
 
 def _dump(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _snp_object(evidence: SnpEvidence) -> dict[str, str]:
-    return {
-        "tee": evidence.tee.value,
-        "report": encode_base64(evidence.report),
-        "vek": encode_base64(evidence.vek),
-        "ask": encode_base64(evidence.ask),
-        "crl": encode_base64(evidence.crl),
-    }
 
 
 def _parse_release(fields: Fields) -> Release:
@@ -265,25 +299,17 @@ def _parse_anchor(fields: Fields) -> Anchor:
         root=root,
         time=fields.integer("time"),
         checkpoint=fields.text("checkpoint", limit=MAX_CHECKPOINT_BYTES),
+        consistency=_parse_consistency(fields),
     )
 
 
-def _parse_snp(fields: Fields) -> SnpEvidence:
-    # Each kind of evidence has its own keys, so the kind is looked at first.
-    # TDX, Nitro and Azure take their own branch here when they are built.
-    kind = fields.text("tee", limit=64)
-    if kind not in {tee.value for tee in Tee}:
-        raise RefusedError(
-            RefusalCode.VERIFIER_UNAVAILABLE, "cpu.tee: no verifier for this kind"
-        )
-    fields.require(_SNP_KEYS)
-    return SnpEvidence(
-        tee=Tee(kind),
-        report=fields.octets("report", limit=MAX_REPORT_BYTES),
-        vek=fields.octets("vek", limit=MAX_CERTIFICATE_BYTES),
-        ask=fields.octets("ask", limit=MAX_CERTIFICATE_BYTES),
-        crl=fields.octets("crl", limit=MAX_CRL_BYTES),
+def _parse_consistency(fields: Fields) -> tuple[bytes, ...]:
+    hashes = fields.octets_list(
+        "consistency", limit=MAX_CONSISTENCY_HASHES, item_limit=DIGEST_BYTES
     )
+    if any(len(value) != DIGEST_BYTES for value in hashes):
+        raise malformed(f"bundle.anchor.consistency: not {DIGEST_BYTES} bytes each")
+    return hashes
 
 
 def _digest_or_empty(fields: Fields, name: str) -> bytes:

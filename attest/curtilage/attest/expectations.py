@@ -2,39 +2,22 @@
 
 There is no way to leave something unchecked: no field has a meaning of "skip",
 and an empty set refuses everything. Debugging and migration agents are never
-allowed, so there is no field for them.
+allowed, so there is no field for them. Whether expectations make sense is
+``validation``'s business.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import Tee
+from curtilage.attest.claims import Measurement
+from curtilage.attest.evidence_kinds import DeviceKind, Tee
 from curtilage.attest.tcb import Product, Tcb
 from curtilage.wire.shaping import TransportParameters
 
-PUBLIC_KEY_BYTES: Final = 32
-# Report version 2 is the oldest that exists.
-OLDEST_REPORT_VERSION: Final = 2
-# SHA-256 of the DER of AMD's three root keys (ARK), each of which is valid for
-# 25 years. A root that calls itself AMD's and is not among these is refused.
-AMD_ROOT_FINGERPRINTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        Product.MILAN: (
-            "69d063b45344d26a2e94e1f4210de49ef555308287d4c174445c95639a540bcd"
-        ),
-        Product.GENOA: (
-            "4c6598d19c18719c5dfd4a7d335f674e5bfe1d8f800cea2cf270c10d103db2f1"
-        ),
-        Product.TURIN: (
-            "1f084161a44bb6d93778a904877d4819cafa5d05ef4193b2ded9dd9c73dd3f6a"
-        ),
-    }
-)
 # AMD issues a list about once a year, valid until shortly after the next.
 DEFAULT_MAX_CRL_AGE_S: Final = 400 * 86400
 # The host sets host_data at launch; a release that gives it no meaning
@@ -53,27 +36,128 @@ class AnchorKind(StrEnum):
     """Who made a root."""
 
     AMD = "amd"
+    INTEL = "intel"
+    AWS = "aws"
+    NVIDIA = "nvidia"
+    TPM = "tpm"
     EMULATED = "emulated"
+
+
+# SHA-256 of the DER of the vendors' root certificates: AMD's three root keys
+# (ARK), Intel's SGX Root CA, AWS's Nitro Enclaves root (G1) and NVIDIA's Device
+# Identity CA. A root that calls itself a vendor's and is not here is refused.
+VENDOR_ROOT_FINGERPRINTS: Final[Mapping[AnchorKind, Mapping[str, str]]] = (
+    MappingProxyType(
+        {
+            AnchorKind.AMD: MappingProxyType(
+                {
+                    Product.MILAN.value: (
+                        "69d063b45344d26a2e94e1f4210de49e"
+                        "f555308287d4c174445c95639a540bcd"
+                    ),
+                    Product.GENOA.value: (
+                        "4c6598d19c18719c5dfd4a7d335f674e"
+                        "5bfe1d8f800cea2cf270c10d103db2f1"
+                    ),
+                    Product.TURIN.value: (
+                        "1f084161a44bb6d93778a904877d4819"
+                        "cafa5d05ef4193b2ded9dd9c73dd3f6a"
+                    ),
+                }
+            ),
+            AnchorKind.INTEL: MappingProxyType(
+                {"": "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"}
+            ),
+            AnchorKind.AWS: MappingProxyType(
+                {"": "641a0321a3e244efe456463195d606317ed7cdcc3c1756e09893f3c68f79bb5b"}
+            ),
+            AnchorKind.NVIDIA: MappingProxyType(
+                {"": "102bf659d5419614c9d8e6aecebc80454eb26b1df6a769ac720b9a690b167b48"}
+            ),
+        }
+    )
+)
+_PRODUCTS: Final = frozenset(product.value for product in Product)
+EMULATED_PRODUCTS: Final = _PRODUCTS | {"tdx", "nitro", "nvidia-gpu"}
+"""What an emulated root may be the root of."""
+SNP_TEES: Final = frozenset(
+    {Tee.SEV_SNP, Tee.EMULATED_SEV_SNP, Tee.AZURE_SNP, Tee.EMULATED_AZURE_SNP}
+)
+"""The kinds of evidence that hold a SEV-SNP report."""
+TDX_TEES: Final = frozenset({Tee.TDX, Tee.EMULATED_TDX, Tee.AZURE_TDX})
+"""The kinds of evidence that hold a TDX quote."""
+_VENDORS: Final[Mapping[Tee, AnchorKind]] = MappingProxyType(
+    {
+        Tee.SEV_SNP: AnchorKind.AMD,
+        Tee.AZURE_SNP: AnchorKind.AMD,
+        Tee.TDX: AnchorKind.INTEL,
+        Tee.AZURE_TDX: AnchorKind.INTEL,
+        Tee.NITRO: AnchorKind.AWS,
+        Tee.TPM: AnchorKind.TPM,
+    }
+)
+_EMULATED: Final[Mapping[Tee | DeviceKind, frozenset[str]]] = MappingProxyType(
+    {
+        Tee.EMULATED_SEV_SNP: _PRODUCTS,
+        Tee.EMULATED_AZURE_SNP: _PRODUCTS,
+        Tee.EMULATED_TDX: frozenset({"tdx"}),
+        Tee.EMULATED_NITRO: frozenset({"nitro"}),
+        DeviceKind.EMULATED_NVIDIA_GPU: frozenset({"nvidia-gpu"}),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustAnchor:
-    """A pinned root certificate (ARK).
+    """A pinned root.
 
     Attributes:
-        kind: AMD's own, or an emulator's.
-        product: ``Milan``, ``Genoa`` or ``Turin``.
-        certificate_der: the whole certificate.
+        kind: whose it is.
+        product: ``Milan``, ``Genoa`` or ``Turin`` for AMD and for emulated
+            SEV-SNP; ``tdx``, ``nitro`` or ``nvidia-gpu`` for what else is
+            emulated; "" for everybody else.
+        fingerprint: SHA-256 of the root, lower-case hex.
+        certificate_der: the whole certificate, or for a TPM the attestation
+            key (SubjectPublicKeyInfo); empty where only the fingerprint is
+            pinned, and then a root that is served may be used in its place.
     """
 
     kind: AnchorKind
     product: str
-    certificate_der: bytes
+    fingerprint: str
+    certificate_der: bytes = field(repr=False, default=b"")
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the certificate, lower-case hex."""
-        return hashlib.sha256(self.certificate_der).hexdigest()
+    @classmethod
+    def of_certificate(cls, kind: AnchorKind, product: str, der: bytes) -> Self:
+        """Pin a whole certificate."""
+        return cls(
+            kind=kind,
+            product=product,
+            fingerprint=hashlib.sha256(der).hexdigest(),
+            certificate_der=der,
+        )
+
+    @classmethod
+    def of_vendor(cls, kind: AnchorKind, product: str = "") -> Self:
+        """Pin a vendor's root by its fingerprint alone.
+
+        Raises:
+            KeyError: this vendor has no such root.
+        """
+        fingerprint = VENDOR_ROOT_FINGERPRINTS[kind][product]
+        return cls(kind=kind, product=product, fingerprint=fingerprint)
+
+    def root(self, served: bytes = b"") -> bytes | None:
+        """Return the root's bytes: the pinned ones, or served ones equal to them.
+
+        Args:
+            served: what came with the evidence; believed only if its SHA-256 is
+                the pinned fingerprint, in which case it is the pinned root.
+        """
+        for candidate in (self.certificate_der, served):
+            if candidate and hashlib.sha256(candidate).hexdigest() == self.fingerprint:
+                return candidate
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +212,52 @@ class SnpExpectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TdxExpectations:
+    """What a TDX quote and its collateral must say.
+
+    Attributes:
+        statuses: the TCB statuses that will do, as Intel spells them.
+        min_tcb_evaluation_number: how recent Intel's judgement must be.
+        rejected_advisories: advisories (``INTEL-SA-…``) that may not be open.
+    """
+
+    statuses: frozenset[str] = frozenset({"UpToDate"})
+    min_tcb_evaluation_number: int = 0
+    rejected_advisories: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuExpectations:
+    """What a GPU's report must say; a set that is empty refuses every GPU.
+
+    Attributes:
+        drivers: driver versions.
+        vbioses: VBIOS versions.
+        golden: SHA-256 over the measurement records as the report carries
+            them, lower-case hex.
+    """
+
+    drivers: frozenset[str] = frozenset()
+    vbioses: frozenset[str] = frozenset()
+    golden: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformExpectations:
+    """Which machines, where evidence names one (chip id, PPID, module id; hex).
+
+    Attributes:
+        deny: never these.
+        allow: only these; None: any but the denied ones. Evidence that names
+            no machine is on no list, so a list refuses it. A Nitro instance's
+            name, without its enclave's ("i-…-enc…"), stands for all of them.
+    """
+
+    deny: frozenset[str] = frozenset()
+    allow: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreshnessExpectations:
     """How old things may be, in seconds.
 
@@ -152,10 +282,19 @@ class Expectations:
         required_cpu_tees: the kinds of evidence that will do.
         release_names: the releases that will do.
         log: where releases are published.
-        snp: rules for SEV-SNP, genuine and emulated alike.
         freshness: rules about time.
         transport: the ways of shaping answers that will do.
         digest: digest of the policy that these were made from.
+        snp: rules for SEV-SNP, genuine, emulated and below Azure's.
+        tdx: rules for TDX, genuine, emulated and below Azure's.
+        gpu: rules for GPUs, genuine and emulated alike.
+        platforms: which machines.
+        required_devices: kind of device to how many there must be.
+        measurements: for each kind of evidence, measurements that will do in
+            addition to a release's.
+        denied_releases: "name version" of releases that will not do.
+        sandbox: digests (hex) of the sandbox policies that count as keeping the
+            enclave from writing anything.
     """
 
     environment: Environment
@@ -163,85 +302,44 @@ class Expectations:
     required_cpu_tees: frozenset[str]
     release_names: frozenset[str]
     log: LogExpectations
-    snp: SnpExpectations
     freshness: FreshnessExpectations
     transport: frozenset[TransportParameters]
     digest: str
-
-
-def validate_expectations(expectations: Expectations) -> None:
-    """Refuse expectations that permit nothing, or too much.
-
-    Raises:
-        RefusedError: ``emulated_refused`` for anything emulated in production,
-            ``policy_invalid`` for the rest.
-    """
-    _refuse_emulated_in_production(expectations)
-    _refuse_empty(expectations)
-    for anchor in expectations.roots:
-        _validate_anchor(anchor)
-    _validate_log(expectations.log)
-    _validate_numbers(expectations)
-
-
-def _refuse_emulated_in_production(expectations: Expectations) -> None:
-    if expectations.environment is Environment.DEVELOPMENT:
-        return
-    roots = any(root.kind is AnchorKind.EMULATED for root in expectations.roots)
-    if roots or Tee.EMULATED_SEV_SNP.value in expectations.required_cpu_tees:
-        raise RefusedError(
-            RefusalCode.EMULATED_REFUSED, "production names something emulated"
-        )
-
-
-def _refuse_empty(expectations: Expectations) -> None:
-    sets = {
-        "trust anchors": expectations.roots,
-        "required CPU TEEs": expectations.required_cpu_tees,
-        "release names": expectations.release_names,
-        "log witnesses": expectations.log.witnesses,
-        "privilege levels": expectations.snp.vmpl,
-        "minimum TCBs": expectations.snp.min_tcb,
-        "host data": expectations.snp.host_data,
-        "transport parameters": expectations.transport,
-    }
-    empty = [name for name, values in sets.items() if not values]
-    if empty:
-        raise _invalid(f"permits nothing: no {', no '.join(empty)}")
-
-
-def _validate_anchor(anchor: TrustAnchor) -> None:
-    if anchor.kind is AnchorKind.EMULATED:
-        return
-    if AMD_ROOT_FINGERPRINTS.get(anchor.product) != anchor.fingerprint:
-        raise _invalid("a trust anchor of kind amd is not AMD's root of its product")
-
-
-def _validate_log(log: LogExpectations) -> None:
-    keys = [log.public_key, *log.witnesses.values()]
-    if any(len(key) != PUBLIC_KEY_BYTES for key in keys):
-        raise _invalid(f"a log key is not {PUBLIC_KEY_BYTES} bytes")
-    # Under two names one witness would count twice, and a log that is its own
-    # witness vouches for nothing.
-    if len(set(keys)) != len(keys):
-        raise _invalid("a log key is named twice")
-    if not 1 <= log.quorum <= len(log.witnesses):
-        raise _invalid("the quorum is not between 1 and the number of witnesses")
-
-
-def _validate_numbers(expectations: Expectations) -> None:
-    freshness = expectations.freshness
-    positive = (
-        freshness.max_key_lifetime_s,
-        freshness.max_evidence_age_s,
-        expectations.log.max_checkpoint_age_s,
-        expectations.snp.max_crl_age_s,
+    snp: SnpExpectations = SnpExpectations(min_tcb={})
+    tdx: TdxExpectations = TdxExpectations()
+    gpu: GpuExpectations = GpuExpectations()
+    platforms: PlatformExpectations = PlatformExpectations()
+    required_devices: Mapping[str, int] = field(default_factory=dict[str, int])
+    measurements: Mapping[str, tuple[Measurement, ...]] = field(
+        default_factory=dict[str, tuple[Measurement, ...]]
     )
-    if any(number <= 0 for number in positive) or freshness.clock_skew_s < 0:
-        raise _invalid("an age or lifetime is not positive")
-    if expectations.snp.min_version < OLDEST_REPORT_VERSION:
-        raise _invalid("the minimum report version does not exist")
+    denied_releases: frozenset[str] = frozenset()
+    sandbox: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Make the mappings immutable."""
+        devices = MappingProxyType(dict(self.required_devices))
+        measured = {
+            tee: tuple(MappingProxyType(dict(each)) for each in accepted)
+            for tee, accepted in self.measurements.items()
+        }
+        object.__setattr__(self, "required_devices", devices)
+        object.__setattr__(self, "measurements", MappingProxyType(measured))
 
 
-def _invalid(detail: str) -> RefusedError:
-    return RefusedError(RefusalCode.POLICY_INVALID, detail)
+def anchors_for(
+    roots: tuple[TrustAnchor, ...], kind: Tee | DeviceKind
+) -> tuple[TrustAnchor, ...]:
+    """Return the roots that may vouch for one kind of evidence.
+
+    An emulated root never vouches for hardware, nor a vendor's for an emulator.
+    """
+    if kind.emulated:
+        products = _EMULATED[kind]
+        return tuple(
+            root
+            for root in roots
+            if root.kind is AnchorKind.EMULATED and root.product in products
+        )
+    vendor = _VENDORS[kind] if isinstance(kind, Tee) else AnchorKind.NVIDIA
+    return tuple(root for root in roots if root.kind is vendor)

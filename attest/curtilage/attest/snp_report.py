@@ -5,8 +5,10 @@ each field lies and which bytes must be zero; trusts nothing.
 """
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -30,11 +32,40 @@ POLICY_ALWAYS_ONE: Final = 1 << 17
 POLICY_MIGRATION_AGENT: Final = 1 << 18
 POLICY_DEBUG: Final = 1 << 19
 POLICY_FIRST_RESERVED_BIT: Final = 26
+# The other bits of the guest policy: what it allows, or asks of the platform.
+POLICY_WORDS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        16: "smt_allowed",
+        20: "single_socket",
+        21: "cxl_allowed",
+        22: "aes_256_xts",
+        23: "rapl_off",
+        24: "ciphertext_hiding",
+        25: "page_swap_off",
+    }
+)
+# Bits of the platform information. The alias check is what shows that memory
+# was looked through for addresses that a manipulated module maps twice.
+PLATFORM_WORDS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: "smt",
+        1: "tsme",
+        2: "ecc",
+        3: "rapl_off",
+        4: "ciphertext_hiding",
+        5: "alias_check",
+        7: "tio",
+    }
+)
+_KEY_INFO_AUTHOR_KEY: Final = 1 << 0
 _KEY_INFO_MASK_CHIP: Final = 1 << 1
 _KEY_INFO_FIRST_RESERVED_BIT: Final = 5
 
 OFFSET_VERSION: Final = 0x00
+OFFSET_GUEST_SVN: Final = 0x04
 OFFSET_POLICY: Final = 0x08
+OFFSET_FAMILY_ID: Final = 0x10
+OFFSET_IMAGE_ID: Final = 0x20
 OFFSET_VMPL: Final = 0x30
 OFFSET_ALGORITHM: Final = 0x34
 OFFSET_CURRENT_TCB: Final = 0x38
@@ -43,6 +74,8 @@ OFFSET_KEY_INFO: Final = 0x48
 OFFSET_REPORT_DATA: Final = 0x50
 OFFSET_MEASUREMENT: Final = 0x90
 OFFSET_HOST_DATA: Final = 0xC0
+OFFSET_ID_KEY_DIGEST: Final = 0xE0
+OFFSET_AUTHOR_KEY_DIGEST: Final = 0x110
 OFFSET_REPORT_ID: Final = 0x140
 OFFSET_REPORT_ID_MA: Final = 0x160
 OFFSET_REPORTED_TCB: Final = 0x180
@@ -72,17 +105,30 @@ class SnpReport:
 
     Attributes:
         version: 2 to 5.
+        guest_svn: the guest owner's own version number.
         policy: the guest policy's 64 bits.
+        family_id: 16 bytes that the guest's owner chose.
+        image_id: 16 bytes that the guest's owner chose.
         vmpl: privilege level of whoever asked, 0 to 3.
+        platform_info: 64 bits about the machine.
         signing_key: the kind of key, or None for a reserved number.
         chip_masked: the host hides which chip this is.
+        author_key: the identity key was signed by an author's key.
         report_data: 64 bytes that the guest chose.
         measurement: launch measurement, 48 bytes.
         host_data: 32 bytes that the host chose at launch.
+        id_key_digest: SHA-384 of the identity block's key, 48 bytes, or zeros.
+        author_key_digest: SHA-384 of the author's key, 48 bytes, or zeros.
+        report_id: names this guest as long as it runs, 32 bytes.
+        current_tcb: what runs now, 8 bytes.
         reported_tcb: what the signing key was derived for, 8 bytes.
         committed_tcb: what cannot be rolled back any more, 8 bytes.
         launch_tcb: what ran when the guest was started, 8 bytes.
-        cpu: family and model, or None in version 2.
+        current_firmware: major, minor and build number.
+        committed_firmware: major, minor and build number.
+        mitigations: bits of the mitigations at launch and now, or None before
+            version 5.
+        cpu: family, model and stepping, or None in version 2.
         chip_id: 64 bytes, zero if masked.
         signed_part: the bytes that the signature covers.
         signature_r: ECDSA's r.
@@ -91,26 +137,54 @@ class SnpReport:
     """
 
     version: int
+    guest_svn: int
     policy: int
+    family_id: bytes
+    image_id: bytes
     vmpl: int
+    platform_info: int
     signing_key: SigningKey | None
     chip_masked: bool
+    author_key: bool
     report_data: bytes
     measurement: bytes
     host_data: bytes
+    id_key_digest: bytes
+    author_key_digest: bytes
+    report_id: bytes
+    current_tcb: bytes
     reported_tcb: bytes
     committed_tcb: bytes
     launch_tcb: bytes
-    cpu: tuple[int, int] | None
+    current_firmware: tuple[int, int, int]
+    committed_firmware: tuple[int, int, int]
+    mitigations: tuple[int, int] | None
+    cpu: tuple[int, int, int] | None
     chip_id: bytes
-    signed_part: bytes
+    signed_part: bytes = field(repr=False)
     signature_r: int
     signature_s: int
 
     @property
+    def policy_words(self) -> tuple[str, ...]:
+        """What the guest policy allows or asks for, in words."""
+        return tuple(
+            word for bit, word in POLICY_WORDS.items() if self.policy >> bit & 1
+        )
+
+    @property
+    def platform_words(self) -> tuple[str, ...]:
+        """What the machine says of itself, in words."""
+        return tuple(
+            word
+            for bit, word in PLATFORM_WORDS.items()
+            if self.platform_info >> bit & 1
+        )
+
+    @property
     def product(self) -> Product | None:
         """The product that the report names; version 2 names none."""
-        return None if self.cpu is None else product_of_cpu(*self.cpu)
+        return None if self.cpu is None else product_of_cpu(*self.cpu[:2])
 
 
 def parse_report(data: bytes) -> SnpReport:
@@ -131,20 +205,31 @@ def parse_report(data: bytes) -> SnpReport:
         )
     _check_fixed_bits(data, version)
     key_info = _u32(data, OFFSET_KEY_INFO)
-    cpu = (data[OFFSET_CPUID], data[OFFSET_CPUID + 1])
     return SnpReport(
         version=version,
+        guest_svn=_u32(data, OFFSET_GUEST_SVN),
         policy=_u64(data, OFFSET_POLICY),
+        family_id=data[OFFSET_FAMILY_ID:OFFSET_IMAGE_ID],
+        image_id=data[OFFSET_IMAGE_ID:OFFSET_VMPL],
         vmpl=_u32(data, OFFSET_VMPL),
+        platform_info=_u64(data, OFFSET_PLATFORM_INFO),
         signing_key=_signing_key(key_info),
         chip_masked=bool(key_info & _KEY_INFO_MASK_CHIP),
+        author_key=bool(key_info & _KEY_INFO_AUTHOR_KEY),
         report_data=data[OFFSET_REPORT_DATA:OFFSET_MEASUREMENT],
         measurement=data[OFFSET_MEASUREMENT:OFFSET_HOST_DATA],
-        host_data=data[OFFSET_HOST_DATA : OFFSET_HOST_DATA + 32],
-        reported_tcb=data[OFFSET_REPORTED_TCB : OFFSET_REPORTED_TCB + 8],
-        committed_tcb=data[OFFSET_COMMITTED_TCB : OFFSET_COMMITTED_TCB + 8],
-        launch_tcb=data[OFFSET_LAUNCH_TCB : OFFSET_LAUNCH_TCB + 8],
-        cpu=cpu if version >= FIRST_VERSION_WITH_CPUID else None,
+        host_data=data[OFFSET_HOST_DATA:OFFSET_ID_KEY_DIGEST],
+        id_key_digest=data[OFFSET_ID_KEY_DIGEST:OFFSET_AUTHOR_KEY_DIGEST],
+        author_key_digest=data[OFFSET_AUTHOR_KEY_DIGEST:OFFSET_REPORT_ID],
+        report_id=data[OFFSET_REPORT_ID:OFFSET_REPORT_ID_MA],
+        current_tcb=data[OFFSET_CURRENT_TCB:OFFSET_PLATFORM_INFO],
+        reported_tcb=data[OFFSET_REPORTED_TCB:OFFSET_CPUID],
+        committed_tcb=data[OFFSET_COMMITTED_TCB:OFFSET_CURRENT_FIRMWARE],
+        launch_tcb=data[OFFSET_LAUNCH_TCB:OFFSET_MITIGATIONS],
+        current_firmware=_firmware(data, OFFSET_CURRENT_FIRMWARE),
+        committed_firmware=_firmware(data, OFFSET_COMMITTED_FIRMWARE),
+        mitigations=_mitigations(data, version),
+        cpu=_cpu(data, version),
         chip_id=data[OFFSET_CHIP_ID : OFFSET_CHIP_ID + CHIP_ID_BYTES],
         signed_part=data[:SIGNED_BYTES],
         signature_r=_signature_number(data, SIGNED_BYTES),
@@ -185,6 +270,24 @@ def _must_be_zero(version: int) -> tuple[tuple[int, int], ...]:
 def _signing_key(key_info: int) -> SigningKey | None:
     number = key_info >> 2 & 0b111
     return SigningKey(number) if number in {0, 1, 7} else None
+
+
+def _firmware(data: bytes, offset: int) -> tuple[int, int, int]:
+    build, minor, major = data[offset : offset + 3]
+    return major, minor, build
+
+
+def _mitigations(data: bytes, version: int) -> tuple[int, int] | None:
+    if version < FIRST_VERSION_WITH_MITIGATIONS:
+        return None
+    return _u64(data, OFFSET_MITIGATIONS), _u64(data, OFFSET_MITIGATIONS + 8)
+
+
+def _cpu(data: bytes, version: int) -> tuple[int, int, int] | None:
+    if version < FIRST_VERSION_WITH_CPUID:
+        return None
+    family, model, stepping = data[OFFSET_CPUID:_END_OF_CPUID]
+    return family, model, stepping
 
 
 def _signature_number(data: bytes, offset: int) -> int:

@@ -1,51 +1,57 @@
-"""The steps of a verification, in order, and a log of those that ran.
+"""The steps of a verification, in the order in which they run.
 
-Knows the names and the numbers; what each step checks stands in ``verify``.
+Knows the names of the steps of a bundle and of a SEV-SNP report; every other
+kind of evidence names its own. What each step checks stands beside it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Self
+from enum import StrEnum
+from typing import Final, TypeVar
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 
+# What a refusal says when the verifier failed in a way that nobody foresaw.
+UNFORESEEN: Final = "the verifier itself failed"
+_ResultT = TypeVar("_ResultT")
 
-class Check(Enum):
-    """Each step's number and the name that a person reads."""
 
-    EXPECTATIONS = (1, "expectations")
-    BUNDLE = (2, "bundle")
-    EVIDENCE_KIND = (3, "kind of evidence")
-    KEY_WINDOW = (4, "key window")
-    LOG_CHECKPOINT = (5, "log checkpoint")
-    RELEASE_PROOF = (6, "release proof")
-    RELEASE_MANIFEST = (7, "release manifest")
-    FRESHNESS = (8, "freshness")
-    REPORT_LAYOUT = (9, "report layout")
-    SIGNING_KEY = (10, "signing key")
-    PINNED_ROOT = (11, "pinned root")
-    CERTIFICATE_CHAIN = (12, "certificate chain")
-    CERTIFICATE_DATES = (13, "certificate dates")
-    REVOCATION = (14, "revocation list")
-    REPORT_SIGNATURE = (15, "report signature")
-    CHIP_IDENTITY = (16, "chip identity")
-    TCB_ENDORSEMENT = (17, "TCB endorsement")
-    GUEST_POLICY = (18, "guest policy")
-    PRIVILEGE_LEVEL = (19, "privilege level")
-    MINIMUM_TCB = (20, "minimum TCB")
-    MEASUREMENT = (21, "measurement")
-    REPORT_DATA = (22, "report data")
-    TRANSPORT = (23, "transport parameters")
+class Check(StrEnum):
+    """The steps of a bundle and of a SEV-SNP report, as a person reads them."""
 
-    @property
-    def number(self) -> int:
-        """The step's place, from 1."""
-        return self.value[0]
-
-    @property
-    def label(self) -> str:
-        """The step's name for people."""
-        return self.value[1]
+    EXPECTATIONS = "expectations"
+    BUNDLE = "bundle"
+    EVIDENCE_KIND = "kind of evidence"
+    KEY_WINDOW = "key window"
+    LOG_CHECKPOINT = "log checkpoint"
+    RELEASE_PROOF = "release proof"
+    LOG_CONSISTENCY = "log consistency"
+    RELEASE_MANIFEST = "release manifest"
+    FRESHNESS = "freshness"
+    REPORT_LAYOUT = "report layout"
+    SIGNING_KEY = "signing key"
+    PINNED_ROOT = "pinned root"
+    CERTIFICATE_CHAIN = "certificate chain"
+    CERTIFICATE_DATES = "certificate dates"
+    REVOCATION = "revocation list"
+    REPORT_SIGNATURE = "report signature"
+    CHIP_IDENTITY = "chip identity"
+    TCB_ENDORSEMENT = "TCB endorsement"
+    GUEST_POLICY = "guest policy"
+    PRIVILEGE_LEVEL = "privilege level"
+    MINIMUM_TCB = "minimum TCB"
+    HOST_DATA = "host data"
+    MEASUREMENT = "measurement"
+    PINNED_MEASUREMENT = "pinned measurement"
+    PLATFORM = "platform"
+    REQUIRED_DEVICES = "required devices"
+    DEVICE_NONCE = "device nonce"
+    DISTINCT_DEVICES = "distinct devices"
+    REPORT_DATA = "report data"
+    SANDBOX = "sandbox"
+    TRANSPORT = "transport parameters"
+    CHALLENGE = "challenge"
+    CHALLENGE_BINDING = "challenge binding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ class Step:
     """One step that ran.
 
     Attributes:
-        number: its place in the order, from 1.
+        number: its place among the steps that ran, from 1.
         name: what was checked, in a few words.
         passed: False for the one step that refused.
         detail: what was seen; public.
@@ -64,30 +70,41 @@ class Step:
     passed: bool
     detail: str
 
-    @classmethod
-    def of(cls, check: Check, *, passed: bool, detail: str) -> Self:
-        """Build the record of one check."""
-        return cls(number=check.number, name=check.label, passed=passed, detail=detail)
-
 
 class StepLog:
-    """Collects the steps of one verification as they pass.
+    """Collects the steps of one verification as they pass, numbering them.
 
     A step that was begun but never passed is the one that refused, so a check
-    that forgets to call ``passed`` cannot look as if it had held.
+    that forgets to call ``passed`` cannot look as if it had held: the next step
+    does not begin.
     """
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
-        self._current = Check.EXPECTATIONS
+        self._current = str(Check.EXPECTATIONS)
+        self._open = False
 
-    def begin(self, check: Check) -> None:
-        """Name the step that runs now."""
-        self._current = check
+    def begin(self, name: str) -> None:
+        """Name the step that runs now; its number is the next one.
+
+        Raises:
+            RuntimeError: the step before neither passed nor refused.
+        """
+        if self._open:
+            raise RuntimeError("a step has neither passed nor refused")
+        self._current = str(name)
+        self._open = True
 
     def passed(self, detail: str) -> None:
-        """Record that the current step held."""
-        self._steps.append(Step.of(self._current, passed=True, detail=detail))
+        """Record that the current step held.
+
+        Raises:
+            RuntimeError: no step has begun.
+        """
+        if not self._open:
+            raise RuntimeError("no step has begun")
+        self._steps.append(self._step(detail, passed=True))
+        self._open = False
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -96,7 +113,42 @@ class StepLog:
 
     def refusal(self, code: RefusalCode, detail: str) -> RefusedError:
         """Return the error that ends this verification at the current step."""
-        failed = Step.of(self._current, passed=False, detail=f"{code}: {detail}")
+        failed = self._step(f"{code}: {detail}", passed=False)
         return RefusedError(
             code, detail, step=failed.name, steps=(*self._steps, failed)
         )
+
+    def _step(self, detail: str, *, passed: bool) -> Step:
+        return Step(
+            number=len(self._steps) + 1,
+            name=self._current,
+            passed=passed,
+            detail=detail,
+        )
+
+
+def refusing(log: StepLog, verification: Callable[[], _ResultT]) -> _ResultT:
+    """Run a verification; every failure, foreseen or not, is a refusal.
+
+    Raises:
+        RefusedError: one step did not hold; ``steps`` ends with that one.
+    """
+    try:
+        return verification()
+    except RefusedError as refusal:
+        raise log.refusal(refusal.code, refusal.detail) from None
+    # An outermost edge: whatever went wrong, the answer is no. The cause may
+    # hold evidence bytes and is dropped.
+    except BaseException as error:
+        if not isinstance(error, Exception) and not panicked(error):
+            raise
+        raise log.refusal(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
+
+
+def panicked(error: BaseException) -> bool:
+    """Return whether a library written in Rust broke down.
+
+    That is no ``Exception``, so nothing else would catch it, and its type has no
+    public name.
+    """
+    return type(error).__name__ == "PanicException"

@@ -47,6 +47,23 @@ def encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
+def decode_base64url(text: str, where: str) -> bytes:
+    """Decode base64url without padding (RFC 7515, section 2); one spelling only."""
+    padded = text + "=" * (-len(text) % 4)
+    try:
+        data = base64.b64decode(padded, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise malformed(f"{where}: not base64url") from None
+    if encode_base64url(data) != text:
+        raise malformed(f"{where}: base64url is not canonical")
+    return data
+
+
+def encode_base64url(data: bytes) -> str:
+    """Encode base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
 def canonical_json(value: object) -> bytes:
     """Encode with sorted keys, no spaces and ASCII only."""
     return json.dumps(
@@ -100,6 +117,13 @@ class Fields:
             raise malformed(f"{self._path(name)}: larger than {maximum}")
         return value
 
+    def flag(self, name: str) -> bool:
+        """Return a boolean."""
+        value = self._values.get(name)
+        if not isinstance(value, bool):
+            raise malformed(f"{self._path(name)}: neither true nor false")
+        return value
+
     def child(self, name: str) -> "Fields":
         """Return a nested object."""
         return _fields(self._values.get(name), self._path(name))
@@ -116,6 +140,16 @@ class Fields:
             raise malformed(f"{self._path(name)}: not an array of strings")
         texts = cast("list[str]", items)
         return tuple(self._bounded(name, item, item_limit) for item in texts)
+
+    def octets_list(
+        self, name: str, *, limit: int, item_limit: int
+    ) -> tuple[bytes, ...]:
+        """Return an array of base64 texts as at most ``limit`` byte strings."""
+        texts = self.texts(name, limit=limit, item_limit=(item_limit + 2) // 3 * 4)
+        values = tuple(decode_base64(text, self._path(name)) for text in texts)
+        if any(len(value) > item_limit for value in values):
+            raise too_large(f"{self._path(name)}: more than {item_limit} bytes")
+        return values
 
     def _array(self, name: str, limit: int) -> list[object]:
         value = self._values.get(name)
@@ -139,12 +173,18 @@ class Fields:
         return f"{self._where}.{name}"
 
 
-def parse_object(data: bytes, *, where: str, limit_bytes: int) -> Fields:
-    """Parse one JSON object of at most ``limit_bytes`` bytes."""
+def parse_object(
+    data: bytes, *, where: str, limit_bytes: int, max_opened: int = MAX_OPENED
+) -> Fields:
+    """Parse one JSON object of at most ``limit_bytes`` bytes.
+
+    ``max_opened`` bounds how many objects and arrays are opened in all; brackets
+    inside strings count too.
+    """
     if len(data) > limit_bytes:
         raise too_large(f"{where}: {len(data)} bytes, limit {limit_bytes}")
-    if data.count(b"{") + data.count(b"[") > MAX_OPENED:
-        raise malformed(f"{where}: more than {MAX_OPENED} objects and arrays")
+    if data.count(b"{") + data.count(b"[") > max_opened:
+        raise malformed(f"{where}: more than {max_opened} objects and arrays")
     try:
         value: object = json.loads(
             data.decode("utf-8"),
@@ -153,7 +193,7 @@ def parse_object(data: bytes, *, where: str, limit_bytes: int) -> Fields:
             parse_float=_refuse_number,
             parse_constant=_refuse_number,
         )
-    except ValueError:
+    except (ValueError, RecursionError):
         raise malformed(f"{where}: not JSON") from None
     return _fields(value, where)
 

@@ -1,9 +1,9 @@
-"""Transparency log texts, verified offline.
+"""Transparency log texts: read, verified offline, and written.
 
-Signed notes, checkpoints, cosignatures and inclusion proofs as the C2SP
-documents signed-note, tlog-checkpoint, tlog-cosignature (v1) and tlog-proof
-(v1) define them, with Ed25519 keys and RFC 6962 hashes. Knows no log by name:
-the origin and every key are arguments.
+Signed notes, checkpoints, cosignatures and inclusion proofs as the C2SP documents
+signed-note, tlog-checkpoint, tlog-cosignature (both types) and tlog-proof (v1)
+define them. Knows no log by name: the origin and every key are arguments. The
+tree's hashes stand in ``tree``, keys as text in ``vkeys``, who signs in ``signers``.
 """
 
 import hashlib
@@ -13,18 +13,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PublicKey
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.strictjson import decode_base64, malformed
+from curtilage.attest.strictjson import decode_base64, encode_base64, malformed
+from curtilage.attest.tree import (
+    EMPTY_ROOT,
+    HASH_BYTES,
+    hash_leaf,
+    root_from_inclusion,
+)
 
 PROOF_HEADER: Final = "c2sp.org/tlog-proof@v1"
-HASH_BYTES: Final = 32
 PUBLIC_KEY_BYTES: Final = 32
+ML_DSA_44_KEY_BYTES: Final = 1312
 KEY_ID_BYTES: Final = 4
-SIGNATURE_BYTES: Final = 64
 TIME_BYTES: Final = 8
+# "timestamp [...] MUST NOT exceed 2^63 - 1" (tlog-cosignature).
+MAX_TIME: Final = 2**63 - 1
 # signed-note lets verifiers bound the lines; Go's own verifier stops at 100.
 MAX_SIGNATURES: Final = 100
 # A tree of 2**63 leaves is 63 levels deep.
@@ -32,6 +40,15 @@ MAX_PROOF_HASHES: Final = 63
 # Signature types of signed-note, part of each key id.
 ED25519: Final = 0x01
 COSIGNATURE_V1: Final = 0x04
+SUBTREE_V1: Final = 0x06
+# cosigner_name and log_origin are opaque<1..2^8-1> (tlog-cosignature).
+MAX_NAMED_BYTES: Final = 255
+_SIGNATURE_BYTES: Final[Mapping[int, int]] = {
+    ED25519: 64,
+    COSIGNATURE_V1: TIME_BYTES + 64,
+    SUBTREE_V1: TIME_BYTES + 2420,
+}
+_SUBTREE_LABEL: Final = b"subtree/v1\n\0"
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 # "MUST NOT contain any ASCII control characters (those below U+0020) other
 # than newline" (signed-note).
@@ -41,10 +58,28 @@ _SIGNATURE_LINE: Final = re.compile(r"\u2014 ([^\s+]+) ([A-Za-z0-9+/=]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteKey:
-    """A name and the Ed25519 key that signs notes under it."""
+    """A name and the key that signs notes under it.
+
+    Attributes:
+        name: without spaces and plus signs.
+        public_key: 32 bytes: Ed25519; 1312 bytes: ML-DSA-44. The length tells
+            the algorithm, and with it how this key cosigns.
+    """
 
     name: str
     public_key: bytes
+
+    @property
+    def cosignature_type(self) -> int:
+        """How this key cosigns: ``COSIGNATURE_V1`` or ``SUBTREE_V1``."""
+        ml_dsa = len(self.public_key) == ML_DSA_44_KEY_BYTES
+        return SUBTREE_V1 if ml_dsa else COSIGNATURE_V1
+
+    @property
+    def log_type(self) -> int:
+        """How this key signs as a log: ``ED25519`` or ``SUBTREE_V1``."""
+        ml_dsa = len(self.public_key) == ML_DSA_44_KEY_BYTES
+        return SUBTREE_V1 if ml_dsa else ED25519
 
     def key_id(self, signature_type: int) -> bytes:
         """Return the four bytes that announce this key in a note."""
@@ -58,7 +93,8 @@ class TrustedLog:
 
     Attributes:
         origin: the checkpoint's first line.
-        key: the log's own key; by convention its name is the origin.
+        key: the log's own key; by convention its name is the origin. An
+            ML-DSA-44 key signs no extension lines, so they mean nothing then.
         witnesses: who may cosign; the caller has made sure that no two share
             a key, else one witness would count twice.
     """
@@ -88,6 +124,23 @@ class Note:
 
     body: str
     signatures: tuple[NoteSignature, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnverifiedHead:
+    """What a checkpoint's text says, before anybody's signature was looked at.
+
+    Attributes:
+        origin: the log that it names.
+        size: number of leaves.
+        root: root hash, 32 bytes.
+        body: the signed text, including its last newline.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +185,35 @@ def parse_note(text: str) -> Note:
     """Split a signed note into its body and its signature lines."""
     if _CONTROL.search(text):
         raise malformed("note: control character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
+        raise malformed("note: not Unicode") from None
     body, blank, tail = text.rpartition("\n\n")
     if not body or not blank:
         raise malformed("note: no signatures")
     if not tail.endswith("\n"):
         raise malformed("note: bytes after the last newline")
-    lines = tail[:-1].split("\n")
-    if len(lines) > MAX_SIGNATURES:
-        raise malformed(f"note: more than {MAX_SIGNATURES} signatures")
-    return Note(
-        body=body + "\n", signatures=tuple(_parse_signature(line) for line in lines)
+    return Note(body=body + "\n", signatures=_parse_signatures(tail))
+
+
+def parse_checkpoint(text: str) -> tuple[Note, UnverifiedHead]:
+    """Read a checkpoint without verifying anything."""
+    note = parse_note(text)
+    lines = note.body[:-1].split("\n")
+    # "at least three non-empty lines" (tlog-checkpoint); extension lines after
+    # the third are signed but mean nothing here.
+    if len(lines) < 3 or not all(lines):  # noqa: PLR2004 - the three lines above
+        raise malformed("checkpoint: fewer than three lines, or an empty one")
+    head = UnverifiedHead(
+        origin=lines[0],
+        size=parse_decimal(lines[1], "checkpoint size"),
+        root=_hash(lines[2]),
+        body=note.body,
     )
+    if head.size == 0 and head.root != EMPTY_ROOT:
+        raise malformed("checkpoint: an empty tree has another root")
+    return note, head
 
 
 def verify_checkpoint(text: str, log: TrustedLog) -> Checkpoint:
@@ -152,63 +223,154 @@ def verify_checkpoint(text: str, log: TrustedLog) -> Checkpoint:
     refuses the whole note, as signed-note demands. Whether the cosignatures
     suffice is for ``Checkpoint.vouched_time``.
     """
-    note = parse_note(text)
-    origin, size, root = _parse_checkpoint_body(note.body)
-    if origin != log.origin:
+    note, head = parse_checkpoint(text)
+    if head.origin != log.origin:
         raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "checkpoint of another log")
-    _verify_log_signature(note, log.key)
-    times = ((w.name, _cosignature_times(note, w)) for w in log.witnesses)
-    cosigned = {name: max(seen) for name, seen in times if seen}
-    return Checkpoint(origin=origin, size=size, root=root, cosigned=cosigned)
+    _verify_log_signature(note, head, log.key)
+    times = ((w.name, cosignature_time(note, head, w)) for w in log.witnesses)
+    cosigned = {name: time for name, time in times if time is not None}
+    return Checkpoint(
+        origin=head.origin, size=head.size, root=head.root, cosigned=cosigned
+    )
+
+
+def cosignature_time(note: Note, head: UnverifiedHead, witness: NoteKey) -> int | None:
+    """Verify a witness's cosignatures; return the latest time, None for none.
+
+    Says nothing about the log's own signature.
+
+    Raises:
+        RefusedError: the witness's name and id stand on a line that is not
+            its cosignature.
+    """
+    kind = witness.cosignature_type
+    times: list[int] = []
+    for signature in _signatures_by(note, witness, kind):
+        (time,) = struct.unpack(">Q", signature[:TIME_BYTES])
+        if time > MAX_TIME:
+            raise malformed("cosignature: a time beyond 2**63 - 1")
+        message = cosigned_message(witness, time, head)
+        _verify_signature(witness, signature[TIME_BYTES:], message)
+        times.append(time)
+    return max(times, default=None)
 
 
 def verify_proof(text: str, *, leaf: bytes, log: TrustedLog) -> Inclusion:
     """Verify that a log committed to ``leaf``, from a tlog-proof text."""
-    head, blank, checkpoint_text = text.partition("\n\n")
+    proof = parse_proof(text)
+    return proof.inclusion_of(leaf, verify_checkpoint(proof.checkpoint, log))
+
+
+def parse_proof(text: str) -> "UnverifiedProof":
+    """Split a tlog-proof into its parts without verifying anything."""
+    head, blank, checkpoint = text.partition("\n\n")
     if not blank:
         raise malformed("proof: no checkpoint")
     index, hashes = _parse_proof_head(head.split("\n"))
-    checkpoint = verify_checkpoint(checkpoint_text, log)
-    root = root_from_inclusion(
-        index=index, size=checkpoint.size, leaf_hash=hash_leaf(leaf), hashes=hashes
-    )
-    if root != checkpoint.root:
-        raise RefusedError(
-            RefusalCode.PROOF_INVALID, "proof does not lead to the checkpoint's root"
+    return UnverifiedProof(index=index, hashes=hashes, checkpoint=checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnverifiedProof:
+    """The parts of a tlog-proof.
+
+    Attributes:
+        index: the leaf's number.
+        hashes: its inclusion proof, the leaf's sibling first.
+        checkpoint: the checkpoint's text.
+    """
+
+    index: int
+    hashes: tuple[bytes, ...]
+    checkpoint: str
+
+    def inclusion_of(self, leaf: bytes, checkpoint: Checkpoint) -> Inclusion:
+        """Verify that this proof leads from a leaf to a verified checkpoint."""
+        root = root_from_inclusion(
+            index=self.index,
+            size=checkpoint.size,
+            leaf_hash=hash_leaf(leaf),
+            hashes=self.hashes,
         )
-    return Inclusion(index=index, checkpoint=checkpoint)
+        if root != checkpoint.root:
+            raise RefusedError(
+                RefusalCode.PROOF_INVALID,
+                "proof does not lead to the checkpoint's root",
+            )
+        return Inclusion(index=self.index, checkpoint=checkpoint)
 
 
-def hash_leaf(leaf: bytes) -> bytes:
-    """Return a leaf's hash (RFC 6962, section 2.1)."""
-    return hashlib.sha256(b"\x00" + leaf).digest()
+def checkpoint_body(origin: str, size: int, root: bytes) -> str:
+    """Return the text that a log signs (tlog-checkpoint)."""
+    return f"{origin}\n{size}\n{encode_base64(root)}\n"
 
 
-def hash_children(left: bytes, right: bytes) -> bytes:
-    """Return an inner node's hash (RFC 6962, section 2.1)."""
-    return hashlib.sha256(b"\x01" + left + right).digest()
+def signature_line(key: NoteKey, signature_type: int, signature: bytes) -> str:
+    """Return one signature line of a note, its newline included."""
+    data = encode_base64(key.key_id(signature_type) + signature)
+    return f"\u2014 {key.name} {data}\n"
 
 
-def root_from_inclusion(
-    *, index: int, size: int, leaf_hash: bytes, hashes: Sequence[bytes]
-) -> bytes:
-    """Compute the root that a proof leads to (RFC 9162, section 2.1.3.2)."""
-    if not 0 <= index < size:
-        raise RefusedError(RefusalCode.PROOF_INVALID, "index is outside of the tree")
-    node, last, root = index, size - 1, leaf_hash
-    for sibling in hashes:
-        if last == 0:
-            raise RefusedError(RefusalCode.PROOF_INVALID, "too many hashes")
-        if node & 1 or node == last:
-            root = hash_children(sibling, root)
-            while node and not node & 1:
-                node, last = node >> 1, last >> 1
-        else:
-            root = hash_children(root, sibling)
-        node, last = node >> 1, last >> 1
-    if last != 0:
-        raise RefusedError(RefusalCode.PROOF_INVALID, "too few hashes")
-    return root
+def encode_hashes(hashes: Iterable[bytes]) -> str:
+    """Write hashes as lines of base64, as proofs and witness requests have them."""
+    return "".join(f"{encode_base64(each)}\n" for each in hashes)
+
+
+def parse_hashes(text: str) -> tuple[bytes, ...]:
+    """Read lines of base64, each with its newline; none is no hashes."""
+    if not text:
+        return ()
+    if not text.endswith("\n"):
+        raise malformed("hashes: bytes after the last newline")
+    lines = text[:-1].split("\n")
+    if len(lines) > MAX_PROOF_HASHES:
+        raise malformed(f"hashes: more than {MAX_PROOF_HASHES}")
+    return tuple(_hash(line) for line in lines)
+
+
+def encode_proof(index: int, hashes: Iterable[bytes], checkpoint: str) -> str:
+    """Write a tlog-proof from its parts; the checkpoint as it was signed."""
+    return f"{PROOF_HEADER}\nindex {index}\n{encode_hashes(hashes)}\n{checkpoint}"
+
+
+def cosigned_message(key: NoteKey, time: int, checkpoint: "UnverifiedHead") -> bytes:
+    """Return the bytes that a witness signs, by its key's type.
+
+    Args:
+        key: the witness.
+        time: Unix seconds; 0 states nothing about being the latest, and only
+            an ML-DSA-44 witness may say that.
+        checkpoint: what is cosigned.
+
+    Raises:
+        RefusedError: a name is longer than ML-DSA-44's message can hold.
+    """
+    if key.cosignature_type == COSIGNATURE_V1:
+        return f"cosignature/v1\ntime {time}\n{checkpoint.body}".encode()
+    return b"".join(
+        (
+            _SUBTREE_LABEL,
+            _named(key.name),
+            struct.pack(">Q", time),
+            _named(checkpoint.origin),
+            struct.pack(">QQ", 0, checkpoint.size),
+            checkpoint.root,
+        )
+    )
+
+
+def parse_decimal(text: str, where: str) -> int:
+    """Read a number as the C2SP texts write it: ASCII digits, no leading zero."""
+    if _DECIMAL.fullmatch(text) is None:
+        raise malformed(f"{where}: not a plain decimal number")
+    return int(text)
+
+
+def _parse_signatures(tail: str) -> tuple[NoteSignature, ...]:
+    lines = tail[:-1].split("\n")
+    if len(lines) > MAX_SIGNATURES:
+        raise malformed(f"note: more than {MAX_SIGNATURES} signatures")
+    return tuple(_parse_signature(line) for line in lines)
 
 
 def _parse_signature(line: str) -> NoteSignature:
@@ -223,15 +385,6 @@ def _parse_signature(line: str) -> NoteSignature:
     )
 
 
-def _parse_checkpoint_body(body: str) -> tuple[str, int, bytes]:
-    lines = body[:-1].split("\n")
-    # "at least three non-empty lines" (tlog-checkpoint); extension lines after
-    # the third are signed but mean nothing here.
-    if len(lines) < 3 or not all(lines):  # noqa: PLR2004 - the three lines above
-        raise malformed("checkpoint: fewer than three lines, or an empty one")
-    return lines[0], _decimal(lines[1], "checkpoint size"), _hash(lines[2])
-
-
 def _parse_proof_head(lines: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
     if lines[0] != PROOF_HEADER:
         raise malformed("proof: unknown header")
@@ -240,16 +393,10 @@ def _parse_proof_head(lines: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
         decode_base64(rest.pop(0).removeprefix("extra "), "proof extra")
     if not rest or not rest[0].startswith("index "):
         raise malformed("proof: no index")
-    index = _decimal(rest[0].removeprefix("index "), "proof index")
+    index = parse_decimal(rest[0].removeprefix("index "), "proof index")
     if len(rest) - 1 > MAX_PROOF_HASHES:
         raise malformed(f"proof: more than {MAX_PROOF_HASHES} hashes")
     return index, tuple(_hash(line) for line in rest[1:])
-
-
-def _decimal(text: str, where: str) -> int:
-    if _DECIMAL.fullmatch(text) is None:
-        raise malformed(f"{where}: not a plain decimal number")
-    return int(text)
 
 
 def _hash(text: str) -> bytes:
@@ -259,35 +406,54 @@ def _hash(text: str) -> bytes:
     return value
 
 
-def _signatures_by(note: Note, key: NoteKey, kind: int) -> Iterable[bytes]:
+def _named(name: str) -> bytes:
+    """Encode ``opaque<1..2^8-1>`` (RFC 8446, section 3.4)."""
+    data = name.encode()
+    if not 0 < len(data) <= MAX_NAMED_BYTES:
+        raise malformed(f"cosignature: a name of more than {MAX_NAMED_BYTES} bytes")
+    return bytes([len(data)]) + data
+
+
+def _signatures_by(note: Note, key: NoteKey, kind: int) -> list[bytes]:
+    """Return a key's signatures of one type, each of that type's length."""
     wanted = (key.name, key.key_id(kind))
-    return (s.signature for s in note.signatures if (s.name, s.key_id) == wanted)
+    found = [s.signature for s in note.signatures if (s.name, s.key_id) == wanted]
+    if any(len(signature) != _SIGNATURE_BYTES[kind] for signature in found):
+        raise malformed(f"signature of {key.name}: not as long as its type says")
+    return found
 
 
-def _verify_log_signature(note: Note, key: NoteKey) -> None:
-    signatures = list(_signatures_by(note, key, ED25519))
-    if not signatures:
+def _verify_log_signature(note: Note, head: UnverifiedHead, key: NoteKey) -> None:
+    if key.log_type == SUBTREE_V1:
+        signed = cosignature_time(note, head, key) is not None
+    else:
+        signatures = _signatures_by(note, key, ED25519)
+        for signature in signatures:
+            _verify_signature(key, signature, note.body.encode())
+        signed = bool(signatures)
+    if not signed:
         raise RefusedError(RefusalCode.UNSIGNED, "the log's key has not signed")
-    for signature in signatures:
-        _verify_ed25519(key, signature, note.body.encode())
 
 
-def _cosignature_times(note: Note, witness: NoteKey) -> list[int]:
-    times: list[int] = []
-    for signature in _signatures_by(note, witness, COSIGNATURE_V1):
-        if len(signature) != TIME_BYTES + SIGNATURE_BYTES:
-            raise malformed("cosignature: not 72 bytes")
-        (time,) = struct.unpack(">Q", signature[:TIME_BYTES])
-        message = f"cosignature/v1\ntime {time}\n{note.body}".encode()
-        _verify_ed25519(witness, signature[TIME_BYTES:], message)
-        times.append(time)
-    return times
-
-
-def _verify_ed25519(key: NoteKey, signature: bytes, message: bytes) -> None:
+def _verify_signature(key: NoteKey, signature: bytes, message: bytes) -> None:
     try:
-        Ed25519PublicKey.from_public_bytes(key.public_key).verify(signature, message)
+        if len(key.public_key) == ML_DSA_44_KEY_BYTES:
+            MLDSA44PublicKey.from_public_bytes(key.public_key).verify(
+                signature, message
+            )
+        else:
+            Ed25519PublicKey.from_public_bytes(key.public_key).verify(
+                signature, message
+            )
     except InvalidSignature:
         raise RefusedError(
             RefusalCode.BAD_SIGNATURE, f"signature of {key.name}"
+        ) from None
+    except UnsupportedAlgorithm:
+        raise RefusedError(
+            RefusalCode.VERIFIER_UNAVAILABLE, "this system's OpenSSL has no ML-DSA"
+        ) from None
+    except ValueError:
+        raise RefusedError(
+            RefusalCode.POLICY_INVALID, f"the key of {key.name} is none"
         ) from None

@@ -6,69 +6,68 @@
     4. key window: begun, not ended, not longer than allowed
     5. log checkpoint: the anchor is a tree head, signed and witnessed
     6. release proof: the manifest is in that log
-    7. release manifest: canonical, of an allowed name, not withdrawn
-    8. freshness: anchor and proof are recent
-    9. report layout: exact length, reserved bytes, version
-    10. signing key: report, certificate and policy agree on its kind
-    11. pinned root: chosen by product from the policy, never from the bundle
-    12. certificate chain: names, usage, three RSA-4096 PSS signatures
-    13. certificate dates: all valid now
-    14. revocation list: the root's, current, names none of the chain
-    15. report signature: ECDSA P-384 by the chip's key
-    16. chip identity: the key was made for the chip in the report
-    17. TCB endorsement: the key was derived for the reported patch levels
-    18. guest policy: no debugging, no migration agent
-    19. privilege level: an allowed VMPL
-    20. minimum TCB: reported, committed and launch, each
-    21. measurement: in the release; host data as expected
-    22. report data: all 64 bytes bind exactly these keys, window and release
-    23. transport parameters: what is bound is the release's, and accepted
+    7. log consistency: anchor and proof speak of one history
+    8. release manifest: canonical, of an allowed name, not denied or withdrawn
+    9. freshness: anchor and proof are recent
+    10. the CPU's evidence: the steps of its kind's verifier
+    11. pinned measurement: where the policy pins some beside releases
+    12. platform: not denied, and allowed
+    13. required devices: as many as wanted, of kinds that are named
+    14. each device's evidence: the steps of its verifier, then its nonce
+    15. distinct devices: none stands in two places
+    16. report data: all of it binds exactly these keys, window, release, devices
+    17. sandbox: what is bound is the release's
+    18. transport parameters: what is bound is the release's, and accepted
 
-Steps 9 to 21 are in ``snp``. The clock is an argument and nothing is fetched,
-so the same bytes at the same time always give the same verdict. What this does
-not show: that two clients see the same keys, that the log has not forked
-between two sizes, that the release itself is good, and that nobody has opened
-the machine; and emulated evidence proves no isolation at all.
+Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows who judges
+which evidence, and lists ``snp``, ``tdx``, ``nitro``, ``azure``, ``tpm`` and
+``gpu``. Numbers run through: a verdict's steps count what ran for it.
+
+The clock is an argument and nothing is fetched, so the same bytes at the same
+time always give the same verdict. What this does not show: that two clients see
+the same keys, that the release itself is good, and that nobody has opened the
+machine; and emulated evidence, or a TPM's alone, proves no isolation at all.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from types import MappingProxyType
 from typing import Final, Never, NoReturn
 
 from typing_extensions import override
 
-from curtilage.attest.binding import BindingInputs, base_hash_v2, report_data_v2
+from curtilage.attest import bundle_checks as checks
+from curtilage.attest.binding import (
+    NONCE_BYTES,
+    base_hash_v2,
+    challenge_report_data,
+)
+from curtilage.attest.bundle_checks import Setting, binding_inputs, moment
+from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims, Link
+from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, Tee, parse_bundle
-from curtilage.attest.expectations import (
-    AnchorKind,
-    Environment,
-    Expectations,
-    LogExpectations,
-    validate_expectations,
-)
-from curtilage.attest.manifest import ReleaseManifest, parse_manifest
-from curtilage.attest.snp import SnpClaims, SnpRules, verify_snp
-from curtilage.attest.steps import Check, Step, StepLog
-from curtilage.attest.tlog import (
-    Checkpoint,
-    NoteKey,
-    TrustedLog,
-    verify_checkpoint,
-    verify_proof,
-)
-from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.attest.evidence import EvidenceBundle, parse_cpu_evidence
+from curtilage.attest.expectations import Expectations
+from curtilage.attest.manifest import ReleaseManifest
+from curtilage.attest.steps import UNFORESEEN, Check, Step, StepLog, refusing
+from curtilage.attest.tcb import Product, Tcb
+from curtilage.attest.tlog import Checkpoint
+from curtilage.wire.shaping import TransportParameters
 
-_VERDICT_ID_CHARACTERS: Final = 16
-# What a refusal says when the verifier failed in a way that nobody foresaw.
-UNFORESEEN: Final = "the verifier itself failed"
+__all__ = [
+    "UNFORESEEN",
+    "VerifiedKey",
+    "binding_inputs",
+    "require_verified",
+    "verify",
+    "verify_challenge",
+]
+
 _SEAL: Final = object()
-_ANCHOR_KINDS: Final[Mapping[Tee, AnchorKind]] = {
-    Tee.SEV_SNP: AnchorKind.AMD,
-    Tee.EMULATED_SEV_SNP: AnchorKind.EMULATED,
-}
+# What the hardware measured first, by which a person knows a machine.
+_FIRST_REGISTERS: Final = ("launch", "mrtd", "pcr0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +85,29 @@ class VerifiedKey:
         emulated: no hardware stands behind this.
         release_name: the release's name.
         release_version: the release's version.
-        measurement: the launch measurement, lower-case hex.
+        release_digest: SHA-256 of the release's manifest.
+        model_digests: SHA-256 of each model that the release lists.
+        measurement: the first register that the hardware measured (SEV-SNP:
+            the launch measurement), lower-case hex; all are in ``claims``.
         transport: how answers are shaped.
         expectations_digest: the policy that this was verified under.
+        claims: what the CPU's evidence says.
+        min_tcb: the release's own lowest patch levels; challenges are held
+            against them too.
+        devices: what the devices' evidence says, in the bundle's order.
+        shows: what a data class may demand and this key can show.
+        not_after: end of the key's window.
+        anchor_time: the evidence was made no earlier than this.
+        anchor_vouched: when a quorum last saw the anchor's tree head, and no
+            later than this was verified, however far a witness's clock runs ahead.
+        b0: the binding's base hash, 64 bytes; challenges are answered over it.
+        receipt_public_key: Ed25519, 32 bytes, or empty: no receipts.
+        sandbox_policy_digest: 32 bytes, or empty: no sandbox.
+        links: who vouches for what, root first.
+        expiries: what this rests on and when each of it runs out.
         steps: what was checked, in order.
-        verdict_id: a short name for this verdict; the same verdict, reached
-            twice, has the same name.
+        verdict_id: this verdict's name, 64 hex digits; the same verdict,
+            reached twice, has the same name, and no other has it.
     """
 
     key_configs: bytes
@@ -102,9 +118,23 @@ class VerifiedKey:
     emulated: bool
     release_name: str
     release_version: str
+    release_digest: bytes
+    model_digests: frozenset[bytes]
     measurement: str
     transport: TransportParameters
     expectations_digest: str
+    claims: CpuClaims = field(repr=False, hash=False)
+    min_tcb: Mapping[Product, Tcb] = field(repr=False, hash=False)
+    devices: tuple[DeviceClaims, ...] = field(repr=False, hash=False)
+    shows: frozenset[Claim]
+    not_after: datetime
+    anchor_time: datetime
+    anchor_vouched: datetime
+    b0: bytes = field(repr=False)
+    receipt_public_key: bytes = field(repr=False)
+    sandbox_policy_digest: bytes
+    links: tuple[Link, ...] = field(repr=False)
+    expiries: tuple[tuple[str, datetime], ...]
     steps: tuple[Step, ...] = field(repr=False)
     verdict_id: str
     seal: InitVar[object]
@@ -133,6 +163,11 @@ class VerifiedKey:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be pickled."""
         raise TypeError("a VerifiedKey is not pickled")
+
+    @property
+    def isolates(self) -> bool:
+        """Whether the evidence shows that memory is kept from the host."""
+        return self.claims.tee.isolates
 
     def usable_at(self, now: datetime) -> None:
         """Refuse once anything that this rests on has run out.
@@ -170,319 +205,284 @@ def verify(bundle: bytes, expectations: Expectations, *, now: datetime) -> Verif
         RefusedError: one step did not hold; ``steps`` ends with that one.
     """
     log = StepLog()
-    try:
-        return _verify(bundle, expectations, now, log)
-    except RefusedError as refusal:
-        raise log.refusal(refusal.code, refusal.detail) from None
-    # An outermost edge: whatever went wrong, the answer is no. The cause may
-    # hold evidence bytes and is dropped.
-    except Exception:  # noqa: BLE001 - see above
-        raise log.refusal(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
+    setting = Setting(expectations=expectations, now=now, log=log)
+    return refusing(log, lambda: _verify(bundle, setting))
 
 
-def _verify(
-    data: bytes, expectations: Expectations, now: datetime, log: StepLog
-) -> VerifiedKey:
-    _check_expectations(expectations, now, log)
-    bundle = _check_bundle(data, log)
-    _check_kind(bundle, expectations, log)
-    _check_window(bundle, expectations, now, log)
-    trusted = _trusted_log(expectations.log)
-    anchor = _check_checkpoint(bundle, expectations, trusted, log)
-    logged = _check_proof(bundle, trusted, anchor, log)
-    manifest = _check_manifest(bundle, expectations, now, log)
-    released = _check_freshness(bundle, expectations, logged, now, log)
-    claims = verify_snp(
-        bundle.cpu, _snp_rules(bundle, expectations, manifest), now=now, log=log
-    )
-    _check_report_data(bundle, claims, log)
-    _check_transport(bundle, expectations, manifest, log)
-    expires_at = min(
-        claims.expires_at,
-        _time(bundle.not_after),
-        _time(manifest.not_after),
-        _time(bundle.anchor.time + expectations.freshness.max_evidence_age_s),
-        _time(released + expectations.log.max_checkpoint_age_s),
-    )
-    return _verdict(bundle, expectations, manifest, claims, expires_at, log=log)
-
-
-def _check_expectations(
-    expectations: Expectations, now: datetime, log: StepLog
-) -> None:
-    # 1. Nothing below can make up for a policy that says nothing.
-    log.begin(Check.EXPECTATIONS)
-    if now.tzinfo is None:
-        raise RefusedError(RefusalCode.POLICY_INVALID, "the clock has no time zone")
-    validate_expectations(expectations)
-    log.passed(f"{expectations.environment} policy {expectations.digest[:23]}")
-
-
-def _check_bundle(data: bytes, log: StepLog) -> EvidenceBundle:
-    # 2. Shape only.
-    log.begin(Check.BUNDLE)
-    bundle = parse_bundle(data)
-    log.passed(f"version {bundle.v}, {len(data)} bytes")
-    return bundle
-
-
-def _check_kind(
-    bundle: EvidenceBundle, expectations: Expectations, log: StepLog
-) -> None:
-    # 3. The kind that the bundle claims only chooses which roots apply; it is
-    # believed once a chain to one of those roots holds.
-    log.begin(Check.EVIDENCE_KIND)
-    tee = bundle.cpu.tee
-    production = expectations.environment is Environment.PRODUCTION
-    named = tee.value in expectations.required_cpu_tees
-    if tee.emulated and (production or not named):
-        raise RefusedError(
-            RefusalCode.EMULATED_REFUSED, "the policy does not ask for emulation"
-        )
-    if not named:
-        raise RefusedError(
-            RefusalCode.UNSUPPORTED_PRODUCT, f"the policy does not name {tee}"
-        )
-    log.passed(f"{tee}{', which proves no isolation' if tee.emulated else ''}")
-
-
-def _check_window(
-    bundle: EvidenceBundle, expectations: Expectations, now: datetime, log: StepLog
-) -> None:
-    # 4. The window is signed (step 22); here it is only compared with the clock.
-    log.begin(Check.KEY_WINDOW)
-    freshness = expectations.freshness
-    lifetime = bundle.not_after - bundle.not_before
-    if lifetime <= 0:
-        raise RefusedError(RefusalCode.MALFORMED, "the window ends before it begins")
-    if lifetime > freshness.max_key_lifetime_s:
-        raise RefusedError(
-            RefusalCode.STALE,
-            f"{lifetime} s, at most {freshness.max_key_lifetime_s} s allowed",
-        )
-    if now.timestamp() + freshness.clock_skew_s < bundle.not_before:
-        raise RefusedError(RefusalCode.NOT_YET_VALID, "the window has not begun")
-    if now.timestamp() >= bundle.not_after:
-        raise RefusedError(RefusalCode.STALE, "the window has ended")
-    log.passed(f"until {_time(bundle.not_after):%Y-%m-%d %H:%M:%S} UTC")
-
-
-def _check_checkpoint(
-    bundle: EvidenceBundle,
+def verify_challenge(
+    evidence: bytes,
+    key: VerifiedKey,
+    nonce: bytes,
     expectations: Expectations,
-    trusted: TrustedLog,
-    log: StepLog,
-) -> Checkpoint:
-    # 5. The anchor's four values are those of a note that the log signed and
-    # that a quorum saw no earlier than the anchor's time.
-    log.begin(Check.LOG_CHECKPOINT)
-    anchor = bundle.anchor
-    checkpoint = verify_checkpoint(anchor.checkpoint, trusted)
-    claimed = (anchor.origin, anchor.size, anchor.root)
-    if claimed != (checkpoint.origin, checkpoint.size, checkpoint.root):
-        raise RefusedError(
-            RefusalCode.PROOF_INVALID, "the anchor is not its own checkpoint"
-        )
-    quorum = expectations.log.quorum
-    if checkpoint.vouched_time(quorum) < anchor.time:
-        raise RefusedError(
-            RefusalCode.QUORUM_NOT_MET, "no quorum has reached the anchor's time"
-        )
-    log.passed(
-        f"{checkpoint.origin} at size {checkpoint.size}, "
-        f"{len(checkpoint.cosigned)} of {len(trusted.witnesses)} witnesses"
-    )
-    return checkpoint
-
-
-def _check_proof(
-    bundle: EvidenceBundle, trusted: TrustedLog, anchor: Checkpoint, log: StepLog
-) -> Checkpoint:
-    # 6. The proof carries a checkpoint of its own, verified like the anchor's.
-    log.begin(Check.RELEASE_PROOF)
-    if not bundle.release.proof:
-        raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "no proof was served")
-    inclusion = verify_proof(
-        bundle.release.proof, leaf=bundle.release.manifest, log=trusted
-    )
-    logged = inclusion.checkpoint
-    if logged.size == anchor.size and logged.root != anchor.root:
-        raise RefusedError(RefusalCode.PROOF_INVALID, "the log has forked")
-    log.passed(f"leaf {inclusion.index} of {logged.size}")
-    return logged
-
-
-def _check_manifest(
-    bundle: EvidenceBundle, expectations: Expectations, now: datetime, log: StepLog
-) -> ReleaseManifest:
-    # 7. A logged manifest says what a release is, not that we want it.
-    log.begin(Check.RELEASE_MANIFEST)
-    manifest = parse_manifest(bundle.release.manifest)
-    if manifest.name not in expectations.release_names:
-        raise RefusedError(
-            RefusalCode.RELEASE_NOT_LOGGED, "the policy names another release"
-        )
-    if now.timestamp() >= manifest.not_after:
-        raise RefusedError(RefusalCode.STALE, "the release has been withdrawn")
-    log.passed(f"{manifest.name} {manifest.version}")
-    return manifest
-
-
-def _check_freshness(
-    bundle: EvidenceBundle,
-    expectations: Expectations,
-    logged: Checkpoint,
-    now: datetime,
-    log: StepLog,
-) -> int:
-    # 8. The evidence is no older than its anchor, the proof no older than its
-    # checkpoint; the time at which the latter was witnessed is returned.
-    log.begin(Check.FRESHNESS)
-    freshness = expectations.freshness
-    released = logged.vouched_time(expectations.log.quorum)
-    age = now.timestamp() - bundle.anchor.time
-    proof_age = now.timestamp() - released
-    if min(age, proof_age) < -freshness.clock_skew_s:
-        raise RefusedError(RefusalCode.NOT_YET_VALID, "a checkpoint of the future")
-    if age >= freshness.max_evidence_age_s:
-        raise RefusedError(RefusalCode.STALE, f"the anchor is {age:.0f} s old, too old")
-    if proof_age >= expectations.log.max_checkpoint_age_s:
-        raise RefusedError(
-            RefusalCode.CHECKPOINT_STALE, f"the proof is {proof_age:.0f} s old, too old"
-        )
-    log.passed(f"evidence at most {max(age, 0):.0f} s old")
-    return released
-
-
-def _snp_rules(
-    bundle: EvidenceBundle, expectations: Expectations, manifest: ReleaseManifest
-) -> SnpRules:
-    tee = bundle.cpu.tee
-    return SnpRules(
-        anchors=tuple(a for a in expectations.roots if a.kind is _ANCHOR_KINDS[tee]),
-        expectations=expectations.snp,
-        clock_skew_s=expectations.freshness.clock_skew_s,
-        release_min_tcb=manifest.min_tcb,
-        measurements=frozenset(manifest.measurements.get(tee.value, ())),
-    )
-
-
-def _check_report_data(bundle: EvidenceBundle, claims: SnpClaims, log: StepLog) -> None:
-    # 22. Last, because only now is it known who signed these 64 bytes.
-    log.begin(Check.REPORT_DATA)
-    expected = report_data_v2(
-        base_hash_v2(binding_inputs(bundle)), (), emulated=bundle.cpu.tee.emulated
-    )
-    if claims.report_data != expected:
-        raise RefusedError(
-            RefusalCode.BINDING_MISMATCH, "the report was made for other keys"
-        )
-    log.passed(f"binds keys {_digest(bundle.key_configs)[:16]}")
-
-
-def _check_transport(
-    bundle: EvidenceBundle,
-    expectations: Expectations,
-    manifest: ReleaseManifest,
-    log: StepLog,
-) -> None:
-    # 23. The binding covers these bytes, whatever they say; that they say what
-    # the logged release says is compared here, and bytes that encode nothing
-    # are the same as no release's.
-    log.begin(Check.TRANSPORT)
-    if bundle.transport_parameters != manifest.transport.encode():
-        raise RefusedError(
-            RefusalCode.BINDING_MISMATCH, "the release names other parameters"
-        )
-    if manifest.transport not in expectations.transport:
-        raise RefusedError(
-            RefusalCode.TRANSPORT_NOT_ACCEPTED,
-            f"the policy does not accept {_described(manifest.transport)}",
-        )
-    log.passed(_described(manifest.transport))
-
-
-def _described(transport: TransportParameters) -> str:
-    if transport.shape is not Shape.PADDED:
-        return transport.shape.value
-    return (
-        f"frames of {transport.frame_bytes} bytes, one in {transport.period_ms} ms, "
-        f"{transport.first_bucket} to {transport.max_frames} of them"
-    )
-
-
-def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
-    """Return the inputs of the binding that a bundle claims."""
-    return BindingInputs(
-        key_configs=bundle.key_configs,
-        not_before=bundle.not_before,
-        not_after=bundle.not_after,
-        release_digest=hashlib.sha256(bundle.release.manifest).digest(),
-        anchor_origin=bundle.anchor.origin,
-        anchor_size=bundle.anchor.size,
-        anchor_root=bundle.anchor.root,
-        anchor_time=bundle.anchor.time,
-        receipt_public_key=bundle.receipt_public_key,
-        sandbox_policy_digest=bundle.sandbox_policy_digest,
-        sandbox_result_digest=bundle.sandbox_result_digest,
-        transport_parameters=bundle.transport_parameters,
-    )
-
-
-def _verdict(
-    bundle: EvidenceBundle,
-    expectations: Expectations,
-    manifest: ReleaseManifest,
-    claims: SnpClaims,
-    expires_at: datetime,
     *,
-    log: StepLog,
-) -> VerifiedKey:
-    keys = _digest(bundle.key_configs)
+    now: datetime,
+) -> None:
+    """Refuse an answer to a challenge that is not this key's enclave's, now.
+
+    Proves that the machine which was verified is there at this moment: the same
+    kind, registers and platform, no lower patch levels than policy and release
+    want, and a report over our nonce and the key's binding. Where evidence names
+    no platform, any machine that runs the same will do. Devices are not asked
+    again.
+
+    Args:
+        evidence: ``encode_cpu_evidence`` JSON; nothing in it is trusted.
+        key: the key that the challenge was sealed to.
+        nonce: 32 bytes that nobody has seen before.
+        expectations: those that the key was verified under; others refuse.
+        now: the time, aware.
+
+    Raises:
+        RefusedError: one step did not hold; ``steps`` ends with that one.
+        TypeError: ``key`` is not a verified one.
+        ValueError: ``nonce`` is not 32 bytes.
+    """
+    verified = require_verified(key)
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"nonce is not {NONCE_BYTES} bytes")
+    log = StepLog()
+    setting = Setting(expectations=expectations, now=now, log=log)
+    refusing(log, lambda: _verify_challenge(evidence, verified, nonce, setting))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    """What a verdict is made of, all of it verified."""
+
+    bundle: EvidenceBundle
+    manifest: ReleaseManifest
+    vouched: int
+    released: int
+    b0: bytes
+    claims: CpuClaims
+    devices: tuple[DeviceClaims, ...]
+
+
+def _verify(data: bytes, setting: Setting) -> VerifiedKey:
+    checks.check_expectations(setting)
+    bundle = checks.check_bundle(data, setting)
+    checks.check_kind(bundle.cpu.tee, setting)
+    checks.check_window(bundle, setting)
+    trusted = checks.trusted_log(setting.expectations.log)
+    anchor = checks.check_checkpoint(bundle, trusted, setting)
+    logged = checks.check_proof(bundle, trusted, setting)
+    checks.check_consistency(bundle, logged, anchor, setting)
+    manifest = checks.check_manifest(bundle, setting)
+    released = checks.check_freshness(bundle, logged, setting)
+    accepted = Accepted.of_release(manifest, bundle.cpu.tee.value)
+    claims = _verify_cpu(bundle, accepted, setting)
+    b0 = base_hash_v2(binding_inputs(bundle))
+    devices = _verify_devices(bundle, accepted, b0, setting)
+    checks.check_report_data(claims, devices, b0, setting)
+    checks.check_sandbox(bundle, manifest, setting)
+    checks.check_transport(bundle, manifest, setting)
+    findings = _Findings(
+        bundle=bundle,
+        manifest=manifest,
+        vouched=_seen_by_now(anchor, setting),
+        released=released,
+        b0=b0,
+        claims=claims,
+        devices=devices,
+    )
+    return _verdict(findings, setting)
+
+
+def _seen_by_now(anchor: Checkpoint, setting: Setting) -> int:
+    vouched = anchor.vouched_time(setting.expectations.log.quorum)
+    return min(vouched, int(setting.now.timestamp()))
+
+
+def _verify_cpu(
+    bundle: EvidenceBundle, accepted: Accepted, setting: Setting
+) -> CpuClaims:
+    claims = verify_cpu(
+        bundle.cpu,
+        setting.expectations,
+        accepted,
+        now=setting.now,
+        log=setting.log,
+    )
+    checks.check_pinned(claims, setting)
+    checks.check_platform(claims.platform, setting)
+    return claims
+
+
+def _verify_devices(
+    bundle: EvidenceBundle, accepted: Accepted, b0: bytes, setting: Setting
+) -> tuple[DeviceClaims, ...]:
+    checks.check_required_devices(bundle, setting)
+    devices: list[DeviceClaims] = []
+    for evidence, index in zip(
+        bundle.devices, checks.device_indices(bundle), strict=True
+    ):
+        device = verify_device_report(
+            evidence,
+            setting.expectations,
+            accepted,
+            index=index,
+            now=setting.now,
+            log=setting.log,
+        )
+        checks.check_device_nonce(device, b0, setting)
+        devices.append(device)
+    checks.check_distinct(tuple(devices), setting)
+    return tuple(devices)
+
+
+def _verify_challenge(
+    data: bytes, key: VerifiedKey, nonce: bytes, setting: Setting
+) -> None:
+    checks.check_expectations(setting)
+    setting.log.begin(Check.CHALLENGE)
+    if setting.expectations.digest != key.expectations_digest:
+        raise RefusedError(
+            RefusalCode.POLICY_INVALID, "the key was verified under another policy"
+        )
+    key.usable_at(setting.now)
+    evidence = parse_cpu_evidence(data)
+    if evidence.tee is not key.claims.tee:
+        raise RefusedError(RefusalCode.BINDING_MISMATCH, "evidence of another kind")
+    setting.log.passed(f"answered with {evidence.tee}")
+    # The registers that were verified are the only ones that will do.
+    claims = verify_cpu(
+        evidence,
+        setting.expectations,
+        Accepted(measurements=(key.claims.registers,), min_tcb=key.min_tcb),
+        now=setting.now,
+        log=setting.log,
+    )
+    setting.log.begin(Check.CHALLENGE_BINDING)
+    same = (claims.registers, claims.platform)
+    if same != (key.claims.registers, key.claims.platform):
+        raise RefusedError(RefusalCode.BINDING_MISMATCH, "another machine answered")
+    expected = challenge_report_data(key.b0, nonce, emulated=claims.tee.emulated)
+    if claims.bound != checks.carried(expected, claims.tee):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the answer is to another challenge"
+        )
+    setting.log.passed(_who_answered(claims.platform))
+
+
+def _who_answered(platform: str) -> str:
+    if platform:
+        return "made now, by the machine that was verified"
+    return "made now, by a machine that runs the same and does not say which it is"
+
+
+def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
+    bundle, manifest, claims = findings.bundle, findings.manifest, findings.claims
+    expiries = _expiries(findings, setting.expectations)
     return VerifiedKey(
         key_configs=bundle.key_configs,
-        key_configs_digest=keys,
-        not_before=_time(bundle.not_before),
-        expires_at=expires_at,
-        tee=bundle.cpu.tee.value,
-        emulated=bundle.cpu.tee.emulated,
+        key_configs_digest=_digest(bundle.key_configs),
+        not_before=moment(bundle.not_before),
+        not_after=moment(bundle.not_after),
+        expires_at=min(end for _, end in expiries),
+        expiries=expiries,
+        tee=claims.tee.value,
+        emulated=claims.tee.emulated,
         release_name=manifest.name,
         release_version=manifest.version,
-        measurement=claims.measurement,
+        release_digest=hashlib.sha256(bundle.release.manifest).digest(),
+        model_digests=frozenset(bytes.fromhex(each) for each in manifest.models),
+        measurement=_first_register(claims),
         transport=manifest.transport,
-        expectations_digest=expectations.digest,
-        steps=log.steps,
-        verdict_id=_verdict_id(expectations, claims),
+        expectations_digest=setting.expectations.digest,
+        claims=claims,
+        min_tcb=MappingProxyType(dict(manifest.min_tcb)),
+        devices=findings.devices,
+        shows=_shows(findings, setting.expectations),
+        anchor_time=moment(bundle.anchor.time),
+        anchor_vouched=moment(findings.vouched),
+        b0=findings.b0,
+        receipt_public_key=bundle.receipt_public_key,
+        sandbox_policy_digest=bundle.sandbox_policy_digest,
+        links=_links(findings),
+        steps=setting.log.steps,
+        verdict_id=_verdict_id(setting.expectations, claims),
         seal=_SEAL,
     )
 
 
-def _verdict_id(expectations: Expectations, claims: SnpClaims) -> str:
-    # Only what was signed: a bundle's JSON and its signatures are malleable, and
-    # a verdict must not get a second name through them. The report data covers
-    # keys, window, release and kind of evidence.
-    named = f"{expectations.digest}\n{claims.measurement}\n{claims.report_data.hex()}"
-    return _digest(named.encode())[:_VERDICT_ID_CHARACTERS]
-
-
-def _trusted_log(log: LogExpectations) -> TrustedLog:
-    return TrustedLog(
-        origin=log.origin,
-        key=NoteKey(name=log.origin, public_key=log.public_key),
-        witnesses=tuple(
-            NoteKey(name=name, public_key=key) for name, key in log.witnesses.items()
+def _expiries(
+    findings: _Findings, expectations: Expectations
+) -> tuple[tuple[str, datetime], ...]:
+    """Name everything that the verdict rests on, and when it runs out."""
+    bundle = findings.bundle
+    return (
+        ("key window", moment(bundle.not_after)),
+        (
+            "evidence age",
+            moment(bundle.anchor.time + expectations.freshness.max_evidence_age_s),
+        ),
+        ("CPU endorsements", findings.claims.expires_at),
+        *(
+            (f"{device.kind} {device.index} endorsements", device.expires_at)
+            for device in findings.devices
+        ),
+        ("release", moment(findings.manifest.not_after)),
+        (
+            "release proof",
+            moment(findings.released + expectations.log.max_checkpoint_age_s),
         ),
     )
 
 
-def _time(seconds: int) -> datetime:
-    # The window, the anchor and the proof are bounded by now; a manifest's
-    # end may lie beyond what a datetime can hold, which means "far away".
-    return datetime.fromtimestamp(min(seconds, _LATEST), tz=UTC)
+def _shows(findings: _Findings, expectations: Expectations) -> frozenset[Claim]:
+    """Return what a data class may demand and this evidence shows."""
+    shown = {
+        Claim.HARDWARE: findings.claims.tee.isolates,
+        Claim.GPU: any(not device.kind.emulated for device in findings.devices),
+        # The enclave serves no model but those that its release lists.
+        Claim.WEIGHTS: bool(findings.manifest.models),
+        # Which sandboxes keep an enclave from writing is for the policy to say.
+        Claim.NO_WRITE: findings.manifest.sandbox in expectations.sandbox,
+    }
+    return frozenset(claim for claim, holds in shown.items() if holds)
+
+
+def _links(findings: _Findings) -> tuple[Link, ...]:
+    bundle, manifest = findings.bundle, findings.manifest
+    release = f"{manifest.name} {manifest.version}"
+    return (
+        *findings.claims.links,
+        *(link for device in findings.devices for link in device.links),
+        Link(
+            subject=release,
+            issuer=f"log {bundle.anchor.origin}",
+            role="published release",
+            fingerprint=_digest(bundle.release.manifest),
+            not_after=moment(manifest.not_after),
+        ),
+        Link(
+            subject="key configurations",
+            issuer=f"enclave running {release}",
+            role="key to seal to",
+            fingerprint=_digest(bundle.key_configs),
+            not_after=moment(bundle.not_after),
+        ),
+    )
+
+
+def _first_register(claims: CpuClaims) -> str:
+    named = [name for name in _FIRST_REGISTERS if name in claims.registers]
+    return claims.registers[(named or sorted(claims.registers))[0]]
+
+
+def _verdict_id(expectations: Expectations, claims: CpuClaims) -> str:
+    # Only what was signed: a bundle's JSON and its signatures are malleable, and
+    # a verdict must not get a second name through them. What is bound covers
+    # keys, window, release, devices and kind of evidence.
+    # All of the digest: whoever runs the enclave chooses the keys, so half of it
+    # could be made to collide, and a cut one in an hour.
+    registers = "\n".join(
+        f"{name}={value}" for name, value in sorted(claims.registers.items())
+    )
+    who = f"{claims.tee}\n{claims.platform}"
+    named = f"{expectations.digest}\n{who}\n{registers}\n{claims.bound.hex()}"
+    return _digest(named.encode())
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-_LATEST: Final = int((datetime.max.replace(tzinfo=UTC) - timedelta(days=2)).timestamp())

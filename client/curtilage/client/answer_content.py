@@ -15,6 +15,7 @@ from typing import Final, NoReturn, cast
 
 from typing_extensions import override
 
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.wire import bhttp, media
@@ -24,6 +25,8 @@ SSE_END: Final = b"[DONE]"
 MAX_HELD_BYTES: Final = 8 * 1024 * 1024
 """Of one event or one object; thousands of times the largest answer."""
 
+_AROUND_BYTES: Final = 64
+"""What stands around the evidence, `{"evidence":}`, and more."""
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _REASONS: Final = {
@@ -163,10 +166,15 @@ class EventParser:
 
 
 class JsonText(ContentReader):
-    """One JSON object and white space around it; ``parsed`` says what it means."""
+    """One JSON object and white space around it; ``parsed`` says what it means.
 
-    def __init__(self) -> None:
+    Args:
+        most_bytes: of the object; a longer one is broken.
+    """
+
+    def __init__(self, *, most_bytes: int | None = None) -> None:
         super().__init__()
+        self._most_bytes = MAX_HELD_BYTES if most_bytes is None else most_bytes
         self._object = bytearray()
         self._scanned = 0
         self._depth = 0
@@ -183,9 +191,10 @@ class JsonText(ContentReader):
         if self._over:
             _broken()
         self._object += data
-        if len(self._object) > MAX_HELD_BYTES:
-            _broken()
         end = self._object_end()
+        # What fills the frame behind the object is none of it.
+        if (len(self._object) if end is None else end) > self._most_bytes:
+            _broken()
         if end is not None:
             self._over = True
             if bytes(self._object[end:]).strip(_JSON_SPACE):
@@ -271,6 +280,39 @@ class Nothing(JsonText):
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
         """Take note of the end."""
         del value
+        self.finished = Finished(
+            finish_reason="stop", prompt_tokens=0, completion_tokens=0
+        )
+        yield from ()
+
+
+class FreshEvidence(JsonText):
+    """The answer to a challenge: an object with evidence, unverified.
+
+    Attributes:
+        evidence: JSON bytes of the evidence, once they were read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(most_bytes=MAX_CPU_EVIDENCE_BYTES + _AROUND_BYTES)
+        self.evidence: bytes | None = None
+
+    def read(self, head: bhttp.ResponseHead) -> ContentReader:
+        """Return the reader of the content behind a head: this one, or a refusal's.
+
+        Raises:
+            EnclaveError: as ``content_reader``.
+        """
+        media_type = _refused_unless_ok(head)
+        return media_type if isinstance(media_type, ContentReader) else self
+
+    @override
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Take out the evidence; an error object, also behind a 200, is none."""
+        evidence = value.get("evidence")
+        if not isinstance(evidence, dict) or len(value) != 1:
+            _broken()
+        self.evidence = json.dumps(evidence, separators=(",", ":")).encode()
         self.finished = Finished(
             finish_reason="stop", prompt_tokens=0, completion_tokens=0
         )

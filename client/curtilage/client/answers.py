@@ -37,12 +37,14 @@ class Finished:
         completion_tokens: tokens of the answer.
         unknown_tokens: pseudonyms in the answer that nobody sent; they stand in
             it as they came.
+        receipted: the enclave signed a receipt for it, which was verified.
     """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
     unknown_tokens: int = 0
+    receipted: bool = False
 
 
 AnswerEvent = Delta | Finished
@@ -60,6 +62,8 @@ class Provenance:
         reason: that rule's reason, as the policy's author wrote it.
         policy_digest: ``sha256:…`` of the policy in force.
         verdict_id: the evidence relied upon, when the enclave answers.
+        evidence: its kind, such as ``sev-snp``; behind one that begins with
+            ``emulated-`` stands no hardware.
         fallback: why the enclave does not answer although it might have.
         recorded: whether the audit trail holds this; what leaves always is in
             it, an answer of this machine is given even if that failed.
@@ -75,6 +79,7 @@ class Provenance:
     policy_digest: str
     uncertain: tuple[str, ...] = ()
     verdict_id: str | None = None
+    evidence: str | None = None
     fallback: FailureReason | None = None
     recorded: bool = False
     deidentified: tuple[tuple[str, int], ...] = ()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curtilage.client.access import RelayAccess, read_access
-from curtilage.client.audit import AuditLog, AuditTrail
+from curtilage.client.audit import AuditLog
 from curtilage.client.audit_files import state_directory
+from curtilage.client.audit_trail import AuditTrail
 from curtilage.client.config import ClientConfig
 from curtilage.client.cover import CoverSettings
 from curtilage.client.currency import CheckedInspector
@@ -20,6 +21,7 @@ from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.inspection import Inspector
 from curtilage.client.local import LocalModel
+from curtilage.client.log_memory import LogBook, MemoryFiles
 from curtilage.client.models import Registry, data_directory
 from curtilage.client.parties import require_apart
 from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
@@ -58,7 +60,10 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         local=local,
         transport=ways.transport,
         mirror=ways.mirror,
-        book=EnclaveBook(expectations=expectations_from(config.policy)),
+        book=EnclaveBook(
+            expectations=expectations_from(config.policy),
+            logs=LogBook(MemoryFiles(_audit_directory(config))),
+        ),
         audit=audit,
         absent=ways.absent,
         cover=cover_settings(config.policy),
@@ -78,10 +83,14 @@ def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspe
 
 def audit_trail(config: ClientConfig) -> AuditTrail:
     """Return the audit trail; touches no file yet."""
+    # Not made where it is named: a volume that is not mounted is no log.
+    return AuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
+
+
+def _audit_directory(config: ClientConfig) -> Path:
     if config.audit is not None:
-        # Not made here: a volume that is not mounted must not pass for a log.
-        return AuditTrail(AuditLog(Path(config.audit)))
-    return AuditTrail(AuditLog(state_directory(os.environ, Path.home()), make=True))
+        return Path(config.audit)
+    return state_directory(os.environ, Path.home())
 
 
 async def _local(config: ClientConfig) -> AnswersLocally:

@@ -12,7 +12,6 @@ that is shorter than this writer knew it, or that lacks the checkpoints that any
 writer would have left (``audit_seen``).
 """
 
-import asyncio
 import os
 import secrets
 import threading
@@ -21,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from curtilage.client.audit_files import (
     AuditDirectory,
@@ -32,7 +31,7 @@ from curtilage.client.audit_files import (
 )
 from curtilage.client.audit_seen import WHAT_NOW, Seen
 from curtilage.client.errors import AuditError
-from curtilage.policy.audit import AuditEntry
+from curtilage.policy.audit import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.policy.audit_checkpoint import (
     AuditHead,
     sign_head,
@@ -51,31 +50,6 @@ LOCK_S: Final = 10.0
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-class Trail(Protocol):
-    """What the session needs of the audit trail."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why the last record could not be written, or None."""
-        ...
-
-    async def append(self, entry: AuditEntry) -> None:
-        """Return once the entry is on the disk.
-
-        Raises:
-            AuditError: it is not, so nothing may leave.
-        """
-        ...
-
-    async def checkpoint(self) -> None:
-        """Sign what was written; a failure is a ``problem``."""
-        ...
-
-    async def close(self) -> None:
-        """Sign what was written and let go of the files."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +122,31 @@ class AuditLog:
             AuditError: it may not be; whatever depended on it must not happen.
             ValueError: the entry holds what no record may hold.
         """
-        with self._writing() as (keys, here):
-            now = self._clock()
-            if self._checkpoint_is_due(here.tail, now):
-                self._sign(keys, here.tail, now)
-            full = here.size_bytes >= self._limits.segment_bytes
-            current = self._rotated(keys, here, now) if full else here
-            line = current.tail.next_record(entry, now=now, key=keys.organisation)
-            self._write(current, line)
+        self._append(
+            lambda tail, now, keys: tail.next_record(
+                entry, now=now, key=keys.organisation
+            )
+        )
+
+    def append_receipt(self, entry: ReceiptEntry) -> None:
+        """Write one receipt and wait until it is on the medium.
+
+        Raises:
+            AuditError: it could not be written.
+            ValueError: the entry holds what no receipt may hold.
+        """
+        self._append(lambda tail, now, _: tail.next_receipt(entry, now=now))
+
+    def receipt_secret(self, receipt_id: bytes) -> bytes:
+        """Return the secret for one receipt, 32 bytes; see ``receipt_secret``.
+
+        Raises:
+            AuditError: the organisation's key cannot be read.
+        """
+        with self._mutex:
+            if self._keys is None:
+                self._keys = self._read_keys()
+            return receipt_secret(self._keys.organisation, receipt_id)
 
     def prepare(self) -> None:
         """Make what is to be made, mend what a crash left, be ready to write.
@@ -193,6 +184,15 @@ class AuditLog:
         finally:
             with self._mutex:
                 self._let_go()
+
+    def _append(self, line_of: "Callable[[Tail, datetime, AuditKeys], bytes]") -> None:
+        with self._writing() as (keys, here):
+            now = self._clock()
+            if self._checkpoint_is_due(here.tail, now):
+                self._sign(keys, here.tail, now)
+            full = here.size_bytes >= self._limits.segment_bytes
+            current = self._rotated(keys, here, now) if full else here
+            self._write(current, line_of(current.tail, now, keys))
 
     @contextmanager
     def _writing(self) -> Generator[tuple[AuditKeys, _Open]]:
@@ -431,54 +431,3 @@ class AuditLog:
         if current is not None:
             with suppress(OSError):
                 os.close(current.descriptor)
-
-
-class AuditTrail:
-    """``AuditLog`` for an event loop, which it never blocks.
-
-    Args:
-        log: the writer.
-    """
-
-    def __init__(self, log: AuditLog) -> None:
-        self._log = log
-        self._problem: str | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """Why the last record could not be written, or None."""
-        return self._problem
-
-    async def prepare(self) -> None:
-        """Find out now whether it can be written; if not, it is a ``problem``."""
-        await self._quietly(self._log.prepare)
-
-    async def append(self, entry: AuditEntry) -> None:
-        """Return once the entry is on the disk.
-
-        Raises:
-            AuditError: it is not, so nothing may leave.
-        """
-        try:
-            await asyncio.to_thread(self._log.append, entry)
-        except AuditError as error:
-            self._problem = str(error)
-            raise
-        except ValueError:
-            self._problem = "a record could not be written: a field is out of bounds"
-            raise AuditError(self._problem) from None
-        self._problem = None
-
-    async def checkpoint(self) -> None:
-        """Sign what was written; a failure is a ``problem``."""
-        await self._quietly(self._log.checkpoint)
-
-    async def close(self) -> None:
-        """Sign what was written and let go of the files."""
-        await self._quietly(self._log.close)
-
-    async def _quietly(self, step: Callable[[], None]) -> None:
-        try:
-            await asyncio.to_thread(step)
-        except AuditError as error:
-            self._problem = str(error)

@@ -233,6 +233,8 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
         headers["x-curtilage-uncertain"] = ",".join(provenance.uncertain)
     if provenance.verdict_id is not None:
         headers["x-curtilage-verdict"] = provenance.verdict_id
+    if provenance.evidence is not None:
+        headers["x-curtilage-evidence"] = provenance.evidence
     if provenance.fallback is not None:
         headers["x-curtilage-fallback"] = provenance.fallback.value
     if provenance.deidentified:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from curtilage.client.access import AccessFiles
 from curtilage.client.errors import ConfigError
+from curtilage.client.ordinary_files import open_ordinary, read_text
 from curtilage.policy.load import PROFILES, load_policy, profile_text
 from curtilage.policy.model import Policy
 from curtilage.policy.signing import (
@@ -151,7 +152,7 @@ def read_beside(policy: Path, name: str) -> bytes:
     path = (folder / name).resolve()
     if not path.is_relative_to(folder):
         raise PermissionError("outside of the policy's directory")
-    with path.open("rb") as file:
+    with open_ordinary(path) as file:
         data = file.read(MAX_LIST_BYTES + 1)
     if len(data) > MAX_LIST_BYTES:
         raise OSError("too large")
@@ -173,27 +174,9 @@ def read_currency(policy: Policy, path: str | None, key: Path) -> Currency:
         raise ConfigError(f"{key}: {error}") from None
     signature: bytes | None = None
     if path is not None and not is_shipped(path):
-        with suppress(OSError), Path(f"{path}{SIGNATURE_SUFFIX}").open("rb") as file:
+        signed = Path(f"{path}{SIGNATURE_SUFFIX}")
+        with suppress(OSError), open_ordinary(signed) as file:
             signature = file.read(SIGNATURE_LIMIT_BYTES + 1)
     return Currency(
         policy_digest=policy.digest, signature=signature, public_key=public_key
     )
-
-
-def read_text(path: Path, limit_bytes: int) -> str:
-    """Read a small text file.
-
-    Raises:
-        ConfigError: says which file and why.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit_bytes + 1)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
-    if len(data) > limit_bytes:
-        raise ConfigError(f"{path}: larger than {limit_bytes} bytes")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None

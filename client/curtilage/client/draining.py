@@ -13,7 +13,7 @@ runs much longer than its bucket, whatever a relay does.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -28,6 +28,8 @@ MAX_RUNNING: Final = 24
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
 Ended = Callable[[int], None]
 """Is told how many frames a complete answer had."""
+Keep = Callable[[bytes], Awaitable[None]]
+"""Keeps the verified receipt of a complete answer, whoever still watches."""
 
 
 class Drains:
@@ -62,15 +64,26 @@ class Drains:
             raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
 
     def start(
-        self, exchange: SealedExchange, send: Send, *, ended: Ended | None = None
+        self,
+        exchange: SealedExchange,
+        send: Send,
+        *,
+        ended: Ended | None = None,
+        keep: Keep | None = None,
     ) -> "Watch":
         """Send an exchange; return what its answer can be watched by.
+
+        Args:
+            exchange: to be sent.
+            send: the way out.
+            ended: told once the answer is complete.
+            keep: awaited with the receipt, before anybody is told of the end.
 
         Raises:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, ended, self._timer)
+        watch = Watch(exchange, ended, self._timer, keep)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -94,9 +107,14 @@ class Watch:
     """One exchange that runs, and its events as long as somebody watches."""
 
     def __init__(
-        self, exchange: SealedExchange, ended: Ended | None, timer: Timer
+        self,
+        exchange: SealedExchange,
+        ended: Ended | None,
+        timer: Timer,
+        keep: Keep | None = None,
     ) -> None:
         self._exchange = exchange
+        self._keep = keep
         self._ended = ended
         self._timer = timer
         self._over = asyncio.Event()
@@ -138,7 +156,7 @@ class Watch:
         except EnclaveError as error:
             self._tell(error)
         else:
-            self._finish()
+            await self._finish()
 
     async def settled(self) -> None:
         """Wait until nothing of the exchange is on the wire any more."""
@@ -189,16 +207,20 @@ class Watch:
             self._failed = True
             self._tell(error)
 
-    def _finish(self) -> None:
+    async def _finish(self) -> None:
         if self._failed:
             return
+        reader = self._exchange.reader
         try:
-            self._tell(*self._exchange.reader.finish())
+            events = reader.finish()
         except EnclaveError as error:
             self._tell(error)
             return
+        if self._keep is not None and reader.receipt is not None:
+            await self._keep(reader.receipt)
+        self._tell(*events)
         if self._ended is not None:
-            self._ended(self._exchange.reader.frames)
+            self._ended(reader.frames)
 
     def _tell(self, *events: AnswerEvent | BaseException) -> None:
         if not self._left:

@@ -47,6 +47,14 @@ class FailureReason(StrEnum):
     ANSWER_LATE = "answer_late"
     TIMEOUT = "timeout"
     AUDIT_FAILED = "audit_failed"
+    RECEIPT_INVALID = "receipt_invalid"
+    UNMET_HARDWARE = "unmet_hardware"
+    UNMET_GPU = "unmet_gpu"
+    UNMET_WEIGHTS = "unmet_weights"
+    UNMET_NO_WRITE = "unmet_no_write"
+    UNMET_CPU_TEE = "unmet_cpu_tee"
+    UNMET_EVIDENCE_AGE = "unmet_evidence_age"
+    UNMET_CHALLENGE = "unmet_challenge"
 
 
 EXPLAINED = {
@@ -84,7 +92,27 @@ EXPLAINED = {
     "something holds it up on the way",
     FailureReason.TIMEOUT: "the enclave did not answer in time",
     FailureReason.AUDIT_FAILED: "the audit trail cannot be written",
+    FailureReason.RECEIPT_INVALID: "the enclave gave no valid receipt for its answer",
+    FailureReason.UNMET_HARDWARE: "the policy wants hardware that isolates, for such "
+    "data; this enclave's evidence shows none",
+    FailureReason.UNMET_GPU: "the policy wants attested GPUs, for such data; this "
+    "enclave's evidence shows none",
+    FailureReason.UNMET_WEIGHTS: "the policy wants the model's files named by the "
+    "release, for such data; this release names none",
+    FailureReason.UNMET_NO_WRITE: "the policy wants an attested sandbox that writes "
+    "nothing, for such data; this enclave's evidence shows none",
+    FailureReason.UNMET_CPU_TEE: "the policy wants another kind of hardware, for such "
+    "data",
+    FailureReason.UNMET_EVIDENCE_AGE: "the enclave's evidence is older than the policy "
+    "allows, for such data",
+    FailureReason.UNMET_CHALLENGE: "the policy wants a fresh challenge answered, for "
+    "such data; it was not",
 }
+
+UNMET = frozenset(
+    reason for reason in FailureReason if reason.value.startswith("unmet_")
+)
+"""Nothing was asked of the enclave: it does not show what such data needs."""
 
 
 class ClientError(Exception):

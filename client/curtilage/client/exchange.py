@@ -7,17 +7,25 @@ home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
 one query does not open the door for another, since it names the payload.
 
 A dummy goes through the same door. It takes nothing of any query but a size
-class: there is no argument that could carry a word.
+class: there is no argument that could carry a word. A challenge takes random
+bytes and a digest of the evidence.
+
+Where the evidence binds a receipt key, every request carries a secret for its
+receipt, and no answer is finished before the receipt at its end was verified.
 """
 
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
+from curtilage.attest.binding import NONCE_BYTES
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.receipt import KEY_FIELD, SECRET_BYTES, encode_field
 from curtilage.attest.verify import VerifiedKey, require_verified
 from curtilage.client.answer_content import (
     ContentReader,
@@ -27,6 +35,7 @@ from curtilage.client.answer_content import (
 from curtilage.client.answers import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipts import ReceiptCheck, ReceiptSecret
 from curtilage.policy.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
 from curtilage.wire.dates import format_date
@@ -42,6 +51,7 @@ from curtilage.wire.suite import (
 AUTHORITY = b"curtilage.invalid"  # resolves nowhere: a mistake tells DNS nothing
 CHAT_PATH = b"/v1/chat/completions"
 COVER_PATH = b"/v1/cover"
+CHALLENGE_PATH = b"/v1/challenge"
 MAX_ANSWER_BYTES = 8 * 1024 * 1024  # unpadded: thousands of times the largest
 NO_SKEW: Final = timedelta()
 _USUAL_SUITE: Final = Suite(
@@ -57,14 +67,19 @@ class AnswerReader:
 
     Call ``push`` with what arrives and ``finish`` at the end of the body. A
     stream that was cut is never told as complete: ``Finished`` comes from
-    ``finish`` alone, after the final chunk opened. Only a padded answer is
-    finished earlier, at the end mark inside, behind which nothing but filler
-    can stand; what follows is checked for its shape all the same.
+    ``finish`` alone, after the final chunk opened. Only a padded answer without
+    a receipt is finished earlier, at the end mark inside, behind which nothing
+    but filler can stand; what follows is checked for its shape all the same.
 
     Args:
         opener: the request's.
         parameters: the shape that the enclave's evidence promises.
         reader_of: returns what reads the content behind a head.
+        check: of the receipt, where the evidence promises one; the answer then
+            is finished only with it.
+
+    Attributes:
+        receipt: the verified receipt, once the answer is finished, or None.
     """
 
     def __init__(
@@ -72,7 +87,10 @@ class AnswerReader:
         opener: chunked.ChunkedResponseOpener,
         parameters: TransportParameters,
         reader_of: ReaderOf = content_reader,
+        check: ReceiptCheck | None = None,
     ) -> None:
+        self.receipt: bytes | None = None
+        self._receipt_check = check
         self._opener = opener
         self._padded = parameters.shape is Shape.PADDED
         self._check = frames.FrameCheck(parameters)
@@ -82,6 +100,7 @@ class AnswerReader:
         self._content = ContentReader()
         self._told = False
         self._received = 0
+        self._trailers: tuple[bhttp.Field, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -119,7 +138,16 @@ class AnswerReader:
         except WireError:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
         finished = self._content.end()
+        if self._receipt_check is not None:
+            self.receipt = self._verified_receipt(self._receipt_check)
+            finished = replace(finished, receipted=True)
         return events if self._told else [*events, finished]
+
+    def _verified_receipt(self, check: ReceiptCheck) -> bytes:
+        try:
+            return check.end(self._trailers)
+        except RefusedError:
+            raise EnclaveError(FailureReason.RECEIPT_INVALID) from None
 
     def _frame(self, plaintext: bytes) -> Iterator[AnswerEvent]:
         self._check.chunk(len(plaintext))
@@ -130,15 +158,28 @@ class AnswerReader:
 
     def _read_on(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
         for event in events:
+            self._note(event)
             if isinstance(event, bhttp.ResponseHead):
                 self._content = self._reader_of(event)
             elif isinstance(event, bhttp.ContentChunk):
                 yield from self._content.push(event.data)
                 yield from self._finished()
 
+    def _note(self, event: bhttp.ResponseEvent) -> None:
+        """Keep what the receipt is about."""
+        if self._receipt_check is None:
+            return
+        if isinstance(event, bhttp.ResponseHead):
+            self._receipt_check.head(event.status)
+        elif isinstance(event, bhttp.ContentChunk):
+            self._receipt_check.content(event.data)
+        else:
+            self._trailers = event.trailers
+
     def _finished(self) -> Iterator[Finished]:
         """Tell the end once, as soon as a padded answer has reached it."""
-        if self._padded and not self._told and self._content.finished is not None:
+        early = self._padded and self._receipt_check is None
+        if early and not self._told and self._content.finished is not None:
             self._told = True
             yield self._content.finished
 
@@ -147,7 +188,7 @@ class AnswerReader:
 class SealedExchange:
     """One sealed request, to be sent once, and the reader of its answer.
 
-    Only ``seal`` and ``seal_cover`` build it. It holds no plaintext.
+    Only the functions ``seal…`` of this module build it. It holds no plaintext.
 
     Attributes:
         reader: of its answer.
@@ -200,6 +241,7 @@ def seal(
     *,
     now: datetime,
     skew: timedelta = NO_SKEW,
+    secret: ReceiptSecret | None = None,
 ) -> SealedExchange:
     """Seal one query that may leave, to one verified key.
 
@@ -210,6 +252,7 @@ def seal(
         now: the time of sealing, aware.
         skew: how far the enclave's clock is ahead of ours; for the date inside
             the seal, and for nothing else.
+        secret: for the receipt; None: a fresh one that nobody keeps.
 
     Raises:
         TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
@@ -226,8 +269,11 @@ def seal(
     if not hmac.compare_digest(permitted.payload_digest, digest):
         raise PermissionError("the decision is about another payload")
     verified.usable_at(now)
-    request = _request(CHAT_PATH, content, _date(now, skew))
-    return _sealed(verified, request, at_least=0, reader_of=content_reader)
+    return _sealed(
+        verified,
+        _Said(path=CHAT_PATH, content=content, date=_date(now, skew), secret=secret),
+        reader_of=content_reader,
+    )
 
 
 def cover_content(bucket: int) -> bytes:
@@ -262,8 +308,56 @@ def seal_cover(
     verified.usable_at(now)
     if not 0 <= bucket < verified.transport.buckets:
         raise EnclaveError(FailureReason.REFUSED, code="bucket")
-    request = _request(COVER_PATH, cover_content(bucket), _date(now, skew))
-    return _sealed(verified, request, at_least=size_class, reader_of=nothing_reader)
+    content, date = cover_content(bucket), _date(now, skew)
+    return _sealed(
+        verified,
+        _Said(path=COVER_PATH, content=content, date=date),
+        at_least=size_class,
+        reader_of=nothing_reader,
+    )
+
+
+def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
+    """Return all that a challenge says: random bytes, and what they are about.
+
+    Raises:
+        ValueError: the nonce is not 32 bytes.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
+    return b'{"nonce":"%b","b0":"%b"}' % (nonce.hex().encode(), key.b0.hex().encode())
+
+
+def seal_challenge(
+    key: VerifiedKey,
+    *,
+    nonce: bytes,
+    now: datetime,
+    reader_of: ReaderOf,
+    skew: timedelta = NO_SKEW,
+) -> SealedExchange:
+    """Seal a request for fresh evidence; from outside, a short question.
+
+    Args:
+        key: as for ``seal``; the one that is to be challenged.
+        nonce: 32 random bytes.
+        now: the time of sealing, aware.
+        reader_of: returns what reads the evidence.
+        skew: as for ``seal``.
+
+    Raises:
+        TypeError: ``key`` was not built by ``attest.verify``.
+        RefusedError: the key expired between verification and sealing.
+        EnclaveError: nothing that we can seal to is in the key list.
+    """
+    verified = require_verified(key)
+    verified.usable_at(now)
+    content, date = challenge_content(verified, nonce), _date(now, skew)
+    return _sealed(
+        verified,
+        _Said(path=CHALLENGE_PATH, content=content, date=date),
+        reader_of=reader_of,
+    )
 
 
 def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> int:
@@ -279,27 +373,43 @@ def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> in
         EnclaveError: larger than the largest class.
     """
     suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
-    octets = len(_request(CHAT_PATH, query.payload(), now))
+    said = _Said(path=CHAT_PATH, content=query.payload(), date=now)
+    # Before the key is known, a receipt is reckoned with: most offer them.
+    receipts = key is None or bool(key.receipt_public_key)
+    octets = len(said.encoded(bytes(SECRET_BYTES) if receipts else None))
     try:
         return padding.size_class(suite, octets)
     except LimitExceededError:
         raise EnclaveError(FailureReason.TOO_LARGE) from None
 
 
-def _request(path: bytes, content: bytes, date: datetime) -> bytes:
-    return bhttp.encode_request(
-        bhttp.Request(
-            method=b"POST",
-            scheme=b"https",
-            authority=AUTHORITY,
-            path=path,
-            fields=(
-                (b"content-type", b"application/json"),
-                (b"date", format_date(date)),
-            ),
-            content=content,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """One request before it is sealed."""
+
+    path: bytes
+    content: bytes = field(repr=False)
+    date: datetime
+    secret: ReceiptSecret | None = None
+
+    def encoded(self, secret: bytes | None) -> bytes:
+        """Encode it, with the secret of its receipt where there will be one."""
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"date", format_date(self.date)),
+        ]
+        if secret is not None:
+            fields.append((KEY_FIELD, encode_field(secret)))
+        return bhttp.encode_request(
+            bhttp.Request(
+                method=b"POST",
+                scheme=b"https",
+                authority=AUTHORITY,
+                path=self.path,
+                fields=tuple(fields),
+                content=self.content,
+            )
         )
-    )
 
 
 def _date(now: datetime, skew: timedelta) -> datetime:
@@ -325,18 +435,28 @@ def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
 
 
 def _sealed(
-    key: VerifiedKey, request: bytes, *, at_least: int, reader_of: ReaderOf
+    key: VerifiedKey, said: _Said, *, at_least: int = 0, reader_of: ReaderOf
 ) -> SealedExchange:
     config = _config(key)
+    secret, check = None, None
+    if key.receipt_public_key:
+        chosen = said.secret or ReceiptSecret()
+        question = said.path == CHAT_PATH
+        secret = chosen.value
+        check = ReceiptCheck(
+            key, chosen, said.content, date=said.date, question=question
+        )
     try:
-        sealed = padding.seal_padded_request(config, request, at_least=at_least)
+        sealed = padding.seal_padded_request(
+            config, said.encoded(secret), at_least=at_least
+        )
     except LimitExceededError:
         raise EnclaveError(FailureReason.TOO_LARGE) from None
     except WireError:
         raise EnclaveError(
             FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
         ) from None
-    reader = AnswerReader(sealed.opener, key.transport, reader_of)
+    reader = AnswerReader(sealed.opener, key.transport, reader_of, check)
     return SealedExchange(_BRAND, sealed.message, reader, key.transport)
 
 

@@ -16,6 +16,7 @@ from curtilage.client.measured import Measured
 from curtilage.client.page import section, table
 from curtilage.client.report_figures import measurements
 from curtilage.client.report_style import STYLE
+from curtilage.policy.attestation_words import attestation_in_words
 from curtilage.policy.classes import expand
 from curtilage.policy.decide import DIGEST_BYTES, Inspection, decide
 from curtilage.policy.findings import Finding, View, Where
@@ -76,6 +77,23 @@ _TRANSPORT: Final = {
     "cover": "Cover traffic",
     "mirror": "Second source of keys",
     "gateway": "Whose enclave",
+}
+_ATTESTATION: Final = {
+    "enclaves": "Enclaves",
+    "hardware": "Hardware",
+    "devices": "Devices",
+    "roots": "Roots of trust",
+    "releases": "Software",
+    "pinned": "Pinned measurements",
+    "sandbox": "Sandbox",
+    "firmware": "Firmware",
+    "SEV-SNP": "AMD SEV-SNP",
+    "TDX": "Intel TDX",
+    "GPUs": "GPUs",
+    "machines": "Machines",
+    "evidence": "Evidence",
+    "demand": "More for some data",
+    "weak": "Asks for less than it could",
 }
 _PACKS: Final = ("secrets", "pci", "hipaa", "gdpr", "glba", "legal_export")
 
@@ -342,7 +360,7 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
     yield from _exclusions(policy)
-    yield "Enclaves", _enclaves(policy)
+    yield from _enclaves(policy)
     for label, sentence in transport_in_words(policy.transport):
         yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -358,21 +376,12 @@ def _exclusions(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "Exclusion", f"{words}.{reason}"
 
 
-def _enclaves(policy: Policy) -> str:
-    attestation = policy.attestation
-    if attestation is None:
-        return "None is named, so nothing leaves this device."
-    releases = attestation.releases
-    tees = ", ".join(attestation.required_cpu_tees) or "none, so nothing leaves"
-    words = (
-        f"Hardware: {tees}. Software: {', '.join(releases.names) or 'none'}, in the "
-        f"transparency log {releases.log.origin}, vouched for by "
-        f"{releases.log.quorum} of {len(releases.log.witnesses)} witnesses. Evidence "
-        f"is at most {attestation.freshness.max_evidence_age_s} seconds old."
-    )
-    if attestation.environment == "development":
-        words += " DEVELOPMENT: emulated hardware is accepted, which proves nothing."
-    return words
+def _enclaves(policy: Policy) -> Iterator[tuple[str, str]]:
+    if policy.attestation is None:
+        yield "Enclaves", "None is named, so nothing leaves this device."
+        return
+    for label, sentence in attestation_in_words(policy):
+        yield _ATTESTATION[label], f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _limits_of_this_page() -> str:

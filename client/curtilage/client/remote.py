@@ -10,6 +10,10 @@ by one task at a time; a request is sealed and sent once, with two exceptions
   corrected by what its clock says. The correction is for this one request; no
   other use is made of another's clock.
 
+A key is renewed in the background, at times that no query moves (``refresh``).
+What the policy demands of the enclave for some data is asked before anything is
+recorded or sealed (``challenges``); a renewal that fails takes no key away.
+
 A clock that is off marks its owner: each question, and each dummy, then goes out
 twice, in the same size class, which nobody else's do. The second is sent only
 once the answer to the first has run to the end of its bucket, so that they look
@@ -25,26 +29,34 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
+from curtilage.attest.claims import Requirement
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answers import AnswerEvent
+from curtilage.client.challenges import Challenges
 from curtilage.client.consistency import MirrorSilentError, mirror_silent
 from curtilage.client.cover import Below
-from curtilage.client.draining import Drains
+from curtilage.client.draining import Drains, Keep
 from curtilage.client.enclaves import EnclaveBook
-from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
-from curtilage.client.exchange import (
-    NO_SKEW,
-    SealedExchange,
-    cover_content,
-    seal,
-    seal_cover,
-    size_class_of,
+from curtilage.client.errands import (
+    NOTHING_MORE,
+    Before,
+    BeforeOther,
+    Challenge,
+    Dummy,
+    Errand,
+    Kept,
+    Question,
+    keep_nothing,
 )
+from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.exchange import NO_SKEW, SealedExchange, size_class_of
 from curtilage.client.query import Query
+from curtilage.client.refresh import Refresher
 from curtilage.client.transport import KeyMirror, Transport
 from curtilage.policy.decide import Allowed
 from curtilage.wire.shaping import TransportParameters
@@ -52,17 +64,33 @@ from curtilage.wire.shaping import TransportParameters
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
 RECENT_ANSWERS: Final = 32
 _MINUTE_S: Final = 60
-COVER_SHARE: Final = 2
-"""Dummies leave this part of the room, as a divisor, to those who wait."""
-
-Before = Callable[[VerifiedKey], Awaitable[None]]
-"""Is awaited before a query is sealed to a key; what it raises stops that."""
 
 Tell = Callable[[str], None]
 """Takes a sentence for the person whose machine this is."""
 
-BeforeCover = Callable[[VerifiedKey, bytes], Awaitable[None]]
-"""The same for a dummy; told what the dummy says, too."""
+
+Renewal = Callable[
+    [Callable[[VerifiedKey], Awaitable[VerifiedKey | None]], Callable[[], datetime]],
+    Refresher,
+]
+"""Takes what renews a key, and the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """How a query leaves: what is recorded, kept and demanded.
+
+    Attributes:
+        before: records each attempt; what it raises stops it.
+        kept: keeps the receipt of a complete answer.
+        requirement: what the enclave must show for the query's data.
+        before_challenge: records a challenge before it leaves.
+    """
+
+    before: Before
+    kept: Kept = keep_nothing
+    requirement: Requirement = NOTHING_MORE
+    before_challenge: BeforeOther | None = None
 
 
 class Remote:
@@ -77,6 +105,7 @@ class Remote:
         below: randomness, for the length of a dummy's answer.
         drains: keeps the exchanges that run; None: one of its own.
         tell: told, once, of a clock that is off.
+        renewal: makes what renews keys.
     """
 
     def __init__(
@@ -90,6 +119,7 @@ class Remote:
         below: Below = secrets.randbelow,
         drains: Drains | None = None,
         tell: Tell | None = None,
+        renewal: Renewal = Refresher,
     ) -> None:
         self._first_s = first_s
         self._transport = transport
@@ -101,6 +131,8 @@ class Remote:
         self._drains = Drains() if drains is None else drains
         self._tell = tell
         self._recent_frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
+        self._challenges = Challenges(self._challenge, clock)
+        self._refresher = renewal(self._renew_early, clock)
 
     @property
     def running(self) -> int:
@@ -108,28 +140,38 @@ class Remote:
         return self._drains.running
 
     async def ask(
-        self, allowed: Allowed, query: Query, *, before: Before
+        self, allowed: Allowed, query: Query, departure: Departure
     ) -> AsyncGenerator[AnswerEvent]:
         """Yield the enclave's answer.
 
         Args:
             allowed: the proof that this payload may leave.
             query: the query that was inspected.
-            before: told, for each attempt, which verified key the query is about
-                to be sealed to; it writes the audit record.
+            departure: what is recorded, kept and demanded, for each attempt.
 
         Raises:
-            EnclaveError: not asked or not believed, or ``before`` refused; after
-                it nothing follows.
+            EnclaveError: not asked or not believed, the enclave does not show
+                what is demanded, or it could not be recorded; after it nothing
+                follows.
         """
-        errand = _Question(
-            allowed=allowed, query=query, before=before, clock=self._clock
+        errand = Question(
+            allowed=allowed,
+            query=query,
+            before=departure.before,
+            kept=departure.kept,
+            meet=partial(self._meet, departure),
+            met=partial(
+                self._challenges.require,
+                requirement=departure.requirement,
+                challenged=False,
+            ),
+            clock=self._clock,
         )
         async with aclosing(self._attempts(errand, self._recent_frames)) as events:
             async for event in events:
                 yield event
 
-    async def cover(self, size_class: int, *, before: BeforeCover) -> None:
+    async def cover(self, size_class: int, *, before: BeforeOther) -> None:
         """Send a dummy, as a query would be sent, and wait for its answer.
 
         Args:
@@ -140,7 +182,7 @@ class Remote:
             EnclaveError: as for ``ask``; also where the enclave shapes nothing,
                 so that a dummy would not pass for a query.
         """
-        errand = _Dummy(
+        errand = Dummy(
             size_class=size_class,
             bucket_of=self._usual_bucket,
             before=before,
@@ -166,12 +208,11 @@ class Remote:
             EnclaveError: unreachable, or the evidence was refused.
         """
         try:
-            async with self._fetching:
-                key = self._book.current(self._clock())
-                if key is None:
-                    key = await self._fetched()
-                    telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+            key = self._book.current(self._clock())
+            if key is not None:
                 return key
+            async with self._fetching:
+                return self._book.current(self._clock()) or await self._accepted()
         except RefusedError as refusal:
             telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
             raise _refused(refusal) from None
@@ -182,13 +223,14 @@ class Remote:
 
     async def close(self) -> None:
         """Cut off what still runs and close the ways out."""
+        await self._refresher.close()
         await self._drains.close()
         await self._transport.close()
         if self._mirror is not None:
             await self._mirror.close()
 
     async def _attempts(
-        self, errand: "_Question | _Dummy", recent: deque[int] | None
+        self, errand: Errand, recent: deque[int] | None
     ) -> AsyncGenerator[AnswerEvent]:
         key, skew = await self.verified_key(), NO_SKEW
         renewed = corrected = False
@@ -212,51 +254,91 @@ class Remote:
 
     async def _once(
         self,
-        errand: "_Question | _Dummy",
+        errand: Errand,
         key: VerifiedKey,
         skew: timedelta,
         recent: deque[int] | None,
     ) -> AsyncGenerator[AnswerEvent]:
         self._drains.require_room(share=errand.share)
-        await errand.prepare(key)
+        await errand.prepare(key, skew)
         try:
             exchange = errand.sealed(key, skew)
         except RefusedError as refusal:
             raise _refused(refusal) from None
-        begun = False
+        begun, keep = False, errand.keep(key)
         due = asyncio.get_running_loop().time() + self._first_s
         if exchange.padded:
-            answer = self._kept(exchange, recent)
+            to_end = isinstance(errand, Challenge)
+            answer = self._kept(exchange, recent, keep, to_end=to_end)
         else:
-            answer = self._own(exchange)
+            answer = self._own(exchange, keep)
         async with aclosing(answer) as events:
             while (event := await _next(events, None if begun else due)) is not None:
                 begun = True
                 yield event
 
     async def _kept(
-        self, exchange: SealedExchange, recent: deque[int] | None
+        self,
+        exchange: SealedExchange,
+        recent: deque[int] | None,
+        keep: Keep | None,
+        *,
+        to_end: bool,
     ) -> AsyncGenerator[AnswerEvent]:
         """Watch an exchange that runs to its end by itself."""
         ended = None if recent is None else recent.append
-        watch = self._drains.start(exchange, self._transport.send, ended=ended)
+        send = self._transport.send
+        watch = self._drains.start(exchange, send, ended=ended, keep=keep)
         try:
             async with aclosing(watch.events()) as events:
                 async for event in events:
                     yield event
-        except DateRefusedError:
-            # Two requests side by side would say: this clock is wrong.
-            await watch.settled()
+        except EnclaveError as failure:
+            # Two requests side by side would say: this clock is wrong, or that
+            # the second is a question which needs a challenge.
+            if to_end or isinstance(failure, DateRefusedError):
+                await watch.settled()
             raise
+        if to_end:
+            await watch.settled()
 
-    async def _own(self, exchange: SealedExchange) -> AsyncGenerator[AnswerEvent]:
+    async def _own(
+        self, exchange: SealedExchange, keep: Keep | None
+    ) -> AsyncGenerator[AnswerEvent]:
         """Read an exchange that ends where we stop reading: nothing is hidden."""
+        reader = exchange.reader
         async with aclosing(self._transport.send(exchange)) as pieces:
             async for data in pieces:
-                for event in exchange.reader.push(data):
+                for event in reader.push(data):
                     yield event
-        for event in exchange.reader.finish():
+        last = reader.finish()
+        if keep is not None and reader.receipt is not None:
+            await keep(reader.receipt)
+        for event in last:
             yield event
+
+    async def _meet(
+        self, departure: Departure, key: VerifiedKey, skew: timedelta
+    ) -> None:
+        """Ask of the enclave what the data of a query need."""
+        before = departure.before_challenge
+        if before is None:
+            self._challenges.require(key, departure.requirement, challenged=False)
+            return
+        await self._challenges.meet(
+            key,
+            skew,
+            requirement=departure.requirement,
+            expectations=self._book.expectations,
+            before=before,
+        )
+
+    async def _challenge(
+        self, challenge: Challenge, key: VerifiedKey, skew: timedelta
+    ) -> None:
+        async with aclosing(self._once(challenge, key, skew, None)) as events:
+            async for _ in events:
+                pass
 
     def _clock_is_off(self, skew: timedelta) -> None:
         telemetry.clock_off()
@@ -271,17 +353,44 @@ class Remote:
             return 0
         return bucket_like(key.transport, recent[self._below(len(recent))])
 
-    async def _fetched(self) -> VerifiedKey:
+    async def _accepted(self) -> VerifiedKey:
+        """Fetch and verify because none is in force; plan its renewal."""
         bundle = await self._transport.fetch_bundle()
-        mirrored: bytes | None = None
-        if self._mirror is not None:
+        try:
+            mirrored = await self._mirrored()
+        except MirrorSilentError as silent:
+            self._book.refuse(silent, self._clock())
+            raise
+        key = self._book.accept(bundle, self._clock(), mirrored=mirrored)
+        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+        self._refresher.accepted(key)
+        return key
+
+    async def _renew_early(self, old: VerifiedKey) -> VerifiedKey | None:
+        """Fetch and verify before a key ends; a failure changes nothing."""
+        async with self._fetching:
+            known = self._book.known
+            if known is not None and known is not old:
+                return known  # somebody else was first
             try:
-                mirrored = await self._mirror.fetch_key_configs()
+                bundle = await self._transport.fetch_bundle()
+                mirrored = await self._mirrored()
+                fresh = self._book.renew(bundle, self._clock(), mirrored=mirrored)
             except EnclaveError:
-                silent = mirror_silent()
-                self._book.refuse(silent, self._clock())
-                raise silent from None
-        return self._book.accept(bundle, self._clock(), mirrored=mirrored)
+                return None
+            except RefusedError as refusal:
+                telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+                return None
+        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+        return fresh
+
+    async def _mirrored(self) -> bytes | None:
+        if self._mirror is None:
+            return None
+        try:
+            return await self._mirror.fetch_key_configs()
+        except EnclaveError:
+            raise mirror_silent() from None
 
     async def _renewed(self, old: VerifiedKey) -> VerifiedKey:
         self._book.drop(old)
@@ -289,56 +398,6 @@ class Remote:
         if fresh.key_configs == old.key_configs:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
         return fresh
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    """A query on its way, sealed anew for each attempt."""
-
-    allowed: Allowed
-    query: Query
-    before: Before
-    clock: Callable[[], datetime]
-    share: int = 1
-
-    async def prepare(self, key: VerifiedKey) -> None:
-        """Record that it leaves; what is too large does not."""
-        size_class_of(self.query, key, now=self.clock())
-        await self.before(key)
-
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
-        """Seal it afresh."""
-        now = self.clock()
-        return seal(self.allowed, self.query, key, now=now, skew=skew)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Dummy:
-    """A dummy on its way, sealed anew for each attempt."""
-
-    size_class: int
-    bucket_of: Callable[[VerifiedKey], int]
-    before: BeforeCover
-    clock: Callable[[], datetime]
-    share: int = COVER_SHARE
-    bucket: int = 0
-
-    async def prepare(self, key: VerifiedKey) -> None:
-        """Draw how long its answer is to be, and record that it leaves."""
-        if not key.transport.buckets:
-            raise EnclaveError(FailureReason.REFUSED, code="unpadded")
-        self.bucket = self.bucket_of(key)
-        await self.before(key, cover_content(self.bucket))
-
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
-        """Seal it afresh."""
-        return seal_cover(
-            key,
-            size_class=self.size_class,
-            bucket=self.bucket,
-            now=self.clock(),
-            skew=skew,
-        )
 
 
 def clock_words(skew: timedelta) -> str:

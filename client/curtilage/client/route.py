@@ -21,10 +21,12 @@ class AskEnclave:
     Attributes:
         allowed: the proof.
         rewritten: the query that it is about, if it is not the one asked.
+        classes: what was found in what leaves.
     """
 
     allowed: Allowed
     rewritten: Deidentified | None = None
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def first_step(decision: Decision) -> Step:
     if decision.route is Route.DEIDENTIFY:
         return Rewrite()
     if decision.route is Route.ENCLAVE and decision.allowed is not None:
-        return AskEnclave(decision.allowed)
+        return AskEnclave(decision.allowed, classes=decision.classes)
     return AskLocal()
 
 
@@ -75,7 +77,7 @@ def after_rewriting(rewritten: Deidentified, decision: Decision) -> Step:
             query home, also a second ``deidentify``.
     """
     if decision.route is Route.ENCLAVE and decision.allowed is not None:
-        return AskEnclave(decision.allowed, rewritten)
+        return AskEnclave(decision.allowed, rewritten, decision.classes)
     return AskLocal(Obstacle.STILL_FOUND)
 
 

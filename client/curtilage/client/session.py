@@ -24,13 +24,14 @@ from curtilage.client.answers import (
     Delta,
     Provenance,
 )
-from curtilage.client.audit import Trail
-from curtilage.client.case import Case, record_dummy
+from curtilage.client.audit_trail import Trail
+from curtilage.client.case import Case, TakeDown, record_dummy
 from curtilage.client.cover import Cover, CoverSettings
 from curtilage.client.deidentify import deidentify, findings_asked
 from curtilage.client.draining import MAX_RUNNING, Drains
 from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import (
+    UNMET,
     BlockedError,
     EnclaveError,
     FailureReason,
@@ -41,7 +42,15 @@ from curtilage.client.obstacles import Obstacle
 from curtilage.client.pace import TIMER, Timer
 from curtilage.client.pins import Pins
 from curtilage.client.query import Query
-from curtilage.client.remote import FIRST_EVENT_S, Remote, Tell
+from curtilage.client.receipts import ReceiptSecret
+from curtilage.client.refresh import Refresher
+from curtilage.client.remote import (
+    FIRST_EVENT_S,
+    Departure,
+    Remote,
+    Renewal,
+    Tell,
+)
 from curtilage.client.restore import AnswerRestorer
 from curtilage.client.route import (
     AskEnclave,
@@ -58,6 +67,7 @@ from curtilage.policy.audit import Outcome
 from curtilage.policy.decide import Decision, Inspection, decide, pins
 from curtilage.policy.model import Policy
 from curtilage.policy.routes import Route
+from curtilage.policy.trust import requirement_for
 
 
 class Inspects(Protocol):
@@ -139,6 +149,8 @@ class ClientParts:
         timer: what the pace of answers is measured by.
         tell: told what the person at this machine should know, such as that its
             clock is off; never a word of a query.
+        renewal: makes what renews the enclave's key.
+        take_down: takes exchanges down, for whoever wants to prove one later.
     """
 
     policy: Policy
@@ -156,6 +168,8 @@ class ClientParts:
     clock: Callable[[], datetime] = _utc_now
     timer: Timer = TIMER
     tell: Tell | None = None
+    renewal: Renewal = Refresher
+    take_down: TakeDown | None = None
 
 
 class Session:
@@ -176,6 +190,7 @@ class Session:
                 mirror=parts.mirror,
                 drains=Drains(most=parts.most_running, timer=parts.timer),
                 tell=parts.tell,
+                renewal=parts.renewal,
             )
             if parts.cover is not None:
                 self._cover = Cover(parts.cover, self._send_dummy)
@@ -289,7 +304,11 @@ class Session:
         if pins(policy, inspection, decided):
             self._pins.add(query)
         telemetry.decided(decision.route)
-        return Case(self._parts.audit, policy, inspection, decision), step
+        parts = self._parts
+        case = Case(
+            parts.audit, policy, inspection, decision, take_down=parts.take_down
+        )
+        return case, step
 
     async def _rewritten(
         self, query: Query, inspection: Inspection, decision: Decision
@@ -339,16 +358,26 @@ class Session:
         if self._remote is None:
             raise EnclaveError(self._parts.absent)
         rewritten, restorer = step.rewritten, None
+        # As it was asked, too: what data need, their pseudonyms need.
+        classes = {*case.decision.classes, *step.classes}
         if rewritten is not None:
             query, restorer = rewritten.query, AnswerRestorer(rewritten.vault.values)
 
-        async def recorded(key: VerifiedKey) -> None:
-            await case.leaves(step.allowed, key.verdict_id)
-            stream.provenance = _provenance(
-                case.decision, step, verdict_id=key.verdict_id, recorded=True
-            )
+        async def recorded(key: VerifiedKey) -> ReceiptSecret:
+            secret = await case.leaves(step.allowed, key.verdict_id)
+            stream.provenance = _provenance(case.decision, step, key=key, recorded=True)
+            return secret
 
-        answer = self._remote.ask(step.allowed, query, before=recorded)
+        async def kept(key: VerifiedKey, secret: ReceiptSecret, receipt: bytes) -> None:
+            await case.receipted(secret, key.receipt_public_key, receipt)
+
+        departure = Departure(
+            before=recorded,
+            kept=kept,
+            requirement=requirement_for(self._parts.policy, classes),
+            before_challenge=self._record_challenge,
+        )
+        answer = self._remote.ask(step.allowed, query, departure)
         async with aclosing(answer) as events:
             async for event in events:
                 for told in (event,) if restorer is None else restorer.push(event):
@@ -370,8 +399,8 @@ class Session:
             fallback=fallback,
             recorded=await case.stays(Outcome.LOCAL, fallback),
         )
-        if failure is None:
-            self._cover_for(query)
+        if failure is None or failure.reason in UNMET:
+            self._cover_for(query)  # nothing was sent of it
         try:
             async with aclosing(self._parts.local.generate(query)) as events:
                 async for event in events:
@@ -389,6 +418,16 @@ class Session:
             with suppress(EnclaveError, UnicodeError):
                 self._cover.answered_here(self._remote.size_class(query))
 
+    async def _record_challenge(self, key: VerifiedKey, content: bytes) -> None:
+        parts = self._parts
+        await record_dummy(
+            parts.audit,
+            parts.policy,
+            content,
+            key.verdict_id,
+            outcome=Outcome.CHALLENGE,
+        )
+
     async def _send_dummy(self, size_class: int) -> None:
         parts = self._parts
 
@@ -403,7 +442,7 @@ def _provenance(
     decision: Decision,
     step: AskEnclave | AskLocal,
     *,
-    verdict_id: str | None = None,
+    key: VerifiedKey | None = None,
     fallback: FailureReason | None = None,
     recorded: bool,
 ) -> Provenance:
@@ -416,7 +455,8 @@ def _provenance(
         reason=decision.reason,
         policy_digest=decision.policy_digest,
         uncertain=decision.uncertain,
-        verdict_id=verdict_id,
+        verdict_id=None if key is None else key.verdict_id,
+        evidence=None if key is None else key.tee,
         fallback=fallback,
         recorded=recorded,
         deidentified=() if rewritten is None else rewritten.counts,

@@ -25,6 +25,12 @@ from curtilage.enclave_server.answers import (
     last_events,
     piece_event,
 )
+from curtilage.enclave_server.challenge import ChallengeRequest
+from curtilage.enclave_server.challenger import (
+    WAIT_S,
+    ChallengeShape,
+    challenge_error,
+)
 from curtilage.enclave_server.chat import ChatRequest
 from curtilage.enclave_server.cover import CoverRequest
 from curtilage.enclave_server.errors import (
@@ -37,6 +43,7 @@ from curtilage.enclave_server.gateway import (
     Exchange,
     seal_error,
 )
+from curtilage.enclave_server.keys import ServerKey
 from curtilage.enclave_server.pacing import LOOP_TIMER, Pacer, Timer
 from curtilage.enclave_server.padded import (
     SERVER_FAULT,
@@ -47,8 +54,11 @@ from curtilage.enclave_server.padded import (
     write_cover,
     write_error,
 )
+from curtilage.enclave_server.padded_challenge import PaddedChallenge
+from curtilage.enclave_server.receipts import Receipting
 from curtilage.enclave_server.sealing import PaddedSealer, Sealer
 from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.shaping import TransportParameters
 
 
 class AnswersChat(Protocol):
@@ -56,6 +66,20 @@ class AnswersChat(Protocol):
 
     def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels."""
+        ...
+
+
+class AnswersChallenges(Protocol):
+    """Whoever answers challenges; see ``challenger.Challenger``."""
+
+    def shape(self, transport: TransportParameters) -> ChallengeShape:
+        """Return the shape of every padded answer."""
+        ...
+
+    def begin(
+        self, key: ServerKey, challenge: ChallengeRequest
+    ) -> "asyncio.Task[bytes]":
+        """Begin to acquire evidence, or raise ``ChatError``."""
         ...
 
 
@@ -70,6 +94,7 @@ class AnswerUnderway:
         limit_s: from then on; afterwards the answer ends in an error, whether
             it was still waiting for the model or not.
         timer: what the frames and the limit go by.
+        challenges: answers challenges; None where the gateway takes none.
 
     Attributes:
         exchange: see above.
@@ -88,8 +113,11 @@ class AnswerUnderway:
         accepted: float,
         limit_s: float,
         timer: Timer = LOOP_TIMER,
+        challenges: AnswersChallenges | None = None,
     ) -> None:
         self.exchange = exchange
+        self._challenges = challenges
+        self._acquiring: asyncio.Task[bytes] | None = None
         self._model = model
         self._head = head
         self._timer = timer
@@ -113,7 +141,7 @@ class AnswerUnderway:
     async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
         period_s = sealer.parameters.period_ms / 1000
         pacer = Pacer(self._accepted, period_s, self._timer)
-        filling = _Filling(self._begin(sealer), sealer)
+        filling = _Filling(self._begin(sealer), sealer, self.exchange.receipt)
         try:
             async with aclosing(pacer.ticks()) as ticks:
                 async for _ in ticks:
@@ -129,20 +157,47 @@ class AnswerUnderway:
             if not sealer.over:
                 # What was said to the end has still not been sent to the end.
                 self.outcome = Event.ANSWER_CANCELLED
+            if self._acquiring is not None:
+                self._acquiring.cancel()
             await filling.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
         asked = self.exchange.asked
         match asked:
             case ChatError():
-                self.outcome = outcome_of(asked)
-                write_error(sealer, asked)
+                self._refuse(sealer, asked)
+            case ChallengeRequest():
+                return self._begin_challenge(sealer, asked)
             case CoverRequest():
                 self.outcome = Event.COVERED
                 write_cover(sealer, asked)
             case ChatRequest():
                 return begin_content(asked, sealer, self._head)
         return None
+
+    def _refuse(self, sealer: PaddedSealer, error: ChatError) -> None:
+        self.outcome = outcome_of(error)
+        write_error(sealer, error, least_bucket=self.exchange.least_bucket)
+
+    def _begin_challenge(
+        self, sealer: PaddedSealer, challenge: ChallengeRequest
+    ) -> PaddedContent | None:
+        try:
+            challenges, acquiring = self._acquire(challenge)
+        except ChatError as error:
+            self._refuse(sealer, error)
+            return None
+        return PaddedChallenge(sealer, acquiring, challenges.shape(sealer.parameters))
+
+    def _acquire(
+        self, challenge: ChallengeRequest
+    ) -> "tuple[AnswersChallenges, asyncio.Task[bytes]]":
+        challenges, key = self._challenges, self.exchange.key
+        if challenges is None or key is None:
+            # The gateway knows none where nobody answers them.
+            raise ChatError(404, "not_found")
+        self._acquiring = challenges.begin(key, challenge)
+        return challenges, self._acquiring
 
     def _tick(self, filling: "_Filling", sealer: PaddedSealer) -> None:
         if filling.content is None:
@@ -168,17 +223,15 @@ class AnswerUnderway:
 
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
         asked = self.exchange.asked
-        if isinstance(asked, CoverRequest):
-            # The gateway knows none where answers are not padded.
-            asked = ChatError(404, "not_found")
-        if isinstance(asked, ChatError):
-            self.outcome = outcome_of(asked)
-            yield seal_error(sealer, asked)
+        if not isinstance(asked, ChatRequest):
+            yield await self._unpadded_whole(sealer, asked)
             return
         shape = _shape_of(asked, sealer, self._head)
         try:
             async with aclosing(self._model.answer(asked)) as answers:
                 while (answer := await self._next(answers)) is not None:
+                    if isinstance(answer, Begun):
+                        self.exchange.receipt.model_ran()
                     if isinstance(answer, Ending):
                         self.outcome = Event.ANSWERED
                     if data := shape.take(answer):
@@ -188,6 +241,30 @@ class AnswerUnderway:
             refusal = _as_chat_error(error)
             self.outcome = outcome_of(refusal)
             yield shape.fail(refusal)
+
+    async def _unpadded_whole(
+        self, sealer: Sealer, asked: CoverRequest | ChallengeRequest | ChatError
+    ) -> bytes:
+        try:
+            content = await self._whole(asked)
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+            refusal = challenge_error(error)
+            self.outcome = outcome_of(refusal)
+            return seal_error(sealer, refusal)
+        self.outcome = Event.CHALLENGED
+        fields = ((b"content-type", JSON_TYPE),)
+        begun = sealer.begin(STATUS_OK, fields)
+        return begun + sealer.write(content) + sealer.finish()
+
+    async def _whole(self, asked: CoverRequest | ChallengeRequest | ChatError) -> bytes:
+        if isinstance(asked, ChatError):
+            raise asked
+        if isinstance(asked, CoverRequest):
+            # The gateway knows none where answers are not padded.
+            raise ChatError(404, "not_found")
+        _, acquiring = self._acquire(asked)
+        async with asyncio.timeout(WAIT_S):
+            return await acquiring
 
     def _require_ending(self) -> None:
         if self.outcome is not Event.ANSWERED:
@@ -203,16 +280,23 @@ class _Filling:
     """The model at work beside the timer: what it says goes into the content.
 
     Args:
-        content: None when no model is asked.
+        content: None when nothing more comes than is there at once.
         sealer: tells whether the answer has ended.
+        receipt: is told that the model ran.
 
     Attributes:
         content: see above.
     """
 
-    def __init__(self, content: PaddedContent | None, sealer: PaddedSealer) -> None:
+    def __init__(
+        self,
+        content: PaddedContent | None,
+        sealer: PaddedSealer,
+        receipt: Receipting,
+    ) -> None:
         self.content = content
         self._sealer = sealer
+        self._receipt = receipt
         self._task: asyncio.Task[None] | None = None
         self._all_said = False
         self._sent = asyncio.Event()
@@ -243,6 +327,8 @@ class _Filling:
         try:
             async with aclosing(model.answer(chat)) as answers:
                 async for answer in answers:
+                    if isinstance(answer, Begun):
+                        self._receipt.model_ran()
                     content.take(answer)
                     self._all_said = isinstance(answer, Ending)
                     if self._sealer.ended and not self._all_said:

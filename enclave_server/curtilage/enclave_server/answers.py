@@ -26,6 +26,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "invalid_value": "A field has the wrong type or value.",
     "method_not_allowed": "The method is not allowed here.",
     "model_not_found": "There is no model of this name here.",
+    "no_evidence": "No evidence could be had in time.",
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",

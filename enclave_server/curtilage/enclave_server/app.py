@@ -37,7 +37,6 @@ from curtilage.enclave_server.gateway import (
     Form,
     OuterAnswer,
     OuterError,
-    Terms,
     form_of,
     method_not_allowed,
     open_exchange,
@@ -342,8 +341,9 @@ class EnclaveServer:
         accepted = services.timer.clock()
         view.request_bytes = len(body)
         now = services.clock()
-        terms = Terms(chat=services.chat_limits, transport=services.transport, now=now)
-        exchange = open_exchange(services.keys.usable(now), form, body, terms)
+        exchange = open_exchange(
+            services.keys.usable(now), form, body, services.terms(now)
+        )
         del body
         self._count(Event.OPENED)
         if isinstance(exchange.asked, ChatRequest):
@@ -382,6 +382,7 @@ class EnclaveServer:
             accepted=accepted,
             limit_s=services.limits.answer_s,
             timer=services.timer,
+            challenges=services.challenges,
         )
 
     async def _answer(

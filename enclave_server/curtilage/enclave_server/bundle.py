@@ -7,28 +7,46 @@ that expires.
 """
 
 import asyncio
-import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from curtilage.attest.binding import BindingInputs, base_hash_v2, report_data_v2
+from curtilage.attest.binding import (
+    BindingInputs,
+    SignedDevice,
+    base_hash_v2,
+    report_data_v2,
+)
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     Anchor,
+    CpuEvidence,
     EvidenceBundle,
+    GpuEvidence,
     encode_bundle,
+    encode_cpu_evidence,
 )
-from curtilage.attest.expectations import AnchorKind, TrustAnchor
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.spdm import parse_spdm_report
 from curtilage.attest.tlog import NoteKey, TrustedLog, verify_checkpoint
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.enclave_server.config import EnclaveConfig, LogKeys
 from curtilage.enclave_server.errors import BundleError, EvidenceError
-from curtilage.enclave_server.keys import KeyRing, Published, ServerKey, make_key
+from curtilage.enclave_server.keys import (
+    KeyRing,
+    Published,
+    ReceiptTerms,
+    ServerKey,
+    make_key,
+)
+from curtilage.enclave_server.receipts import offers_receipts
 from curtilage.enclave_server.release import (
     ReleaseFiles,
+    device_kinds,
     expectations_of,
+    is_emulated,
     read_release,
 )
 from curtilage.enclave_server.report import EvidenceSource
@@ -39,6 +57,8 @@ RETRY_S: Final = 30.0
 POLL_S: Final = 5.0
 """How often the loop looks whether a key's replay set is nearly full: its last tenth
 must outlast this, so that new keys are there before nobody is answered."""
+MAX_BASES: Final = 32
+"""Bundles of which challenges may name the base; they are served for hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +70,14 @@ class Held:
         bundle: the bytes to serve.
         verified: the proof that we believed it ourselves.
         made: when.
+        evidence_bytes: length of the CPU evidence in it, encoded.
     """
 
     key: ServerKey
     bundle: bytes = field(repr=False)
     verified: VerifiedKey
     made: datetime
+    evidence_bytes: int = 0
 
 
 class BundleKeeper:
@@ -90,6 +112,8 @@ class BundleKeeper:
         self._counters = counters
         self._clock = clock
         self._held: Held | None = None
+        self._bases: list[Held] = []
+        self._renewing = asyncio.Lock()
 
     @property
     def held(self) -> Held | None:
@@ -121,19 +145,48 @@ class BundleKeeper:
             tee=held.verified.tee,
         )
 
+    @property
+    def evidence_bytes(self) -> int:
+        """How long the current bundle's CPU evidence is; 0 without a bundle."""
+        return 0 if self._held is None else self._held.evidence_bytes
+
+    @property
+    def emulated(self) -> bool:
+        """Whether our evidence is emulated."""
+        return is_emulated(self._anchors)
+
+    def base_of(self, key: ServerKey, base: bytes) -> bytes | None:
+        """Return a B0 of ours for this key: ``base`` itself, or the newest.
+
+        A challenge is answered over nothing that was not in a bundle of ours.
+
+        Args:
+            key: what the challenge was sealed to.
+            base: what the client holds, 64 bytes; empty for the newest.
+        """
+        ours = [held.verified.b0 for held in self._bases if held.key is key]
+        if not base:
+            return ours[-1] if ours else None
+        return base if base in ours else None
+
     async def renew(self) -> None:
         """Make a bundle for the current key, or for a new one when it is due.
 
-        Key and bundle change in one step, after the bundle verified.
+        Key and bundle change in one step, after the bundle verified. Two at a
+        time wait for each other.
 
         Raises:
             EvidenceError: no evidence was to be had.
             BundleError: the bundle does not verify.
         """
-        now = self._clock()
-        key = self._key_for(now)
+        async with self._renewing:
+            await self._renew(self._clock())
+
+    async def _renew(self, now: datetime) -> None:
         try:
-            held = await self._make(key, now)
+            files = read_release(self._config.release)
+            key = self._key_for(now, files)
+            held = await self._make(key, files, now)
         except EvidenceError:
             self._counters.count(Event.EVIDENCE_FAILED)
             raise
@@ -144,7 +197,13 @@ class BundleKeeper:
             self._keys.install(key)
             self._counters.count(Event.KEY_MADE)
         self._held = held
+        self._remember(held, now)
         self._counters.count(Event.BUNDLE_MADE)
+
+    def _remember(self, held: Held, now: datetime) -> None:
+        """Keep the bases of bundles that some client may still hold."""
+        live = [each for each in self._bases if now < each.verified.expires_at]
+        self._bases = [*live, held][-MAX_BASES:]
 
     def due_in_s(self, now: datetime) -> float:
         """Return the seconds until ``renew`` should be called next.
@@ -190,13 +249,14 @@ class BundleKeeper:
         expires_s = self._keys.expires_in_s(now)
         return POLL_S if expires_s is None else expires_s
 
-    def _key_for(self, now: datetime) -> ServerKey:
+    def _key_for(self, now: datetime, files: ReleaseFiles) -> ServerKey:
         current = self._keys.current
         freshness = self._config.freshness
         if (
             current is not None
             and not current.replay.is_nearly_full
             and now.timestamp() - current.not_before < freshness.rotate_s
+            and self._is_of_release(files)
         ):
             return current
         return make_key(
@@ -204,30 +264,51 @@ class BundleKeeper:
             lifetime_s=freshness.key_lifetime_s,
             replay_capacity=self._config.limits.max_requests_per_key,
             avoid=self._keys.key_ids,
+            receipts=self._receipt_terms(files),
         )
 
-    async def _make(self, key: ServerKey, now: datetime) -> Held:
-        files = read_release(self._config.release)
+    def _is_of_release(self, files: ReleaseFiles) -> bool:
+        # A receipt names the manifest that the client verified: one for a key.
+        held = self._held
+        return held is not None and held.verified.release_digest == files.digest
+
+    def _receipt_terms(self, files: ReleaseFiles) -> ReceiptTerms | None:
+        if not offers_receipts(files.manifest.transport):
+            return None
+        return ReceiptTerms(
+            release_digest=files.digest,
+            model_digest=bytes.fromhex(self._model_sha256),
+        )
+
+    async def _make(self, key: ServerKey, files: ReleaseFiles, now: datetime) -> Held:
         if self._model_sha256 not in files.manifest.models:
             raise BundleError(
                 "model_not_released", "the release does not list the loaded model"
             )
-        anchor = _anchor_of(files.checkpoint, self._config.log)
-        evidence = await self._source.acquire(self._report_data(key, files, anchor))
-        bundle = encode_bundle(
-            EvidenceBundle(
-                key_configs=key.key_configs,
-                not_before=key.not_before,
-                not_after=key.not_after,
-                release=files.release,
-                anchor=anchor,
-                cpu=evidence,
-                transport_parameters=files.manifest.transport.encode(),
-            )
+        anchor = _anchor_of(files, self._config.log)
+        base = base_hash_v2(_binding_inputs(key, files, anchor))
+        # Devices first: their nonces come from the base, and the CPU's evidence
+        # signs what they signed.
+        devices = await self._devices(base)
+        signed = _signed_devices(devices)
+        evidence = await self._source.acquire(
+            report_data_v2(base, signed, emulated=self.emulated)
         )
+        bundle = _encode(key, files, anchor, evidence, devices)
         verified = self._verify(bundle, files)
         self._require_same_transport(verified)
-        return Held(key=key, bundle=bundle, verified=verified, made=now)
+        return Held(
+            key=key,
+            bundle=bundle,
+            verified=verified,
+            made=now,
+            evidence_bytes=len(encode_cpu_evidence(evidence)),
+        )
+
+    async def _devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        if not device_kinds(self._anchors):
+            return ()
+        return await self._source.acquire_devices(base)
 
     def _require_same_transport(self, verified: VerifiedKey) -> None:
         """Refuse a release that shapes answers otherwise than we already do."""
@@ -237,26 +318,6 @@ class BundleKeeper:
                 "transport_changed",
                 "the release's transport parameters changed; restart to use them",
             )
-
-    def _report_data(
-        self, key: ServerKey, files: ReleaseFiles, anchor: Anchor
-    ) -> bytes:
-        base = base_hash_v2(
-            BindingInputs(
-                key_configs=key.key_configs,
-                not_before=key.not_before,
-                not_after=key.not_after,
-                release_digest=hashlib.sha256(files.release.manifest).digest(),
-                anchor_origin=anchor.origin,
-                anchor_size=anchor.size,
-                anchor_root=anchor.root,
-                anchor_time=anchor.time,
-                transport_parameters=files.manifest.transport.encode(),
-            )
-        )
-        # The configuration admits anchors of one kind only, so one decides.
-        emulated = self._anchors[0].kind is AnchorKind.EMULATED
-        return report_data_v2(base, (), emulated=emulated)
 
     def _verify(self, bundle: bytes, files: ReleaseFiles) -> VerifiedKey:
         expectations = expectations_of(self._config, self._anchors, files.manifest)
@@ -268,7 +329,65 @@ class BundleKeeper:
             ) from None
 
 
-def _anchor_of(checkpoint: str, log: LogKeys) -> Anchor:
+def _binding_inputs(
+    key: ServerKey, files: ReleaseFiles, anchor: Anchor
+) -> BindingInputs:
+    return BindingInputs(
+        key_configs=key.key_configs,
+        not_before=key.not_before,
+        not_after=key.not_after,
+        release_digest=files.digest,
+        anchor_origin=anchor.origin,
+        anchor_size=anchor.size,
+        anchor_root=anchor.root,
+        anchor_time=anchor.time,
+        receipt_public_key=key.receipt_public_key,
+        sandbox_policy_digest=bytes.fromhex(files.manifest.sandbox),
+        transport_parameters=files.manifest.transport.encode(),
+    )
+
+
+def _encode(
+    key: ServerKey,
+    files: ReleaseFiles,
+    anchor: Anchor,
+    evidence: CpuEvidence,
+    devices: tuple[GpuEvidence, ...],
+) -> bytes:
+    return encode_bundle(
+        EvidenceBundle(
+            key_configs=key.key_configs,
+            not_before=key.not_before,
+            not_after=key.not_after,
+            release=files.release,
+            anchor=anchor,
+            cpu=evidence,
+            receipt_public_key=key.receipt_public_key,
+            sandbox_policy_digest=bytes.fromhex(files.manifest.sandbox),
+            transport_parameters=files.manifest.transport.encode(),
+            devices=devices,
+        )
+    )
+
+
+def _signed_devices(devices: tuple[GpuEvidence, ...]) -> tuple[SignedDevice, ...]:
+    """Return what the devices signed, numbered among their kind."""
+    seen: Counter[str] = Counter()
+    signed: list[SignedDevice] = []
+    for device in devices:
+        kind = device.kind.value
+        try:
+            signed_part = parse_spdm_report(device.report).signed_part
+        except RefusedError as error:
+            raise BundleError(error.code, f"a device's report: {error}") from None
+        signed.append(
+            SignedDevice(kind=kind, index=seen[kind], signed_part=signed_part)
+        )
+        seen[kind] += 1
+    return tuple(signed)
+
+
+def _anchor_of(files: ReleaseFiles, log: LogKeys) -> Anchor:
     trusted = TrustedLog(
         origin=log.origin,
         key=NoteKey(name=log.origin, public_key=log.key),
@@ -278,7 +397,7 @@ def _anchor_of(checkpoint: str, log: LogKeys) -> Anchor:
         ),
     )
     try:
-        head = verify_checkpoint(checkpoint, trusted)
+        head = verify_checkpoint(files.checkpoint, trusted)
         time = head.vouched_time(log.quorum)
     except RefusedError as error:
         raise BundleError(error.code, f"the checkpoint is refused: {error}") from None
@@ -287,5 +406,6 @@ def _anchor_of(checkpoint: str, log: LogKeys) -> Anchor:
         size=head.size,
         root=head.root,
         time=time,
-        checkpoint=checkpoint,
+        checkpoint=files.checkpoint,
+        consistency=files.consistency,
     )

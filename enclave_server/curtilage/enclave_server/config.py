@@ -7,6 +7,7 @@ matters here.
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,19 @@ from curtilage.enclave_server.tables import Listen, Table, is_loopback
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
+EMULATED_GPU: Final = "nvidia-gpu"
+_AMD_PRODUCTS: Final = ("Genoa", "Milan", "Turin")
+_PRODUCTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "amd": _AMD_PRODUCTS,
+    "intel": (),
+    "aws": (),
+    "nvidia": (),
+    "tpm": (),
+    "emulated": (*_AMD_PRODUCTS, "tdx", "nitro", EMULATED_GPU),
+}
+"""Whose roots there are, and of what."""
+_UNISOLATED: Final = frozenset({"emulated", "tpm"})
+"""What shows no isolation, and is for development only."""
 
 
 class Environment(StrEnum):
@@ -28,17 +42,24 @@ class Environment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorFile:
-    """A certificate that evidence may end at.
+    """A root that evidence may end at.
 
     Attributes:
-        kind: ``amd`` or ``emulated``.
-        product: the product line, such as ``Genoa``.
-        certificate: a PEM file with one certificate.
+        kind: ``amd``, ``intel``, ``aws``, ``nvidia``, ``tpm`` or ``emulated``.
+        product: the product line, such as ``Genoa``, for AMD; what is emulated;
+            empty for the others.
+        certificate: a PEM file with one certificate, for a TPM with its
+            attestation key; None where a vendor's fingerprint is enough.
     """
 
     kind: str
     product: str
-    certificate: Path
+    certificate: Path | None
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it vouches for devices rather than for the machine."""
+        return self.kind == "nvidia" or self.product == EMULATED_GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +157,20 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeChoice:
+    """Whether challenges are answered.
+
+    Attributes:
+        enabled: see there.
+        least_interval_s: from one acquisition of evidence to the next, whoever
+            asks.
+    """
+
+    enabled: bool = False
+    least_interval_s: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TLSFiles:
     """What a TCP address serves TLS with.
 
@@ -156,12 +191,14 @@ class EnclaveConfig:
         environment: see there.
         listen: see there.
         evidence: UNIX socket of the evidence process.
-        release: directory with manifest.json, proof.txt and checkpoint.txt.
+        release: directory with manifest.json, proof.txt, checkpoint.txt and,
+            where the two are of different sizes, consistency.txt.
         anchors: what the bundle's certificates may end at.
         log: what the release's proof must verify under.
         model: see there.
         limits: see there.
         freshness: see there.
+        challenge: see there.
         tls: for a TCP address; None for a UNIX socket, and for plain TCP, which
             is for development only.
         unsafe_record_view: a file that receives one line per exchange with
@@ -177,6 +214,7 @@ class EnclaveConfig:
     model: ModelChoice
     limits: Limits = field(default_factory=Limits)
     freshness: Freshness = field(default_factory=Freshness)
+    challenge: ChallengeChoice = field(default_factory=ChallengeChoice)
     tls: TLSFiles | None = None
     unsafe_record_view: Path | None = None
 
@@ -209,12 +247,12 @@ def _read_config(top: Table) -> EnclaveConfig | None:
     anchors = tuple(
         _read_anchor(table, environment) for table in top.tables("trust_anchors")
     )
-    if len({anchor.kind for anchor in anchors}) > 1:
-        top.problem("trust_anchors", "must be of one kind")
+    _check_anchors(top, anchors)
     log = _read_log(top.table("log"))
     model = _read_model(top.table("model"))
     limits = _read_limits(top.table("limits", optional=True))
     freshness = _read_freshness(top.table("freshness", optional=True))
+    challenge = _read_challenge(top.table("challenge", optional=True))
     record = top.path("unsafe_record_view") if top.has("unsafe_record_view") else None
     if record is not None and environment is not Environment.DEVELOPMENT:
         top.problem("unsafe_record_view", 'needs environment = "development"')
@@ -231,6 +269,7 @@ def _read_config(top: Table) -> EnclaveConfig | None:
         model=model,
         limits=limits,
         freshness=freshness,
+        challenge=challenge,
         tls=tls,
         unsafe_record_view=record,
     )
@@ -255,14 +294,39 @@ def _check_listen(
 
 
 def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
-    kind = table.one_of("kind", ("amd", "emulated"))
-    if kind == "emulated" and environment is not Environment.DEVELOPMENT:
-        table.problem("kind", '"emulated" needs environment = "development"')
+    kind = table.one_of("kind", tuple(_PRODUCTS))
+    if kind in _UNISOLATED and environment is not Environment.DEVELOPMENT:
+        table.problem("kind", f'"{kind}" needs environment = "development"')
+    products = _PRODUCTS[kind]
+    # A vendor's root may be pinned by the fingerprint that we know.
+    named = kind in _UNISOLATED or table.has("certificate")
     anchor = AnchorFile(
-        kind=kind, product=table.text("product"), certificate=table.path("certificate")
+        kind=kind,
+        product=table.one_of("product", products) if products else "",
+        certificate=table.path("certificate") if named else None,
     )
     table.finish()
     return anchor
+
+
+def _check_anchors(top: Table, anchors: tuple[AnchorFile, ...]) -> None:
+    """Refuse a mixture: one label of the binding says what is emulated."""
+    if len({anchor.kind == "emulated" for anchor in anchors}) > 1:
+        top.problem("trust_anchors", "must all be emulated, or none of them")
+    if anchors and all(anchor.is_device for anchor in anchors):
+        top.problem("trust_anchors", "none of them is a CPU's")
+
+
+def _read_challenge(table: Table) -> ChallengeChoice:
+    usual = ChallengeChoice()
+    choice = ChallengeChoice(
+        enabled=table.boolean("enabled", default=usual.enabled),
+        least_interval_s=table.integer(
+            "least_interval_s", 1, 3600, default=usual.least_interval_s
+        ),
+    )
+    table.finish()
+    return choice
 
 
 def _read_log(table: Table) -> LogKeys:

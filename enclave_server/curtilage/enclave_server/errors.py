@@ -6,6 +6,7 @@ token or key material.
     EnclaveError
     ├── ConfigError         the operator's file is wrong; exit code 2
     ├── EvidenceError       the evidence process gave nothing usable
+    ├── AcquisitionError    in that process: the device gave nothing usable
     ├── BundleError         our own bundle does not hold; nothing is served
     ├── ModelError          no model can answer here
     │   ├── BusyError       the queue is full; later it may fit
@@ -32,6 +33,10 @@ class ConfigError(EnclaveError):
 
 class EvidenceError(EnclaveError):
     """The evidence process is not there, too slow, or answers nonsense."""
+
+
+class AcquisitionError(EnclaveError):
+    """No evidence could be had from the device, or its files are unusable."""
 
 
 class BundleError(EnclaveError):

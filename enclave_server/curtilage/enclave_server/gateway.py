@@ -13,11 +13,13 @@ from enum import StrEnum
 from typing import Final
 
 from curtilage.enclave_server.answers import encode_error, error_type, tellable
+from curtilage.enclave_server.challenge import ChallengeRequest, parse_challenge_request
 from curtilage.enclave_server.chat import ChatLimits, ChatRequest, parse_chat_request
 from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
 from curtilage.enclave_server.dates import is_in_window
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.keys import ServerKey
+from curtilage.enclave_server.receipts import NO_RECEIPT, Receipting, take_secret
 from curtilage.enclave_server.sealing import (
     ChunkedOutput,
     ChunkedSealer,
@@ -130,11 +132,18 @@ class Terms:
         chat: bounds of a chat request.
         transport: how answers are shaped.
         now: aware UTC.
+        challenge_bucket: of every padded answer to a challenge, whatever it says;
+            None where none is taken.
     """
 
     chat: ChatLimits
     transport: TransportParameters
     now: datetime
+    challenge_bucket: int | None = None
+
+
+Asked = ChatRequest | CoverRequest | ChallengeRequest | ChatError
+"""What to do, or why nothing is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +151,18 @@ class Exchange:
     """One opened request, ready to be answered.
 
     Attributes:
-        asked: what to ask the model, or why nothing is asked.
+        asked: see there.
         sealer: for the answer, whichever it is.
+        key: what the request was sealed to; None in tests without one.
+        receipt: the one that the sealer fills, to be told what only we know.
+        least_bucket: of a padded answer, whatever it says.
     """
 
-    asked: ChatRequest | CoverRequest | ChatError = field(repr=False)
+    asked: Asked = field(repr=False)
     sealer: Sealer | PaddedSealer = field(repr=False)
+    key: ServerKey | None = field(default=None, repr=False)
+    receipt: Receipting = field(default=NO_RECEIPT, repr=False)
+    least_bucket: int = 0
 
 
 def open_exchange(
@@ -173,20 +188,69 @@ def open_exchange(
     gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
     message = _that_fails_late(gateway_keys, message)
     try:
-        content, sealer = _OPENERS[form](gateway_keys, message, terms.transport)
+        content, make_sealer = _OPENERS[form](gateway_keys, message, terms.transport)
     except UnknownKeyError:
         raise OuterError(UNKNOWN_KEY) from None
     except WireError:
         raise OuterError(UNDECAPSULATED) from None
+    key = keys[message[0]]
+    inner = _read_inner(content)
+    receipt = _receipt_for(key, inner, terms)
+    return Exchange(
+        asked=_asked(key, message, inner.request, terms),
+        sealer=make_sealer(receipt),
+        key=key,
+        receipt=receipt,
+        least_bucket=_least_bucket(inner.request, terms),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inner:
+    """What was inside: a request or why it is none, and the receipt's secret."""
+
+    request: bhttp.Request | ChatError = field(repr=False)
+    secret: bytes = field(default=b"", repr=False)
+
+
+def _read_inner(content: bytes) -> _Inner:
+    """Decode what was sealed; its receipt key ends here, nothing else sees it."""
     try:
-        _refuse_replay(keys[message[0]], message)
-        asked = _dispatch(content, terms)
-    except ChatError as error:
-        return Exchange(asked=error, sealer=sealer)
+        request, secret = take_secret(bhttp.decode_request(content, REQUEST_LIMITS))
+    except WireError:
+        return _Inner(request=ChatError(400, "invalid_request"))
     except Exception:  # noqa: BLE001 - from here on every failure must be sealed
-        failed = ChatError(500, "internal_error")
-        return Exchange(asked=failed, sealer=sealer)
-    return Exchange(asked=asked, sealer=sealer)
+        return _Inner(request=ChatError(500, "internal_error"))
+    return _Inner(request=request, secret=secret)
+
+
+def _receipt_for(key: ServerKey, inner: _Inner, terms: Terms) -> Receipting:
+    """Begin the receipt; whatever is answered has one, if it was asked for."""
+    if key.receipts is None or isinstance(inner.request, ChatError):
+        return NO_RECEIPT
+    served_at = int(terms.now.timestamp())
+    return key.receipts.begin(inner.secret, inner.request.content, served_at)
+
+
+def _asked(
+    key: ServerKey, message: bytes, request: bhttp.Request | ChatError, terms: Terms
+) -> Asked:
+    try:
+        _refuse_replay(key, message)
+        if isinstance(request, ChatError):
+            return request
+        return _dispatch(request, terms)
+    except ChatError as error:
+        return error
+    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
+        return ChatError(500, "internal_error")
+
+
+def _least_bucket(request: bhttp.Request | ChatError, terms: Terms) -> int:
+    """Return the bucket of the path, so that no refusal is told by its length."""
+    if isinstance(request, ChatError) or request.path != CHALLENGE_PATH:
+        return 0
+    return terms.challenge_bucket or 0
 
 
 def seal_error(sealer: Sealer, error: ChatError) -> bytes:
@@ -238,26 +302,35 @@ def _suite_of(message: bytes) -> Suite:
     return Suite(kem_id=kem_id, kdf_id=kdf_id, aead_id=aead_id)
 
 
-_Opened = tuple[bytes, Sealer | PaddedSealer]
+_Opened = tuple[bytes, Callable[[Receipting], Sealer | PaddedSealer]]
 
 
 def _open_plain(
     keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
 ) -> _Opened:
     opened = ohttp.open_request(keys, message)
-    if transport.shape is Shape.UNSAFE_UNPADDED:
-        return opened.bhttp, PlainSealer(opened.sealer)
-    output = PlainOutput(opened.sealer, transport, _suite_of(message))
-    return opened.bhttp, PaddedSealer(transport, output)
+    suite = _suite_of(message)
+
+    def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
+        if transport.shape is Shape.UNSAFE_UNPADDED:
+            return PlainSealer(opened.sealer, receipt)
+        output = PlainOutput(opened.sealer, transport, suite, receipt)
+        return PaddedSealer(transport, output)
+
+    return opened.bhttp, make_sealer
 
 
 def _open_chunked(
     keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
 ) -> _Opened:
     content, sealer = chunked.open_chunked_request(keys, message)
-    if transport.shape is Shape.UNSAFE_UNPADDED:
-        return content, ChunkedSealer(sealer, chunked.MAX_CHUNK_BYTES)
-    return content, PaddedSealer(transport, ChunkedOutput(sealer))
+
+    def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
+        if transport.shape is Shape.UNSAFE_UNPADDED:
+            return ChunkedSealer(sealer, chunked.MAX_CHUNK_BYTES, receipt)
+        return PaddedSealer(transport, ChunkedOutput(sealer, receipt))
+
+    return content, make_sealer
 
 
 _OPENERS: Final[
@@ -294,19 +367,15 @@ CHAT_PATH: Final = b"/v1/chat/completions"
 
 COVER_PATH: Final = b"/v1/cover"
 
-_Handler = Callable[[bhttp.Request, Terms], ChatRequest | CoverRequest]
+CHALLENGE_PATH: Final = b"/v1/challenge"
+
+_Handler = Callable[[bhttp.Request, Terms], Asked]
 
 
-def _dispatch(content: bytes, terms: Terms) -> ChatRequest | CoverRequest:
+def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
     """Find the handler in an exact table; nothing else exists."""
-    try:
-        request = bhttp.decode_request(content, REQUEST_LIMITS)
-    except WireError:
-        raise ChatError(400, "invalid_request") from None
     _validate_date(request, terms.now)
-    methods = _targets(terms.transport).get(
-        (request.scheme, request.authority, request.path)
-    )
+    methods = _targets(terms).get((request.scheme, request.authority, request.path))
     if methods is None:
         raise ChatError(404, "not_found")
     handler = methods.get(request.method)
@@ -324,14 +393,19 @@ def _validate_date(request: bhttp.Request, now: datetime) -> None:
         raise ChatError(400, "date", fields=fields)
 
 
-def _chat(request: bhttp.Request, terms: Terms) -> ChatRequest:
+def _chat(request: bhttp.Request, terms: Terms) -> Asked:
     _validate_fields(request)
     return parse_chat_request(request.content, terms.chat)
 
 
-def _cover(request: bhttp.Request, terms: Terms) -> CoverRequest:
+def _cover(request: bhttp.Request, terms: Terms) -> Asked:
     _validate_fields(request)
     return parse_cover_request(request.content, terms.transport.buckets)
+
+
+def _challenge(request: bhttp.Request, _terms: Terms) -> Asked:
+    _validate_fields(request)
+    return parse_challenge_request(request.content)
 
 
 def _validate_fields(request: bhttp.Request) -> None:
@@ -363,17 +437,21 @@ def _is_json(value: bytes) -> bool:
 
 _Targets = Mapping[tuple[bytes, bytes, bytes], Mapping[bytes, _Handler]]
 
-_UNPADDED_TARGETS: Final[_Targets] = {
-    (TARGET_SCHEME, TARGET_AUTHORITY, CHAT_PATH): {b"POST": _chat}
-}
-_PADDED_TARGETS: Final[_Targets] = {
-    **_UNPADDED_TARGETS,
-    (TARGET_SCHEME, TARGET_AUTHORITY, COVER_PATH): {b"POST": _cover},
-}
+
+def _at(path: bytes, handler: _Handler) -> _Targets:
+    return {(TARGET_SCHEME, TARGET_AUTHORITY, path): {b"POST": handler}}
 
 
-def _targets(transport: TransportParameters) -> _Targets:
+_CHAT_TARGETS: Final = _at(CHAT_PATH, _chat)
+_COVER_TARGETS: Final = _at(COVER_PATH, _cover)
+_CHALLENGE_TARGETS: Final = _at(CHALLENGE_PATH, _challenge)
+
+
+def _targets(terms: Terms) -> _Targets:
     # Without padding an answer has no length that could be pretended.
-    if transport.shape is Shape.PADDED:
-        return _PADDED_TARGETS
-    return _UNPADDED_TARGETS
+    padded = terms.transport.shape is Shape.PADDED
+    return {
+        **_CHAT_TARGETS,
+        **(_COVER_TARGETS if padded else {}),
+        **({} if terms.challenge_bucket is None else _CHALLENGE_TARGETS),
+    }

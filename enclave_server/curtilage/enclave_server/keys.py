@@ -1,9 +1,10 @@
 """HPKE keys: made in memory, never written, overwritten after their window.
 
-A key here is a pair, one for each KEM, with one window and one replay set. One
-pair is current; those before it still open what clients sealed to them until
-their own windows end, or their replay set is full: then their ids are unknown, so
-that clients fetch the current ones. Knows the time only as an argument.
+A key here is a pair, one for each KEM, with one window, one replay set and one
+key that signs receipts. One pair is current; those before it still open what
+clients sealed to them until their own windows end, or their replay set is full:
+then their ids are unknown, so that clients fetch the current ones. Knows the time
+only as an argument.
 """
 
 import secrets
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from curtilage.enclave_server.receipts import ReceiptIssuer
 from curtilage.enclave_server.replay import ReplaySet
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.keyconfig import (
@@ -57,7 +59,9 @@ class ServerKey:
             binds.
         not_before: unix seconds.
         not_after: unix seconds; nothing is opened from then on.
-        replay: what was opened with these keys; the only mutable thing here.
+        replay: what was opened with these keys.
+        receipts: signs for what was opened with these keys; None where answers
+            have no room for a receipt.
     """
 
     gateway_keys: tuple[GatewayKey, ...] = field(repr=False)
@@ -65,6 +69,12 @@ class ServerKey:
     not_before: int
     not_after: int
     replay: ReplaySet = field(repr=False)
+    receipts: ReceiptIssuer | None = field(default=None, repr=False)
+
+    @property
+    def receipt_public_key(self) -> bytes:
+        """What verifies our receipts, 32 bytes; empty where there are none."""
+        return b"" if self.receipts is None else self.receipts.public_key
 
     @property
     def key_ids(self) -> tuple[int, ...]:
@@ -87,6 +97,21 @@ class ServerKey:
         for key in self.gateway_keys:
             key.private_key.overwrite()
         self.replay.clear()
+        if self.receipts is not None:
+            self.receipts.overwrite()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptTerms:
+    """What every receipt of one pair says.
+
+    Attributes:
+        release_digest: SHA-256 of the manifest that evidence binds to it.
+        model_digest: SHA-256 of the loaded model.
+    """
+
+    release_digest: bytes
+    model_digest: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +135,7 @@ def make_key(
     lifetime_s: int,
     replay_capacity: int,
     avoid: frozenset[int] = frozenset(),
+    receipts: ReceiptTerms | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> ServerKey:
     """Make a fresh pair whose window starts now.
@@ -119,6 +145,7 @@ def make_key(
         lifetime_s: length of the window.
         replay_capacity: see ``ReplaySet``.
         avoid: key ids still in use; the new ones differ from them.
+        receipts: what its receipts say; None for a pair without receipts.
         random: source of the key ids; the private keys have their own.
     """
     made: list[GatewayKey] = []
@@ -128,12 +155,22 @@ def make_key(
         taken.add(key_id)
         made.append(_make_gateway_key(kem_id, key_id))
     start = int(now.timestamp())
+    key_configs = encode_key_configs([key.config for key in made])
     return ServerKey(
         gateway_keys=tuple(made),
-        key_configs=encode_key_configs([key.config for key in made]),
+        key_configs=key_configs,
         not_before=start,
         not_after=start + lifetime_s,
         replay=ReplaySet(replay_capacity),
+        receipts=None if receipts is None else _issuer(key_configs, receipts),
+    )
+
+
+def _issuer(key_configs: bytes, terms: ReceiptTerms) -> ReceiptIssuer:
+    return ReceiptIssuer(
+        key_configs=key_configs,
+        release_digest=terms.release_digest,
+        model_digest=terms.model_digest,
     )
 
 

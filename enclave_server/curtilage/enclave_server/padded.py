@@ -6,6 +6,7 @@ ends it with finish reason ``length``; room for an end, or for an error, is
 always kept. Knows no time: whoever ticks calls ``tick``.
 """
 
+from functools import partial
 from typing import Final, Protocol
 
 from curtilage.enclave_server.answers import (
@@ -280,17 +281,20 @@ def write_cover(sealer: PaddedSealer, cover: CoverRequest) -> None:
     sealer.end()
 
 
-def write_error(sealer: PaddedSealer, error: ChatError) -> None:
+def write_error(
+    sealer: PaddedSealer, error: ChatError, *, least_bucket: int = 0
+) -> None:
     """Write the whole answer to a request that was refused at once.
 
     A release whose frames are too short for all of it still tells the status.
     """
     error = tellable(error)
     fields: Fields = ((b"content-type", error_type(error)),)
+    begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
     try:
-        sealer.begin(error.status, (*fields, *error.fields), filler=fill_json)
+        begin(error.status, (*fields, *error.fields))
     except MalformedError:
-        sealer.begin(error.status, fields, filler=fill_json)
+        begin(error.status, fields)
     content = encode_error(error)
     if len(content) <= sealer.room:
         sealer.write(content)
@@ -302,6 +306,7 @@ def outcome_of(error: ChatError) -> Event:
     named = {
         "busy": Event.BUSY,
         "date": Event.DATE_REFUSED,
+        "no_evidence": Event.CHALLENGE_FAILED,
         "replayed": Event.REPLAYED,
     }
     if error.code in named:

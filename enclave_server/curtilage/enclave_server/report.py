@@ -1,9 +1,8 @@
 """Asks the evidence process for evidence over our key.
 
 The process that talks to the TEE device is another one (this one may open no
-device and no connection but this). One exchange for each connection: exactly
-64 bytes of report data there, a length and one JSON object back. Nothing that
-comes back is believed here; ``bundle`` verifies it.
+device and no connection but this). Nothing that comes back is believed here;
+``bundle`` verifies it.
 """
 
 import asyncio
@@ -11,25 +10,38 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import (
-    MAX_CPU_EVIDENCE_BYTES,
-    SnpEvidence,
-    parse_cpu_evidence,
-)
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence, parse_cpu_evidence
 from curtilage.enclave_server.errors import EvidenceError
+from curtilage.enclave_server.evidence_protocol import (
+    CPU_EVIDENCE,
+    DATA_BYTES,
+    DEVICE_EVIDENCE,
+    LENGTH_BYTES,
+    MAX_ANSWER_BYTES,
+    encode_request,
+    parse_devices,
+)
 
-REPORT_DATA_BYTES: Final = 64
-LENGTH_BYTES: Final = 4
+TIMEOUT_S: Final = 30.0
+"""For one whole exchange."""
 
 
 class EvidenceSource(Protocol):
-    """Whoever can have a report signed."""
+    """Whoever can have evidence made."""
 
-    async def acquire(self, report_data: bytes) -> SnpEvidence:
-        """Return evidence whose report carries ``report_data`` (64 bytes).
+    async def acquire(self, report_data: bytes) -> CpuEvidence:
+        """Return CPU evidence over ``report_data`` (64 bytes).
 
         Raises:
             EvidenceError: there is none.
+        """
+        ...
+
+    async def acquire_devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        """Return the devices' evidence, with nonces derived from B0 (64 bytes).
+
+        Raises:
+            EvidenceError: there is none; no device at all is an empty tuple.
         """
         ...
 
@@ -42,34 +54,46 @@ class SocketEvidenceSource:
         timeout_s: for one whole exchange.
     """
 
-    def __init__(self, path: Path, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, path: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self._path = path
         self._timeout_s = timeout_s
 
-    async def acquire(self, report_data: bytes) -> SnpEvidence:
+    async def acquire(self, report_data: bytes) -> CpuEvidence:
         """Ask once; see the Protocol."""
-        if len(report_data) != REPORT_DATA_BYTES:
-            raise EvidenceError(f"report data is not {REPORT_DATA_BYTES} bytes")
+        answer = await self._asked(CPU_EVIDENCE, report_data)
+        try:
+            return parse_cpu_evidence(answer)
+        except RefusedError as error:
+            raise EvidenceError(f"the evidence is not usable: {error.code}") from None
+
+    async def acquire_devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        """Ask once; see the Protocol."""
+        answer = await self._asked(DEVICE_EVIDENCE, base)
+        try:
+            return parse_devices(answer)
+        except RefusedError as error:
+            raise EvidenceError(f"the evidence is not usable: {error.code}") from None
+
+    async def _asked(self, asked: int, data: bytes) -> bytes:
+        if len(data) != DATA_BYTES:
+            raise EvidenceError(f"report data is not {DATA_BYTES} bytes")
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._exchange(report_data)
-            return parse_cpu_evidence(answer)
+                return await self._exchange(asked, data)
         except TimeoutError:
             raise EvidenceError("the evidence process took too long") from None
         except (OSError, asyncio.IncompleteReadError) as error:
             raise EvidenceError(
                 f"the evidence process did not answer: {type(error).__name__}"
             ) from None
-        except RefusedError as error:
-            raise EvidenceError(f"the evidence is not usable: {error.code}") from None
 
-    async def _exchange(self, report_data: bytes) -> bytes:
+    async def _exchange(self, asked: int, data: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(self._path)
         try:
-            writer.write(report_data)
+            writer.write(encode_request(asked, data))
             await writer.drain()
             length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
-            if length > MAX_CPU_EVIDENCE_BYTES:
+            if length > MAX_ANSWER_BYTES[asked]:
                 # Checked before anything is read into memory.
                 raise EvidenceError("the evidence is too large")
             return await reader.readexactly(length)

@@ -7,6 +7,7 @@ alone may open what is sealed.
 
 from typing import Protocol
 
+from curtilage.enclave_server.receipts import NO_RECEIPT, Receipting
 from curtilage.wire import bhttp
 from curtilage.wire.errors import ConsumedError
 from curtilage.wire.frames import (
@@ -76,21 +77,30 @@ class ChunkedSealer:
     Args:
         sealer: of the chunked response.
         chunk_bytes: plaintext of the longest chunk that a receiver takes.
+        receipt: takes what is sealed, and ends the answer.
     """
 
     media_type = OHTTP_CHUNKED_RESPONSE
 
-    def __init__(self, sealer: SealsChunks, chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        sealer: SealsChunks,
+        chunk_bytes: int,
+        receipt: Receipting = NO_RECEIPT,
+    ) -> None:
         self._sealer = sealer
         self._chunk_bytes = chunk_bytes
+        self._receipt = receipt
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Seal the inner head; see the Protocol."""
+        self._receipt.begin(status)
         head = bhttp.encode_response_head(status, fields)
         return self._sealer.begin() + self._sealer.seal(head)
 
     def write(self, content: bytes) -> bytes:
         """Seal some inner content; see the Protocol."""
+        self._receipt.add(content)
         encoded = bhttp.encode_content_chunk(content) if content else b""
         return b"".join(
             self._sealer.seal(encoded[start : start + self._chunk_bytes])
@@ -99,16 +109,22 @@ class ChunkedSealer:
 
     def finish(self) -> bytes:
         """Seal the end; see the Protocol."""
-        return self._sealer.finish(bhttp.encode_content_end())
+        return self._sealer.finish(bhttp.encode_content_end(self._receipt.trailers()))
 
 
 class PlainSealer:
-    """Holds everything back: plain OHTTP seals an answer whole."""
+    """Holds everything back: plain OHTTP seals an answer whole.
+
+    Args:
+        sealer: of the plain response.
+        receipt: takes what is sealed, and ends the answer.
+    """
 
     media_type = OHTTP_RESPONSE
 
-    def __init__(self, sealer: SealsWhole) -> None:
+    def __init__(self, sealer: SealsWhole, receipt: Receipting = NO_RECEIPT) -> None:
         self._sealer = sealer
+        self._receipt = receipt
         self._status = 0
         self._fields: Fields = ()
         self._content = bytearray()
@@ -125,8 +141,8 @@ class PlainSealer:
 
     def finish(self) -> bytes:
         """Seal all of it; see the Protocol."""
-        response = bhttp.Response(
-            status=self._status, fields=self._fields, content=bytes(self._content)
+        response = _whole(
+            self._status, self._fields, bytes(self._content), self._receipt
         )
         return self._sealer.seal(bhttp.encode_response(response))
 
@@ -151,18 +167,29 @@ class FrameOutput(Protocol):
         """Return the bytes to send at this frame's tick; maybe none."""
         ...
 
+    def trailers(self) -> Fields:
+        """Return what the final frame ends with, when it is due."""
+        ...
+
 
 class ChunkedOutput:
-    """Each frame is one chunk."""
+    """Each frame is one chunk.
+
+    Args:
+        sealer: of the chunked response.
+        receipt: takes what the frames hold, and ends the last.
+    """
 
     media_type = OHTTP_CHUNKED_RESPONSE
 
-    def __init__(self, sealer: SealsChunks) -> None:
+    def __init__(self, sealer: SealsChunks, receipt: Receipting = NO_RECEIPT) -> None:
         self._sealer = sealer
+        self._receipt = receipt
         self._opening = b""
 
     def begin(self, status: int, fields: Fields) -> None:  # noqa: ARG002 - the frame holds them
         """Draw the nonce, which goes out with the first frame."""
+        self._receipt.begin(status)
         self._opening = self._sealer.begin()
 
     def write(self, content: bytes) -> None:
@@ -172,8 +199,13 @@ class ChunkedOutput:
         """Seal one frame; see the Protocol."""
         if frame.final:
             return self._sealer.finish(frame.plaintext)
+        self._receipt.add(frame.content)
         opening, self._opening = self._opening, b""
         return opening + self._sealer.seal(frame.plaintext)
+
+    def trailers(self) -> Fields:
+        """Return the receipt over all frames' content; see the Protocol."""
+        return self._receipt.trailers()
 
 
 class PlainOutput:
@@ -185,14 +217,20 @@ class PlainOutput:
         sealer: of the plain response.
         parameters: padded.
         suite: the request's.
+        receipt: takes what is sealed, and ends the answer.
     """
 
     media_type = OHTTP_RESPONSE
 
     def __init__(
-        self, sealer: SealsWhole, parameters: TransportParameters, suite: Suite
+        self,
+        sealer: SealsWhole,
+        parameters: TransportParameters,
+        suite: Suite,
+        receipt: Receipting = NO_RECEIPT,
     ) -> None:
         self._sealer = sealer
+        self._receipt = receipt
         self._parameters = parameters
         self._suite = suite
         self._status = 0
@@ -213,8 +251,8 @@ class PlainOutput:
         self._frames += 1
         if not frame.final:
             return b""
-        response = bhttp.Response(
-            status=self._status, fields=self._fields, content=bytes(self._content)
+        response = _whole(
+            self._status, self._fields, bytes(self._content), self._receipt
         )
         self._content.clear()
         encoded, _ = encode_padded_response(
@@ -224,6 +262,10 @@ class PlainOutput:
             least_bucket=self._parameters.bucket_of(self._frames),
         )
         return self._sealer.seal(encoded)
+
+    def trailers(self) -> Fields:
+        """Return none: the answer's own stand at the end of the whole."""
+        return ()
 
 
 class PaddedSealer:
@@ -247,6 +289,10 @@ class PaddedSealer:
     def room(self) -> int:
         """Octets of content that still fit."""
         return self._framer.room
+
+    def room_in(self, bucket: int) -> int:
+        """Return the octets of content that still fit before a bucket's end."""
+        return self._framer.room_in(bucket)
 
     @property
     def pending(self) -> int:
@@ -289,7 +335,7 @@ class PaddedSealer:
 
     def end(self) -> None:
         """Say that nothing more comes; frames go on to the bucket's end."""
-        self._framer.end()
+        self._framer.end(self._output.trailers)
 
     def next(self) -> bytes:
         """Seal the frame of this tick; return what to send, maybe nothing."""
@@ -300,3 +346,13 @@ class PaddedSealer:
         if self._begun is None:
             raise ConsumedError("this answer has not begun")
         return self._begun
+
+
+def _whole(
+    status: int, fields: Fields, content: bytes, receipt: Receipting
+) -> bhttp.Response:
+    receipt.begin(status)
+    receipt.add(content)
+    return bhttp.Response(
+        status=status, fields=fields, content=content, trailers=receipt.trailers()
+    )

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from curtilage.enclave_server.app import EnclaveServer
 from curtilage.enclave_server.bundle import BundleKeeper, Held
+from curtilage.enclave_server.challenger import Challenger
 from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.keys import KeyRing
@@ -106,11 +107,12 @@ async def running(
         surroundings.open_model(config), "loading the model", surroundings.notice
     )
     keys = KeyRing()
+    source = surroundings.open_evidence(config)
     keeper = BundleKeeper(
         config=config,
         anchors=anchors,
         model_sha256=model.sha256,
-        source=surroundings.open_evidence(config),
+        source=source,
         keys=keys,
         counters=counters,
         clock=surroundings.clock,
@@ -119,7 +121,7 @@ async def running(
         stack.push_async_callback(model.close)
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
-        _tell_honestly(config, held, surroundings.notice)
+        tell_honestly(config, held, surroundings.notice)
         server = EnclaveServer(
             Services(
                 keys=keys,
@@ -136,6 +138,7 @@ async def running(
                 transport=held.verified.transport,
                 clock=surroundings.clock,
                 recorder=Recorder.of(config.unsafe_record_view),
+                challenges=_challenger(config, keeper, source),
             )
         )
         stack.push_async_callback(server.stop)
@@ -146,13 +149,32 @@ async def running(
         yield address
 
 
-def _tell_honestly(
+def _challenger(
+    config: EnclaveConfig, keeper: BundleKeeper, source: EvidenceSource
+) -> Challenger | None:
+    if not config.challenge.enabled:
+        return None
+    return Challenger(
+        bases=keeper,
+        source=source,
+        least_interval_s=config.challenge.least_interval_s,
+        clock=asyncio.get_running_loop().time,
+    )
+
+
+def tell_honestly(
     config: EnclaveConfig, held: Held, notice: Callable[[str], None]
 ) -> None:
+    """Say what does not protect anybody here, one line each."""
     if held.verified.emulated:
         notice(
             "EMULATED EVIDENCE: no hardware protects anything here; whoever runs"
             " this machine can read every question. For development only."
+        )
+    elif not held.verified.claims.tee.isolates:
+        notice(
+            "NO ISOLATION: a TPM says what was started; whoever runs this machine"
+            " can read every question. For development only."
         )
     if held.verified.transport.shape is Shape.UNSAFE_UNPADDED:
         notice(

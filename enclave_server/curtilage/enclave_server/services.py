@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from curtilage.enclave_server.answering import AnswersChat
+from curtilage.enclave_server.answering import AnswersChallenges, AnswersChat
 from curtilage.enclave_server.chat import ChatLimits
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.gateway import Terms
 from curtilage.enclave_server.keys import KeyRing, Published
 from curtilage.enclave_server.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.record import Recorder
@@ -39,6 +40,7 @@ class Services:
         clock: aware UTC.
         recorder: development only, or None.
         timer: what frames go by.
+        challenges: answers challenges, or None.
     """
 
     keys: KeyRing
@@ -52,3 +54,16 @@ class Services:
     clock: Callable[[], datetime]
     recorder: Recorder | None = None
     timer: Timer = LOOP_TIMER
+    challenges: AnswersChallenges | None = None
+
+    def terms(self, now: datetime) -> Terms:
+        """Return what decides about a request that is opened now."""
+        challenges, transport = self.challenges, self.transport
+        return Terms(
+            chat=self.chat_limits,
+            transport=transport,
+            now=now,
+            challenge_bucket=(
+                None if challenges is None else challenges.shape(transport).bucket
+            ),
+        )

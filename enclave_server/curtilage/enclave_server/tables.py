@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.tlog import COSIGNATURE_V1, ED25519
+from curtilage.attest.vkeys import public_key_in
+
 KEY_BYTES: Final = 32
 
 
@@ -94,6 +98,14 @@ class Table:
             return default
         return value
 
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """Read true or false."""
+        value = self._values.pop(key, default)
+        if not isinstance(value, bool):
+            self.problem(key, "true or false is required")
+            return default
+        return value
+
     def path(self, key: str) -> Path:
         """Read an absolute path; relative ones depend on who started us."""
         value = self.text(key)
@@ -109,13 +121,15 @@ class Table:
         return Path(value.removeprefix("unix:"))
 
     def key(self, key: str) -> bytes:
-        """Read a 32-byte key in base64."""
+        """Read a log's or a witness's Ed25519 key: in base64, or as a vkey."""
+        text = self.text(key)
         try:
-            value = base64.b64decode(self.text(key), validate=True)
-        except ValueError:
+            value = public_key_in(text, ED25519, COSIGNATURE_V1)
+            value = base64.b64decode(text, validate=True) if value is None else value
+        except (RefusedError, ValueError):
             value = b""
         if len(value) != KEY_BYTES:
-            self.problem(key, f"must be {KEY_BYTES} bytes in base64")
+            self.problem(key, f"must be {KEY_BYTES} bytes in base64, or a vkey")
         return value
 
     def listen(self, key: str) -> Listen:

@@ -40,6 +40,8 @@ class Event(StrEnum):
     BUNDLE_MADE = "bundle_made"
     BUNDLE_REFUSED = "bundle_refused"
     BUSY = "busy"
+    CHALLENGE_FAILED = "challenge_failed"
+    CHALLENGED = "challenged"
     COVERED = "covered"
     DATE_REFUSED = "date_refused"
     EVIDENCE_FAILED = "evidence_failed"

@@ -6,8 +6,10 @@ shows. It holds class names and counts, ids and digests; the payload is named
 by an HMAC under the organisation's key alone, since a bare hash of a short
 question can be guessed. Reads no clock and no file.
 
-Two kinds of lines make a log. A ``SegmentStart`` is the first line of each
-file and binds it to the file before; an ``AuditRecord`` is one decision.
+Three kinds of lines make a log. A ``SegmentStart`` is the first line of each
+file and binds it to the file before; an ``AuditRecord`` is one decision; a
+``ReceiptLine`` is an enclave's receipt for what a record let out. A receipt names
+question and answer by values that need a secret of the organisation to check.
 """
 
 import hashlib
@@ -20,6 +22,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, cast
 
+from curtilage.attest.receipt import PUBLIC_KEY_BYTES, RECEIPT_BYTES
 from curtilage.policy.classes import UNCERTAIN_ERROR
 from curtilage.policy.decide import Decision
 from curtilage.policy.errors import AuditRefusedError, AuditStep
@@ -30,6 +33,7 @@ VERSION: Final = 1
 HASH_BYTES: Final = 32
 KEY_BYTES: Final = 32
 QUERY_ID_BYTES: Final = 8
+RECEIPT_ID_BYTES: Final = 16
 # A record of a hundred classes has about 4 KiB; a start holds 63 hashes.
 MAX_LINE_BYTES: Final = 64 * 1024
 MAX_COUNT: Final = 2**53 - 1
@@ -38,6 +42,7 @@ MAX_COUNT: Final = 2**53 - 1
 _CHAIN_LABEL: Final = b"curtilage/audit/chain/v1\n"
 _GENESIS_LABEL: Final = b"curtilage/audit/genesis/v1\n"
 _COMMIT_LABEL: Final = b"curtilage/audit/payload/v1\n"
+_RECEIPT_KEY_LABEL: Final = b"curtilage/receipt-key/v1\0"
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _TIME_SHAPE: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z", re.ASCII
@@ -49,6 +54,7 @@ _HEX: Final = re.compile(r"[0-9a-f]*", re.ASCII)
 _NAME_CHARS: Final = 128
 _DECISION: Final = "decision"
 _SEGMENT: Final = "segment"
+_RECEIPT: Final = "receipt"
 
 
 class Outcome(StrEnum):
@@ -56,8 +62,9 @@ class Outcome(StrEnum):
 
     ``ENCLAVE`` is written before the query is sealed: it says that it may have
     left, never that it was answered. ``CUT`` follows an answer that began at
-    the enclave and broke off. ``COVER`` is a dummy that no query stands behind:
-    whatever left without a record of one of the two kinds is a leak.
+    the enclave and broke off. ``COVER`` is a dummy that no query stands behind,
+    ``CHALLENGE`` asks the enclave for fresh evidence and says nothing else:
+    whatever left without a record of one of the three kinds is a leak.
     """
 
     LOCAL = "local"
@@ -65,6 +72,7 @@ class Outcome(StrEnum):
     BLOCKED = "blocked"
     CUT = "cut"
     COVER = "cover"
+    CHALLENGE = "challenge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +146,7 @@ class SegmentStart:
         log: the log's id.
         segment: the file's number, from 1.
         tree: the hashes, hex, that stand for all lines before this one (see
-            ``audit_tree.Frontier``), so that a writer need not read them all.
+            ``attest.tree.Frontier``), so that a writer need not read them all.
     """
 
     seq: int
@@ -149,7 +157,65 @@ class SegmentStart:
     tree: tuple[str, ...]
 
 
-Line = AuditRecord | SegmentStart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptEntry:
+    """A receipt that was verified, before it has a place in the log.
+
+    Attributes:
+        query: of the record that let the question out.
+        attempt: of the same record.
+        receipt_id: 16 bytes, what ``receipt_secret`` was made from.
+        public_key: the key that the evidence bound, 32 bytes.
+        receipt: as it came, 235 bytes.
+    """
+
+    query: str
+    attempt: int
+    receipt_id: bytes
+    public_key: bytes
+    receipt: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptLine:
+    """A receipt, at its place in the log.
+
+    Attributes:
+        seq: from 0, counts every line of the log.
+        prev: ``chain_hash`` of the line before, hex.
+        time: when it was written, aware UTC.
+        query: see ``ReceiptEntry``.
+        attempt: see ``ReceiptEntry``.
+        receipt_id: hex.
+        public_key: hex.
+        receipt: hex.
+    """
+
+    seq: int
+    prev: str
+    time: datetime
+    query: str
+    attempt: int
+    receipt_id: str
+    public_key: str
+    receipt: str = field(repr=False)
+
+
+Line = AuditRecord | SegmentStart | ReceiptLine
+
+
+def receipt_secret(key: bytes, receipt_id: bytes) -> bytes:
+    """Return the secret that a receipt's values are made with, 32 bytes.
+
+    Nobody has it but whoever holds the organisation's key, and the enclave for
+    the one request that it came with.
+
+    Raises:
+        ValueError: the key is not 32 bytes or the id not 16.
+    """
+    if len(key) != KEY_BYTES or len(receipt_id) != RECEIPT_ID_BYTES:
+        raise ValueError(f"a key of {KEY_BYTES} and an id of {RECEIPT_ID_BYTES} bytes")
+    return hmac.digest(key, _RECEIPT_KEY_LABEL + receipt_id, "sha256")
 
 
 def commit(key: bytes, payload_digest: bytes) -> str:
@@ -206,6 +272,22 @@ def record_of(
     )
 
 
+def receipt_line_of(
+    entry: ReceiptEntry, *, seq: int, prev: str, now: datetime
+) -> ReceiptLine:
+    """Give a receipt its place in the log; see ``record_of``."""
+    return ReceiptLine(
+        seq=seq,
+        prev=prev,
+        time=now.astimezone(UTC),
+        query=entry.query,
+        attempt=entry.attempt,
+        receipt_id=entry.receipt_id.hex(),
+        public_key=entry.public_key.hex(),
+        receipt=entry.receipt.hex(),
+    )
+
+
 def histogram(
     findings: Iterable[Finding], decision: Decision, known: Container[str]
 ) -> dict[str, int]:
@@ -235,6 +317,8 @@ def encode_line(line: Line) -> bytes:
     """
     if isinstance(line, SegmentStart):
         fields = _segment_fields(line)
+    elif isinstance(line, ReceiptLine):
+        fields = _receipt_fields(line)
     else:
         fields = _record_fields(line)
     return _ENCODER.encode(fields).encode("ascii")
@@ -315,6 +399,21 @@ def _segment_fields(start: SegmentStart) -> dict[str, object]:
     }
 
 
+def _receipt_fields(line: ReceiptLine) -> dict[str, object]:
+    return {
+        "v": VERSION,
+        "kind": _RECEIPT,
+        "seq": _count(line.seq),
+        "prev": _hash(line.prev),
+        "time": time_text(line.time),
+        "query": _hex(line.query, QUERY_ID_BYTES),
+        "attempt": _count(line.attempt),
+        "id": _hex(line.receipt_id, RECEIPT_ID_BYTES),
+        "key": _hex(line.public_key, PUBLIC_KEY_BYTES),
+        "receipt": _hex(line.receipt, RECEIPT_BYTES),
+    }
+
+
 def _line_of(value: object) -> Line:
     """Build a line; whatever is missing, unknown or odd shows when encoded."""
     fields = cast("dict[str, object]", value)
@@ -326,6 +425,17 @@ def _line_of(value: object) -> Line:
             log=_text(fields["log"]),
             segment=_count(fields["segment"]),
             tree=tuple(map(_text, cast("list[object]", fields["tree"]))),
+        )
+    if fields["kind"] == _RECEIPT:
+        return ReceiptLine(
+            seq=_count(fields["seq"]),
+            prev=_text(fields["prev"]),
+            time=parse_time(_text(fields["time"])),
+            query=_text(fields["query"]),
+            attempt=_count(fields["attempt"]),
+            receipt_id=_text(fields["id"]),
+            public_key=_text(fields["key"]),
+            receipt=_text(fields["receipt"]),
         )
     return AuditRecord(
         seq=_count(fields["seq"]),

@@ -20,7 +20,8 @@ from datetime import datetime
 from typing import Final, cast
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.tlog import NoteKey, hash_leaf, root_from_inclusion
+from curtilage.attest.tlog import NoteKey
+from curtilage.attest.tree import Tree, hash_leaf, root_from_inclusion
 from curtilage.policy.audit import (
     AuditRecord,
     Line,
@@ -30,7 +31,6 @@ from curtilage.policy.audit import (
     time_text,
 )
 from curtilage.policy.audit_checkpoint import AuditHead, encode_key, verify_head
-from curtilage.policy.audit_tree import Tree
 from curtilage.policy.classes import CLASSES, expand, is_own_class
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from curtilage.policy.when import MAX_SCORE, parse_when

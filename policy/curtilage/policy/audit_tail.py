@@ -6,18 +6,19 @@ know of those before. Builds lines and heads; writes nothing.
 
 from datetime import UTC, datetime
 
+from curtilage.attest.tree import MAX_LEVELS, Frontier
 from curtilage.policy.audit import (
     AuditEntry,
-    AuditRecord,
+    ReceiptEntry,
     SegmentStart,
     chain_hash,
     encode_line,
     genesis_hash,
     parse_line,
+    receipt_line_of,
     record_of,
 )
 from curtilage.policy.audit_checkpoint import AuditHead
-from curtilage.policy.audit_tree import MAX_LEVELS, Frontier
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 
@@ -69,6 +70,11 @@ class Tail:
         record = record_of(entry, seq=self.size, prev=self._prev, now=now, key=key)
         return encode_line(record) + b"\n"
 
+    def next_receipt(self, entry: ReceiptEntry, *, now: datetime) -> bytes:
+        """Encode a receipt as the next line; see ``next_record``."""
+        line = receipt_line_of(entry, seq=self.size, prev=self._prev, now=now)
+        return encode_line(line) + b"\n"
+
     def next_segment(self, now: datetime) -> bytes:
         """Encode the first line of the next file, with its newline."""
         start = SegmentStart(
@@ -114,7 +120,7 @@ class Tail:
             AuditRefusedError: it does not follow.
         """
         line = parse_line(data.removesuffix(b"\n"))
-        if not isinstance(line, AuditRecord):
+        if isinstance(line, SegmentStart):
             raise AuditRefusedError(
                 AuditStep.BINDING, "a file begins in its middle", record=self.size
             )

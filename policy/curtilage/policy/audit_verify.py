@@ -22,17 +22,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from curtilage.attest.tlog import NoteKey
+from curtilage.attest.tree import Frontier
 from curtilage.policy.audit import (
     MAX_LINE_BYTES,
     AuditRecord,
     Line,
+    ReceiptLine,
     SegmentStart,
     chain_hash,
     genesis_hash,
     parse_line,
 )
 from curtilage.policy.audit_checkpoint import AuditHead, verify_head
-from curtilage.policy.audit_tree import Frontier
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 _TORN = (
@@ -70,6 +71,7 @@ class VerifiedLog:
         log: the log's id.
         size: number of lines, the files' first lines included.
         records: number of decisions among them.
+        receipts: number of enclaves' receipts among them.
         segments: number of files.
         checkpoints: number of checkpoints.
         signed: how many lines the last checkpoint covers.
@@ -85,6 +87,7 @@ class VerifiedLog:
     log: str
     size: int
     records: int
+    receipts: int
     segments: int
     checkpoints: int
     signed: int
@@ -161,6 +164,7 @@ class _Reader:
         self._segment = 0
         self._fresh = False
         self._records = 0
+        self._receipts = 0
         self._steps_back = 0
         self._first: datetime | None = None
         self._last: datetime | None = None
@@ -193,6 +197,7 @@ class _Reader:
         self._prev = chain_hash(data)
         self._timed(line.time)
         self._records += isinstance(line, AuditRecord)
+        self._receipts += isinstance(line, ReceiptLine)
         self._checkpointed()
         self._see(line, data)
 
@@ -211,6 +216,7 @@ class _Reader:
             log=self._log,
             size=self._size,
             records=self._records,
+            receipts=self._receipts,
             segments=self._segment,
             checkpoints=self._count,
             signed=self._signed,
@@ -254,7 +260,7 @@ class _Reader:
         if self._fresh != isinstance(line, SegmentStart):
             raise self._wrong(AuditStep.BINDING, "a file begins in the wrong place")
         self._fresh = False
-        if isinstance(line, AuditRecord):
+        if not isinstance(line, SegmentStart):
             return
         tree = tuple(root.hex() for root in self._tree.roots)
         if (line.log, line.segment, line.tree) != (self._log, self._segment, tree):

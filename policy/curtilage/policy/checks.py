@@ -5,7 +5,6 @@ all others. A value of the wrong type is passed over here: ``model`` tells it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 from curtilage.policy.addresses import (
     Address,
@@ -13,14 +12,23 @@ from curtilage.policy.addresses import (
     parse_address,
     same_owner,
 )
+from curtilage.policy.attestation_checks import (
+    Complaint,
+    Location,
+    Tree,
+    attestation_complaints,
+)
 from curtilage.policy.classes import is_own_class
 from curtilage.policy.rules import ANY_UNCERTAIN, ANY_UNCERTAIN_WHEN
 
-Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | None"
-Location: TypeAlias = tuple[str | int, ...]
-Complaint: TypeAlias = tuple[Location, str]
-
-_EMULATED = "emulated"
+__all__ = [
+    "Complaint",
+    "Location",
+    "Tree",
+    "complaints",
+    "own_classes",
+    "pack_complaints",
+]
 
 
 def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
@@ -36,7 +44,7 @@ def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
     yield from _ids(_entries(document, "detectors"), "detectors", {})
     yield from _any_uncertain(rules)
     attestation = _mapping(document.get("attestation"))
-    yield from _environment(attestation)
+    yield from attestation_complaints(document.get("attestation"))
     yield from _transport(_mapping(document.get("transport")), attestation)
 
 
@@ -103,19 +111,6 @@ def _any_uncertain(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
     for key in ("min_conf", "distinct"):
         if key in rule:
             yield (*place, key), f"{ANY_UNCERTAIN!r} cannot be weakened by {key!r}"
-
-
-def _environment(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    if attestation.get("environment") == "development":
-        return
-    for index, anchor in enumerate(_sequence(attestation.get("trust_anchors"))):
-        if _mapping(anchor).get("kind") == _EMULATED:
-            kind = ("attestation", "trust_anchors", index, "kind")
-            yield kind, "an emulated root needs environment: development"
-    for index, tee in enumerate(_sequence(attestation.get("required_cpu_tees"))):
-        if isinstance(tee, str) and tee.startswith(_EMULATED):
-            place = ("attestation", "required_cpu_tees", index)
-            yield place, "an emulated TEE needs environment: development"
 
 
 def _transport(

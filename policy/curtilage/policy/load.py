@@ -225,7 +225,11 @@ def _modelled(
         return model.model_validate_json(json.dumps(tree), context=own), []
     except ValidationError as error:
         return None, [
-            (each["loc"], _words(each["type"], each["msg"]))
+            # A mapping's wrong key is told at its own place.
+            (
+                tuple(part for part in each["loc"] if part != "[key]"),
+                _words(each["type"], each["msg"]),
+            )
             for each in error.errors(include_url=False, include_input=False)
         ]
 

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from curtilage.policy.attestation import Attestation
 from curtilage.policy.classes import CLASSES, expand
 from curtilage.policy.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
 from curtilage.policy.plan import (
@@ -37,7 +38,7 @@ from curtilage.policy.rules import (
     Rule,
     Within,
 )
-from curtilage.policy.sections import Attestation, Section, Transport
+from curtilage.policy.sections import Section, Transport
 from curtilage.policy.values import (
     all_requirements,
     class_pattern,

@@ -4,24 +4,36 @@ A translation, field by field. A policy without ``attestation:`` is no policy th
 checks less: it permits no enclave at all.
 """
 
+from collections.abc import Iterable
+
+from curtilage.attest.claims import Claim, Requirement
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
     Expectations,
     FreshnessExpectations,
+    GpuExpectations,
     LogExpectations,
+    PlatformExpectations,
     SnpExpectations,
+    TdxExpectations,
     TrustAnchor,
 )
 from curtilage.attest.tcb import Tcb
-from curtilage.policy.model import Policy
-from curtilage.policy.sections import (
+from curtilage.policy.attestation import (
     Attestation,
+    Demand,
     Freshness,
+    Gpu,
     MinTCB,
+    Platforms,
     Releases,
     Snp,
+    Tdx,
 )
+from curtilage.policy.classes import is_uncertain
+from curtilage.policy.model import Policy
+from curtilage.policy.values import covered_classes
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 
 
@@ -38,13 +50,70 @@ def expectations_from(policy: Policy) -> Expectations:
         environment=Environment(attestation.environment),
         roots=_roots(attestation),
         required_cpu_tees=frozenset(attestation.required_cpu_tees),
+        required_devices={
+            str(kind): count for kind, count in attestation.required_devices.items()
+        },
         release_names=frozenset(attestation.releases.names),
+        denied_releases=frozenset(attestation.releases.denied),
         log=_log(attestation.releases),
+        measurements={
+            str(tee): accepted for tee, accepted in attestation.measurements.items()
+        },
         snp=_snp(attestation.snp),
+        tdx=_tdx(attestation.tdx),
+        gpu=_gpu(attestation.gpu),
+        sandbox=frozenset(attestation.sandbox),
+        platforms=_platforms(attestation.platforms),
         freshness=_freshness(attestation.freshness),
         transport=transport_expectations(policy),
         digest=policy.digest,
     )
+
+
+def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
+    """Return what data of these classes demands of an enclave.
+
+    Several entries that apply add up: every claim of each, the kinds of evidence
+    that all of them accept, the lowest age. An answered challenge counts as long
+    as the strictest of those entries that demand one says.
+
+    Args:
+        policy: the policy.
+        classes: the classes that were found, such as ``health.condition``. A name
+            that stands for nothing in the tree counts as every class.
+    """
+    attestation = policy.attestation
+    if attestation is None:
+        return Requirement()
+    found = frozenset(classes)
+    unknown = not all(name in policy.classes or is_uncertain(name) for name in found)
+    result = Requirement()
+    for demand in attestation.classes:
+        covered = frozenset[str]().union(
+            *(covered_classes(name, own=policy.classes) for name in demand.classes)
+        )
+        if unknown or covered & found:
+            result = _added(result, demand)
+    return result
+
+
+def _added(requirement: Requirement, demand: Demand) -> Requirement:
+    tees = requirement.cpu_tees
+    if demand.cpu_tees is not None:
+        more = frozenset[str](demand.cpu_tees)
+        tees = more if tees is None else tees & more
+    return Requirement(
+        claims=requirement.claims | {Claim(name) for name in demand.require},
+        cpu_tees=tees,
+        max_evidence_age_s=_lower(
+            requirement.max_evidence_age_s, demand.max_evidence_age_s
+        ),
+        challenge_age_s=_lower(requirement.challenge_age_s, demand.challenge_age_s),
+    )
+
+
+def _lower(first: int | None, second: int | None) -> int | None:
+    return min((each for each in (first, second) if each is not None), default=None)
 
 
 def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
@@ -64,7 +133,8 @@ def _nothing(digest: str) -> Expectations:
         log=LogExpectations(
             origin="", public_key=b"", witnesses={}, quorum=1, max_checkpoint_age_s=0
         ),
-        snp=SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset()),
+        snp=_snp(None),
+        tdx=_tdx(None),
         freshness=FreshnessExpectations(max_key_lifetime_s=0, max_evidence_age_s=0),
         transport=frozenset(),
         digest=digest,
@@ -75,8 +145,9 @@ def _roots(attestation: Attestation) -> tuple[TrustAnchor, ...]:
     return tuple(
         TrustAnchor(
             kind=AnchorKind(anchor.kind),
-            product=anchor.product,
-            certificate_der=anchor.certificate,
+            product=anchor.product or "",
+            fingerprint=anchor.sha256,
+            certificate_der=anchor.certificate or b"",
         )
         for anchor in attestation.trust_anchors
     )
@@ -92,13 +163,47 @@ def _log(releases: Releases) -> LogExpectations:
     )
 
 
-def _snp(snp: Snp) -> SnpExpectations:
+def _snp(snp: Snp | None) -> SnpExpectations:
+    if snp is None:
+        return SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset())
     return SnpExpectations(
         min_tcb={minimum.product: _tcb(minimum) for minimum in snp.min_tcb},
         min_version=snp.min_version,
         vmpl=frozenset(snp.vmpl),
         allow_vlek=snp.allow_vlek,
         allow_masked_chip=snp.allow_masked_chip,
+        max_crl_age_s=snp.max_crl_age_s,
+        host_data=frozenset(bytes.fromhex(each) for each in snp.host_data),
+    )
+
+
+def _tdx(tdx: Tdx | None) -> TdxExpectations:
+    if tdx is None:
+        return TdxExpectations(statuses=frozenset())
+    return TdxExpectations(
+        statuses=frozenset(tdx.statuses),
+        min_tcb_evaluation_number=tdx.min_tcb_evaluation_number,
+        rejected_advisories=frozenset(tdx.rejected_advisories),
+    )
+
+
+def _gpu(gpu: Gpu | None) -> GpuExpectations:
+    if gpu is None:
+        return GpuExpectations()
+    return GpuExpectations(
+        drivers=frozenset(gpu.drivers),
+        vbioses=frozenset(gpu.vbioses),
+        golden=frozenset(gpu.golden),
+    )
+
+
+def _platforms(platforms: Platforms | None) -> PlatformExpectations:
+    if platforms is None:
+        return PlatformExpectations()
+    allow = platforms.allow
+    return PlatformExpectations(
+        deny=frozenset(platforms.deny),
+        allow=None if allow is None else frozenset(allow),
     )
 
 

@@ -6,7 +6,7 @@ fit for the policy's author. ``model`` hangs them on its fields.
 
 from typing import Final, Protocol, cast
 
-from curtilage.policy.classes import expand, is_uncertain
+from curtilage.policy.classes import expand, is_class, is_uncertain
 from curtilage.policy.expressions import refuse_what_re2_lacks
 from curtilage.policy.rules import RESERVED_IDS
 from curtilage.policy.when import parse_when
@@ -79,6 +79,23 @@ def class_pattern(value: str, info: Told) -> str:
     """Refuse what names no class."""
     expand(value, own=own_classes_of(info))
     return value
+
+
+def class_or_branch(value: str, info: Told) -> str:
+    """Refuse what names no class and no branch of the tree above classes."""
+    covered_classes(value, own=own_classes_of(info))
+    return value
+
+
+def covered_classes(name: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return a class, or all classes below a name; a pattern will do as well.
+
+    Raises:
+        ValueError: nothing in the tree is called so, or begins so.
+    """
+    if name.endswith(("}", ".*")) or is_class(name):
+        return expand(name, own=own)
+    return expand(f"{name}.*", own=own)
 
 
 def excludable(value: str, info: Told) -> str:

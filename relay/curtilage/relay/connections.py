@@ -101,6 +101,7 @@ class Server(web.Server):
 
     @override
     def __call__(self) -> web.RequestHandler:
+        """Return the protocol of a connection."""
         return _Connection(self, asyncio.get_running_loop())
 
     def seated(self, seat: Seat) -> web.RequestHandler:

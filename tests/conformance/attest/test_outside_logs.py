@@ -1,17 +1,21 @@
 """Real checkpoints, cosignatures and a real proof."""
 
-import base64
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.heads import HeadHistory, TreeHead
 from curtilage.attest.tlog import (
     NoteKey,
     TrustedLog,
+    parse_proof,
     verify_checkpoint,
     verify_proof,
 )
+from curtilage.attest.tlog_policy import parse_policy
+from curtilage.attest.vkeys import parse_verifier_key
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +27,13 @@ def folder(shared_dir: Path) -> Path:
 
 
 def _vkey(text: str) -> NoteKey:
-    """Read ``name+id+base64(type | key)``; the id is checked, as a known answer."""
-    name, key_id, encoded = text.split("+", 2)
-    data = base64.b64decode(encoded)
-    key = NoteKey(name=name, public_key=data[1:])
-    assert key.key_id(data[0]).hex() == key_id
-    return key
+    return parse_verifier_key(text).key
+
+
+def _code(call: Callable[[], object]) -> RefusalCode:
+    with pytest.raises(RefusedError) as caught:
+        call()
+    return caught.value.code
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +76,96 @@ def test_sum_database_checkpoint_is_verified(folder: Path) -> None:
     log = TrustedLog(origin="go.sum database tree", key=key, witnesses=())
     text = (folder / "sumgolang.checkpoint").read_text()
     assert verify_checkpoint(text, log).size == 35225469
+
+
+# --- the same proof under a C2SP log policy, and everything that may be wrong --------
+
+
+def _policy(folder: Path, group: str) -> bytes:
+    log, *witnesses = (folder / "rekor2-staging.vkeys").read_text().split()
+    lines = [f"log {log}", *(f"witness W{n} {key}" for n, key in enumerate(witnesses))]
+    return "\n".join([*lines, group, ""]).encode()
+
+
+@pytest.fixture(scope="module")
+def proof(folder: Path) -> str:
+    return (folder / "rekor2-staging.tlog-proof").read_text()
+
+
+@pytest.fixture(scope="module")
+def leaf(folder: Path) -> bytes:
+    return (folder / "rekor2-staging.leaf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["quorum none", "quorum W0", "group all all W0 W1\nquorum all"],
+    ids=["none", "one", "all"],
+)
+def test_genuine_proof_meets_a_policy(
+    folder: Path, proof: str, leaf: bytes, group: str
+) -> None:
+    policy = parse_policy(_policy(folder, group))
+    inclusion, witnessed = policy.verify_proof(proof, leaf=leaf)
+    assert inclusion.index == 4026478
+    assert set(witnessed.times) == {b"W0", b"W1"}
+
+
+def test_genuine_proof_without_a_cosignature_misses_the_quorum(
+    folder: Path, proof: str, leaf: bytes
+) -> None:
+    policy = parse_policy(_policy(folder, "group all all W0 W1\nquorum all"))
+    for name in ("witness.stagemole.eu", "witness.navigli.sunlight.geomys.org"):
+        lines = proof.splitlines(keepends=True)
+        short = "".join(line for line in lines if f"\u2014 {name} " not in line)
+        assert short != proof
+        assert _code(lambda short=short: policy.verify_proof(short, leaf=leaf)) is (  # type: ignore[misc]
+            RefusalCode.QUORUM_NOT_MET
+        )
+
+
+TAMPERED = {
+    "index": (("index 4026478", "index 4026477"), RefusalCode.PROOF_INVALID),
+    "index with a zero": (("index 40", "index 040"), RefusalCode.MALFORMED),
+    "index with a sign": (("index 40", "index +40"), RefusalCode.MALFORMED),
+    "index with a bar": (("index 40", "index 4_0"), RefusalCode.MALFORMED),
+    "size": (("\n4026479\n", "\n4026480\n"), RefusalCode.BAD_SIGNATURE),
+    "size with a zero": (("\n4026479\n", "\n04026479\n"), RefusalCode.MALFORMED),
+    "origin": (("\nlog2025-alpha3", "\nlog2025-alpha4"), RefusalCode.UNTRUSTED_ROOT),
+    "hash": (("\ny9eH", "\ny9eI"), RefusalCode.PROOF_INVALID),
+    "short hash": (("\ny9eH", "\n"), RefusalCode.MALFORMED),
+    "last newline": (("i9tlCg==\n", "i9tlCg=="), RefusalCode.MALFORMED),
+    "after the end": (("i9tlCg==\n", "i9tlCg==\nx"), RefusalCode.MALFORMED),
+    "log signature": (("STPHPmQg=", "STPHPmQk="), RefusalCode.BAD_SIGNATURE),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_tampered_genuine_proof_is_refused(
+    rekor: TrustedLog, proof: str, leaf: bytes, name: str
+) -> None:
+    (old, new), expected = TAMPERED[name]
+    changed = proof.replace(old, new, 1)
+    assert changed != proof
+    assert _code(lambda: verify_proof(changed, leaf=leaf, log=rekor)) is expected
+
+
+def test_genuine_checkpoint_under_another_key_is_unsigned(
+    folder: Path, rekor: TrustedLog, proof: str
+) -> None:
+    sum_database = (
+        "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
+    )
+    other = TrustedLog(origin=rekor.origin, key=_vkey(sum_database), witnesses=())
+    text = parse_proof(proof).checkpoint
+    assert _code(lambda: verify_checkpoint(text, other)) is RefusalCode.UNSIGNED
+    del folder
+
+
+def test_another_root_beside_a_genuine_head_is_a_fork(
+    rekor: TrustedLog, proof: str
+) -> None:
+    head = TreeHead.of(verify_checkpoint(parse_proof(proof).checkpoint, rekor))
+    history = HeadHistory().seen(head)
+    other = TreeHead(origin=head.origin, size=head.size, root=bytes(32))
+    assert _code(lambda: history.seen(other)) is RefusalCode.PROOF_INVALID

@@ -51,6 +51,7 @@ FULL: dict[str, Any] = {
     "transport_parameters": PADDED,
 }
 GPUS = [("nvidia-gpu", 0, b"signed part of GPU 0"), ("nvidia-gpu", 1, b"of GPU 1")]
+NONCE = hashlib.sha256(b"nonce").digest()
 CASES: list[tuple[str, dict[str, Any], list[tuple[str, int, bytes]]]] = [
     ("bare", BARE, []),
     ("full", FULL, []),
@@ -68,6 +69,21 @@ def framed(value: int | str | bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+def quoted(report_data: bytes) -> str:
+    """Compute what a TPM's quote carries for report data."""
+    return hashlib.sha256(b"curtilage/tpm/v2\0" + report_data).hexdigest()
+
+
+def challenged(label: bytes, b0: bytes) -> dict[str, str]:
+    """Compute what answers a challenge, in a report and in a quote."""
+    data = hashlib.sha512(label + b0 + framed(NONCE)).digest()
+    return {
+        "nonce": NONCE.hex(),
+        "report_data": data.hex(),
+        "qualifying_data": quoted(data),
+    }
+
+
 def vector(
     name: str, inputs: dict[str, Any], devices: list[tuple[str, int, bytes]]
 ) -> dict[str, Any]:
@@ -81,8 +97,9 @@ def vector(
         tail += place + hashlib.sha256(signed_part).digest()
         label = b"curtilage/device-nonce/v2\0"
         nonces.append(hashlib.sha256(label + b0 + place).hexdigest())
-    genuine = b"curtilage/report-data/v2\0" + b0 + tail
-    emulated = b"curtilage/report-data-emulated/v2\0" + b0 + tail
+    genuine = hashlib.sha512(b"curtilage/report-data/v2\0" + b0 + tail).digest()
+    label = b"curtilage/report-data-emulated/v2\0"
+    emulated = hashlib.sha512(label + b0 + tail).digest()
     return {
         "name": name,
         "inputs": {
@@ -96,9 +113,13 @@ def vector(
             for kind, index, part in devices
         ],
         "b0": b0.hex(),
-        "report_data": hashlib.sha512(genuine).hexdigest(),
-        "report_data_emulated": hashlib.sha512(emulated).hexdigest(),
+        "report_data": genuine.hex(),
+        "report_data_emulated": emulated.hex(),
+        "qualifying_data": quoted(genuine),
+        "qualifying_data_emulated": quoted(emulated),
         "device_nonces": nonces,
+        "challenge": challenged(b"curtilage/challenge/v1\0", b0),
+        "challenge_emulated": challenged(b"curtilage/challenge-emulated/v1\0", b0),
     }
 
 

@@ -6,8 +6,11 @@ machine's language is.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+WINDOW: Final = timedelta(seconds=60)
+"""How far the date of a request may be from the enclave's clock, either way."""
 
 _DAYS: Final = (b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun")
 _MONTHS: Final = (

@@ -70,10 +70,12 @@ class Frame:
     Attributes:
         plaintext: exactly ``frame_bytes`` octets.
         final: to be sealed as the final chunk; nothing comes after it.
+        content: what of it is content, filler included.
     """
 
     plaintext: bytes = field(repr=False)
     final: bool
+    content: bytes = field(default=b"", repr=False)
 
 
 class AnswerFramer:
@@ -123,7 +125,7 @@ class AnswerFramer:
         self._head = _head_without_gap(head, parameters.frame_bytes)
         self._filler = filler
         self._pending = bytearray()
-        self._end: bytes | None = None
+        self._end: bytes | Callable[[], Fields] | None = None
         self._sent = 0
         self._over = False
 
@@ -150,9 +152,19 @@ class AnswerFramer:
     @property
     def room(self) -> int:
         """Octets of content that still fit before the last bucket's end."""
+        return self.room_in(self._parameters.buckets - 1)
+
+    def room_in(self, bucket: int) -> int:
+        """Return the octets of content that still fit before a bucket's end.
+
+        Negative for what is written already and goes beyond it.
+
+        Raises:
+            LimitExceededError: there is no such bucket.
+        """
         if self._end is not None:
             return 0
-        left = self._parameters.max_frames - 1 - self._sent
+        left = self._parameters.frames_of(bucket) - 1 - self._sent
         first = self._content_bytes() if left > 0 else 0
         full = _content_bytes(self._parameters.frame_bytes)
         return first + max(left - 1, 0) * full - len(self._pending)
@@ -170,11 +182,16 @@ class AnswerFramer:
             raise LimitExceededError(f"answer: {self.room} octets left")
         self._pending += content
 
-    def end(self, trailers: Fields = ()) -> None:
+    def end(self, trailers: Fields | Callable[[], Fields] = ()) -> None:
         """Say that nothing more will be written.
 
         Filler follows until the frames make a bucket. The final frame holds the
         end of the content and the trailers.
+
+        Args:
+            trailers: or who makes them, asked once when the final frame is due:
+                what a trailer says may depend on all content, filler included.
+                The errors below then come from ``next``.
 
         Raises:
             LimitExceededError: the trailers do not fit into a frame.
@@ -183,10 +200,7 @@ class AnswerFramer:
         """
         if self._end is not None:
             raise ConsumedError("this answer has ended")
-        encoded = encode_content_end(trailers)
-        if len(encoded) > self._parameters.frame_bytes:
-            raise LimitExceededError("trailers longer than a frame")
-        self._end = encoded
+        self._end = trailers if callable(trailers) else self._encoded_end(trailers)
 
     def next(self) -> Frame:
         """Return the frame of this tick.
@@ -199,11 +213,11 @@ class AnswerFramer:
         if self._over:
             raise ConsumedError("the final frame was given")
         if self._end is not None and self._is_last():
-            frame = Frame(plaintext=self._padded(self._end), final=True)
+            frame = self._final_frame(self._end)
         elif self._sent == self._parameters.max_frames - 1:
             raise LimitExceededError(f"answer: {self._sent} frames of content at most")
         else:
-            frame = Frame(plaintext=self._content_frame(), final=False)
+            frame = self._content_frame()
         self._sent += 1
         self._over = frame.final
         return frame
@@ -219,15 +233,25 @@ class AnswerFramer:
     def _padded(self, data: bytes) -> bytes:
         return data.ljust(self._parameters.frame_bytes, b"\0")
 
-    def _content_frame(self) -> bytes:
+    def _final_frame(self, end: bytes | Callable[[], Fields]) -> Frame:
+        encoded = end if isinstance(end, bytes) else self._encoded_end(end())
+        return Frame(plaintext=self._padded(encoded), final=True)
+
+    def _encoded_end(self, trailers: Fields) -> bytes:
+        encoded = encode_content_end(trailers)
+        if len(encoded) > self._parameters.frame_bytes:
+            raise LimitExceededError("trailers longer than a frame")
+        return encoded
+
+    def _content_frame(self) -> Frame:
         space = self._parameters.frame_bytes - len(self._head)
         count = _content_bytes(space)
         content = bytes(self._pending[:count])
         del self._pending[: len(content)]
         content += self._filler(count - len(content))
-        frame = self._head + _content_chunk(space, content)
+        plaintext = self._head + _content_chunk(space, content)
         self._head = b""
-        return frame
+        return Frame(plaintext=plaintext, final=False, content=content)
 
     def _content_bytes(self) -> int:
         return _content_bytes(self._parameters.frame_bytes - len(self._head))

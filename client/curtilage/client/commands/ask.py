@@ -3,9 +3,12 @@
 import argparse
 import asyncio
 import dataclasses
+from pathlib import Path
 from time import monotonic
 
 from curtilage.client.answers import Answer, Answerer, Provenance
+from curtilage.client.audit_export import new_file
+from curtilage.client.case import TakeDown
 from curtilage.client.commands.shared import (
     add_client_flags,
     config_from,
@@ -21,9 +24,10 @@ from curtilage.client.commands.terminal import (
     out_json,
 )
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import EXPLAINED
+from curtilage.client.errors import EXPLAINED, ClientError, ConfigError
 from curtilage.client.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query, Settings, single_query
+from curtilage.client.receipts import Transcript
 from curtilage.client.session import Session
 
 
@@ -49,6 +53,12 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
     parser.add_argument("--seed", type=int, default=None, metavar="N")
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        help="write question and answer there as they stood inside the seal, for "
+        "`curtilage audit receipt`; whoever reads the files reads both",
+    )
     parser.set_defaults(run=run)
 
 
@@ -68,12 +78,39 @@ def run(arguments: argparse.Namespace) -> int:
             query.messages[0], role="system", content=arguments.system
         )
         query = dataclasses.replace(query, messages=(system, *query.messages))
-    asyncio.run(_ask(config_from(arguments), query, as_json=arguments.json))
+    take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
+    config = config_from(arguments)
+    asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
     return DONE
 
 
-async def _ask(config: ClientConfig, query: Query, *, as_json: bool) -> None:
-    async with session_from(config) as session:
+def keeping(directory: Path) -> TakeDown:
+    """Return what writes an exchange to two new files of a directory, 0600.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: no such directory")
+
+    def keep(query: str, transcript: Transcript) -> None:
+        parts = {"question": transcript.question, "answer": bytes(transcript.answer)}
+        try:
+            for name, content in parts.items():
+                with new_file(directory / f"{query}.{name}") as file:
+                    file.write(content)
+        except (ClientError, OSError) as failure:
+            err(f"not kept: {failure}")
+        else:
+            err(f"kept as {directory / query}.question and .answer")
+
+    return keep
+
+
+async def _ask(
+    config: ClientConfig, query: Query, take_down: TakeDown | None, *, as_json: bool
+) -> None:
+    async with session_from(config, take_down=take_down) as session:
         if as_json:
             out_json(answer_object(await session.ask(query)))
         else:
@@ -96,10 +133,6 @@ async def _show(session: Session, query: Query) -> None:
 
 def provenance_line(provenance: Provenance) -> str:
     """Say in one line who answers and why."""
-    who = {
-        Answerer.LOCAL: "answered here, by the local model",
-        Answerer.ENCLAVE: "answered by the attested enclave",
-    }[provenance.route]
     found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
     why = f"rule {provenance.rule}: {provenance.reason}"
     if provenance.fallback is not None:
@@ -111,7 +144,15 @@ def provenance_line(provenance: Provenance) -> str:
         why += f"; it did not leave: {EXPLAINED_OBSTACLE[provenance.obstacle]}"
     if not provenance.recorded:
         why += "; NOT in the audit trail, which cannot be written"
-    return f"[{who}; found: {found}; {why}]"
+    return f"[{_who(provenance)}; found: {found}; {why}]"
+
+
+def _who(provenance: Provenance) -> str:
+    if provenance.route is Answerer.LOCAL:
+        return "answered here, by the local model"
+    if (provenance.evidence or "").startswith("emulated-"):
+        return "answered by an enclave whose evidence is EMULATED and proves nothing"
+    return "answered by the attested enclave"
 
 
 def answer_object(answer: Answer) -> dict[str, object]:
@@ -127,10 +168,12 @@ def answer_object(answer: Answer) -> dict[str, object]:
         "reason": provenance.reason,
         "policy": provenance.policy_digest,
         "verdict": provenance.verdict_id,
+        "evidence": provenance.evidence,
         "fallback": None if fallback is None else fallback.value,
         "recorded": provenance.recorded,
         "deidentified": dict(provenance.deidentified),
         "obstacle": None if obstacle is None else obstacle.value,
+        "receipt": answer.finished.receipted,
         "finish_reason": answer.finished.finish_reason,
         "usage": {
             "prompt_tokens": answer.finished.prompt_tokens,

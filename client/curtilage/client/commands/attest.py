@@ -1,27 +1,29 @@
 """``curtilage attest``: verify a bundle of evidence and show every check."""
 
 import argparse
-import dataclasses
-from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.steps import Step
-from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.attest.verify import verify
+from curtilage.client.commands import attest_evidence, attest_show
+from curtilage.client.commands.attest_words import (
+    steps_text,
+    tell_refusal,
+)
+from curtilage.client.commands.shared import time_of
 from curtilage.client.commands.terminal import (
     DONE,
     REFUSED,
     Commands,
     add_command,
-    err,
     out,
     out_json,
 )
 from curtilage.client.config import read_policy
-from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.evidence_encodings import MAX_FILE_BYTES
+from curtilage.client.ordinary_files import read_start
+from curtilage.client.verdicts import key_object
 from curtilage.policy.trust import expectations_from
-
-MAX_BUNDLE_BYTES = 1024 * 1024  # the verifier's own limit is lower and says so
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -30,7 +32,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "attest",
         summary="verify an enclave's evidence",
-        text="Work with attestation evidence. Nothing is fetched: a file is read.",
+        text="Work with attestation evidence: see who vouches for an enclave, verify\n"
+        "a bundle, or one piece of evidence. Vendors are never contacted.",
         example="curtilage attest verify --bundle bundle.json --policy clinic.yaml",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -50,95 +53,23 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     check.add_argument("--json", action="store_true", help="one JSON object")
     check.set_defaults(run=run_verify)
+    attest_show.add(actions)
+    attest_evidence.add(actions)
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Verify; exit 1 where the evidence is refused."""
     policy, _ = read_policy(arguments.policy)
-    now = _time(arguments.at)
-    bundle = _read(Path(arguments.bundle))
+    now = time_of(arguments.at)
+    bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     try:
         key = verify(bundle, expectations_from(policy), now=now)
     except RefusedError as refusal:
-        if arguments.json:
-            out_json(_refusal_object(refusal))
-        else:
-            out(steps_text(refusal.steps))
-            err(f"REFUSED: {refusal.code.value}")
+        tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:
-        out_json(_key_object(key))
+        out_json(key_object(key, at=now))
     else:
         out(steps_text(key.steps))
         out(f"ACCEPTED until {key.expires_at:%Y-%m-%d %H:%M:%S} UTC")
     return DONE
-
-
-def steps_text(steps: tuple[Step, ...]) -> str:
-    """Lay the checks out as lines, number, outcome, name and detail."""
-    width = max((len(step.name) for step in steps), default=0)
-    return "\n".join(
-        f"{step.number:>3}  {'pass' if step.passed else 'FAIL'}  "
-        f"{step.name:<{width}}  {step.detail}".rstrip()
-        for step in steps
-    )
-
-
-def _key_object(key: VerifiedKey) -> dict[str, object]:
-    return {
-        "accepted": True,
-        "code": None,
-        "expires_at": key.expires_at.isoformat(),
-        "steps": _steps_object(key.steps),
-        "claims": {
-            "tee": key.tee,
-            "emulated": key.emulated,
-            "measurement": key.measurement,
-            "release": f"{key.release_name} {key.release_version}",
-            "key_configs": key.key_configs_digest,
-            "transport": dataclasses.asdict(key.transport),
-            "verdict": key.verdict_id,
-        },
-    }
-
-
-def _refusal_object(refusal: RefusedError) -> dict[str, object]:
-    return {
-        "accepted": False,
-        "code": refusal.code.value,
-        "expires_at": None,
-        "steps": _steps_object(refusal.steps),
-        "claims": {},
-    }
-
-
-def _steps_object(steps: tuple[Step, ...]) -> list[dict[str, object]]:
-    return [
-        {
-            "number": step.number,
-            "name": step.name,
-            "passed": step.passed,
-            "detail": step.detail,
-        }
-        for step in steps
-    ]
-
-
-def _time(text: str | None) -> datetime:
-    if text is None:
-        return datetime.now(UTC)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise UsageError("--at needs a time such as 2026-11-21T12:00:00Z")
-    return moment.astimezone(UTC)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BUNDLE_BYTES + 1)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None

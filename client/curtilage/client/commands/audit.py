@@ -26,6 +26,7 @@ from curtilage.client.audit_files import (
     state_directory,
 )
 from curtilage.client.audit_reading import LogToRead
+from curtilage.client.commands import audit_receipt
 from curtilage.client.commands.terminal import (
     DONE,
     REFUSED,
@@ -35,8 +36,8 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import read_text
 from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.ordinary_files import read_text
 from curtilage.policy.audit import Outcome, time_text
 from curtilage.policy.audit_checkpoint import encode_key
 from curtilage.policy.audit_proof import Claim, encode_proof, when_of_classes
@@ -81,6 +82,10 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_verify(actions)
     _add_prove(actions)
     _add_export(actions)
+    receipt = audit_receipt.add(actions)
+    _add_directory(receipt)
+    _add_key(receipt)
+    receipt.set_defaults(run=run_receipt)
     _add_shows(actions)
 
 
@@ -342,6 +347,14 @@ def run_export(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def run_receipt(arguments: argparse.Namespace) -> int:
+    """Show receipts; exit 1 where one is about something else."""
+    try:
+        return audit_receipt.run(arguments, _reading(arguments))
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=arguments.json)
+
+
 def run_show_key(arguments: argparse.Namespace) -> int:
     """Print the public key."""
     out(encode_key(AuditDirectory(_directory(arguments)).public_key()))
@@ -428,7 +441,8 @@ def _steps(log: VerifiedLog, *, given: bool) -> list[str]:
     told = {
         AuditStep.KEY: f"{log.log} ({source})",
         AuditStep.SEGMENTS: f"{log.segments} files",
-        AuditStep.FORM: f"{log.size} lines, {log.records} of them decisions",
+        AuditStep.FORM: f"{log.size} lines, {log.records} of them decisions"
+        f"{f', {log.receipts} receipts' if log.receipts else ''}",
         AuditStep.NUMBERS: f"0 to {log.size - 1}, none missing",
         AuditStep.CHAIN: f"head {log.head}",
         AuditStep.BINDING: "each file continues the one before",
@@ -447,6 +461,7 @@ def _fields(log: VerifiedLog) -> dict[str, object]:
         "log": log.log,
         "lines": log.size,
         "decisions": log.records,
+        "receipts": log.receipts,
         "files": log.segments,
         "checkpoints": log.checkpoints,
         "signed": log.signed,

@@ -35,6 +35,15 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         metavar="TEXT",
         help="ask this instead of the six questions; may be given several times",
     )
+    parser.add_argument(
+        "--tee",
+        metavar="KIND",
+        help="the processor to emulate: emulated-sev-snp (as it stands), emulated-tdx,"
+        " emulated-nitro or emulated-azure-snp",
+    )
+    parser.add_argument(
+        "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
+    )
     parser.set_defaults(run=run)
 
 
@@ -51,6 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     asked: list[str] = arguments.ask or []
     for text in asked:
         command += ["--ask", text]
+    if arguments.tee is not None:
+        command += ["--tee", arguments.tee]
+    if arguments.gpus is not None:
+        command += ["--gpus", arguments.gpus]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -20,10 +20,12 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import MAX_POLICY_BYTES, read_policy, read_text
+from curtilage.client.config import MAX_POLICY_BYTES, read_policy
 from curtilage.client.errors import UsageError
 from curtilage.client.linear import LinearError, LinearPattern
 from curtilage.client.operator_models import OperatorModelError, model_digest
+from curtilage.client.ordinary_files import read_text
+from curtilage.policy.attestation_words import attestation_in_words
 from curtilage.policy.checks import Complaint, Tree
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import (
@@ -159,17 +161,10 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     for exclusion in policy.exclusions:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
-    yield f"  enclaves  {_enclaves(policy)}"
+    for label, sentence in attestation_in_words(policy):
+        yield f"  {label:<8}  {sentence}"
     for label, sentence in transport_in_words(policy.transport):
         yield f"  {label:<8}  {sentence}"
-
-
-def _enclaves(policy: Policy) -> str:
-    attestation = policy.attestation
-    if attestation is None:
-        return "none: nothing may leave"
-    tees = ", ".join(attestation.required_cpu_tees) or "none"
-    return f"{attestation.environment}, TEEs {tees}"
 
 
 def _require_usable(policy: Policy, file: str | None) -> None:

@@ -17,8 +17,9 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import SHIPPED_PROFILE, ClientConfig, read_text
+from curtilage.client.config import SHIPPED_PROFILE, ClientConfig
 from curtilage.client.errors import UsageError
+from curtilage.client.ordinary_files import read_text
 from curtilage.client.query import Message, Query
 from curtilage.policy.cases import (
     Case,

@@ -5,11 +5,13 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.client.assemble import assemble
+from curtilage.client.case import TakeDown
 from curtilage.client.commands.terminal import err, progress
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import UsageError
@@ -39,8 +41,8 @@ def add_policy_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every command that answers."""
+def add_relay_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every command that may ask an enclave something."""
     add_policy_flag(parser)
     parser.add_argument(
         "--relay",
@@ -49,6 +51,11 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         "one, everything is answered here)",
     )
     _add_access_flags(parser)
+
+
+def add_client_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every command that answers."""
+    add_relay_flags(parser)
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
@@ -119,7 +126,7 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
 
 @asynccontextmanager
 async def session_from(
-    config: ClientConfig, *, spare: bool = False
+    config: ClientConfig, *, spare: bool = False, take_down: TakeDown | None = None
 ) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
     with progress("starting detectors and local model"):
@@ -128,7 +135,7 @@ async def session_from(
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
-    session = Session(replace(parts, tell=err))
+    session = Session(replace(parts, tell=err, take_down=take_down))
     try:
         yield session
     finally:
@@ -146,6 +153,22 @@ async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None
     except asyncio.CancelledError:
         closing.cancel()
         raise
+
+
+def time_of(text: str | None) -> datetime:
+    """Read ``--at``; now, where it was not given.
+
+    Raises:
+        UsageError: it is no time with a zone.
+    """
+    if text is None:
+        return datetime.now(UTC)
+    # The first and the last day of the calendar may have no such time.
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    raise UsageError("--at needs a time such as 2026-11-21T12:00:00Z")
 
 
 def text_from(words: list[str]) -> str:

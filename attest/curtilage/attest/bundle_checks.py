@@ -1,0 +1,445 @@
+"""The steps of a bundle, beside those of the evidence in it.
+
+Each takes values that are not believed yet, compares them with what is, and
+refuses by raising. Their order is ``verify``'s.
+"""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from curtilage.attest.binding import (
+    BindingInputs,
+    SignedDevice,
+    device_nonce_v2,
+    qualifying_data_v2,
+    report_data_v2,
+)
+from curtilage.attest.claims import CpuClaims, DeviceClaims, measurement_matches
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import EvidenceBundle, Tee, parse_bundle
+from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.expectations import (
+    Environment,
+    Expectations,
+    LogExpectations,
+    PlatformExpectations,
+)
+from curtilage.attest.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.steps import Check, StepLog
+from curtilage.attest.tlog import (
+    Checkpoint,
+    NoteKey,
+    TrustedLog,
+    verify_checkpoint,
+    verify_proof,
+)
+from curtilage.attest.tree import verify_consistency
+from curtilage.attest.validation import (
+    validate_evidence_expectations,
+    validate_expectations,
+)
+from curtilage.wire.shaping import Shape, TransportParameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What every step is held against.
+
+    Attributes:
+        expectations: the policy's rules.
+        now: the time, aware.
+        log: where each step is noted as it passes.
+    """
+
+    expectations: Expectations
+    now: datetime
+    log: StepLog
+
+
+def check_expectations(setting: Setting) -> None:
+    """Refuse a policy that permits nothing or too much, and a clock of no zone."""
+    # Nothing below can make up for a policy that says nothing.
+    setting.log.begin(Check.EXPECTATIONS)
+    _require_zone(setting)
+    validate_expectations(setting.expectations)
+    _pass_expectations(setting)
+
+
+def check_evidence_expectations(setting: Setting) -> None:
+    """Do the same for one piece of evidence, which comes in no bundle."""
+    setting.log.begin(Check.EXPECTATIONS)
+    _require_zone(setting)
+    validate_evidence_expectations(setting.expectations)
+    _pass_expectations(setting)
+
+
+def _require_zone(setting: Setting) -> None:
+    if setting.now.tzinfo is None:
+        raise RefusedError(RefusalCode.POLICY_INVALID, "the clock has no time zone")
+
+
+def _pass_expectations(setting: Setting) -> None:
+    expectations = setting.expectations
+    setting.log.passed(f"{expectations.environment} policy {expectations.digest[:23]}")
+
+
+def check_bundle(data: bytes, setting: Setting) -> EvidenceBundle:
+    """Parse the bundle; shape only."""
+    setting.log.begin(Check.BUNDLE)
+    bundle = parse_bundle(data)
+    setting.log.passed(f"version {bundle.v}, {len(data)} bytes")
+    return bundle
+
+
+def check_kind(tee: Tee, setting: Setting) -> None:
+    """Refuse a kind of evidence that the policy does not name."""
+    # The kind that is claimed only chooses which roots apply; it is believed
+    # once a chain to one of those roots holds.
+    expectations, log = setting.expectations, setting.log
+    log.begin(Check.EVIDENCE_KIND)
+    production = expectations.environment is Environment.PRODUCTION
+    named = tee.value in expectations.required_cpu_tees
+    if tee.emulated and (production or not named):
+        raise RefusedError(
+            RefusalCode.EMULATED_REFUSED, "the policy does not ask for emulation"
+        )
+    if not tee.isolates and production:
+        raise RefusedError(
+            RefusalCode.EMULATED_REFUSED, "a TPM by itself shows no isolation"
+        )
+    if not named:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_PRODUCT, f"the policy does not name {tee}"
+        )
+    log.passed(f"{tee}{'' if tee.isolates else ', which proves no isolation'}")
+
+
+def check_window(bundle: EvidenceBundle, setting: Setting) -> None:
+    """Refuse a key whose window is too long or does not include now."""
+    # The window is signed ("report data"); here it is compared with the clock.
+    setting.log.begin(Check.KEY_WINDOW)
+    freshness = setting.expectations.freshness
+    now = setting.now.timestamp()
+    lifetime = bundle.not_after - bundle.not_before
+    if lifetime <= 0:
+        raise RefusedError(RefusalCode.MALFORMED, "the window ends before it begins")
+    if lifetime > freshness.max_key_lifetime_s:
+        raise RefusedError(
+            RefusalCode.STALE,
+            f"{lifetime} s, at most {freshness.max_key_lifetime_s} s allowed",
+        )
+    if now + freshness.clock_skew_s < bundle.not_before:
+        raise RefusedError(RefusalCode.NOT_YET_VALID, "the window has not begun")
+    if now >= bundle.not_after:
+        raise RefusedError(RefusalCode.STALE, "the window has ended")
+    setting.log.passed(f"until {moment(bundle.not_after):%Y-%m-%d %H:%M:%S} UTC")
+
+
+def trusted_log(log: LogExpectations) -> TrustedLog:
+    """Return the policy's log as ``tlog`` wants it."""
+    return TrustedLog(
+        origin=log.origin,
+        key=NoteKey(name=log.origin, public_key=log.public_key),
+        witnesses=tuple(
+            NoteKey(name=name, public_key=key) for name, key in log.witnesses.items()
+        ),
+    )
+
+
+def check_checkpoint(
+    bundle: EvidenceBundle, trusted: TrustedLog, setting: Setting
+) -> Checkpoint:
+    """Refuse an anchor that is no signed and witnessed tree head."""
+    # The anchor's four values are those of a note that the log signed and that a
+    # quorum saw no earlier than the anchor's time.
+    setting.log.begin(Check.LOG_CHECKPOINT)
+    anchor = bundle.anchor
+    checkpoint = verify_checkpoint(anchor.checkpoint, trusted)
+    claimed = (anchor.origin, anchor.size, anchor.root)
+    if claimed != (checkpoint.origin, checkpoint.size, checkpoint.root):
+        raise RefusedError(
+            RefusalCode.PROOF_INVALID, "the anchor is not its own checkpoint"
+        )
+    quorum = setting.expectations.log.quorum
+    if checkpoint.vouched_time(quorum) < anchor.time:
+        raise RefusedError(
+            RefusalCode.QUORUM_NOT_MET, "no quorum has reached the anchor's time"
+        )
+    setting.log.passed(
+        f"{checkpoint.origin} at size {checkpoint.size}, "
+        f"{len(checkpoint.cosigned)} of {len(trusted.witnesses)} witnesses"
+    )
+    return checkpoint
+
+
+def check_proof(
+    bundle: EvidenceBundle, trusted: TrustedLog, setting: Setting
+) -> Checkpoint:
+    """Refuse a manifest that is not in the log."""
+    # The proof carries a checkpoint of its own, verified like the anchor's.
+    setting.log.begin(Check.RELEASE_PROOF)
+    if not bundle.release.proof:
+        raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "no proof was served")
+    inclusion = verify_proof(
+        bundle.release.proof, leaf=bundle.release.manifest, log=trusted
+    )
+    setting.log.passed(f"leaf {inclusion.index} of {inclusion.checkpoint.size}")
+    return inclusion.checkpoint
+
+
+def check_consistency(
+    bundle: EvidenceBundle, logged: Checkpoint, anchor: Checkpoint, setting: Setting
+) -> None:
+    """Refuse a log that showed two histories: at one size, or between two."""
+    setting.log.begin(Check.LOG_CONSISTENCY)
+    first, second = sorted((logged, anchor), key=lambda head: head.size)
+    verify_consistency(
+        first.size,
+        first.root,
+        second.size,
+        second.root,
+        bundle.anchor.consistency,
+    )
+    setting.log.passed(f"the tree of {first.size} begins the tree of {second.size}")
+
+
+def check_manifest(bundle: EvidenceBundle, setting: Setting) -> ReleaseManifest:
+    """Refuse a release that the policy does not want."""
+    # A logged manifest says what a release is, not that we want it.
+    expectations = setting.expectations
+    setting.log.begin(Check.RELEASE_MANIFEST)
+    manifest = parse_manifest(bundle.release.manifest)
+    if manifest.name not in expectations.release_names:
+        raise RefusedError(
+            RefusalCode.RELEASE_NOT_LOGGED, "the policy names another release"
+        )
+    if f"{manifest.name} {manifest.version}" in expectations.denied_releases:
+        raise RefusedError(RefusalCode.RELEASE_DENIED, "the policy denies this release")
+    if setting.now.timestamp() >= manifest.not_after:
+        raise RefusedError(RefusalCode.STALE, "the release has been withdrawn")
+    setting.log.passed(f"{manifest.name} {manifest.version}")
+    return manifest
+
+
+def check_freshness(
+    bundle: EvidenceBundle, logged: Checkpoint, setting: Setting
+) -> int:
+    """Refuse evidence or a proof that is too old; return the proof's time."""
+    # The evidence is no older than its anchor, the proof no older than its
+    # checkpoint; the time at which the latter was witnessed is returned.
+    setting.log.begin(Check.FRESHNESS)
+    expectations, now = setting.expectations, setting.now.timestamp()
+    released = logged.vouched_time(expectations.log.quorum)
+    age = now - bundle.anchor.time
+    proof_age = now - released
+    if min(age, proof_age) < -expectations.freshness.clock_skew_s:
+        raise RefusedError(RefusalCode.NOT_YET_VALID, "a checkpoint of the future")
+    if age >= expectations.freshness.max_evidence_age_s:
+        raise RefusedError(RefusalCode.STALE, f"the anchor is {age:.0f} s old, too old")
+    if proof_age >= expectations.log.max_checkpoint_age_s:
+        raise RefusedError(
+            RefusalCode.CHECKPOINT_STALE, f"the proof is {proof_age:.0f} s old, too old"
+        )
+    setting.log.passed(f"evidence at most {max(age, 0):.0f} s old")
+    return released
+
+
+def check_pinned(claims: CpuClaims, setting: Setting) -> None:
+    """Refuse a measurement that is released but not among the pinned ones."""
+    # A policy may pin measurements beside releases; then both must hold.
+    pinned = setting.expectations.measurements.get(claims.tee.value)
+    if pinned is None:
+        return
+    setting.log.begin(Check.PINNED_MEASUREMENT)
+    if not measurement_matches(claims.registers, pinned, claims.tee):
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, "released, but the policy pins others"
+        )
+    setting.log.passed(f"one of {len(pinned)} that the policy pins")
+
+
+def check_platform(platform: str, setting: Setting) -> None:
+    """Refuse a machine that the policy denies, or does not allow."""
+    expected = setting.expectations.platforms
+    setting.log.begin(Check.PLATFORM)
+    if expected == PlatformExpectations():
+        setting.log.passed("any machine will do")
+        return
+    if not platform:
+        raise RefusedError(
+            RefusalCode.PLATFORM_DENIED,
+            "the policy lists machines, and the evidence names none",
+        )
+    # A Nitro enclave's name is its instance's and a number that is new with each
+    # start; a list may name either.
+    names = {platform, platform.partition("-enc")[0]}
+    if names & expected.deny:
+        raise RefusedError(RefusalCode.PLATFORM_DENIED, "the policy denies it")
+    if expected.allow is not None and not names & expected.allow:
+        raise RefusedError(RefusalCode.PLATFORM_DENIED, "the policy does not allow it")
+    setting.log.passed(f"{platform[:16]} is allowed")
+
+
+def check_required_devices(bundle: EvidenceBundle, setting: Setting) -> None:
+    """Refuse a bundle with too few devices, or of kinds that are not named."""
+    setting.log.begin(Check.REQUIRED_DEVICES)
+    required = setting.expectations.required_devices
+    present = Counter(device.kind.value for device in bundle.devices)
+    for kind in present:
+        check_device_kind(DeviceKind(kind), setting)
+    for kind, count in required.items():
+        if present[kind] < count:
+            raise RefusedError(
+                RefusalCode.DEVICE_MISSING,
+                f"{present[kind]} of kind {kind}, at least {count} wanted",
+            )
+    setting.log.passed(
+        ", ".join(f"{count} of kind {kind}" for kind, count in sorted(present.items()))
+        or "none, and none is asked for"
+    )
+
+
+def check_device_kind(kind: DeviceKind, setting: Setting) -> None:
+    """Refuse a kind of device that the policy does not name."""
+    expectations = setting.expectations
+    production = expectations.environment is Environment.PRODUCTION
+    named = kind.value in expectations.required_devices
+    if kind.emulated and (production or not named):
+        raise RefusedError(
+            RefusalCode.EMULATED_REFUSED, "the policy asks for no emulated device"
+        )
+    if not named:
+        raise RefusedError(
+            RefusalCode.DEVICE_MISMATCH, f"the policy does not name {kind}"
+        )
+
+
+def device_indices(bundle: EvidenceBundle) -> tuple[int, ...]:
+    """Return each device's place among those of its kind, from 0."""
+    seen: Counter[str] = Counter()
+    indices: list[int] = []
+    for device in bundle.devices:
+        indices.append(seen[device.kind.value])
+        seen[device.kind.value] += 1
+    return tuple(indices)
+
+
+def check_device_nonce(claims: DeviceClaims, b0: bytes, setting: Setting) -> None:
+    """Refuse a device's report that was not made for this bundle and place."""
+    setting.log.begin(Check.DEVICE_NONCE)
+    if claims.nonce != device_nonce_v2(b0, claims.kind.value, claims.index):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the device's report was made for others"
+        )
+    setting.log.passed(f"{claims.kind} {claims.index}, made for these keys")
+
+
+def check_distinct(devices: tuple[DeviceClaims, ...], setting: Setting) -> None:
+    """Refuse one device that stands in two places."""
+    if not devices:
+        return
+    setting.log.begin(Check.DISTINCT_DEVICES)
+    if len({device.device for device in devices}) < len(devices):
+        raise RefusedError(RefusalCode.DEVICE_MISMATCH, "one device is named twice")
+    setting.log.passed(f"{len(devices)} signed, each with a key of its own")
+
+
+def check_report_data(
+    claims: CpuClaims,
+    devices: tuple[DeviceClaims, ...],
+    b0: bytes,
+    setting: Setting,
+) -> None:
+    """Refuse evidence that was made for other keys, devices or anything else."""
+    # Late, because only now is it known who signed what, and that every device
+    # is one: their signed parts are inside.
+    setting.log.begin(Check.REPORT_DATA)
+    signed = tuple(
+        SignedDevice(
+            kind=device.kind.value, index=device.index, signed_part=device.signed_part
+        )
+        for device in devices
+    )
+    expected = report_data_v2(b0, signed, emulated=claims.tee.emulated)
+    if claims.bound != carried(expected, claims.tee):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the report was made for other keys"
+        )
+    setting.log.passed(
+        f"{len(claims.bound)} bytes bind keys, release and {len(devices)} devices"
+    )
+
+
+def carried(report_data: bytes, tee: Tee) -> bytes:
+    """Return what evidence of this kind signs for these 64 bytes."""
+    return qualifying_data_v2(report_data) if tee.quoted else report_data
+
+
+def check_sandbox(
+    bundle: EvidenceBundle, manifest: ReleaseManifest, setting: Setting
+) -> None:
+    """Refuse an enclave whose sandbox is not the one its release names."""
+    setting.log.begin(Check.SANDBOX)
+    if bundle.sandbox_policy_digest.hex() != manifest.sandbox:
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the release names another sandbox"
+        )
+    setting.log.passed(manifest.sandbox[:16] or "none, and the release names none")
+
+
+def check_transport(
+    bundle: EvidenceBundle, manifest: ReleaseManifest, setting: Setting
+) -> None:
+    """Refuse answers shaped otherwise than the release says and we accept."""
+    # The binding covers these bytes, whatever they say; that they say what the
+    # logged release says is compared here, and bytes that encode nothing are the
+    # same as no release's.
+    setting.log.begin(Check.TRANSPORT)
+    if bundle.transport_parameters != manifest.transport.encode():
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the release names other parameters"
+        )
+    if manifest.transport not in setting.expectations.transport:
+        raise RefusedError(
+            RefusalCode.TRANSPORT_NOT_ACCEPTED,
+            f"the policy does not accept {_described(manifest.transport)}",
+        )
+    setting.log.passed(_described(manifest.transport))
+
+
+def _described(transport: TransportParameters) -> str:
+    if transport.shape is not Shape.PADDED:
+        return transport.shape.value
+    return (
+        f"frames of {transport.frame_bytes} bytes, one in {transport.period_ms} ms, "
+        f"{transport.first_bucket} to {transport.max_frames} of them"
+    )
+
+
+def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
+    """Return the inputs of the binding that a bundle claims."""
+    return BindingInputs(
+        key_configs=bundle.key_configs,
+        not_before=bundle.not_before,
+        not_after=bundle.not_after,
+        release_digest=hashlib.sha256(bundle.release.manifest).digest(),
+        anchor_origin=bundle.anchor.origin,
+        anchor_size=bundle.anchor.size,
+        anchor_root=bundle.anchor.root,
+        anchor_time=bundle.anchor.time,
+        receipt_public_key=bundle.receipt_public_key,
+        sandbox_policy_digest=bundle.sandbox_policy_digest,
+        sandbox_result_digest=bundle.sandbox_result_digest,
+        transport_parameters=bundle.transport_parameters,
+    )
+
+
+def moment(seconds: int) -> datetime:
+    """Return Unix seconds as a time; far beyond the calendar is "far away"."""
+    return datetime.fromtimestamp(min(seconds, _LATEST), tz=UTC)
+
+
+_LATEST: Final = int((datetime.max.replace(tzinfo=UTC) - timedelta(days=2)).timestamp())

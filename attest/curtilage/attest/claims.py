@@ -1,0 +1,295 @@
+"""What verified evidence says, and what may be demanded of it.
+
+Values only: nothing here verifies anything. Registers are what a machine
+measured at its start; a measurement is a set of registers that will do.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import DeviceKind, Tee
+
+if TYPE_CHECKING:
+    from curtilage.attest.verify import VerifiedKey
+
+Measurement = Mapping[str, str]
+"""An accepted set of registers: name to lower-case hex."""
+
+Detail = str | int | bool | tuple[str, ...]
+
+_TDX: Final = frozenset({"mrtd", "rtmr0", "rtmr1", "rtmr2", "rtmr3"})
+_NITRO: Final = frozenset({"pcr0", "pcr1", "pcr2"})
+REQUIRED_REGISTERS: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
+    {
+        Tee.SEV_SNP: frozenset({"launch"}),
+        Tee.EMULATED_SEV_SNP: frozenset({"launch"}),
+        Tee.TDX: _TDX,
+        Tee.EMULATED_TDX: _TDX,
+        Tee.NITRO: _NITRO,
+        Tee.EMULATED_NITRO: _NITRO,
+        Tee.AZURE_SNP: frozenset({"launch"}),
+        Tee.EMULATED_AZURE_SNP: frozenset({"launch"}),
+        Tee.AZURE_TDX: frozenset({"mrtd"}),
+        Tee.TPM: frozenset(),
+    }
+)
+"""The registers that an accepted measurement must name, for each kind. Where the
+binding is a quote's, one of ``IMAGE_PCRS`` at least must be named as well: what the
+hardware measured there is the provider's firmware alone."""
+
+ZERO_UNLESS_NAMED: Final = frozenset({"mrconfigid", "mrowner", "mrownerconfig"})
+"""What a host sets freely at launch. Whoever gives it no meaning expects the
+zeros of a host that set nothing."""
+
+IMAGE_PCRS: Final = ("pcr4", "pcr8", "pcr9", "pcr11", "pcr12", "pcr13")
+"""The TPM registers that a boot image is measured into: 4 by the firmware (TCG PC
+Client Platform Firmware Profile, PCR usage), 8 and 9 by GRUB, 11 to 13 by
+systemd-stub (UAPI Group, Linux TPM PCR Registry). 0 to 3 and 7 say which firmware
+and whose signatures, alike for every tenant; software in the guest may reset 16 and
+23 and extend them to what it likes; 17 to 22 need a dynamic launch to change."""
+
+_SHA384_HEX: Final = 96
+_SHA256_HEX: Final = 64
+_TPM_PCRS: Final = frozenset(f"pcr{number}" for number in range(24))
+_NITRO_PCRS: Final = frozenset(f"pcr{number}" for number in range(32))
+_LAUNCH: Final = frozenset({"launch"})
+_TDX_NAMES: Final = _TDX | ZERO_UNLESS_NAMED | {"mrseam"}
+_NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
+    {
+        Tee.SEV_SNP: _LAUNCH,
+        Tee.EMULATED_SEV_SNP: _LAUNCH,
+        Tee.TDX: _TDX_NAMES,
+        Tee.EMULATED_TDX: _TDX_NAMES,
+        Tee.NITRO: _NITRO_PCRS,
+        Tee.EMULATED_NITRO: _NITRO_PCRS,
+        Tee.AZURE_SNP: _LAUNCH | _TPM_PCRS,
+        Tee.EMULATED_AZURE_SNP: _LAUNCH | _TPM_PCRS,
+        Tee.AZURE_TDX: _TDX_NAMES | _TPM_PCRS,
+        Tee.TPM: _TPM_PCRS,
+    }
+)
+_ZEROS: Final = re.compile(r"0*")
+_ONE_OF: Final = f"{', '.join(IMAGE_PCRS[:-1])} or {IMAGE_PCRS[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link of who vouches for what; they stand root first.
+
+    Attributes:
+        subject: who or what is vouched for.
+        issuer: who vouches.
+        role: what the subject is in the chain, in a few words.
+        fingerprint: SHA-256 of the statement, lower-case hex.
+        not_after: when it ends; None where it says nothing about that.
+    """
+
+    subject: str
+    issuer: str
+    role: str
+    fingerprint: str
+    not_after: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuClaims:
+    """What verified CPU evidence says.
+
+    Attributes:
+        tee: the kind of evidence.
+        registers: name to lower-case hex. SEV-SNP: ``launch``; TDX: ``mrtd``,
+            ``rtmr0`` to ``rtmr3``, ``mrconfigid``, ``mrowner``,
+            ``mrownerconfig``, ``mrseam``; Nitro and TPM: ``pcr0`` and so on;
+            Azure: the hardware's, and the quote's registers.
+        bound: what the evidence signed for us: 64 bytes of report data, or a
+            quote's qualifying data.
+        expires_at: when the first certificate, list or collateral runs out.
+        details: what else it says, for people; public.
+        links: who vouches for what, root first.
+        platform: which machine: a chip id or a PPID in hex, a Nitro module id; ""
+            where the evidence names none.
+    """
+
+    tee: Tee
+    registers: Mapping[str, str]
+    bound: bytes
+    expires_at: datetime
+    details: Mapping[str, Detail] = field(default_factory=dict[str, Detail])
+    links: tuple[Link, ...] = ()
+    platform: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the mappings immutable."""
+        object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClaims:
+    """What verified device evidence says.
+
+    Attributes:
+        kind: the kind of device.
+        index: its place among the bundle's devices of its kind, from 0.
+        signed_part: the bytes that its signature covers.
+        nonce: the 32 bytes that must be the ones derived from the binding.
+        expires_at: when the first certificate runs out.
+        device: SHA-256 of the device's own key (SubjectPublicKeyInfo), in hex:
+            which device this is.
+        details: what else it says, for people; public.
+        links: who vouches for what, root first.
+    """
+
+    kind: DeviceKind
+    index: int
+    signed_part: bytes = field(repr=False)
+    nonce: bytes = field(repr=False)
+    expires_at: datetime
+    device: str = ""
+    details: Mapping[str, Detail] = field(default_factory=dict[str, Detail])
+    links: tuple[Link, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Make the mapping immutable."""
+        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+
+
+def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
+    """Say why a measurement could never accept evidence of this kind.
+
+    Returns:
+        A few words, or None: it names the registers that it must, and each has
+        the length of its digest.
+    """
+    for name, value in measurement.items():
+        if name not in _NAMES[tee]:
+            return "names a register that does not exist in such evidence"
+        if len(value) != _register_length(name, tee):
+            return f"{name} is not {_register_length(name, tee)} hex digits"
+    missing = sorted(REQUIRED_REGISTERS[tee] - set(measurement))
+    if missing:
+        return f"names no {', no '.join(missing)}"
+    return _image_problem(measurement, tee) if tee.quoted else None
+
+
+def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
+    named = [measurement[name] for name in IMAGE_PCRS if name in measurement]
+    if not named:
+        return f"names no TPM register of the image: {_ONE_OF}"
+    # A register that nothing was measured into is zero, whatever runs. A TPM by
+    # itself proves nothing anyway, and a simulated one may have measured nothing.
+    if tee is not Tee.TPM and all(map(_ZEROS.fullmatch, named)):
+        return f"names no TPM register of the image ({_ONE_OF}) but with zeros"
+    return None
+
+
+def _register_length(name: str, tee: Tee) -> int:
+    # A TPM's bank is SHA-256; everything else measures with SHA-384.
+    tpm = tee.quoted and name in _TPM_PCRS
+    return _SHA256_HEX if tpm else _SHA384_HEX
+
+
+def measurement_matches(
+    registers: Mapping[str, str], accepted: Iterable[Measurement], tee: Tee
+) -> bool:
+    """Tell whether one accepted measurement is what these registers say.
+
+    Every register that it names must be there and equal; it must name those of
+    ``REQUIRED_REGISTERS``, and what a host may set freely is zero unless it is
+    named. Nothing accepted means: no.
+    """
+    return any(
+        measurement_problem(each, tee) is None and _matches(registers, each)
+        for each in accepted
+    )
+
+
+def require_measurement(
+    registers: Mapping[str, str], accepted: Iterable[Measurement], tee: Tee
+) -> None:
+    """Refuse registers that ``measurement_matches`` does not find accepted.
+
+    The refusal has whole values, of all that are not zero: there an operator
+    reads what to publish in a release, or to pin.
+
+    Raises:
+        RefusedError: ``measurement_not_allowed``.
+    """
+    if measurement_matches(registers, accepted, tee):
+        return
+    measured = ", ".join(
+        f"{name} {value}"
+        for name, value in sorted(registers.items())
+        if not _ZEROS.fullmatch(value)
+    )
+    raise RefusedError(RefusalCode.MEASUREMENT_NOT_ALLOWED, f"not accepted: {measured}")
+
+
+def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:
+    if any(registers.get(name) != value for name, value in measurement.items()):
+        return False
+    return all(
+        _ZEROS.fullmatch(registers.get(name, ""))
+        for name in ZERO_UNLESS_NAMED - set(measurement)
+    )
+
+
+class Claim(StrEnum):
+    """What a data class may demand of an enclave; the names are stable."""
+
+    HARDWARE = "hardware"
+    GPU = "gpu"
+    WEIGHTS = "weights"
+    NO_WRITE = "no_write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """What must hold of a verified key before some data may go there.
+
+    Attributes:
+        claims: what the evidence must show.
+        cpu_tees: the kinds that will do; None: whatever the policy accepts.
+        max_evidence_age_s: how old the evidence may be; None: as the policy says.
+        challenge_age_s: the enclave must have answered a challenge, and how long
+            ago at most; None: it need not.
+    """
+
+    claims: frozenset[Claim] = frozenset()
+    cpu_tees: frozenset[str] | None = None
+    max_evidence_age_s: int | None = None
+    challenge_age_s: int | None = None
+
+
+def unmet(
+    key: "VerifiedKey", requirement: Requirement, *, now: datetime, challenged: bool
+) -> tuple[str, ...]:
+    """Name what a verified key lacks for some data; empty means: nothing.
+
+    Args:
+        key: the verified key.
+        requirement: what the data's classes demand.
+        now: the time, aware.
+        challenged: whether the enclave has answered a challenge recently enough.
+
+    Returns:
+        Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
+        ``challenge``.
+    """
+    lacking = [
+        claim.value for claim in Claim if claim in requirement.claims - key.shows
+    ]
+    if requirement.cpu_tees is not None and key.tee not in requirement.cpu_tees:
+        lacking.append("cpu_tee")
+    age = requirement.max_evidence_age_s
+    if age is not None and (now - key.anchor_time).total_seconds() >= age:
+        lacking.append("evidence_age")
+    if requirement.challenge_age_s is not None and not challenged:
+        lacking.append("challenge")
+    return tuple(lacking)

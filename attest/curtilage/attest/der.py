@@ -1,0 +1,88 @@
+"""DER elements (X.690), as far as vendors' own certificate extensions need them.
+
+Reads tags and lengths in their one canonical form, and nothing of what elements
+mean. Tags of more than one byte do not occur there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+INTEGER: Final = 0x02
+OCTET_STRING: Final = 0x04
+OBJECT_IDENTIFIER: Final = 0x06
+SEQUENCE: Final = 0x30
+_LONG_FORM: Final = 0x80
+# A tag number of 31 says that the number stands in the bytes that follow.
+_TAG_NUMBER: Final = 0x1F
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """One element.
+
+    Attributes:
+        tag: its first byte.
+        content: what the length counts.
+        encoded: the whole of it.
+    """
+
+    tag: int
+    content: bytes
+    encoded: bytes
+
+
+def elements(data: bytes) -> Iterator[Element]:
+    """Yield the elements that ``data`` consists of, one after the other.
+
+    Raises:
+        ValueError: they are not DER, or not all of ``data``.
+    """
+    position = 0
+    while position < len(data):
+        start, length = _length(data, position + 1)
+        end = start + length
+        tag = data[position]
+        if end > len(data) or tag & _TAG_NUMBER == _TAG_NUMBER:
+            raise ValueError("an element runs past the end, or has a long tag")
+        yield Element(tag=tag, content=data[start:end], encoded=data[position:end])
+        position = end
+
+
+def only_element(data: bytes) -> Element:
+    """Return the one element that ``data`` is.
+
+    Raises:
+        ValueError: there is none, or another one.
+    """
+    found = tuple(elements(data))
+    if len(found) != 1:
+        raise ValueError("not one element")
+    return found[0]
+
+
+def content_of(element: Element, tag: int) -> bytes:
+    """Return the content of an element that must be of this kind.
+
+    Raises:
+        ValueError: it is of another kind.
+    """
+    if element.tag != tag:
+        raise ValueError("an element of another kind")
+    return element.content
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """Return where the content begins and how long it is."""
+    if position >= len(data):
+        raise ValueError("an element has no length")
+    first = data[position]
+    if first < _LONG_FORM:
+        return position + 1, first
+    count = first - _LONG_FORM
+    start = position + 1 + count
+    length = int.from_bytes(data[position + 1 : start], "big")
+    # DER has one spelling of each length (X.690, section 10.1), and no open one.
+    if length < _LONG_FORM or length >> 8 * (count - 1) == 0:
+        raise ValueError("a length that is not the shortest")
+    return start, length

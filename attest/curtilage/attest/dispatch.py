@@ -1,0 +1,239 @@
+"""Which verifier judges which kind of evidence.
+
+Each is imported when it is first needed, for some need an extra of this package:
+where that is missing, the answer is ``verifier_unavailable``, never a check less.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from curtilage.attest.claims import CpuClaims, DeviceClaims, Measurement
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import (
+    AzureEvidence,
+    CpuEvidence,
+    GpuEvidence,
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    TpmEvidence,
+)
+from curtilage.attest.expectations import Expectations, GpuExpectations, anchors_for
+from curtilage.attest.manifest import GpuRelease, ReleaseManifest
+from curtilage.attest.snp import SnpRules, verify_snp
+from curtilage.attest.steps import StepLog
+from curtilage.attest.tcb import Product, Tcb
+
+if TYPE_CHECKING:
+    from curtilage.attest.tdx import TdxRules
+
+_ClaimsT = TypeVar("_ClaimsT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What the evidence is held against, beside the policy's own rules.
+
+    Attributes:
+        measurements: the accepted measurements of the evidence's kind.
+        min_tcb: a release's own lowest patch levels.
+        gpu: the GPUs that a release may use.
+    """
+
+    measurements: tuple[Measurement, ...]
+    min_tcb: Mapping[Product, Tcb] = field(default_factory=dict[Product, Tcb])
+    gpu: GpuRelease = field(default_factory=GpuRelease)
+
+    @classmethod
+    def of_release(cls, manifest: ReleaseManifest, tee: str) -> "Accepted":
+        """Return what a release says about one kind of evidence."""
+        return cls(
+            measurements=manifest.measurements.get(tee, ()),
+            min_tcb=manifest.min_tcb,
+            gpu=manifest.gpu,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judgement:
+    """One verifier's arguments, beside the evidence."""
+
+    expectations: Expectations
+    accepted: Accepted
+    now: datetime
+    log: StepLog
+
+    @property
+    def skew_s(self) -> int:
+        return self.expectations.freshness.clock_skew_s
+
+
+def verify_cpu(
+    evidence: CpuEvidence,
+    expectations: Expectations,
+    accepted: Accepted,
+    *,
+    now: datetime,
+    log: StepLog,
+) -> CpuClaims:
+    """Verify CPU evidence of any kind, except what it binds.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    judgement = _Judgement(
+        expectations=expectations, accepted=accepted, now=now, log=log
+    )
+    return _available(lambda: _verify_cpu(evidence, judgement))
+
+
+def verify_device_report(
+    evidence: GpuEvidence,
+    expectations: Expectations,
+    accepted: Accepted,
+    *,
+    index: int,
+    now: datetime,
+    log: StepLog,
+) -> DeviceClaims:
+    """Verify device evidence of any kind, except its nonce.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    judgement = _Judgement(
+        expectations=expectations, accepted=accepted, now=now, log=log
+    )
+    return _available(lambda: _verify_gpu(evidence, judgement, index))
+
+
+def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
+    try:
+        return verifier()
+    except ImportError:
+        raise RefusedError(
+            RefusalCode.VERIFIER_UNAVAILABLE, "the verifier's extra is not installed"
+        ) from None
+
+
+def _verify_cpu(evidence: CpuEvidence, judgement: _Judgement) -> CpuClaims:
+    if isinstance(evidence, SnpEvidence):
+        rules = _snp_rules(evidence, judgement)
+        return verify_snp(evidence, rules, now=judgement.now, log=judgement.log)
+    if isinstance(evidence, TdxEvidence):
+        return _verify_tdx(evidence, judgement)
+    if isinstance(evidence, NitroEvidence):
+        return _verify_nitro(evidence, judgement)
+    if isinstance(evidence, AzureEvidence):
+        return _verify_azure(evidence, judgement)
+    return _verify_tpm(evidence, judgement)
+
+
+def _snp_rules(
+    evidence: SnpEvidence | AzureEvidence, judgement: _Judgement
+) -> SnpRules:
+    expectations = judgement.expectations
+    return SnpRules(
+        anchors=anchors_for(expectations.roots, evidence.tee),
+        expectations=expectations.snp,
+        clock_skew_s=judgement.skew_s,
+        release_min_tcb=judgement.accepted.min_tcb,
+        measurements=judgement.accepted.measurements,
+    )
+
+
+def _tdx_rules(
+    evidence: TdxEvidence | AzureEvidence, judgement: _Judgement
+) -> "TdxRules":
+    from curtilage.attest.tdx import TdxRules  # noqa: PLC0415 - see the module's text
+
+    expectations = judgement.expectations
+    return TdxRules(
+        anchors=anchors_for(expectations.roots, evidence.tee),
+        expectations=expectations.tdx,
+        clock_skew_s=judgement.skew_s,
+        measurements=judgement.accepted.measurements,
+    )
+
+
+def _verify_tdx(evidence: TdxEvidence, judgement: _Judgement) -> CpuClaims:
+    from curtilage.attest.tdx import verify_tdx  # noqa: PLC0415 - as above
+
+    rules = _tdx_rules(evidence, judgement)
+    return verify_tdx(evidence, rules, now=judgement.now, log=judgement.log)
+
+
+def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
+    from curtilage.attest.nitro import (  # noqa: PLC0415 - as above
+        NitroRules,
+        verify_nitro,
+    )
+
+    rules = NitroRules(
+        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
+        clock_skew_s=judgement.skew_s,
+        max_age_s=judgement.expectations.freshness.max_evidence_age_s,
+        measurements=judgement.accepted.measurements,
+    )
+    return verify_nitro(evidence, rules, now=judgement.now, log=judgement.log)
+
+
+def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
+    from curtilage.attest.azure import (  # noqa: PLC0415 - as above
+        AzureRules,
+        verify_azure,
+    )
+
+    rules = AzureRules(
+        snp=_snp_rules(evidence, judgement),
+        tdx=_tdx_rules(evidence, judgement),
+        measurements=judgement.accepted.measurements,
+    )
+    return verify_azure(evidence, rules, now=judgement.now, log=judgement.log)
+
+
+def _verify_tpm(evidence: TpmEvidence, judgement: _Judgement) -> CpuClaims:
+    from curtilage.attest.tpm import TpmRules, verify_tpm  # noqa: PLC0415 - as above
+
+    rules = TpmRules(
+        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
+        measurements=judgement.accepted.measurements,
+    )
+    return verify_tpm(evidence, rules, log=judgement.log)
+
+
+def _verify_gpu(
+    evidence: GpuEvidence, judgement: _Judgement, index: int
+) -> DeviceClaims:
+    from curtilage.attest.gpu import GpuRules, verify_gpu  # noqa: PLC0415 - as above
+
+    expectations = judgement.expectations
+    rules = GpuRules(
+        anchors=anchors_for(expectations.roots, evidence.kind),
+        expectations=_both(expectations.gpu, judgement.accepted.gpu),
+        clock_skew_s=judgement.skew_s,
+    )
+    return verify_gpu(
+        evidence, rules, index=index, now=judgement.now, log=judgement.log
+    )
+
+
+def _both(policy: GpuExpectations, release: GpuRelease) -> GpuExpectations:
+    """Return what both accept; where a release says nothing, the policy's.
+
+    Capitals do not matter: NVIDIA writes VBIOS versions both ways.
+    """
+    return GpuExpectations(
+        drivers=_common(policy.drivers, release.drivers),
+        vbioses=_common(policy.vbioses, release.vbioses),
+        golden=_common(policy.golden, release.golden),
+    )
+
+
+def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
+    if not release:
+        return policy
+    released = {each.lower() for each in release}
+    return frozenset(each for each in policy if each.lower() in released)

@@ -1,0 +1,249 @@
+"""One piece of evidence as JSON, both ways; shape and sizes only.
+
+The kind is looked at first, for each kind has keys of its own. A kind that is not
+known here is ``unsupported_product``: nobody here could judge it.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import (
+    MAX_CERTIFICATE_BYTES,
+    MAX_COLLATERAL_BYTES,
+    MAX_CRL_BYTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_GPU_CHAIN,
+    MAX_GPU_REPORT_BYTES,
+    MAX_HCL_BYTES,
+    MAX_PCR_BYTES,
+    MAX_PCRS,
+    MAX_QUOTE_BYTES,
+    MAX_REPORT_BYTES,
+    MAX_TPM_KEY_BYTES,
+    MAX_TPM_MESSAGE_BYTES,
+    MAX_TPM_SIGNATURE_BYTES,
+    AzureEvidence,
+    CpuEvidence,
+    DeviceKind,
+    GpuEvidence,
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    Tee,
+    TpmEvidence,
+    TpmQuote,
+)
+from curtilage.attest.strictjson import Fields, encode_base64, malformed
+
+_KIND_LIMIT: Final = 64
+_SNP_KEYS: Final = ("tee", "report", "vek", "ask", "crl", "ark")
+_TDX_KEYS: Final = ("tee", "quote", "collateral")
+_NITRO_KEYS: Final = ("tee", "document")
+_AZURE_KEYS: Final = ("tee", "hcl", "hardware", "quote")
+_TPM_KEYS: Final = ("tee", "quote", "ak")
+_QUOTE_KEYS: Final = ("message", "signature", "pcrs")
+_PCR_KEYS: Final = ("index", "value")
+_GPU_KEYS: Final = ("kind", "report", "chain")
+# What stands inside Azure's evidence of each kind.
+_HARDWARE: Final[Mapping[Tee, Tee]] = MappingProxyType(
+    {
+        Tee.AZURE_SNP: Tee.SEV_SNP,
+        Tee.AZURE_TDX: Tee.TDX,
+        Tee.EMULATED_AZURE_SNP: Tee.EMULATED_SEV_SNP,
+    }
+)
+
+
+def hardware_of(tee: Tee) -> Tee:
+    """Return the kind of the hardware report inside Azure's evidence.
+
+    Raises:
+        KeyError: there is none inside this kind.
+    """
+    return _HARDWARE[tee]
+
+
+def cpu_object(evidence: CpuEvidence) -> dict[str, object]:
+    """Return CPU evidence as the object that its JSON holds."""
+    if isinstance(evidence, SnpEvidence):
+        return _snp_object(evidence)
+    if isinstance(evidence, TdxEvidence):
+        return {
+            "tee": evidence.tee.value,
+            "quote": encode_base64(evidence.quote),
+            "collateral": encode_base64(evidence.collateral),
+        }
+    if isinstance(evidence, NitroEvidence):
+        return {
+            "tee": evidence.tee.value,
+            "document": encode_base64(evidence.document),
+        }
+    if isinstance(evidence, AzureEvidence):
+        return {
+            "tee": evidence.tee.value,
+            "hcl": encode_base64(evidence.hcl),
+            "hardware": cpu_object(evidence.hardware),
+            "quote": _quote_object(evidence.quote),
+        }
+    return {
+        "tee": evidence.tee.value,
+        "quote": _quote_object(evidence.quote),
+        "ak": encode_base64(evidence.ak),
+    }
+
+
+def device_object(evidence: GpuEvidence) -> dict[str, object]:
+    """Return device evidence as the object that its JSON holds."""
+    return {
+        "kind": evidence.kind.value,
+        "report": encode_base64(evidence.report),
+        "chain": [encode_base64(certificate) for certificate in evidence.chain],
+    }
+
+
+def parse_cpu(fields: Fields) -> CpuEvidence:
+    """Read CPU evidence of any kind.
+
+    Raises:
+        RefusedError: ``malformed``, ``too_large`` or ``unsupported_product``.
+    """
+    kind = fields.text("tee", limit=_KIND_LIMIT)
+    if kind not in {tee.value for tee in Tee}:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_PRODUCT, "cpu.tee: not a kind that is known here"
+        )
+    tee = Tee(kind)
+    return _PARSERS[tee](fields, tee)
+
+
+def parse_device(fields: Fields) -> GpuEvidence:
+    """Read device evidence of any kind.
+
+    Raises:
+        RefusedError: ``malformed``, ``too_large`` or ``unsupported_product``.
+    """
+    kind = fields.text("kind", limit=_KIND_LIMIT)
+    if kind not in {known.value for known in DeviceKind}:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_PRODUCT,
+            "device.kind: not a kind that is known here",
+        )
+    fields.require(_GPU_KEYS)
+    return GpuEvidence(
+        kind=DeviceKind(kind),
+        report=fields.octets("report", limit=MAX_GPU_REPORT_BYTES),
+        chain=fields.octets_list(
+            "chain", limit=MAX_GPU_CHAIN, item_limit=MAX_CERTIFICATE_BYTES
+        ),
+    )
+
+
+def _snp_object(evidence: SnpEvidence) -> dict[str, object]:
+    return {
+        "tee": evidence.tee.value,
+        "report": encode_base64(evidence.report),
+        "vek": encode_base64(evidence.vek),
+        "ask": encode_base64(evidence.ask),
+        "crl": encode_base64(evidence.crl),
+        "ark": encode_base64(evidence.ark),
+    }
+
+
+def _quote_object(quote: TpmQuote) -> dict[str, object]:
+    return {
+        "message": encode_base64(quote.message),
+        "signature": encode_base64(quote.signature),
+        "pcrs": [
+            {"index": index, "value": encode_base64(value)}
+            for index, value in quote.pcrs
+        ],
+    }
+
+
+def _parse_snp(fields: Fields, tee: Tee) -> SnpEvidence:
+    fields.require(_SNP_KEYS)
+    return SnpEvidence(
+        tee=tee,
+        report=fields.octets("report", limit=MAX_REPORT_BYTES),
+        vek=fields.octets("vek", limit=MAX_CERTIFICATE_BYTES),
+        ask=fields.octets("ask", limit=MAX_CERTIFICATE_BYTES),
+        crl=fields.octets("crl", limit=MAX_CRL_BYTES),
+        ark=fields.octets("ark", limit=MAX_CERTIFICATE_BYTES),
+    )
+
+
+def _parse_tdx(fields: Fields, tee: Tee) -> TdxEvidence:
+    fields.require(_TDX_KEYS)
+    return TdxEvidence(
+        tee=tee,
+        quote=fields.octets("quote", limit=MAX_QUOTE_BYTES),
+        collateral=fields.octets("collateral", limit=MAX_COLLATERAL_BYTES),
+    )
+
+
+def _parse_nitro(fields: Fields, tee: Tee) -> NitroEvidence:
+    fields.require(_NITRO_KEYS)
+    return NitroEvidence(
+        tee=tee, document=fields.octets("document", limit=MAX_DOCUMENT_BYTES)
+    )
+
+
+def _parse_azure(fields: Fields, tee: Tee) -> AzureEvidence:
+    fields.require(_AZURE_KEYS)
+    inner = fields.child("hardware")
+    kind = _HARDWARE[tee]
+    # Compared before it is read, so that evidence never nests deeper than this.
+    if inner.text("tee", limit=_KIND_LIMIT) != kind.value:
+        raise malformed("cpu.hardware: of another kind")
+    snp = kind in {Tee.SEV_SNP, Tee.EMULATED_SEV_SNP}
+    return AzureEvidence(
+        tee=tee,
+        hcl=fields.octets("hcl", limit=MAX_HCL_BYTES),
+        hardware=_parse_snp(inner, kind) if snp else _parse_tdx(inner, kind),
+        quote=_parse_quote(fields.child("quote")),
+    )
+
+
+def _parse_tpm(fields: Fields, tee: Tee) -> TpmEvidence:
+    fields.require(_TPM_KEYS)
+    return TpmEvidence(
+        tee=tee,
+        quote=_parse_quote(fields.child("quote")),
+        ak=fields.octets("ak", limit=MAX_TPM_KEY_BYTES),
+    )
+
+
+def _parse_quote(fields: Fields) -> TpmQuote:
+    fields.require(_QUOTE_KEYS)
+    entries = fields.children("pcrs", limit=MAX_PCRS)
+    for entry in entries:
+        entry.require(_PCR_KEYS)
+    return TpmQuote(
+        message=fields.octets("message", limit=MAX_TPM_MESSAGE_BYTES),
+        signature=fields.octets("signature", limit=MAX_TPM_SIGNATURE_BYTES),
+        pcrs=tuple(
+            (
+                entry.integer("index", maximum=MAX_PCRS - 1),
+                entry.octets("value", limit=MAX_PCR_BYTES),
+            )
+            for entry in entries
+        ),
+    )
+
+
+_PARSERS: Final[Mapping[Tee, Callable[[Fields, Tee], CpuEvidence]]] = MappingProxyType(
+    {
+        Tee.SEV_SNP: _parse_snp,
+        Tee.EMULATED_SEV_SNP: _parse_snp,
+        Tee.TDX: _parse_tdx,
+        Tee.EMULATED_TDX: _parse_tdx,
+        Tee.NITRO: _parse_nitro,
+        Tee.EMULATED_NITRO: _parse_nitro,
+        Tee.AZURE_SNP: _parse_azure,
+        Tee.AZURE_TDX: _parse_azure,
+        Tee.EMULATED_AZURE_SNP: _parse_azure,
+        Tee.TPM: _parse_tpm,
+    }
+)

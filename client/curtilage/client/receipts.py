@@ -1,0 +1,157 @@
+"""The client's side of a receipt: its secret, what it must say, its check.
+
+Pure. An enclave whose evidence binds a receipt key signs, at the very end of
+every answer, what it was asked and what it answered. Without it, or with another
+one, the answer counts as cut: whoever stands behind it cannot be held to it.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.receipt import (
+    RECEIPT_BYTES,
+    RECEIPT_FIELD,
+    SECRET_BYTES,
+    Receipt,
+    ReceiptExpectation,
+    answer_mac,
+    decode_field,
+    request_mac,
+    verify_receipt,
+)
+from curtilage.attest.verify import VerifiedKey
+from curtilage.wire.bhttp import Field
+from curtilage.wire.dates import WINDOW
+
+
+@dataclass(slots=True, kw_only=True)
+class Transcript:
+    """An exchange as it stood inside the seal, kept because somebody asked for it.
+
+    Attributes:
+        question: the request's content.
+        answer: the answer's content so far, filler included.
+    """
+
+    question: bytes = field(default=b"", repr=False)
+    answer: bytearray = field(default_factory=bytearray, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptSecret:
+    """The secret that one request's receipt is made with.
+
+    Attributes:
+        receipt_id: what the organisation's key makes the secret from, 16 bytes;
+            empty for a secret that nobody can make again.
+        attempt: the number of the record that lets the request out.
+        value: 32 bytes, sent inside the seal.
+        transcript: takes the exchange down; None: nobody does.
+    """
+
+    receipt_id: bytes = b""
+    attempt: int = 0
+    transcript: Transcript | None = field(default=None, repr=False)
+    value: bytes = field(
+        repr=False, default_factory=lambda: secrets.token_bytes(SECRET_BYTES)
+    )
+
+
+def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
+    """Tell whether a receipt is about this request's content.
+
+    Args:
+        receipt: whose signature was verified.
+        secret: 32 bytes; without it, nobody can tell.
+        content: as it stood inside the seal.
+    """
+    return hmac.compare_digest(request_mac(secret, content), receipt.request_mac)
+
+
+def proves_answer(receipt: Receipt, secret: bytes, content: bytes) -> bool:
+    """Tell whether a receipt is about this answer's content, filler included."""
+    mac = answer_mac(secret)
+    mac.update(content)
+    return hmac.compare_digest(mac.digest(), receipt.answer_mac)
+
+
+class ReceiptCheck:
+    """Follows one answer and verifies the receipt at its end.
+
+    Args:
+        key: what the request was sealed to; it has a receipt key.
+        secret: sent with the request.
+        content: the request's content.
+        date: that stands in the request; the enclave opened it within its window.
+        question: whether a model must have answered; a release that lists none
+            is not held to it.
+    """
+
+    def __init__(
+        self,
+        key: VerifiedKey,
+        secret: ReceiptSecret,
+        content: bytes,
+        *,
+        date: datetime,
+        question: bool = False,
+    ) -> None:
+        self._key = key
+        self._date = date
+        self._question = question
+        self._request_mac = request_mac(secret.value, content)
+        self._answer_mac = answer_mac(secret.value)
+        self._transcript = secret.transcript
+        self._status = 0
+        if self._transcript is not None:
+            self._transcript.question = content
+
+    def head(self, status: int) -> None:
+        """Take note of the answer's status."""
+        self._status = status
+
+    def content(self, data: bytes) -> None:
+        """Take note of content as it comes, filler included."""
+        self._answer_mac.update(data)
+        if self._transcript is not None:
+            self._transcript.answer += data
+
+    def end(self, trailers: tuple[Field, ...]) -> bytes:
+        """Verify the receipt and return it, 235 bytes.
+
+        Raises:
+            RefusedError: ``receipt_invalid``: it is missing, not the only one,
+                or not of this exchange.
+        """
+        found = [value for name, value in trailers if name == RECEIPT_FIELD]
+        if len(found) != 1:
+            raise RefusedError(
+                RefusalCode.RECEIPT_INVALID, f"receipt: {len(found)} of them, not one"
+            )
+        receipt = decode_field(found[0], length=RECEIPT_BYTES)
+        verify_receipt(
+            receipt,
+            public_key=self._key.receipt_public_key,
+            expected=self._expected(),
+        )
+        return receipt
+
+    def _expected(self) -> ReceiptExpectation:
+        key, sealed_at = self._key, int(self._date.timestamp())
+        window_s = int(WINDOW.total_seconds())
+        return ReceiptExpectation(
+            status=self._status,
+            # The enclave opens nothing whose date is further from its own clock, and
+            # nothing outside of the key's window.
+            earliest=max(sealed_at - window_s, int(key.not_before.timestamp())),
+            latest=min(sealed_at + window_s, int(key.not_after.timestamp()) - 1),
+            key_configs_digest=bytes.fromhex(key.key_configs_digest),
+            release_digest=key.release_digest,
+            model_digests=key.model_digests,
+            none_ran=not (self._question and key.model_digests),
+            request_mac=self._request_mac,
+            answer_mac=self._answer_mac.digest(),
+        )

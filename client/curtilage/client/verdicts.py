@@ -1,0 +1,175 @@
+"""Verdicts as JSON objects with a stable schema; see docs/attestation.md.
+
+Pure. Programs of auditors read these: a key is added at will, none is renamed,
+dropped or given another meaning without a new ``version``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Final
+
+from curtilage.attest.claims import CpuClaims, DeviceClaims, Link
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.single import EvidenceVerdict
+from curtilage.attest.steps import Step
+from curtilage.attest.verify import VerifiedKey
+
+SCHEMA_VERSION: Final = 1
+
+
+def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, object]:
+    """Lay out the verdict on one accepted piece of evidence."""
+    claims = verdict.claims
+    return {
+        **_head("evidence", at),
+        "accepted": True,
+        "code": None,
+        "detail": None,
+        "step": None,
+        "expires_at": time_text(claims.expires_at),
+        "claims": _claims(verdict),
+        "links": links_object(claims.links),
+        "steps": steps_object(verdict.steps),
+    }
+
+
+def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
+    """Lay out the verdict on an accepted bundle."""
+    return {
+        **_head("bundle", at),
+        "accepted": True,
+        "code": None,
+        "detail": None,
+        "step": None,
+        "expires_at": time_text(key.expires_at),
+        "claims": {
+            "tee": key.tee,
+            "emulated": key.emulated,
+            "isolates": key.claims.tee.isolates,
+            "measurement": key.measurement,
+            "registers": dict(key.claims.registers),
+            "platform": key.claims.platform or None,
+            "details": details_of(key.claims),
+            "devices": [_device(device) for device in key.devices],
+            "shows": sorted(claim.value for claim in key.shows),
+            "release": f"{key.release_name} {key.release_version}",
+            "release_digest": key.release_digest.hex(),
+            "models": sorted(digest.hex() for digest in key.model_digests),
+            "key_configs": key.key_configs_digest,
+            "not_before": time_text(key.not_before),
+            "not_after": time_text(key.not_after),
+            "evidence_since": time_text(key.anchor_time),
+            "receipt_key": key.receipt_public_key.hex() or None,
+            "sandbox": key.sandbox_policy_digest.hex() or None,
+            "transport": asdict(key.transport),
+            "policy": key.expectations_digest,
+            "verdict": key.verdict_id,
+        },
+        "links": links_object(key.links),
+        "expiries": [
+            {"name": name, "expires_at": time_text(ends)} for name, ends in key.expiries
+        ],
+        "steps": steps_object(key.steps),
+    }
+
+
+def _device(device: DeviceClaims) -> dict[str, object]:
+    return {
+        "kind": device.kind.value,
+        "index": device.index,
+        "expires_at": time_text(device.expires_at),
+        "details": details_of(device),
+        "links": links_object(device.links),
+    }
+
+
+def refusal_object(
+    kind: str, refusal: RefusedError, *, at: datetime
+) -> dict[str, object]:
+    """Lay out why something was refused.
+
+    Args:
+        kind: ``evidence`` or ``bundle``: what was to be verified.
+        refusal: the one step that did not hold.
+        at: as of when.
+    """
+    return {
+        **_head(kind, at),
+        "accepted": False,
+        "code": refusal.code.value,
+        "detail": refusal.detail,
+        "step": refusal.step or None,
+        "expires_at": None,
+        "claims": {},
+        "links": [],
+        "steps": steps_object(refusal.steps),
+    }
+
+
+def _head(kind: str, at: datetime) -> dict[str, object]:
+    return {"version": SCHEMA_VERSION, "kind": kind, "at": time_text(at)}
+
+
+def _claims(verdict: EvidenceVerdict) -> dict[str, object]:
+    claims = verdict.claims
+    bound = {"bound_checked": verdict.bound_checked, "details": details_of(claims)}
+    if isinstance(claims, DeviceClaims):
+        return {"tee": verdict.tee, "nonce": claims.nonce.hex(), **bound}
+    return {
+        "tee": verdict.tee,
+        "emulated": claims.tee.emulated,
+        "isolates": claims.tee.isolates,
+        "registers": dict(claims.registers),
+        "report_data": claims.bound.hex(),
+        "platform": claims.platform or None,
+        **bound,
+    }
+
+
+def details_of(claims: CpuClaims | DeviceClaims) -> dict[str, object]:
+    """Return what else the evidence says, with arrays for tuples."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in claims.details.items()
+    }
+
+
+def steps_object(steps: Iterable[Step]) -> list[Mapping[str, object]]:
+    """Lay out the checks that ran, in order."""
+    return [
+        {
+            "number": step.number,
+            "name": step.name,
+            "passed": step.passed,
+            "detail": step.detail,
+        }
+        for step in steps
+    ]
+
+
+def links_object(links: Iterable[Link]) -> list[Mapping[str, object]]:
+    """Lay out who vouches for what, root first."""
+    return [
+        {
+            "subject": link.subject,
+            "issuer": link.issuer,
+            "role": link.role,
+            "fingerprint": link.fingerprint,
+            "expires_at": None if link.not_after is None else time_text(link.not_after),
+        }
+        for link in links
+    ]
+
+
+def time_text(time: datetime) -> str:
+    """Write a time as RFC 3339 does, in UTC, to the second."""
+    return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
+
+
+def unix_text(seconds: int) -> str:
+    """Write a time in Unix seconds likewise; one beyond the calendar as a number."""
+    try:
+        return time_text(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)

@@ -1,0 +1,84 @@
+"""What the server and the evidence process say to each other, version 2.
+
+One exchange for each connection of a UNIX socket. There: one byte that says what
+is asked for, and 64 bytes. Back: a length (u32, big-endian) and that many bytes
+of JSON, or nothing at all where there is no evidence.
+
+    1   CPU evidence over 64 bytes of report data; where a TPM's quote carries
+        the binding, the evidence process derives the qualifying data
+    2   evidence of the devices; the 64 bytes are B0, from which the process
+        derives each device's nonce
+    3   CPU evidence that identifies the machine; the 64 bytes are ignored
+
+What is signed for 3 is fixed (``identity_data``) and no binding's, so whoever may
+ask only for that can pass nothing off as ours.
+"""
+
+import hashlib
+import json
+from typing import Final
+
+from curtilage.attest.evidence import (
+    MAX_BUNDLE_BYTES,
+    MAX_CPU_EVIDENCE_BYTES,
+    MAX_DEVICES,
+    GpuEvidence,
+)
+from curtilage.attest.evidence_json import device_object, parse_device
+from curtilage.attest.strictjson import parse_object
+
+CPU_EVIDENCE: Final = 1
+DEVICE_EVIDENCE: Final = 2
+IDENTITY: Final = 3
+
+DATA_BYTES: Final = 64
+REQUEST_BYTES: Final = 1 + DATA_BYTES
+LENGTH_BYTES: Final = 4
+MAX_ANSWER_BYTES: Final = {
+    CPU_EVIDENCE: MAX_CPU_EVIDENCE_BYTES,
+    DEVICE_EVIDENCE: MAX_BUNDLE_BYTES,
+    IDENTITY: MAX_CPU_EVIDENCE_BYTES,
+}
+"""By what was asked for; a longer answer is refused unread."""
+
+_IDENTITY: Final = b"curtilage/identity/v1\0"
+
+
+def identity_data() -> bytes:
+    """Return the report data that identifies a machine and binds nothing."""
+    return hashlib.sha512(_IDENTITY).digest()
+
+
+def encode_request(asked: int, data: bytes) -> bytes:
+    """Encode a request.
+
+    Raises:
+        ValueError: not 64 bytes.
+    """
+    if len(data) != DATA_BYTES:
+        raise ValueError(f"not {DATA_BYTES} bytes")
+    return bytes([asked]) + data
+
+
+def encode_answer(body: bytes) -> bytes:
+    """Put the length before the JSON."""
+    return len(body).to_bytes(LENGTH_BYTES) + body
+
+
+def encode_devices(devices: tuple[GpuEvidence, ...]) -> bytes:
+    """Encode the devices' evidence, in its order."""
+    objects = [device_object(device) for device in devices]
+    return json.dumps({"devices": objects}, separators=(",", ":")).encode()
+
+
+def parse_devices(data: bytes) -> tuple[GpuEvidence, ...]:
+    """Parse the devices' evidence; shape and sizes only.
+
+    Raises:
+        RefusedError: as for the devices of a bundle.
+    """
+    fields = parse_object(data, where="devices", limit_bytes=MAX_BUNDLE_BYTES)
+    fields.require(("devices",))
+    return tuple(
+        parse_device(device) for device in fields.children("devices", limit=MAX_DEVICES)
+    )

@@ -1,0 +1,268 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.attest.claims import (
+    IMAGE_PCRS,
+    REQUIRED_REGISTERS,
+    Claim,
+    CpuClaims,
+    DeviceClaims,
+    Requirement,
+    measurement_matches,
+    measurement_problem,
+    require_measurement,
+    unmet,
+)
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee, encode_bundle
+from curtilage.attest.expectations import Expectations
+from curtilage.attest.verify import VerifiedKey, verify
+
+NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
+S256, S384 = "ab" * 32, "cd" * 48
+ZERO = "00" * 48
+TDX: dict[str, str] = dict.fromkeys(("mrtd", "rtmr0", "rtmr1", "rtmr2", "rtmr3"), S384)
+HOST: dict[str, str] = dict.fromkeys(("mrconfigid", "mrowner", "mrownerconfig"), ZERO)
+MEASURED: dict[Tee, dict[str, str]] = {
+    Tee.SEV_SNP: {"launch": S384},
+    Tee.TDX: TDX,
+    Tee.NITRO: {"pcr0": S384, "pcr1": S384, "pcr2": S384},
+    Tee.AZURE_SNP: {"launch": S384, "pcr11": S256},
+    Tee.AZURE_TDX: {"mrtd": S384, "pcr11": S256},
+    Tee.TPM: {"pcr4": S256},
+}
+SHOWN: dict[Tee, dict[str, str]] = {
+    Tee.SEV_SNP: {"launch": S384},
+    Tee.TDX: {**TDX, **HOST, "mrseam": S384},
+    Tee.NITRO: {f"pcr{index}": S384 for index in range(16)},
+    Tee.AZURE_SNP: {"launch": S384, **{f"pcr{n}": S256 for n in range(24)}},
+    Tee.AZURE_TDX: {**TDX, **HOST, **{f"pcr{n}": S256 for n in range(24)}},
+    Tee.TPM: {f"pcr{n}": S256 for n in range(24)},
+}
+GENUINE = [tee for tee in Tee if not tee.emulated]
+
+
+@pytest.mark.parametrize("tee", GENUINE)
+def test_what_is_named_and_equal_matches(tee: Tee) -> None:
+    assert measurement_problem(MEASURED[tee], tee) is None
+    shown = {**HOST, **SHOWN[tee]}
+    assert measurement_matches(shown, [MEASURED[tee]], tee)
+    assert measurement_matches(shown, [{}, MEASURED[tee]], tee)
+
+
+@pytest.mark.parametrize("tee", GENUINE)
+def test_a_refused_measurement_is_told_whole(tee: Tee) -> None:
+    shown = {**HOST, **SHOWN[tee]}
+    require_measurement(shown, [MEASURED[tee]], tee)
+    with pytest.raises(RefusedError) as refused:
+        require_measurement(shown, [], tee)
+    assert refused.value.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
+    told = dict(
+        entry.split(" ")
+        for entry in refused.value.detail.removeprefix("not accepted: ").split(", ")
+    )
+    assert told == {name: value for name, value in shown.items() if value.strip("0")}
+
+
+@pytest.mark.parametrize("tee", GENUINE)
+def test_nothing_matches_an_empty_list_or_an_empty_measurement(tee: Tee) -> None:
+    lists: list[list[dict[str, str]]] = [[], [{}]]
+    for accepted in lists:
+        assert not measurement_matches({**HOST, **SHOWN[tee]}, accepted, tee)
+
+
+@pytest.mark.parametrize(
+    ("tee", "name"), [(tee, name) for tee in GENUINE for name in MEASURED[tee]]
+)
+def test_every_named_register_counts(tee: Tee, name: str) -> None:
+    """Another value, a register that is not shown, and one that is not named."""
+    accepted, shown = MEASURED[tee], {**HOST, **SHOWN[tee]}
+    other = {**accepted, name: "0" * len(accepted[name])}
+    assert not measurement_matches(shown, [other], tee)
+    hidden = {key: value for key, value in shown.items() if key != name}
+    assert not measurement_matches(hidden, [accepted], tee)
+    unnamed = {key: value for key, value in accepted.items() if key != name}
+    assert not measurement_matches(shown, [unnamed], tee)
+    assert measurement_problem(unnamed, tee) is not None
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_what_a_host_sets_is_zero_unless_it_is_named(name: str) -> None:
+    shown = {**SHOWN[Tee.TDX], name: S384}
+    assert not measurement_matches(shown, [TDX], Tee.TDX)
+    assert measurement_matches(shown, [{**TDX, name: S384}], Tee.TDX)
+    assert not measurement_matches(SHOWN[Tee.TDX], [{**TDX, name: S384}], Tee.TDX)
+
+
+def test_a_register_more_must_match_too() -> None:
+    more = {**MEASURED[Tee.NITRO], "pcr8": ZERO}
+    assert not measurement_matches(SHOWN[Tee.NITRO], [more], Tee.NITRO)
+    assert measurement_matches({**SHOWN[Tee.NITRO], "pcr8": ZERO}, [more], Tee.NITRO)
+
+
+@pytest.mark.parametrize(
+    ("tee", "measurement", "said"),
+    [
+        (Tee.SEV_SNP, {}, "names no launch"),
+        (Tee.TDX, {"mrtd": S384}, "names no rtmr0, no rtmr1, no rtmr2, no rtmr3"),
+        (Tee.AZURE_SNP, {"launch": S384}, "names no TPM register"),
+        (Tee.AZURE_TDX, {"pcr4": S256}, "names no mrtd"),
+        (Tee.TPM, {}, "names no TPM register"),
+        (Tee.SEV_SNP, {"launch": S384, "pcr4": S256}, "does not exist in such"),
+        (Tee.TDX, {**TDX, "pcr4": S256}, "does not exist in such"),
+        (Tee.AZURE_SNP, {"launch": S384, "mrtd": S384}, "does not exist in such"),
+        (Tee.TPM, {"pcr4": S256, "pcr24": S256}, "does not exist in such"),
+        (
+            Tee.NITRO,
+            {**MEASURED[Tee.NITRO], "pcr32": S384},
+            "does not exist in such",
+        ),
+        (Tee.SEV_SNP, {"launch": S256}, "launch is not 96 hex digits"),
+        (Tee.NITRO, {"pcr0": S256}, "pcr0 is not 96 hex digits"),
+        (Tee.TPM, {"pcr0": S384}, "pcr0 is not 64 hex digits"),
+        (Tee.TPM, {"pcr00": S256}, "a register that does not exist"),
+        (Tee.SEV_SNP, {"launch": S384, "lunch": S384}, "that does not exist"),
+    ],
+)
+def test_a_measurement_that_could_never_hold_is_told(
+    tee: Tee, measurement: dict[str, str], said: str
+) -> None:
+    assert said in (measurement_problem(measurement, tee) or "")
+    assert not measurement_matches(measurement, [measurement], tee)
+
+
+def _hardware(tee: Tee) -> dict[str, str]:
+    return dict.fromkeys(REQUIRED_REGISTERS[tee], S384)
+
+
+QUOTED = [tee for tee in Tee if tee.quoted]
+FOR_EVERYBODY = [0, 1, 2, 3, 5, 6, 7, 10, 14, 15, *range(16, 24)]
+
+
+@pytest.mark.parametrize("tee", QUOTED)
+@pytest.mark.parametrize("number", FOR_EVERYBODY)
+def test_a_register_that_is_no_images_pins_nothing(tee: Tee, number: int) -> None:
+    """Alike for every tenant, or free for the guest to set: any image matches."""
+    for value in (S256, "00" * 32, "ff" * 32):
+        accepted = {**_hardware(tee), f"pcr{number}": value}
+        assert "of the image" in (measurement_problem(accepted, tee) or "")
+        assert not measurement_matches({**HOST, **accepted}, [accepted], tee)
+
+
+@pytest.mark.parametrize("tee", QUOTED)
+def test_one_register_of_the_image_is_enough(tee: Tee) -> None:
+    for name in IMAGE_PCRS:
+        assert measurement_problem({**_hardware(tee), name: S256}, tee) is None
+
+
+@pytest.mark.parametrize("tee", QUOTED)
+def test_registers_that_nothing_was_measured_into_pin_nothing(tee: Tee) -> None:
+    """But a TPM by itself pins nothing anyway: one that measured nothing will do."""
+    zeros = {**_hardware(tee), **dict.fromkeys(IMAGE_PCRS, "00" * 32)}
+    problem = measurement_problem(zeros, tee)
+    assert (problem is None) is (tee is Tee.TPM)
+    assert problem is None or "but with zeros" in problem
+    assert measurement_problem({**zeros, "pcr4": S256}, tee) is None
+
+
+def test_emulated_kinds_must_name_what_genuine_ones_do() -> None:
+    for tee in Tee:
+        if tee.emulated:
+            genuine = Tee(tee.value.removeprefix("emulated-"))
+            assert REQUIRED_REGISTERS[tee] == REQUIRED_REGISTERS[genuine]
+
+
+@given(
+    registers=st.dictionaries(st.sampled_from(["launch", "pcr0", "mrtd"]), st.text()),
+    accepted=st.lists(
+        st.dictionaries(st.sampled_from(["launch", "pcr0", "mrtd"]), st.text())
+    ),
+    tee=st.sampled_from(list(Tee)),
+)
+def test_only_equal_registers_ever_match(
+    registers: dict[str, str], accepted: list[dict[str, str]], tee: Tee
+) -> None:
+    if measurement_matches(registers, accepted, tee):
+        assert any(each.items() <= registers.items() for each in accepted)
+
+
+def test_claims_cannot_be_changed() -> None:
+    cpu = CpuClaims(
+        tee=Tee.SEV_SNP, registers={"launch": S384}, bound=b"", expires_at=NOW
+    )
+    device = DeviceClaims(
+        kind=DeviceKind.NVIDIA_GPU, index=0, signed_part=b"", nonce=b"", expires_at=NOW
+    )
+    for mapping in (cpu.registers, cpu.details, device.details):
+        changed = cast("dict[str, Any]", mapping)
+        with pytest.raises(TypeError):
+            changed["x"] = ""
+
+
+# --- what a class may demand --------------------------------------------------
+
+
+@pytest.fixture
+def key(bundle: EvidenceBundle, expectations: Expectations) -> VerifiedKey:
+    return verify(encode_bundle(bundle), expectations, now=NOW)
+
+
+def test_nothing_is_demanded_by_default(key: VerifiedKey) -> None:
+    assert unmet(key, Requirement(), now=NOW, challenged=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "words"),
+    [
+        (Requirement(claims=frozenset(Claim)), ("hardware", "gpu", "no_write")),
+        (Requirement(claims=frozenset({Claim.WEIGHTS})), ()),
+        (Requirement(cpu_tees=frozenset({"emulated-sev-snp", "tdx"})), ()),
+        (Requirement(cpu_tees=frozenset({"sev-snp"})), ("cpu_tee",)),
+        (Requirement(cpu_tees=frozenset()), ("cpu_tee",)),
+        (Requirement(challenge_age_s=60), ("challenge",)),
+    ],
+)
+def test_what_is_lacking_is_named(
+    key: VerifiedKey, requirement: Requirement, words: tuple[str, ...]
+) -> None:
+    assert unmet(key, requirement, now=NOW, challenged=False) == words
+
+
+def test_a_challenge_that_was_answered_is_met(key: VerifiedKey) -> None:
+    assert unmet(key, Requirement(challenge_age_s=60), now=NOW, challenged=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"), [(59, ()), (60, ("evidence_age",)), (61, ("evidence_age",))]
+)
+def test_evidence_grows_old(
+    key: VerifiedKey, age_s: int, words: tuple[str, ...]
+) -> None:
+    later = NOW + timedelta(seconds=age_s)
+    demand = Requirement(max_evidence_age_s=60)
+    assert unmet(key, demand, now=later, challenged=False) == words
+
+
+def test_all_that_is_lacking_is_named_at_once(key: VerifiedKey) -> None:
+    everything = Requirement(
+        claims=frozenset(Claim),
+        cpu_tees=frozenset({"tdx"}),
+        max_evidence_age_s=0,
+        challenge_age_s=60,
+    )
+    assert unmet(key, everything, now=NOW, challenged=False) == (
+        "hardware",
+        "gpu",
+        "no_write",
+        "cpu_tee",
+        "evidence_age",
+        "challenge",
+    )
+    assert unmet(
+        key, replace(everything, claims=frozenset()), now=NOW, challenged=True
+    ) == ("cpu_tee", "evidence_age")
