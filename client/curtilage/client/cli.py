@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from curtilage.client.commands import (
     explain,
     models,
     policy,
+    release,
     serve,
 )
 from curtilage.client.commands.terminal import (
@@ -73,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         audit,
         models,
         attest,
+        release,
     ):
         module.add(commands)
     return parser
@@ -86,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if None in (sys.stdin, sys.stdout, sys.stderr):
         return WRONG_USE  # a closed standard stream: there is nobody to talk to
     _refuse_core_dumps()
+    # A library's remark on a served certificate is no message to anybody.
+    warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
     try:
         return _run(arguments)
