@@ -6,6 +6,7 @@ atheris choose.
 
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.common import Harness, hold, run_harnesses
 
 from curtilage.attest.receipt import KEY_FIELD
+from curtilage.enclave_server.acquire_nsm import parse_attestation_response
+from curtilage.enclave_server.acquire_tsm import parse_certificate_table
 from curtilage.enclave_server.answers import ERROR_CODES, encode_error
 from curtilage.enclave_server.challenge import (
     ChallengeRequest,
@@ -29,6 +32,7 @@ from curtilage.enclave_server.config import parse_config
 from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
 from curtilage.enclave_server.dates import is_in_window
 from curtilage.enclave_server.errors import (
+    AcquisitionError,
     ChatError,
     ConfigError,
 )
@@ -43,6 +47,7 @@ from curtilage.enclave_server.gateway import (
     open_exchange,
 )
 from curtilage.enclave_server.keys import ReceiptTerms, make_key
+from curtilage.enclave_server.tpm_commands import Tpm
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.shaping import PADDED, UNPADDED
@@ -142,6 +147,48 @@ def check_challenge_json(data: bytes) -> None:
     assert len(challenge.base) in {0, 64}
 
 
+def check_tsm_table(data: bytes) -> None:
+    """Certificates that are in the table, or a refusal."""
+    try:
+        table = parse_certificate_table(data)
+    except AcquisitionError:
+        return
+    hold(all(content in data for content in table.values()))
+
+
+def check_nsm_response(data: bytes) -> None:
+    """A document that is in the response, or a refusal."""
+    try:
+        document = parse_attestation_response(data)
+    except AcquisitionError:
+        return
+    hold(document in data)
+
+
+class _Channel:
+    """Answers every command with the same bytes."""
+
+    def __init__(self, response: bytes) -> None:
+        self._response = response
+
+    def transmit(self, command: bytes) -> bytes:
+        assert command
+        return self._response
+
+
+def check_tpm_response(data: bytes) -> None:
+    """Registers, a quote or an index as asked for, or a refusal."""
+    tpm = Tpm(_Channel(data), sleep=lambda _seconds: None)
+    with suppress(AcquisitionError):
+        ((index, value),) = tpm.pcr_read((0,))
+        assert (index, len(value)) == (0, 32)
+    with suppress(AcquisitionError):
+        message, signature = tpm.quote(1, b"q", (0,))
+        hold(message + signature in data)
+    with suppress(AcquisitionError):
+        assert len(tpm.nv_read(1, 4096)) <= 4096
+
+
 def check_enclave_config(data: bytes) -> None:
     """A configuration, or every problem of it."""
     try:
@@ -173,6 +220,9 @@ HARNESSES: Final = (
     Harness(name="chat_json", check=check_chat_json),
     Harness(name="cover_json", check=check_cover_json, max_bytes=256),
     Harness(name="challenge_json", check=check_challenge_json, max_bytes=512),
+    Harness(name="tsm_table", check=check_tsm_table, max_bytes=1024),
+    Harness(name="nsm_response", check=check_nsm_response, max_bytes=512),
+    Harness(name="tpm_response", check=check_tpm_response, max_bytes=512),
     Harness(name="enclave_config", check=check_enclave_config, max_bytes=2048),
     Harness(name="media_type", check=check_media_type, max_bytes=128),
     Harness(name="enclave_date", check=check_enclave_date, max_bytes=64),

@@ -295,6 +295,28 @@ ENCLAVE: Final = {
         "number": b'{"nonce":10}',
         "more": b'{"nonce":"' + b"0a" * 32 + b'","n":1}',
     },
+    "tsm_table": {
+        "one": bytes(range(16)) + b"\x30\0\0\0\1\0\0\0" + bytes(24) + b"c",
+        "outside": bytes(range(16)) + b"\xff\xff\xff\xff\1\0\0\0" + bytes(24),
+        "no end": bytes(range(24)) * 3,
+        "none": bytes(24),
+    },
+    "nsm_response": {
+        "document": b"\xa1\x6bAttestation\xa1\x68document\x43abc",
+        "error": b"\xa1\x65Error\x6fInvalidArgument",
+        "other": b"\xa1\x6bAttestation\xa0",
+        "array": b"\x81\1",
+    },
+    "tpm_response": {
+        "pcr": bytes.fromhex("8001000000400000000000000007 00000001 000b 03 010000")
+        + b"\0\0\0\1\0\x20"
+        + bytes(32),
+        "refused": bytes.fromhex("80010000000a00000922"),
+        "quote": bytes.fromhex(
+            "80020000001600000000 00000006 0002 abcd 0014 0000010000"
+        ),
+        "short": b"\x80",
+    },
     "enclave_config": {
         "some": b'environment = "development"\nlisten = "127.0.0.1:0"\n'
         b'[limits]\nbody_s = 1\n[tls]\ncertificate = "/c"\nkey = "/k"\n',

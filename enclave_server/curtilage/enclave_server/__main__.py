@@ -1,4 +1,8 @@
-"""The command ``curtilage-enclave``: arguments, exit codes, nothing else."""
+"""The command ``curtilage-enclave``: arguments, exit codes, nothing else.
+
+``curtilage-enclave evidence`` is another process, with its own arguments; what
+it imports, and the device that it opens, the server never sees.
+"""
 
 import argparse
 import asyncio
@@ -32,8 +36,12 @@ from curtilage.enclave_server.tls import server_context
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
 EXIT_FAILED: Final = 3
+SERVE: Final = "serve"
+EVIDENCE: Final = "evidence"
 
 EXAMPLE: Final = """\
+``curtilage-enclave evidence --help``: the process that talks to the TEE device.
+
 example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
 
@@ -43,9 +51,9 @@ example:
   release = "/var/lib/curtilage/release"
 
   [[trust_anchors]]
-  kind = "emulated"                              # or "amd"
-  product = "Genoa"
-  certificate = "/var/lib/curtilage/root.pem"
+  kind = "emulated"                              # or amd, intel, aws, nvidia
+  product = "Genoa"                              # for amd and emulated
+  certificate = "/var/lib/curtilage/root.pem"    # a vendor's may be left out
 
   [log]
   origin = "log.example/releases"
@@ -69,10 +77,17 @@ exit codes: 0 stopped or checked, 2 usage or configuration, 3 model, evidence,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [EVIDENCE]:
+        from curtilage.enclave_server import (  # noqa: PLC0415 - another process
+            evidence_command,
+        )
+
+        return evidence_command.main(given[1:])
     forbid_core_dumps()
     try:
         require_streams()
-        return _command(parse(_parser(), arguments))
+        return _command(parse(_parser(), given))
     except OutputError:
         return EXIT_FAILED
 
@@ -109,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
         ),
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "command", nargs="?", choices=(SERVE,), default=SERVE, help="may be left out"
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(

@@ -1,0 +1,212 @@
+"""The command ``curtilage-stapler``: arguments, exit codes, nothing else."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from curtilage.attest.tcb import Product
+from curtilage.enclave_server.process import (
+    OutputError,
+    parse,
+    require_streams,
+    say,
+    version,
+)
+from curtilage.enclave_server.stapler.addresses import (
+    AMD_KDS,
+    INTEL_CERTIFICATES,
+    INTEL_PCS,
+    Addresses,
+    is_base_address,
+)
+from curtilage.enclave_server.stapler.errors import StaplerError
+from curtilage.enclave_server.stapler.fetch import Fetcher
+from curtilage.enclave_server.stapler.identity import ask_identity, identity_of
+from curtilage.enclave_server.stapler.run import (
+    INTERVAL_S,
+    LEAST_PAUSE_S,
+    Stapler,
+    StaplerSettings,
+)
+from curtilage.enclave_server.stapler.store import EndorsementStore
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 3
+_UNIX: Final = "unix:"
+
+DESCRIPTION: Final = """\
+Fetch what AMD or Intel say of this machine, outside the enclave, into files that
+curtilage-enclave evidence staples to its evidence. Believes nothing, and is
+believed nothing: whoever verifies the evidence verifies these files.
+
+  curtilage-stapler run --identity unix:/run/stapler/identity.sock \\
+      --endorsements /var/lib/curtilage/endorsements
+  curtilage-stapler identify --socket unix:/run/stapler/identity.sock \\
+      --out identity.json          # where there is no way out; carry it along
+
+exit codes: 0 done, 2 usage, 3 something was not to be had
+"""
+
+
+class _Arguments(argparse.Namespace):
+    action: str
+    identity: str
+    endorsements: Path
+    once: bool
+    interval: int
+    product: Product | None
+    amd_kds: str
+    intel_pcs: str
+    intel_certificates: str
+    proxy: str | None
+    socket: Path
+    out: Path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    try:
+        require_streams()
+        parsed = _Arguments(**vars(parse(_parser(), arguments)))
+        action = _identify if parsed.action == "identify" else _run
+        asyncio.run(action(parsed))
+    except OutputError:
+        return EXIT_FAILED
+    except StaplerError as error:
+        _notice(f"curtilage-stapler: {error}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def _identify(arguments: _Arguments) -> None:
+    """Store what the evidence process says its machine is."""
+    evidence = await ask_identity(arguments.socket)
+    # Only what a round could use is worth carrying.
+    identity_of(evidence, product=arguments.product)
+    EndorsementStore(arguments.out.parent).write(arguments.out.name, evidence)
+
+
+async def _run(arguments: _Arguments) -> None:
+    async with Fetcher(proxy=arguments.proxy) as fetcher:
+        stapler = Stapler(_settings(arguments), fetcher, clock=_utc_now, notice=_notice)
+        if arguments.once:
+            await stapler.round()
+        else:
+            await _until_signalled(stapler)
+
+
+async def _until_signalled(stapler: Stapler) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    running = asyncio.create_task(stapler.run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        # A round ends by itself only where it cannot go on.
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        for task in (running, stopping):
+            task.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+def _settings(arguments: _Arguments) -> StaplerSettings:
+    identity = arguments.identity
+    return StaplerSettings(
+        endorsements=arguments.endorsements,
+        identity=Path(identity.removeprefix(_UNIX)),
+        by_socket=identity.startswith(_UNIX),
+        addresses=Addresses(
+            amd_kds=arguments.amd_kds,
+            intel_pcs=arguments.intel_pcs,
+            intel_certificates=arguments.intel_certificates,
+        ),
+        product=arguments.product,
+        interval_s=arguments.interval,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="curtilage-stapler",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
+    actions = parser.add_subparsers(dest="action", required=True)
+    identify = actions.add_parser("identify", help="store which machine this is")
+    identify.add_argument(
+        "--socket", required=True, type=_unix_path, metavar="unix:PATH"
+    )
+    identify.add_argument("--out", required=True, type=Path, metavar="FILE")
+    _add_product(identify)
+    run = actions.add_parser("run", help="fetch, and fetch again before it runs out")
+    run.add_argument(
+        "--identity", required=True, metavar="unix:PATH|FILE", help="which machine"
+    )
+    run.add_argument("--endorsements", required=True, type=Path, metavar="DIR")
+    run.add_argument("--once", action="store_true", help="one round, then exit")
+    run.add_argument(
+        "--interval", type=_interval, default=INTERVAL_S, metavar="SECONDS"
+    )
+    run.add_argument("--proxy", metavar="http://HOST:PORT", help="for HTTPS (CONNECT)")
+    for name, usual in (
+        ("--amd-kds", AMD_KDS),
+        ("--intel-pcs", INTEL_PCS),
+        ("--intel-certificates", INTEL_CERTIFICATES),
+    ):
+        run.add_argument(
+            name, type=_base, default=usual, metavar="URL", help=f"usually {usual}"
+        )
+    _add_product(run)
+    return parser
+
+
+def _add_product(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--product",
+        type=Product,
+        choices=list(Product),
+        help="of a SEV-SNP report that does not name it (version 2)",
+    )
+
+
+def _unix_path(text: str) -> Path:
+    if not text.startswith(f"{_UNIX}/"):
+        raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
+    return Path(text.removeprefix(_UNIX))
+
+
+def _base(text: str) -> str:
+    if not is_base_address(text):
+        raise argparse.ArgumentTypeError(
+            "must be https://host[/path], or http on this machine, without a slash"
+            " at its end"
+        )
+    return text
+
+
+def _interval(text: str) -> int:
+    if not text.isdecimal() or int(text) < LEAST_PAUSE_S:
+        raise argparse.ArgumentTypeError(f"must be {LEAST_PAUSE_S} or more")
+    return int(text)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _notice(line: str) -> None:
+    say(sys.stderr, line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Where the vendors publish, and how each thing is asked for; pure.
+
+AMD, "Versioned Chip Endorsement Key (VCEK) Certificate and KDS Interface
+Specification" (57230), chapter 4. Intel, "API for Intel SGX and TDX Provisioning
+Certification Service", version 4. A base address may be a mirror's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from curtilage.attest.tcb import Product, Tcb
+
+AMD_KDS: Final = "https://kdsintf.amd.com"
+INTEL_PCS: Final = "https://api.trustedservices.intel.com"
+INTEL_CERTIFICATES: Final = "https://certificates.trustedservices.intel.com"
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_TURIN_HARDWARE_ID_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """The base addresses, without a slash at their end.
+
+    Attributes:
+        amd_kds: AMD's Key Distribution Service.
+        intel_pcs: Intel's Provisioning Certification Service.
+        intel_certificates: where Intel's root publishes its revocation list.
+    """
+
+    amd_kds: str = AMD_KDS
+    intel_pcs: str = INTEL_PCS
+    intel_certificates: str = INTEL_CERTIFICATES
+
+
+def is_base_address(text: str) -> bool:
+    """Tell whether a base address will do: HTTPS, or HTTP to this machine."""
+    try:
+        url = urlsplit(text)
+        host = url.hostname
+    except ValueError:
+        return False
+    if not host or url.query or url.fragment or url.username or text.endswith("/"):
+        return False
+    return url.scheme == "https" or (url.scheme == "http" and host in LOOPBACK)
+
+
+def vcek_url(base: str, product: Product, chip_id: bytes, tcb: Tcb) -> str:
+    """Return the address of a chip's certificate for its patch levels."""
+    turin = product is Product.TURIN
+    hardware_id = chip_id[:_TURIN_HARDWARE_ID_BYTES] if turin else chip_id
+    levels = {"blSPL": tcb.bl, "teeSPL": tcb.tee, "snpSPL": tcb.snp}
+    if turin:
+        levels = {"fmcSPL": tcb.fmc, **levels}
+    levels["ucodeSPL"] = tcb.ucode
+    query = "&".join(f"{name}={level:02d}" for name, level in levels.items())
+    return f"{base}/vcek/v1/{product}/{hardware_id.hex()}?{query}"
+
+
+def amd_chain_url(base: str, product: Product, *, vlek: bool) -> str:
+    """Return the address of ASK and ARK, or of ASVK and ARK; PEM."""
+    return f"{base}/{_kind(vlek=vlek)}/v1/{product}/cert_chain"
+
+
+def amd_crl_url(base: str, product: Product, *, vlek: bool) -> str:
+    """Return the address of the root's revocation list; DER."""
+    return f"{base}/{_kind(vlek=vlek)}/v1/{product}/crl"
+
+
+def tcb_info_url(base: str, fmspc: bytes) -> str:
+    """Return the address of a platform's TDX TCB info; signed JSON."""
+    return f"{base}/tdx/certification/v4/tcb?fmspc={fmspc.hex().upper()}"
+
+
+def qe_identity_url(base: str) -> str:
+    """Return the address of the TDX quoting enclave's identity; signed JSON."""
+    return f"{base}/tdx/certification/v4/qe/identity"
+
+
+def pck_crl_url(base: str, authority: str) -> str:
+    """Return the address of a PCK authority's revocation list; DER.
+
+    Args:
+        base: Intel's service.
+        authority: ``platform`` or ``processor``.
+    """
+    return f"{base}/sgx/certification/v4/pckcrl?ca={authority}&encoding=der"
+
+
+def intel_root_crl_url(base: str) -> str:
+    """Return the address of the root's revocation list; DER."""
+    return f"{base}/IntelSGXRootCA.der"
+
+
+def _kind(*, vlek: bool) -> str:
+    return "vlek" if vlek else "vcek"

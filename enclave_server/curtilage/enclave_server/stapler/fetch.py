@@ -1,0 +1,143 @@
+"""The stapler's way out: bounded, patient GET requests; its only door to aiohttp.
+
+No redirect is followed, no cookie kept, no environment variable consulted. A
+failure that may pass is tried again, later and later. What comes back is bytes
+that nobody has verified.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Protocol, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from curtilage.enclave_server.stapler.errors import FetchError
+
+TIMEOUT_S: Final = 30.0
+"""For one whole try."""
+ATTEMPTS: Final = 4
+FIRST_PAUSE_S: Final = 2.0
+"""Before the second try; twice as long before each further one."""
+MAX_HEADER_BYTES: Final = 16 * 1024
+"""Intel sends a chain of two certificates in a header."""
+HTTP_OK: Final = 200
+PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""What another try may change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """An answer.
+
+    Attributes:
+        body: bounded.
+        headers: lower-case names; of several of one name the last.
+    """
+
+    body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+
+
+class Fetches(Protocol):
+    """Whoever gets things from the vendors."""
+
+    async def get(self, url: str, *, limit: int) -> Fetched:
+        """Return what is at an address, at most ``limit`` bytes.
+
+        Raises:
+            FetchError: it was not to be had.
+        """
+        ...
+
+
+class Fetcher:
+    """Gets things over HTTPS; a context manager.
+
+    Args:
+        proxy: an ``http://`` proxy that forwards with CONNECT, or None.
+        timeout_s: for one try.
+        sleep: waits between tries.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxy: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._proxy = proxy
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the session."""
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": "curtilage-stapler", "Accept-Encoding": "identity"},
+            max_field_size=MAX_HEADER_BYTES,
+            max_line_size=MAX_HEADER_BYTES,
+            timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, url: str, *, limit: int) -> Fetched:
+        """Get, and try again while that may help; see the Protocol."""
+        pause_s = FIRST_PAUSE_S
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await self._try(url, limit)
+            except FetchError as error:
+                if error.lasting or attempt == ATTEMPTS:
+                    raise
+            await self._sleep(pause_s)
+            pause_s *= 2
+        raise FetchError(f"{_host(url)}: not tried")  # pragma: no cover - returned
+
+    async def _try(self, url: str, limit: int) -> Fetched:
+        if self._session is None:
+            raise FetchError("the way out is closed", lasting=True)
+        try:
+            async with self._session.get(
+                url, proxy=self._proxy, allow_redirects=False
+            ) as response:
+                _check_status(url, response.status)
+                body = await response.content.read(limit + 1)
+                while body and len(body) <= limit and not response.content.at_eof():
+                    body += await response.content.read(limit + 1 - len(body))
+                headers = {
+                    name.lower(): value for name, value in response.headers.items()
+                }
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise FetchError(f"{_host(url)}: {type(error).__name__}") from None
+        if len(body) > limit:
+            raise FetchError(f"{_host(url)}: more than {limit} bytes", lasting=True)
+        return Fetched(body=body, headers=headers)
+
+
+def _check_status(url: str, status: int) -> None:
+    if status != HTTP_OK:
+        raise FetchError(
+            f"{_host(url)}: HTTP status {status}", lasting=status not in PASSING
+        )
+
+
+def _host(url: str) -> str:
+    # The rest of an address names a chip.
+    return urlsplit(url).netloc

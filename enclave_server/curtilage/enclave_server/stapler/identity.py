@@ -1,0 +1,158 @@
+"""Which machine this is: from its own evidence, by a socket or a file.
+
+The evidence process answers on its stapler socket with evidence over a fixed
+text, which binds nothing. What is read out of it decides what is fetched and
+nothing else, so it need not be verified.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.evidence import (
+    MAX_CPU_EVIDENCE_BYTES,
+    AzureEvidence,
+    CpuEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    parse_cpu_evidence,
+)
+from curtilage.attest.snp_report import SigningKey, SnpReport, parse_report
+from curtilage.attest.tcb import Product, Tcb, parse_tcb
+from curtilage.attest.tdx_certificates import parse_pem_chain
+from curtilage.attest.tdx_pck import parse_platform
+from curtilage.attest.tdx_quote import parse_quote
+from curtilage.enclave_server.evidence_protocol import (
+    DATA_BYTES,
+    IDENTITY,
+    LENGTH_BYTES,
+    encode_request,
+)
+from curtilage.enclave_server.stapler.errors import IdentityError
+
+SOCKET_TIMEOUT_S: Final = 60.0
+_CHAIN_LENGTH: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpIdentity:
+    """A machine with SEV-SNP.
+
+    Attributes:
+        product: which family of chips.
+        chip_id: 64 bytes, zeros where the host hides it.
+        tcb: the patch levels that the signing key was derived for.
+        vlek: the provider loaded the signing key, and gives its certificate to
+            the guest; AMD has none for it.
+    """
+
+    product: Product
+    chip_id: bytes
+    tcb: Tcb
+    vlek: bool
+
+    @property
+    def has_vcek(self) -> bool:
+        """Whether AMD can say which certificate this chip's key has."""
+        return not self.vlek and any(self.chip_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdxIdentity:
+    """A machine with TDX.
+
+    Attributes:
+        fmspc: the platform's family, 6 bytes.
+        authority: who issued its certificate: ``platform`` or ``processor``.
+    """
+
+    fmspc: bytes
+    authority: str
+
+
+Identity = SnpIdentity | TdxIdentity
+
+
+async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> bytes:
+    """Ask the evidence process for evidence that identifies its machine.
+
+    Returns:
+        ``encode_cpu_evidence`` JSON, not yet parsed.
+
+    Raises:
+        IdentityError: it gave none.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _exchange(socket)
+    except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+        raise IdentityError(
+            f"the evidence process did not answer: {type(error).__name__}"
+        ) from None
+
+
+async def _exchange(socket: Path) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        writer.write(encode_request(IDENTITY, bytes(DATA_BYTES)))
+        await writer.drain()
+        length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
+        if length > MAX_CPU_EVIDENCE_BYTES:
+            raise IdentityError("the evidence is too large")
+        return await reader.readexactly(length)
+    finally:
+        writer.close()
+
+
+def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
+    """Read which machine made a piece of evidence.
+
+    Args:
+        data: ``encode_cpu_evidence`` JSON; unverified.
+        product: for reports that do not name it (version 2).
+
+    Raises:
+        IdentityError: unreadable, or of a kind that nothing is stapled to.
+    """
+    try:
+        return _identity(parse_cpu_evidence(data), product)
+    except RefusedError as error:
+        raise IdentityError(f"the machine's evidence: {error}") from None
+
+
+def _identity(evidence: CpuEvidence, product: Product | None) -> Identity:
+    hardware = evidence.hardware if isinstance(evidence, AzureEvidence) else evidence
+    match hardware:
+        case SnpEvidence():
+            return _snp(parse_report(hardware.report), product)
+        case TdxEvidence():
+            return _tdx(hardware.quote)
+        case _:
+            raise IdentityError(f"nothing is stapled to {evidence.tee}")
+
+
+def _snp(report: SnpReport, product: Product | None) -> SnpIdentity:
+    named = report.product or product
+    if named is None:
+        raise IdentityError("the report does not name its product; name it yourself")
+    return SnpIdentity(
+        product=named,
+        chip_id=report.chip_id,
+        tcb=parse_tcb(report.reported_tcb, named),
+        vlek=report.signing_key is SigningKey.VLEK,
+    )
+
+
+def _tdx(quote: bytes) -> TdxIdentity:
+    chain = parse_pem_chain(
+        parse_quote(quote).pck_chain.rstrip(b"\0"),
+        "PCK",
+        count=_CHAIN_LENGTH,
+        known={},
+    )
+    leaf, issuer = chain[:2]
+    platform = parse_platform(leaf.sgx)
+    authority = "platform" if "Platform" in issuer.common_name else "processor"
+    return TdxIdentity(fmspc=platform.fmspc, authority=authority)

@@ -1,0 +1,161 @@
+"""The stapler's rounds: which machine, what to fetch, when to come again.
+
+A round fetches everything and replaces what differs. A round that fails leaves
+what there is; whether that still does is for whoever verifies to say.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
+from curtilage.attest.tcb import Product
+from curtilage.enclave_server.ordinary_files import read_ordinary
+from curtilage.enclave_server.stapler.addresses import Addresses
+from curtilage.enclave_server.stapler.amd import amd_expires, fetch_amd
+from curtilage.enclave_server.stapler.errors import IdentityError, StaplerError
+from curtilage.enclave_server.stapler.fetch import Fetches
+from curtilage.enclave_server.stapler.identity import (
+    Identity,
+    SnpIdentity,
+    ask_identity,
+    identity_of,
+)
+from curtilage.enclave_server.stapler.intel import fetch_intel, intel_expires
+from curtilage.enclave_server.stapler.store import EndorsementStore
+
+INTERVAL_S: Final = 6 * 3600
+"""At most this long between two rounds."""
+LEAST_PAUSE_S: Final = 60
+"""At least this long, whatever runs out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaplerSettings:
+    """What the stapler is told.
+
+    Attributes:
+        endorsements: the directory to fill.
+        identity: the evidence process's stapler socket, or a file with what it
+            said.
+        by_socket: which of the two it is.
+        addresses: the vendors', or mirrors'.
+        product: AMD's, for reports that do not name it.
+        interval_s: at most this long between two rounds.
+    """
+
+    endorsements: Path
+    identity: Path
+    by_socket: bool
+    addresses: Addresses = field(default_factory=Addresses)
+    product: Product | None = None
+    interval_s: int = INTERVAL_S
+
+
+class Stapler:
+    """Keeps one machine's endorsements fresh.
+
+    Args:
+        settings: see there.
+        fetcher: the way out.
+        clock: aware UTC.
+        notice: takes one line for each round.
+    """
+
+    def __init__(
+        self,
+        settings: StaplerSettings,
+        fetcher: Fetches,
+        *,
+        clock: Callable[[], datetime],
+        notice: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._fetcher = fetcher
+        self._store = EndorsementStore(settings.endorsements)
+        self._clock = clock
+        self._notice = notice
+
+    async def round(self) -> datetime | None:
+        """Fetch everything, and replace what differs.
+
+        Returns:
+            When the first of it runs out; None where that is not to be read.
+
+        Raises:
+            StaplerError: something was not to be had; what there was is there.
+        """
+        identity = identity_of(await self._evidence(), product=self._settings.product)
+        files = await self._fetch(identity)
+        written = [name for name, data in files.items() if self._put(name, data)]
+        expires = _expires(identity, files)
+        self._notice(_told(written, expires))
+        return expires
+
+    async def run(
+        self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Do rounds for ever, half way to the next expiry at the latest."""
+        failures = 0
+        while True:
+            try:
+                expires = await self.round()
+                failures = 0
+                pause_s = self._pause_s(expires)
+            except StaplerError as error:
+                self._notice(f"not renewed: {error}")
+                pause_s = min(
+                    LEAST_PAUSE_S * 2.0**failures, float(self._settings.interval_s)
+                )
+                failures = min(failures + 1, 16)
+            await sleep(pause_s)
+
+    def _pause_s(self, expires: datetime | None) -> float:
+        interval_s = float(self._settings.interval_s)
+        if expires is None:
+            return interval_s
+        left_s = (expires - self._clock()) / timedelta(seconds=1)
+        return max(float(LEAST_PAUSE_S), min(interval_s, left_s / 2))
+
+    async def _evidence(self) -> bytes:
+        if self._settings.by_socket:
+            return await ask_identity(self._settings.identity)
+        return _read_identity(self._settings.identity)
+
+    async def _fetch(self, identity: Identity) -> Mapping[str, bytes]:
+        addresses = self._settings.addresses
+        if isinstance(identity, SnpIdentity):
+            return await fetch_amd(self._fetcher, addresses.amd_kds, identity)
+        return await fetch_intel(self._fetcher, addresses, identity)
+
+    def _put(self, name: str, data: bytes) -> bool:
+        if self._store.read(name) == data:
+            return False
+        self._store.write(name, data)
+        return True
+
+
+def _expires(identity: Identity, files: Mapping[str, bytes]) -> datetime | None:
+    if isinstance(identity, SnpIdentity):
+        return amd_expires(files)
+    return intel_expires(files)
+
+
+def _read_identity(path: Path) -> bytes:
+    try:
+        data = read_ordinary(path, MAX_CPU_EVIDENCE_BYTES + 1)
+    except OSError as error:
+        raise IdentityError(f"{path.name}: {type(error).__name__}") from None
+    if len(data) > MAX_CPU_EVIDENCE_BYTES:
+        raise IdentityError(f"{path.name}: more than {MAX_CPU_EVIDENCE_BYTES} bytes")
+    return data
+
+
+def _told(written: list[str], expires: datetime | None) -> str:
+    what = f"renewed {', '.join(sorted(written))}" if written else "nothing has changed"
+    if expires is None:
+        return what
+    return f"{what}; good until {expires:%Y-%m-%d %H:%M} UTC"

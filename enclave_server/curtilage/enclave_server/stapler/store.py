@@ -1,0 +1,65 @@
+"""Writes endorsements so that a reader finds the old file or the new one."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from curtilage.enclave_server.stapler.errors import StoreError
+
+FILE_MODE: Final = 0o644
+"""Public statements; another user reads them."""
+
+
+class EndorsementStore:
+    """The directory that the evidence process reads.
+
+    Args:
+        directory: made if it is not there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes, or none where there is no such file.
+
+        Raises:
+            StoreError: it is there and cannot be read.
+        """
+        try:
+            return (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StoreError(f"{name}: {type(error).__name__}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file in one step.
+
+        Raises:
+            StoreError: it could not be written; the old one is still there.
+        """
+        temporary = self._directory / f".{name}.{secrets.token_hex(8)}"
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            _write_whole(temporary, data)
+            temporary.replace(self._directory / name)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise StoreError(f"{name}: {type(error).__name__}") from None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        # Before the name: after a crash the name must not hold an empty file.
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
