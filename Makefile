@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 PARTS := wire attest inference policy client relay enclave_server
-CODE := $(PARTS) dev benchmarks guard tools tests
+CODE := $(PARTS) dev deploy/image benchmarks guard tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors conformance interop
-.PHONY: leak ledger requirements clean
+.PHONY: leak ledger image requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
@@ -42,7 +42,7 @@ format: setup ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## Measure everything, or ARGS="wire relay added memory path decisions"
+bench: setup ## Measure everything, or ARGS="wire attest relay added memory path decisions"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)
@@ -66,6 +66,9 @@ leak: setup ## What sizes and gaps of answers tell an observer, for several fram
 
 ledger: setup ## Compare every hop's bytes with docs/metadata.yaml
 	@$(BIN)/python -m pytest tests/privacy -k ledger $(ARGS)
+
+image: setup ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
+	@$(BIN)/python -m deploy.image build $(ARGS)
 
 requirements: setup ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh

@@ -2,7 +2,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-BESIDE_THE_PARTS = {"dev", "benchmarks", "tools", "tests"}
+BESIDE_THE_PARTS = {"dev", "deploy/image", "benchmarks", "tools", "tests"}
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -1,0 +1,1 @@
+"""Builds the enclave's measured virtual machine image, bit for bit."""

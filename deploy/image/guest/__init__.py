@@ -1,0 +1,1 @@
+"""Runs inside the image, with the standard library alone."""
