@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.added import measure_added
+from benchmarks.attest import measure_attest
 from benchmarks.decisions import (
     measure_decisions,
     measure_detectors,
@@ -30,6 +31,7 @@ from benchmarks.wire import measure_wire
 
 OUT = Path(__file__).resolve().parent / "out"
 WIRE_ROUNDS = 60
+ATTEST_ROUNDS = 40
 
 
 class Arguments(argparse.Namespace):
@@ -73,6 +75,11 @@ def _relay(read: Arguments, folder: Path) -> list[Table]:
     return [measure_relay(), measure_relay_memory()]
 
 
+def _attest(read: Arguments, folder: Path) -> list[Table]:
+    del read, folder
+    return measure_attest(ATTEST_ROUNDS)
+
+
 PARTS: Final[Mapping[str, Measure]] = {
     "path": _path,
     "added": _added,
@@ -80,6 +87,7 @@ PARTS: Final[Mapping[str, Measure]] = {
     "memory": _memory,
     "wire": _wire,
     "relay": _relay,
+    "attest": _attest,
 }
 
 
