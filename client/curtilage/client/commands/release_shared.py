@@ -9,12 +9,7 @@ from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.tlog import NoteKey
-from curtilage.attest.tlog_policy import (
-    MAX_POLICY_BYTES,
-    LogPolicy,
-    parse_policy,
-    simple_policy,
-)
+from curtilage.attest.tlog_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.attest.vkeys import parse_verifier_key
 from curtilage.client.commands.terminal import DONE, REFUSED, err, out_json
 from curtilage.client.config import read_policy
@@ -77,11 +72,6 @@ def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
     data = read_bounded(Path(arguments.log_policy), MAX_POLICY_BYTES)
     names = frozenset(arguments.name) if arguments.name else None
     return ReleaseRules(log=parse_policy(data), names=names)
-
-
-def policy_of_key(key: NoteKey) -> LogPolicy:
-    """Return the log policy without a witness."""
-    return simple_policy(log=key, witnesses=(), quorum=0)
 
 
 def key_of(text: str) -> NoteKey:
