@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-PARTS := wire attest inference policy client relay enclave_server
+PARTS := sandbox wire attest inference policy client relay enclave_server
 CODE := $(PARTS) dev deploy/image benchmarks guard tools tests
 
 .DEFAULT_GOAL := help

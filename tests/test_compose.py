@@ -169,6 +169,7 @@ def test_relay_image_holds_the_relay_alone() -> None:
 
 def test_enclave_image_holds_neither_policy_nor_client_nor_relay() -> None:
     assert copied("enclave_server") == [
+        "sandbox/curtilage/",
         "wire/curtilage/",
         "attest/curtilage/",
         "inference/curtilage/",

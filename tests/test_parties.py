@@ -42,13 +42,13 @@ def test_the_relay_runs_from_its_folder_alone() -> None:
 
 
 def test_the_enclave_runs_without_policy_and_detectors() -> None:
-    folders = ["wire", "attest", "inference", "enclave_server"]
+    folders = ["sandbox", "wire", "attest", "inference", "enclave_server"]
     modules = loaded("curtilage.enclave_server", folders)
     assert not modules & {"pydantic", "yaml", "presidio_analyzer", "spacy"}
     assert "curtilage.attest.verify" in modules  # its own bundle, one module
 
 
-@pytest.mark.parametrize("part", ["wire", "inference"])
+@pytest.mark.parametrize("part", ["sandbox", "wire", "inference"])
 def test_a_leaf_runs_from_its_folder_alone(part: str) -> None:
     loaded(f"curtilage.{part}", [part])
 

@@ -1,0 +1,127 @@
+"""The system calls that build walls: one function each, nothing decided.
+
+This module alone loads ``ctypes``. Every function raises OSError where the kernel
+refuses, and AttributeError where the system is no Linux.
+"""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Final
+
+# linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_SECCOMP_SET_MODE_FILTER: Final = 1
+_SECCOMP_FILTER_FLAG_TSYNC: Final = 1
+_SYS_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+# The same on every machine: Linux numbers newer calls alike.
+_SYS_LANDLOCK_CREATE_RULESET: Final = 444
+_SYS_LANDLOCK_ADD_RULE: Final = 445
+_SYS_LANDLOCK_RESTRICT_SELF: Final = 446
+_LANDLOCK_CREATE_RULESET_VERSION: Final = 1
+_LANDLOCK_RULE_PATH_BENEATH: Final = 1
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWNET: Final = 0x40000000
+
+
+class _Program(ctypes.Structure):
+    """``struct sock_fprog`` of linux/filter.h."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+class _PathBeneath(ctypes.Structure):
+    """``struct landlock_path_beneath_attr`` of linux/landlock.h."""
+
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _syscall(number: int, *arguments: object) -> int:
+    # Variadic: without a width, a pointer or a length would be cut to 32 bits.
+    wide = [
+        ctypes.c_long(each) if isinstance(each, int) else each for each in arguments
+    ]
+    return _checked(_libc().syscall(ctypes.c_long(number), *wide))
+
+
+def no_new_privileges() -> None:
+    """Let no program that is executed have more rights; the walls demand it."""
+    _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+
+
+def unshare(flags: int) -> None:
+    """Enter new namespaces (unshare(2)); a user namespace needs a single thread."""
+    _checked(_libc().unshare(flags))
+
+
+def seccomp_filter(program: bytes, machine: str) -> None:
+    """Put every thread of this process under a filter (seccomp(2)), for good.
+
+    Args:
+        program: instructions of 8 bytes, classic BPF.
+        machine: as ``platform.machine()`` names it.
+
+    Raises:
+        OSError: the kernel knows no filters, or a thread has another one.
+        KeyError: a machine whose call numbers are not known here.
+    """
+    instructions = ctypes.create_string_buffer(program, len(program))
+    told = _Program(len(program) // 8, ctypes.addressof(instructions))
+    stuck = _syscall(
+        _SYS_SECCOMP[machine],
+        _SECCOMP_SET_MODE_FILTER,
+        _SECCOMP_FILTER_FLAG_TSYNC,
+        ctypes.byref(told),
+    )
+    if stuck:
+        raise OSError(0, "a thread has another filter")
+
+
+def landlock_version() -> int:
+    """Return which Landlock the kernel has (landlock(7)): 1 or more.
+
+    Raises:
+        OSError: it has none, or it is switched off.
+    """
+    version = _LANDLOCK_CREATE_RULESET_VERSION
+    return _syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, version)
+
+
+def landlock(handled: bytes, allowed: Sequence[tuple[str, int]]) -> None:
+    """Restrict this thread, and all that it starts, to a ruleset, for good.
+
+    Args:
+        handled: ``struct landlock_ruleset_attr``: what is refused from now on.
+        allowed: paths that exist, each with what stays allowed below it.
+
+    Raises:
+        OSError: the kernel refuses, or a path does not exist.
+    """
+    ruleset = _syscall(_SYS_LANDLOCK_CREATE_RULESET, handled, len(handled), 0)
+    try:
+        for path, rights in allowed:
+            _allow(ruleset, path, rights)
+        _syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = ctypes.byref(_PathBeneath(rights, parent))
+        _syscall(_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+    finally:
+        os.close(parent)

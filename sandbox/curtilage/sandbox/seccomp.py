@@ -1,0 +1,196 @@
+"""Which system calls a process may make, as a program for the kernel; pure.
+
+A program is classic BPF over ``struct seccomp_data`` (linux/seccomp.h): the call's
+number, the machine, and six arguments of 64 bits. What is refused gets an error and
+goes on; a call by the numbers of another machine ends the process, since its numbers
+mean other calls.
+"""
+
+import errno
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.sandbox.syscalls import HARMLESS, WAYS_OUT, numbers
+
+# linux/bpf_common.h, linux/seccomp.h, linux/audit.h
+_LOAD: Final = 0x20
+_EQUAL: Final = 0x15
+_AT_LEAST: Final = 0x35
+_ANY_BIT: Final = 0x45
+_RETURN: Final = 0x06
+_ALLOW: Final = 0x7FFF0000
+_ERROR: Final = 0x00050000
+_KILL: Final = 0x80000000
+_NUMBER_AT: Final = 0
+_MACHINE_AT: Final = 4
+_ARGUMENTS_AT: Final = 16
+_MACHINE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32: Final = 0x40000000  # the same machine, but numbers of its own
+_NEWER_FROM: Final = 424  # since Linux 5.1 all machines number new calls alike
+
+# asm-generic/fcntl.h: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, and O_TMPFILE's
+# own bit. O_CREAT counts: it leaves an empty file with a telling name.
+_WRITES: Final = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000 | 0o20000000
+_CLONE_THREAD: Final = 0x10000
+_AF_UNIX: Final = 1
+# asm-generic/ioctls.h: both put characters into a terminal's input, which the shell
+# behind it runs after us.
+_TIOCSTI: Final = 0x5412
+_TIOCLINUX: Final = 0x541C
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Only:
+    """Calls that are allowed with some arguments only; the low 32 bits are seen.
+
+    Attributes:
+        argument: which, from 0.
+        test: ``_EQUAL`` or ``_ANY_BIT``.
+        values: with what it is tested, one after the other.
+        allowed: whether what meets a test is allowed, or refused.
+        error: what a refused call gets.
+    """
+
+    argument: int
+    test: int
+    values: tuple[int, ...]
+    allowed: bool
+    error: int = errno.EPERM
+
+
+OPENS: Final = {
+    "open": Only(
+        argument=1, test=_ANY_BIT, values=(_WRITES,), allowed=False, error=errno.EACCES
+    ),
+    "openat": Only(
+        argument=2, test=_ANY_BIT, values=(_WRITES,), allowed=False, error=errno.EACCES
+    ),
+}
+"""Files are opened for reading only."""
+
+THREADS: Final = {
+    "clone": Only(argument=0, test=_ANY_BIT, values=(_CLONE_THREAD,), allowed=True)
+}
+"""New threads, no new processes."""
+
+TERMINALS: Final = {
+    "ioctl": Only(argument=1, test=_EQUAL, values=(_TIOCSTI, _TIOCLINUX), allowed=False)
+}
+"""Nothing is typed into a terminal."""
+
+LOCAL_SOCKETS: Final = {
+    "socket": Only(argument=0, test=_EQUAL, values=(_AF_UNIX,), allowed=True)
+}
+"""Sockets of this machine only, by a path."""
+
+
+_SERVING: Final = frozenset(
+    ("bind", "listen", "accept", "accept4", "sendto", "sendmsg")  # on what it may open
+)
+# Sending is left: a loop wakes itself over a pair of sockets that nobody else has.
+_REACH: Final = frozenset(
+    {
+        *("socket", "connect", "bind", "listen", "accept", "accept4", "pidfd_getfd"),
+        *("ptrace", "process_vm_readv", "process_vm_writev", "bpf"),
+        *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+    }
+)
+
+
+def compute_only(machine: str) -> bytes:
+    """Return the program for a process that reads files, computes and answers.
+
+    An allow-list: what is in no list here, or in no kernel yet, is refused.
+    """
+    only = OPENS | THREADS | TERMINALS
+    return _program(machine, allowed=HARMLESS, only=only, otherwise=_refusal())
+
+
+def no_network(machine: str) -> bytes:
+    """Return the program for a process that reaches nobody, nor what it starts.
+
+    It may do all the rest: write files, and start programs, under the same filter.
+    """
+    return _program(machine, refused=_REACH, only=TERMINALS, otherwise=_allowance())
+
+
+def local_server(machine: str) -> bytes:
+    """Return the program for a server on UNIX sockets that starts nothing."""
+    only = LOCAL_SOCKETS | THREADS | TERMINALS
+    refused = set(WAYS_OUT) - _SERVING - {"clone3"}
+    return _program(machine, refused=refused, only=only, otherwise=_allowance())
+
+
+def _program(
+    machine: str,
+    *,
+    allowed: Collection[str] = (),
+    refused: Collection[str] = (),
+    only: Mapping[str, Only],
+    otherwise: bytes,
+) -> bytes:
+    """Put together: the machine, the calls with conditions, the lists, the rest.
+
+    Raises:
+        KeyError: a machine whose numbers are not known here.
+    """
+    known = numbers(machine)
+    parts = [
+        _step(_LOAD, _MACHINE_AT),
+        _step(_EQUAL, _MACHINE[machine], then=1),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER_AT),
+    ]
+    if machine == "x86_64":
+        parts += [_step(_AT_LEAST, _X32, otherwise=1), _step(_RETURN, _KILL)]
+    for name, condition in only.items():
+        if name in known:
+            body = _condition(condition)
+            parts += [_step(_EQUAL, known[name], otherwise=len(body) // 8), body]
+    for names, verdict in ((allowed, _ALLOW), (refused, _ERROR | errno.EPERM)):
+        for name in sorted(set(names) - only.keys()):
+            if name in known:
+                parts += [
+                    _step(_EQUAL, known[name], otherwise=1),
+                    _step(_RETURN, verdict),
+                ]
+    # clone3's flags lie behind a pointer, out of sight. An old kernel has no such
+    # call; libraries know that and use clone, whose flags are seen.
+    clone3 = [_step(_EQUAL, 435, otherwise=1), _step(_RETURN, _ERROR | errno.ENOSYS)]
+    return b"".join((*parts, *clone3, otherwise))
+
+
+def _refusal() -> bytes:
+    """Refuse; what is newer than the list, as a kernel does that has no such call.
+
+    Then libraries go back to the older call, which is in the list.
+    """
+    return b"".join(
+        (
+            _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
+            _step(_RETURN, _ERROR | errno.ENOSYS),
+            _step(_RETURN, _ERROR | errno.EPERM),
+        )
+    )
+
+
+def _allowance() -> bytes:
+    return _step(_RETURN, _ALLOW)
+
+
+def _condition(only: Only) -> bytes:
+    meets, fails = _ALLOW, _ERROR | only.error
+    if not only.allowed:
+        meets, fails = fails, meets
+    # Both machines are little-endian: the low half of an argument comes first.
+    steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument)]
+    for value in only.values:
+        steps += [_step(only.test, value, otherwise=1), _step(_RETURN, meets)]
+    return b"".join((*steps, _step(_RETURN, fails)))
+
+
+def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
+    """Return one instruction: ``then`` and ``otherwise`` are steps to leave out."""
+    return struct.pack("<HBBI", code, then, otherwise, value)

@@ -1,0 +1,193 @@
+"""Build a wall round this process, layer by layer, and say which layers stand.
+
+A layer that cannot be had is no error here: the caller says so, or refuses to go on.
+Nothing that was built can be taken down again, and all that this process starts
+stands behind the same wall. Build it before any library is loaded: a namespace needs
+a process with one thread, and Landlock holds the calling thread alone.
+"""
+
+import os
+import platform
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from pathlib import Path
+from typing import Final, cast
+
+from curtilage.sandbox import kernel, seccomp
+
+# linux/landlock.h: LANDLOCK_ACCESS_FS_*, each the bit of its place.
+_RIGHTS: Final = (
+    *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
+    *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block"),
+    *("make_sym", "refer", "truncate", "ioctl_dev"),
+)
+_READS: Final = frozenset({"read_file", "read_dir"})
+_OF_FILES: Final = frozenset({"write_file", "truncate", "ioctl_dev"})
+_RIGHTS_BY_VERSION: Final = (13, 14, 15, 15, 16)  # the kernel's documentation, "ABI"
+_BIND_AND_CONNECT_TCP: Final = 3
+_NETWORK_FROM: Final = 4
+_ABSTRACT_SOCKETS_AND_SIGNALS: Final = 3
+_SCOPES_FROM: Final = 6
+
+
+@unique
+class Layer(StrEnum):
+    """What a wall is built of; the value is what a person reads."""
+
+    NAMESPACE = "an empty network namespace"
+    LANDLOCK = "Landlock"
+    SECCOMP = "seccomp"
+
+
+@unique
+class Promise(StrEnum):
+    """What a wall holds back; the value is what a person reads."""
+
+    NETWORK = "reach the network"
+    FILES = "write files"
+    PROGRAMS = "start programs or touch other processes"
+
+
+_HOLD: Final = {
+    Promise.NETWORK: {Layer.NAMESPACE, Layer.SECCOMP},
+    Promise.FILES: {Layer.LANDLOCK, Layer.SECCOMP},
+    Promise.PROGRAMS: {Layer.SECCOMP},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wall:
+    """Which layers stand round a process.
+
+    Attributes:
+        standing: the kernel has confirmed them.
+        missing: the others, each with the kernel's reason.
+    """
+
+    standing: frozenset[Layer] = frozenset()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def gaps(self) -> tuple[Promise, ...]:
+        """What no layer holds back; empty where the wall is whole."""
+        return tuple(each for each in Promise if not _HOLD[each] & self.standing)
+
+    def to_fields(self) -> dict[str, list[str]]:
+        """Return it as JSON data."""
+        return {"standing": sorted(self.standing), "missing": list(self.missing)}
+
+    @classmethod
+    def from_fields(cls, fields: object) -> "Wall":
+        """Read what ``to_fields`` wrote.
+
+        Raises:
+            ValueError: it did not.
+        """
+        given = cast("dict[str, object]", fields) if isinstance(fields, dict) else {}
+        if given.keys() != {"standing", "missing"}:
+            raise ValueError("a wall has layers that stand, and others")
+        standing, missing = (_strings(given[key]) for key in ("standing", "missing"))
+        return cls(standing=frozenset(map(Layer, standing)), missing=missing)
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("layers are a list")  # noqa: TRY004 - of JSON, not of types
+    each = cast("list[object]", value)
+    return tuple(text for text in each if isinstance(text, str))
+
+
+def compute_only() -> Wall:
+    """Wall this process in: it reads files, computes, and answers over open pipes."""
+    return _build(
+        {
+            Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
+            Layer.LANDLOCK: lambda: _write_only(()),
+            Layer.SECCOMP: lambda: _filter(seccomp.compute_only),
+        }
+    )
+
+
+def local_server(writes: Sequence[Path]) -> Wall:
+    """Wall this process in: it serves UNIX sockets, and writes below some folders.
+
+    No user namespace is tried: in one, a device may no longer answer this process.
+
+    Args:
+        writes: folders and devices that exist; what does not is left out.
+    """
+    return _build(
+        {
+            Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=False),
+            Layer.LANDLOCK: lambda: _write_only(writes),
+            Layer.SECCOMP: lambda: _filter(seccomp.local_server),
+        }
+    )
+
+
+def no_network() -> Wall:
+    """Let this process, and all that it starts, reach nobody from now on."""
+    return _build({Layer.SECCOMP: lambda: _filter(seccomp.no_network)})
+
+
+def _build(layers: dict[Layer, Callable[[], None]]) -> Wall:
+    standing: set[Layer] = set()
+    missing: list[str] = []
+    for layer, build in layers.items():
+        try:
+            build()
+        except OSError as error:
+            missing.append(f"{layer}: {error.strerror}")
+        except (AttributeError, KeyError):  # another system; an unknown processor
+            missing.append(f"{layer}: not on {platform.system()} {platform.machine()}")
+        else:
+            standing.add(layer)
+    return Wall(standing=frozenset(standing), missing=tuple(missing))
+
+
+def _leave_the_network(*, user_namespace: bool) -> None:
+    """Enter a network namespace with nothing in it but ``lo``, which is down."""
+    try:
+        kernel.unshare(kernel.CLONE_NEWNET)
+    except OSError:
+        if not user_namespace:
+            raise
+        # Whoever is not root is in a user namespace of his own, where that is allowed.
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
+
+
+def _filter(program: Callable[[str], bytes]) -> None:
+    machine = platform.machine()
+    made = program(machine)
+    kernel.no_new_privileges()
+    kernel.seccomp_filter(made, machine)
+
+
+def _write_only(folders: Sequence[Path]) -> None:
+    """Refuse every change of a file, and every program, but below these folders.
+
+    TCP, abstract sockets and signals to others are refused, where the version can.
+    """
+    version = kernel.landlock_version()
+    count = _RIGHTS_BY_VERSION[min(version, len(_RIGHTS_BY_VERSION)) - 1]
+    known = {name: 1 << bit for bit, name in enumerate(_RIGHTS[:count])}
+    changes = sum(bit for name, bit in known.items() if name not in _READS)
+    of_files = sum(bit for name, bit in known.items() if name in _OF_FILES)
+    handled = struct.pack("=Q", changes)
+    if version >= _NETWORK_FROM:
+        handled += struct.pack("=Q", _BIND_AND_CONNECT_TCP)
+    if version >= _SCOPES_FROM:
+        handled += struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS)
+    below = changes & ~known["execute"]
+    kernel.no_new_privileges()
+    kernel.landlock(handled, list(_allowed(folders, below, of_files)))
+
+
+def _allowed(
+    paths: Sequence[Path], below: int, of_files: int
+) -> Iterator[tuple[str, int]]:
+    for path in (Path(os.devnull), *paths):
+        if path.exists():
+            yield str(path), below if path.is_dir() else of_files

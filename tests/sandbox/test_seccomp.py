@@ -1,0 +1,143 @@
+"""The programs, run by a small machine of our own: which call gets which verdict."""
+
+import errno
+import struct
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from curtilage.sandbox import seccomp
+from curtilage.sandbox.syscalls import HARMLESS, MACHINES, WAYS_OUT, numbers
+
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND = 0, 1, 2, 0o100, 0o1000, 0o2000
+O_TMPFILE, O_CLOEXEC, O_DIRECTORY = 0o20200000, 0o2000000, 0o200000
+CLONE_THREAD, CLONE_VM = 0x10000, 0x100
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK = 1, 2, 10, 16, 40
+PROGRAMS = (seccomp.compute_only, seccomp.no_network, seccomp.local_server)
+
+
+def verdict(
+    program: bytes, machine: str, number: int, arguments: Sequence[int] = ()
+) -> int:
+    """Run classic BPF over one call, as the kernel does; return what it answers."""
+    words = [*arguments, *(0,) * (6 - len(arguments))]
+    data = struct.pack("<IIQ6Q", number, AUDIT[machine], 0, *words)
+    steps = [
+        struct.unpack_from("<HBBI", program, at) for at in range(0, len(program), 8)
+    ]
+    at, accumulator = 0, 0
+    while True:
+        code, then, otherwise, value = steps[at]
+        at += 1
+        if code == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, value)
+        elif code == 0x06:
+            return int(value)
+        else:
+            met = {
+                0x15: accumulator == value,
+                0x35: accumulator >= value,
+                0x45: bool(accumulator & value),
+            }[code]
+            at += then if met else otherwise
+
+
+def called(
+    make: Callable[[str], bytes], name: str, *arguments: int, machine: str = "x86_64"
+) -> int:
+    return verdict(make(machine), machine, numbers(machine)[name], arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_whoever_only_computes_has_no_way_out(name: str, machine: str) -> None:
+    if name not in numbers(machine):
+        return
+    answer = called(seccomp.compute_only, name, machine=machine)
+    refused = errno.ENOSYS if name == "clone3" else errno.EPERM
+    newer = name.startswith(("io_uring", "pidfd_"))
+    assert answer in {ERROR | refused, ERROR | (errno.ENOSYS if newer else refused)}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_harmless_is_allowed(machine: str) -> None:
+    conditional = {"open", "openat", "clone", "ioctl"}
+    known = numbers(machine)
+    for name in set(HARMLESS) & set(known) - conditional:
+        assert called(seccomp.compute_only, name, machine=machine) == ALLOW, name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_call_that_nobody_listed_is_refused(machine: str) -> None:
+    listed = set(numbers(machine).values())
+    for number in set(range(600)) - listed:
+        answer = verdict(seccomp.compute_only(machine), machine, number)
+        assert answer == ERROR | (errno.EPERM if number < 424 else errno.ENOSYS), number
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE, O_CREAT | O_CLOEXEC],
+)
+def test_nothing_is_opened_for_writing(flags: int) -> None:
+    assert called(seccomp.compute_only, "openat", 0, 0, flags) == ERROR | errno.EACCES
+    assert called(seccomp.compute_only, "open", 0, flags) == ERROR | errno.EACCES
+
+
+def test_files_and_folders_are_opened_for_reading() -> None:
+    for flags in (O_RDONLY, O_CLOEXEC, O_DIRECTORY | O_CLOEXEC):
+        assert called(seccomp.compute_only, "openat", 0, 0, flags) == ALLOW
+
+
+@pytest.mark.parametrize("make", [seccomp.compute_only, seccomp.local_server])
+def test_threads_but_no_processes(make: Callable[[str], bytes]) -> None:
+    assert called(make, "clone", CLONE_VM | CLONE_THREAD) == ALLOW
+    assert called(make, "clone", CLONE_VM) == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+@pytest.mark.parametrize("request_", [0x5412, 0x541C])
+def test_nothing_is_typed_into_a_terminal(
+    make: Callable[[str], bytes], request_: int
+) -> None:
+    assert called(make, "ioctl", 0, request_) == ERROR | errno.EPERM
+    assert called(make, "ioctl", 0, 0x5401) == ALLOW
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_the_flags_of_clone3_are_out_of_sight(make: Callable[[str], bytes]) -> None:
+    assert called(make, "clone3") == ERROR | errno.ENOSYS
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_numbers_of_another_machine_end_the_process(
+    make: Callable[[str], bytes],
+) -> None:
+    assert verdict(make("x86_64"), "aarch64", 0) == KILL
+    x32 = 0x40000000 | numbers("x86_64")["read"]
+    assert verdict(make("x86_64"), "x86_64", x32) == KILL
+
+
+@pytest.mark.parametrize("family", [AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK])
+def test_a_local_server_has_sockets_of_this_machine_only(family: int) -> None:
+    assert called(seccomp.local_server, "socket", family) == ERROR | errno.EPERM
+    assert called(seccomp.local_server, "socket", AF_UNIX) == ALLOW
+    assert called(seccomp.local_server, "connect") == ERROR | errno.EPERM
+    assert called(seccomp.local_server, "accept4") == ALLOW
+    assert called(seccomp.local_server, "execve") == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "name", ["socket", "connect", "ptrace", "pidfd_getfd", "io_uring_setup"]
+)
+def test_without_a_network_programs_may_be_started(name: str) -> None:
+    assert called(seccomp.no_network, name) == ERROR | errno.EPERM
+    for allowed in ("execve", "vfork", "clone", "kill"):
+        assert called(seccomp.no_network, allowed) == ALLOW
+
+
+def test_an_unknown_machine_has_no_program() -> None:
+    with pytest.raises(KeyError):
+        seccomp.compute_only("riscv64")

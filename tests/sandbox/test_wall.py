@@ -1,0 +1,232 @@
+"""Walls that stand: real processes that try to get out, natively."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curtilage.sandbox import kernel, wall
+from curtilage.sandbox.wall import Layer, Promise, Wall
+
+# Every attempt goes past Python: the calls are made as a native library makes them.
+# What it says is the error's name, or "done". Nothing it does could hurt.
+PROBE = """
+import ctypes, errno, json, os, pathlib, sys, threading
+from curtilage.sandbox import wall
+libc = ctypes.CDLL(None, use_errno=True)
+own, home = sys.argv[2], os.path.expanduser("~").encode()
+attempts = {
+    "tcp": lambda: libc.socket(2, 1, 0),
+    "udp": lambda: libc.socket(2, 2, 0),
+    "tcp6": lambda: libc.socket(10, 1, 0),
+    "netlink": lambda: libc.socket(16, 3, 0),
+    "unix": lambda: libc.socket(1, 1, 0),
+    "connect": lambda: libc.connect(0, b"\\2\\0" + bytes(14), 16),
+    "exec": lambda: libc.execve(b"/nonexistent", None, None),
+    "fork": lambda: libc.fork() or os._exit(0),
+    "ptrace": lambda: libc.ptrace(1, 0, 0, 0),
+    "signal": lambda: libc.kill(os.getppid(), 0),
+    "write": lambda: libc.open(own.encode() + b"/made", 0o101, 0o600),
+    "write home": lambda: libc.open(home + b"/made", 0o101, 0o600),
+    "shared memory": lambda: libc.open(b"/dev/shm/curtilage-made", 0o101, 0o600),
+    "folder": lambda: libc.mkdir(own.encode() + b"/folder", 0o700),
+    "link": lambda: libc.symlink(b"secret", own.encode() + b"/link"),
+    "remove": lambda: libc.unlink(own.encode() + b"/kept"),
+    "times": lambda: libc.utime(own.encode() + b"/kept", None),
+    "io_uring": lambda: libc.syscall(425, 1, None),
+    "namespace": lambda: libc.unshare(0x40000000),
+    "read": lambda: libc.open(own.encode(), 0),
+}
+started, told = threading.Event(), []
+def early():
+    started.wait()
+    told.append(libc.socket(2, 1, 0))
+threads = [threading.Thread(target=early)] if "threads" in sys.argv else []
+for thread in threads:
+    thread.start()
+if sys.argv[1] == "none":
+    stands = wall.Wall()
+elif sys.argv[1] == "local_server":
+    stands = wall.local_server([pathlib.Path(own)])
+else:
+    stands = getattr(wall, sys.argv[1])()
+def tried(attempt):
+    ctypes.set_errno(0)
+    return "done" if attempt() >= 0 else errno.errorcode[ctypes.get_errno()]
+said = {name: tried(attempt) for name, attempt in attempts.items()}
+started.set()
+for thread in threads:
+    thread.join()
+said["early thread"] = [number >= 0 for number in told]
+print(json.dumps([stands.to_fields(), said]))
+"""
+LINUX = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="SKIPPED LOUDLY: walls are tried on Linux on x86-64 only",
+)
+
+
+def probe(kind: str, folder: Path, *more: str) -> tuple[Wall, dict[str, object]]:
+    (folder / "kept").write_text("kept", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, kind, str(folder), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    stands, said = json.loads(done.stdout.splitlines()[-1])
+    Path("/dev/shm/curtilage-made").unlink(missing_ok=True)  # noqa: S108 - the probe's
+    Path("~/made").expanduser().unlink(missing_ok=True)
+    return Wall.from_fields(stands), said
+
+
+def require(stands: Wall, *layers: Layer) -> None:
+    if missing := set(layers) - stands.standing:
+        if "sandbox" in os.environ.get("CURTILAGE_REQUIRE", ""):
+            pytest.fail(f"this machine must have {missing}: {stands.missing}")
+        pytest.skip(f"SKIPPED LOUDLY: this kernel has no {missing}: {stands.missing}")
+
+
+@LINUX
+def test_without_a_wall_the_attempts_succeed(tmp_path: Path) -> None:
+    # Or a refusal below would prove nothing.
+    _, said = probe("none", tmp_path)
+    can = {name for name, answer in said.items() if answer == "done"}
+    assert can >= {"tcp", "udp", "unix", "fork", "write", "folder", "link", "remove"}
+    assert said["exec"] == "ENOENT"
+    assert said["connect"] == "ENOTSOCK"
+
+
+@LINUX
+def test_whoever_only_computes_gets_nowhere(tmp_path: Path) -> None:
+    stands, said = probe("compute_only", tmp_path)
+    require(stands, Layer.SECCOMP)
+    assert said.pop("read") == "done"
+    assert said.pop("early thread") == []
+    assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
+    assert not (tmp_path / "made").exists()
+    assert (tmp_path / "kept").exists()
+    assert stands.gaps == ()
+
+
+@LINUX
+def test_a_thread_from_before_is_behind_the_filter_too(tmp_path: Path) -> None:
+    stands, said = probe("compute_only", tmp_path, "threads")
+    require(stands, Layer.SECCOMP)
+    assert said["early thread"] == [False]
+
+
+@LINUX
+def test_each_layer_holds_what_is_said_of_it(
+    tmp_path: Path,
+) -> None:
+    """Landlock and the namespace are tried without the filter over them."""
+    code = PROBE.replace(
+        "if sys.argv[1]",
+        "wall._filter = lambda _: (_ for _ in ()).throw(OSError(1, 'left out'))\n"
+        "if sys.argv[1]",
+        1,
+    ).replace('"tcp": lambda: libc.socket(2, 1, 0)', '"tcp": reach')
+    reach = (
+        "def reach():\n"
+        "    made = libc.socket(2, 2, 0)\n"
+        # 192.0.2.1, port 9: nothing is sent, a way there is looked for.
+        '    there = b"\\2\\0\\0\\x09\\xc0\\0\\2\\1" + bytes(8)\n'
+        "    return libc.connect(made, there, 16)\n"
+    )
+    (tmp_path / "kept").write_text("kept", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", reach + code, "compute_only", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    fields, said = json.loads(done.stdout.splitlines()[-1])
+    stands = Wall.from_fields(fields)
+    require(stands, Layer.LANDLOCK, Layer.NAMESPACE)
+    assert said["tcp"] == "ENETUNREACH"
+    for name in ("write", "write home", "shared memory", "folder", "link", "remove"):
+        assert said[name] == "EACCES", name
+    assert stands.gaps == (Promise.PROGRAMS,)
+    assert stands.missing == ("seccomp: left out",)
+
+
+@LINUX
+def test_a_local_server_writes_in_its_folder_alone(tmp_path: Path) -> None:
+    stands, said = probe("local_server", tmp_path)
+    require(stands, Layer.SECCOMP, Layer.LANDLOCK)
+    for name in ("unix", "write", "folder", "link", "remove", "read"):
+        assert said[name] == "done", name
+    for name in ("tcp", "udp", "tcp6", "netlink", "connect", "exec", "fork", "signal"):
+        assert said[name] == "EPERM", name
+    for name in ("write home", "shared memory"):
+        assert said[name] == "EACCES", name
+
+
+@LINUX
+def test_without_a_network_the_rest_goes_on(tmp_path: Path) -> None:
+    stands, said = probe("no_network", tmp_path)
+    require(stands, Layer.SECCOMP)
+    for name in ("tcp", "udp", "tcp6", "netlink", "unix", "connect", "ptrace"):
+        assert said[name] == "EPERM", name
+    for name in ("fork", "write", "folder", "read"):
+        assert said[name] == "done", name
+
+
+def refuse(*_arguments: object, **_named: object) -> int:
+    raise OSError(38, "not in this kernel")
+
+
+def test_what_cannot_be_had_is_said_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("unshare", "landlock_version", "no_new_privileges"):
+        monkeypatch.setattr(kernel, name, refuse)
+    stands = wall.compute_only()
+    assert stands.standing == frozenset()
+    assert stands.gaps == tuple(Promise)
+    assert stands.missing == tuple(f"{layer}: not in this kernel" for layer in Layer)
+
+
+def test_another_system_has_no_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(kernel, "landlock_version", refuse)
+
+    def absent(_flags: int) -> None:
+        raise AttributeError("unshare")
+
+    monkeypatch.setattr(kernel, "unshare", absent)
+    stands = wall.compute_only()
+    assert stands.gaps == tuple(Promise)
+    assert "riscv64" in stands.missing[0]
+    assert "riscv64" in stands.missing[2]
+
+
+@pytest.mark.parametrize("layer", Layer)
+def test_a_wall_survives_its_way_through_a_pipe(layer: Layer) -> None:
+    stands = Wall(standing=frozenset({layer}), missing=("a: b",))
+    assert Wall.from_fields(json.loads(json.dumps(stands.to_fields()))) == stands
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        7,
+        {},
+        {"standing": []},
+        {"standing": 7, "missing": []},
+        {"standing": ["a moat"], "missing": []},
+        {"standing": [], "missing": [], "more": []},
+    ],
+)
+def test_what_is_no_wall_is_refused(fields: object) -> None:
+    with pytest.raises(ValueError, match=r"wall|layers|moat"):
+        Wall.from_fields(fields)
