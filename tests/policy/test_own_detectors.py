@@ -385,3 +385,54 @@ def test_the_digest_covers_packs_and_files() -> None:
 def test_what_the_digest_is_made_of_is_no_policy() -> None:
     with pytest.raises(PolicyError, match=re.escape("expected keys and values")):
         load_policy("curtilage-policy-digest 1\npolicy 00\npack pci 00\n")
+
+
+# --- the wall -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "required"),
+    [
+        ("", False),
+        ("detectors: []\n", False),
+        ("detectors: {}\n", False),
+        ("detectors: {wall: wanted}\n", False),
+        ("detectors: {wall: required}\n", True),
+        (f"detectors:\n  wall: required\n  own:\n  - {{{REGEX}, pattern: a}}\n", True),
+    ],
+)
+def test_a_policy_can_demand_a_wall(text: str, *, required: bool) -> None:
+    assert load(text).wall_required is required
+
+
+def test_a_list_of_detectors_is_short_for_their_own_key() -> None:
+    entry = f"- {{{REGEX}, pattern: a}}\n"
+    short, long = (load(f"detectors:\n{key}{entry}") for key in ("", "  own:\n  "))
+    assert short.document == long.document
+    assert len(short.detectors) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "said"),
+    [
+        ("{wall: none}", "detectors.wall", "expected"),
+        ("{wall: true}", "detectors.wall", "expected"),
+        ("{walls: required}", "detectors.walls", "unknown key"),
+        ("required", "detectors", "expected keys and values"),
+        (
+            f"{{own: [{{{REGEX}, pattern: a, more: 1}}]}}",
+            "detectors.own[0].more",
+            "unk",
+        ),
+    ],
+)
+def test_a_wrong_wall_is_refused(text: str, path: str, said: str) -> None:
+    problem = only_problem_of(f"detectors: {text}\n")
+    assert (problem.line, problem.path) == (5, path)
+    assert said in problem.message
+
+
+def test_ids_are_compared_under_their_own_key_too() -> None:
+    two = f"  - {{{REGEX}, pattern: a}}\n" * 2
+    problem = only_problem_of(f"detectors:\n  own:\n{two}")
+    assert (problem.line, problem.path) == (8, "detectors.own[1].id")

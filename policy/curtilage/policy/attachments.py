@@ -54,14 +54,14 @@ class Attachments:
     def read(self, document: Document) -> list[Complaint]:
         """Read them all; return what is wrong with them."""
         found: list[Complaint] = []
-        for index, entry in enumerate(document.detectors):
+        for index, entry in enumerate(document.detectors.own):
             parse = digests_of if entry.kind == "edm" else words_of
             try:
                 entries = parse(self._content(entry.file)) if entry.file else ()
                 self.detectors.append(entry.compile(entries))
             except ValueError as error:
-                found.append((("detectors", index, "file"), str(error)))
-        own = frozenset(each.data_class for each in document.detectors)
+                found.append((("detectors", "own", index, "file"), str(error)))
+        own = frozenset(each.data_class for each in document.detectors.own)
         for index, each in enumerate(document.exclude):
             try:
                 if each.dictionary:

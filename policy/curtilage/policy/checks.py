@@ -4,7 +4,7 @@ Works on the tree as it was written, so that these problems are told along with
 all others. A value of the wrong type is passed over here: ``model`` tells it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from curtilage.policy.addresses import (
     Address,
@@ -25,7 +25,9 @@ __all__ = [
     "Complaint",
     "Location",
     "Tree",
+    "as_written",
     "complaints",
+    "detectors_named",
     "own_classes",
     "pack_complaints",
 ]
@@ -35,13 +37,13 @@ def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
     """Yield what is wrong between entries, each with its place in the tree.
 
     Args:
-        tree: a policy, as it was written.
+        tree: a policy, with its detectors named (``detectors_named``).
         packed: the ids of its packs' rules, each with its pack.
     """
     document = _mapping(tree)
     rules = _entries(document, "rules")
-    yield from _ids(rules, "rules", packed)
-    yield from _ids(_entries(document, "detectors"), "detectors", {})
+    yield from _ids(rules, ("rules",), packed)
+    yield from _ids(_own_detectors(document), ("detectors", "own"), {})
     yield from _any_uncertain(rules)
     attestation = _mapping(document.get("attestation"))
     yield from attestation_complaints(document.get("attestation"))
@@ -52,7 +54,7 @@ def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
     """Yield what is wrong between the entries of the pack of this name."""
     document = _mapping(tree)
     rules = _entries(document, "rules")
-    yield from _ids(rules, "rules", {})
+    yield from _ids(rules, ("rules",), {})
     if document.get("pack") != name:
         yield ("pack",), f"this file is the pack {name!r}"
     for index, rule in enumerate(rules):
@@ -65,8 +67,33 @@ def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
 
 def own_classes(tree: Tree) -> frozenset[str]:
     """Return the classes that a policy's own detectors bring to the tree."""
-    names = (each.get("class") for each in _entries(_mapping(tree), "detectors"))
+    names = (each.get("class") for each in _own_detectors(_mapping(tree)))
     return frozenset(n for n in names if isinstance(n, str) and is_own_class(n))
+
+
+def detectors_named(tree: Tree) -> Tree:
+    """Return a policy whose ``detectors`` are keys, where they were a list.
+
+    ``detectors: [...]`` is short for ``detectors: {own: [...]}``.
+    """
+    if isinstance(tree, dict) and isinstance(own := tree.get("detectors"), list):
+        named: Tree = {"own": own}
+        return {**tree, "detectors": named}
+    return tree
+
+
+def as_written(found: Iterable[Complaint], tree: Tree) -> Iterator[Complaint]:
+    """Put complaints back to their places in a tree, as its file has it."""
+    short = isinstance(tree, dict) and isinstance(tree.get("detectors"), list)
+    for place, message in found:
+        if short and place[:2] == ("detectors", "own"):
+            yield ("detectors", *place[2:]), message
+        else:
+            yield place, message
+
+
+def _own_detectors(document: Mapping[str, Tree]) -> list[Mapping[str, Tree]]:
+    return _entries(_mapping(document.get("detectors")), "own")
 
 
 def _entries(document: Mapping[str, Tree], key: str) -> list[Mapping[str, Tree]]:
@@ -74,18 +101,18 @@ def _entries(document: Mapping[str, Tree], key: str) -> list[Mapping[str, Tree]]
 
 
 def _ids(
-    entries: Sequence[Mapping[str, Tree]], key: str, packed: Mapping[str, str]
+    entries: Sequence[Mapping[str, Tree]], at: Location, packed: Mapping[str, str]
 ) -> Iterator[Complaint]:
     seen: set[str] = set()
-    kind = key.removesuffix("s")
+    kind = str(at[0]).removesuffix("s")
     for index, entry in enumerate(entries):
         name = entry.get("id")
         if isinstance(name, str):
             if name in seen:
-                yield (key, index, "id"), f"another {kind} above has the same id"
+                yield (*at, index, "id"), f"another {kind} above has the same id"
             if name in packed:
                 message = f"a rule of the pack {packed[name]!r} has the same id"
-                yield (key, index, "id"), message
+                yield (*at, index, "id"), message
             seen.add(name)
 
 

@@ -26,7 +26,9 @@ from curtilage.policy.checks import (
     Complaint,
     Location,
     Tree,
+    as_written,
     complaints,
+    detectors_named,
     own_classes,
     pack_complaints,
 )
@@ -90,11 +92,12 @@ def load_policy(
     document: Document | None = None
     attached = Attachments(files)
     if not reader.broken:
-        document, found = _modelled(Document, tree, own_classes(tree))
-        found += complaints(tree, _pack_rules(tree))
+        named = detectors_named(tree)
+        document, found = _modelled(Document, named, own_classes(named))
+        found += complaints(named, _pack_rules(named))
         if document is not None:
             found += attached.read(document)
-        problems |= reader.located(found)
+        problems |= reader.located(list(as_written(found, tree)))
     if problems or document is None:
         raise PolicyError(tuple(sorted(problems)), source=source)
     return _policy(text, source, document, attached)
@@ -184,7 +187,7 @@ def _policy(
     text: str, source: str, document: Document, attached: Attachments
 ) -> Policy:
     thresholds, packs = document.thresholds, document.packs
-    own = frozenset(each.data_class for each in document.detectors) - CLASSES
+    own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
     loaded = [load_pack(name) for name in packs]
     rules = [
         rule.compile(thresholds, own, pack.pack)

@@ -197,6 +197,16 @@ class DetectorEntry(Section):
         )
 
 
+class Detectors(Section):
+    """The policy's own detectors, and the wall round the process of all of them.
+
+    A file may also give the list of its own alone (``load.detectors_named``).
+    """
+
+    wall: Literal["wanted", "required"] = "wanted"
+    own: Annotated[tuple[DetectorEntry, ...], Field(max_length=100)] = ()
+
+
 class RuleEntry(Section):
     """One rule as it is written."""
 
@@ -286,7 +296,7 @@ class Document(Section):
     scan: Scan = "full"
     ner: Ner = Ner(engine="none")
     packs: Packs = ()
-    detectors: Annotated[tuple[DetectorEntry, ...], Field(max_length=100)] = ()
+    detectors: Detectors = Detectors()
     rules: RuleEntries
     exclude: Annotated[tuple[ExclusionEntry, ...], Field(max_length=500)] = ()
     attestation: Attestation | None = None
@@ -346,6 +356,11 @@ class Policy:
     def limits(self) -> Limits:
         """How much is inspected, and for how long."""
         return self.document.limits
+
+    @property
+    def wall_required(self) -> bool:
+        """Whether detectors may look at a text only where the kernel holds them in."""
+        return self.document.detectors.wall == "required"
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from curtilage.client.linear import LinearError, LinearPattern
 from curtilage.client.operator_models import OperatorModelError, model_digest
 from curtilage.client.ordinary_files import read_text
 from curtilage.policy.attestation_words import attestation_in_words
-from curtilage.policy.checks import Complaint, Tree
+from curtilage.policy.checks import Complaint, Tree, as_written
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import (
     PROFILES,
@@ -156,6 +156,8 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     yield f"  default   {document.default.decision}, where no rule is more private"
     yield f"  names     {_NER[document.ner.engine]}"
     yield f"  scan      {_SCAN[document.scan]}"
+    if policy.wall_required:
+        yield "  wall      required: without the kernel's wall, no detector starts"
     for each in policy.detectors:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
     for exclusion in policy.exclusions:
@@ -178,8 +180,7 @@ def _require_usable(policy: Policy, file: str | None) -> None:
         return
 
     def complain(tree: Tree) -> list[Complaint]:
-        del tree
-        return found
+        return list(as_written(found, tree))
 
     shipped = file is None or (file in PROFILES and not Path(file).exists())
     text = (
@@ -191,13 +192,13 @@ def _require_usable(policy: Policy, file: str | None) -> None:
 
 
 def _patterns(policy: Policy) -> Iterator[Complaint]:
-    for index, entry in enumerate(policy.document.detectors):
+    for index, entry in enumerate(policy.document.detectors.own):
         if entry.pattern is None:
             continue
         try:
             LinearPattern(entry.pattern)
         except LinearError as error:
-            yield ("detectors", index, "pattern"), str(error)
+            yield ("detectors", "own", index, "pattern"), str(error)
 
 
 def _model(policy: Policy) -> Iterator[Complaint]:
