@@ -346,3 +346,32 @@ def test_models_verify_tells_what_is_not_there() -> None:
     done = run("models", "verify", "nothing")
     assert done.returncode == 3
     assert "nothing" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
+@pytest.mark.parametrize("command", sorted(cli.OFFLINE))
+def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
+    # The program as it is, but for the one command, which tries the native call.
+    code = (
+        "import ctypes, sys\n"
+        "from curtilage.client import cli\n"
+        "def attempt(arguments):\n"
+        "    print(ctypes.CDLL(None).socket(2, 1, 0))\n"
+        "    return 0\n"
+        "cli._run = attempt\n"
+        f"sys.argv[1:] = {[command, *WORDS[command]]!r}\n"
+        "sys.exit(cli.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "-1\n"
+
+
+WORDS = {
+    "audit": ["verify"],
+    "decide": ["--jsonl"],
+    "evaluate": ["--data", "folder"],
+    "explain": ["text"],
+    "policy": ["check"],
+}

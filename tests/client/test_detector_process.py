@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,11 +22,15 @@ from curtilage.client.detector_process import (
     read_frame,
     serve,
     start_worker,
+    warmed,
     worker_environment,
 )
 from curtilage.client.errors import DetectorsError
 from curtilage.client.scan import Scanner, own_equipment
 from curtilage.client.telemetry import RestartCause
+from curtilage.policy.load import load_profile
+from curtilage.policy.plan import plan_of
+from curtilage.sandbox.wall import Layer, Wall
 
 CANARY = "zq7canary4711"
 # A worker without Presidio, which starts at once; {} is what it may do instead.
@@ -34,6 +39,7 @@ import sys, time, re
 from curtilage.client import detector_process as worker
 from curtilage.client.scan import EVERY_VIEW, Scanner, own_equipment
 from curtilage.client.lockdown import refuse_network_and_files
+from curtilage.sandbox.wall import compute_only
 class Faulty:
     id = "faulty"
     def find(self, reading):
@@ -41,9 +47,10 @@ class Faulty:
             {fault}
         return ()
 requests, replies = worker._take_streams()
+wall = compute_only()
 refuse_network_and_files()
 worker.serve(
-    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW)))
+    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))), wall
 )
 """
 HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'
@@ -110,15 +117,21 @@ def test_a_bad_frame_is_refused(data: bytes) -> None:
 )
 def test_serve_refuses_what_is_no_batch(batch: object) -> None:
     with pytest.raises(ValueError, match=r"batch|task"):
-        serve(io.BytesIO(encode_frame(batch)), io.BytesIO(), Scanner(own_equipment()))
+        serve(
+            io.BytesIO(encode_frame(batch)),
+            io.BytesIO(),
+            Scanner(own_equipment()),
+            Wall(),
+        )
 
 
 def test_serve_answers_each_task() -> None:
     batch = [{"task": n, "texts": ["a@b.example"], "limit_ms": 9000} for n in (4, 5)]
     replies = io.BytesIO()
-    serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()))
+    wall = Wall(missing=("seccomp: none here",))
+    serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()), wall)
     replies.seek(0)
-    assert read_frame(replies) == detector_process.READY
+    assert read_frame(replies) == {detector_process.READY: wall.to_fields()}
     for number in (4, 5):
         answer = read_frame(replies)
         assert isinstance(answer, dict)
@@ -291,3 +304,81 @@ def _orphan_ends(code: str, *, within_s: float) -> bool:
 def test_an_error_of_the_worker_names_a_cause_only() -> None:
     assert str(WorkerError(RestartCause.CRASH)) == "the detectors' process: crash"
     assert CANARY not in repr(task(CANARY))
+
+
+# --- the wall -------------------------------------------------------------------
+
+
+def behind(stands: str) -> tuple[str, ...]:
+    """Return a worker that says which wall it stands behind."""
+    code = LIGHT.format(fault="pass").replace(
+        "wall = compute_only()",
+        f"from curtilage.sandbox.wall import *; wall = {stands}",
+    )
+    return (sys.executable, "-c", code)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
+def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
+    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    process.kill()
+    assert process.wall is not None
+    assert process.wall.gaps == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc there")
+def test_the_kernel_says_the_same() -> None:
+    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    try:
+        folder = Path("/proc") / str(process.pid)
+        status = (folder / "status").read_text("utf-8")
+        own = Path("/proc/self/ns/net").readlink()
+        others = (folder / "ns" / "net").readlink()
+    finally:
+        process.kill()
+    assert "Seccomp:\t2\n" in status
+    assert "NoNewPrivs:\t1\n" in status
+    assert process.wall is not None
+    assert (own != others) == (Layer.NAMESPACE in process.wall.standing)
+
+
+def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
+    command = behind("Wall(missing=('seccomp: none',))")
+    process = DetectorProcess(command)
+    assert process.wait_ready(60)
+    assert process.wall == Wall(missing=("seccomp: none",))
+    process.kill()
+    demanding = DetectorProcess(command, wall_required=True)
+    with pytest.raises(
+        DetectorsError, match="forbid them to reach the network"
+    ) as told:
+        warmed(demanding, timeout_s=60)
+    assert "seccomp: none" in str(told.value)
+    assert demanding.ended
+
+
+@pytest.mark.parametrize("layer", [Layer.NAMESPACE, Layer.LANDLOCK])
+def test_half_a_wall_is_none(layer: Layer) -> None:
+    command = behind(f"Wall(standing=frozenset([Layer.{layer.name}]))")
+    process = DetectorProcess(command, wall_required=True)
+    with pytest.raises(DetectorsError, match="start programs"):
+        warmed(process, timeout_s=60)
+
+
+def test_a_whole_wall_is_one() -> None:
+    command = behind("Wall(standing=frozenset([Layer.SECCOMP]))")
+    process = DetectorProcess(command, wall_required=True)
+    assert process.wait_ready(60)
+    process.kill()
+
+
+@pytest.mark.parametrize("said", ["{}", "{READY: True}", "{READY: {}}", "[READY]"])
+def test_a_worker_that_says_nothing_of_its_wall_is_not_ready(said: str) -> None:
+    code = (
+        "import sys, time\n"
+        "from curtilage.client.detector_process import READY, encode_frame\n"
+        f"sys.stdout.buffer.write(encode_frame({said})); sys.stdout.flush()\n"
+        "time.sleep(60)\n"
+    )
+    with pytest.raises(DetectorsError, match="did not start"):
+        start_worker((sys.executable, "-c", code), timeout_s=30)

@@ -275,6 +275,7 @@ def test_every_detector_at_fault_keeps_the_query_home(
 HANGING = """
 import sys, time
 from curtilage.client import detector_process as worker
+from curtilage.sandbox.wall import compute_only
 from curtilage.client.detect import full_equipment
 from curtilage.client.scan import Scanner
 from curtilage.policy.findings import View
@@ -292,7 +293,7 @@ requests, replies = worker._take_streams()
 plan = worker.read_plan(requests)
 fitted = [(Hanging(each), views) for each, views in full_equipment(plan)]
 Scanner(fitted).scan(["warm up 1 a@b.example"])
-worker.serve(requests, replies, Scanner(fitted))
+worker.serve(requests, replies, Scanner(fitted), compute_only())
 """
 
 

@@ -25,6 +25,7 @@ GENEROUS = "deadline_ms: 20000"
 LIGHT = """
 import sys, time, re, os
 from curtilage.client import detector_process as worker
+from curtilage.sandbox.wall import compute_only
 from curtilage.client.scan import EVERY_VIEW, Scanner, own_equipment
 class Faulty:
     id = "faulty"
@@ -35,7 +36,10 @@ class Faulty:
 requests, replies = worker._take_streams()
 worker.read_plan(requests)
 worker.serve(
-    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW)))
+    requests,
+    replies,
+    Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))),
+    compute_only(),
 )
 """
 
@@ -377,3 +381,24 @@ def test_size_and_deadline_count_the_joined_text() -> None:
     longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
     # 1,800 characters of their own, and 480 around the joint.
     assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.2)
+
+
+def test_a_missing_wall_is_told_and_can_be_refused() -> None:
+    bare = command("pass")[-1].replace(
+        "compute_only(),", "__import__('curtilage.sandbox.wall').sandbox.wall.Wall(),"
+    )
+    inspector = Inspector.start(
+        patient_policy(), command=(sys.executable, "-c", bare), spare=False
+    )
+    assert inspector.advice is not None
+    assert "no wall round the detectors" in inspector.advice
+    inspector.close()
+    text = profile_text("default").replace(
+        "detectors: []", "detectors: {wall: required}", 1
+    )
+    with pytest.raises(DetectorsError, match="the policy demands a wall"):
+        Inspector.start(load_policy(text), command=(sys.executable, "-c", bare))
+
+
+def test_a_whole_wall_needs_no_words(inspector: Inspector) -> None:
+    assert inspector.advice is None

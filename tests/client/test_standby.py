@@ -17,6 +17,7 @@ from curtilage.policy.load import load_policy, profile_text
 LIGHT = """
 import os, re, sys, time
 from curtilage.client import detector_process as worker
+from curtilage.sandbox.wall import compute_only
 from curtilage.client.scan import EVERY_VIEW, Scanner
 class Faulty:
     id = "faulty"
@@ -27,7 +28,7 @@ class Faulty:
 requests, replies = worker._take_streams()
 worker.read_plan(requests)
 time.sleep({start_s})
-worker.serve(requests, replies, Scanner([(Faulty(), EVERY_VIEW)]))
+worker.serve(requests, replies, Scanner([(Faulty(), EVERY_VIEW)]), compute_only())
 """
 HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'
 

@@ -67,7 +67,7 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         audit=audit,
         absent=ways.absent,
         cover=cover_settings(config.policy),
-        advice=ways.advice,
+        advice="\n".join(filter(None, (ways.advice, inspector.advice))) or None,
     )
 
 

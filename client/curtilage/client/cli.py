@@ -35,7 +35,10 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.policy.errors import PolicyError
+from curtilage.sandbox.wall import no_network
 
+OFFLINE = frozenset({"decide", "explain", "evaluate", "policy", "audit"})
+"""Commands that see texts, or what was decided of them, and need nobody."""
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 DESCRIPTION = """\
 Answer at home what must stay at home; ask an attested enclave the rest.
@@ -84,6 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status.
 
+    Without ``argv`` it is the program that runs: then a command that needs no
+    network loses it, for good, before it reads anything.
+
     0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted.
     """
     if None in (sys.stdin, sys.stdout, sys.stderr):
@@ -92,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A library's remark on a served certificate is no message to anybody.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
+    if argv is None and arguments.command in OFFLINE:
+        no_network()
     try:
         return _run(arguments)
     except OSError as error:  # a reader that went away, a full disk

@@ -39,6 +39,11 @@ class CheckedInspector:
         self._clock = clock
 
     @property
+    def advice(self) -> str | None:
+        """What a person should be told of the detectors, or None."""
+        return self._inspector.advice
+
+    @property
     def problem(self) -> str | None:
         """Why the policy is not current, or None."""
         return None if self._currency is None else self._currency.problem(self._clock())

@@ -4,8 +4,10 @@ A regular expression that runs away holds the interpreter's lock, so nothing
 inside its process can stop it. The worker is told what to run by its first
 frame, then answers one batch after the other over its standard streams, as
 length-prefixed JSON; its errors go nowhere, since a library's message may hold
-a text. It has no network, writes no file, ends when its parent does, and ends
-itself when a text takes far too long.
+a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so
+that native code, too, reaches no network, writes no file and starts no program; its
+first answer says which layers of the wall stand. It ends when its parent does, and
+ends itself when a text takes far too long.
 """
 
 import json
@@ -18,18 +20,21 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import to_fields
 from curtilage.client.lockdown import refuse_network_and_files
-from curtilage.client.scan import Scanner
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.plan import DetectionPlan
+from curtilage.sandbox.wall import Wall, compute_only
+
+if TYPE_CHECKING:
+    from curtilage.client.scan import Scanner
 
 _HEADER: Final = struct.Struct(">I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
-READY: Final = {"ready": True}
+READY: Final = "ready"
 GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -101,10 +106,13 @@ def read_frame(stream: IO[bytes]) -> object | None:
 def main(arguments: Sequence[str] = ()) -> int:
     """Read the plan, then answer the parent until it closes or dies."""
     requests, replies = _take_streams()
+    # First of all: a library that is loaded may start threads, and a thread that
+    # runs already stands outside of what only the calling thread is put behind.
+    wall = compute_only()
     refuse_network_and_files()
     _refuse_core_dumps()
     plan = read_plan(requests)
-    serve(requests, replies, _built(plan, spare=SPARE in arguments))
+    serve(requests, replies, _built(plan, spare=SPARE in arguments), wall)
     return 0
 
 
@@ -117,7 +125,7 @@ def read_plan(requests: IO[bytes]) -> DetectionPlan:
     return DetectionPlan.from_fields(read_frame(requests))
 
 
-def _built(plan: DetectionPlan, *, spare: bool) -> Scanner:
+def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
     """Build the detectors; a spare's in a thread that gives way to others.
 
     On Linux a thread has a priority of its own, and this one ends with it: a
@@ -139,9 +147,11 @@ def _built(plan: DetectionPlan, *, spare: bool) -> Scanner:
     return made[0]
 
 
-def serve(requests: IO[bytes], replies: IO[bytes], scanner: Scanner) -> None:
-    """Say ``READY``, then answer every batch, one frame for each task."""
-    _send(replies, READY)
+def serve(
+    requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
+) -> None:
+    """Say behind which wall one is ready, then answer every batch, task by task."""
+    _send(replies, {READY: wall.to_fields()})
     while (batch := read_frame(requests)) is not None:
         for number, texts, limit_ms in _parse_batch(batch):
             _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
@@ -230,8 +240,14 @@ class DetectorProcess:
     """
 
     def __init__(
-        self, command: Sequence[str] | None = None, *, plan: DetectionPlan | None = None
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        plan: DetectionPlan | None = None,
+        wall_required: bool = False,
     ) -> None:
+        self._wall_required = wall_required
+        self._wall: Wall | None = None
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
@@ -262,12 +278,31 @@ class DetectorProcess:
         """Whether the worker is gone."""
         return self._popen.poll() is not None
 
+    @property
+    def wall(self) -> Wall | None:
+        """The wall behind which it says it stands; None until it is warm."""
+        return self._wall
+
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the worker is warm; False if it will not be."""
+        """Wait until the worker is warm; False if it will not be.
+
+        Raises:
+            DetectorsError: it stands behind no wall that holds, and must.
+        """
         try:
-            return self._next(timeout_s) == READY
-        except WorkerError:
+            answer = self._next(timeout_s)
+            fields = cast(
+                "dict[str, object]", answer if isinstance(answer, dict) else {}
+            )
+            self._wall = Wall.from_fields(fields.get(READY))
+        except (WorkerError, ValueError):
             return False
+        if self._wall_required and self._wall.gaps:
+            raise DetectorsError(
+                f"the policy demands a wall round the detectors (detectors: {{wall: "
+                f"required}}), and here {without_a_wall(self._wall)}"
+            )
+        return True
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Hand over a batch; then call ``receive`` once for each task.
@@ -351,6 +386,13 @@ class DetectorProcess:
                 return  # it is dead; the reader says so
 
 
+def without_a_wall(wall: Wall) -> str:
+    """Say what nothing but Python code keeps the detectors' process from."""
+    gaps = ", nor to ".join(wall.gaps)
+    reasons = "; ".join(wall.missing)
+    return f"the kernel does not forbid them to {gaps} ({reasons})"
+
+
 def _close(stream: IO[bytes] | None) -> None:
     if stream is not None:
         try:
@@ -384,7 +426,12 @@ def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:
     Raises:
         DetectorsError: it ended, or did not become ready in time.
     """
-    if not process.wait_ready(timeout_s):
+    try:
+        ready = process.wait_ready(timeout_s)
+    except DetectorsError:
+        process.kill()
+        raise
+    if not ready:
         ended = process.ended
         process.kill()
         how = "their process ended" if ended else f"not ready after {timeout_s:g} s"

@@ -18,6 +18,7 @@ from curtilage.client.detector_process import (
     DetectorProcess,
     Task,
     WorkerError,
+    without_a_wall,
     worker_command,
 )
 from curtilage.client.findings import GarbageError, failure, parse_findings
@@ -156,7 +157,9 @@ class Inspector:
 
         def launch(in_background: bool) -> DetectorProcess:
             ours = worker_command(spare=in_background)
-            return DetectorProcess(command or ours, plan=plan)
+            return DetectorProcess(
+                command or ours, plan=plan, wall_required=policy.wall_required
+            )
 
         self._workers = Workers(launch, timeout_s=START_TIMEOUT_S, spare=spare)
 
@@ -174,13 +177,26 @@ class Inspector:
 
         Raises:
             ConfigError: Presidio is not installed.
-            DetectorsError: the worker does not start.
+            DetectorsError: the worker does not start, or stands behind no wall
+                where the policy demands one.
         """
         if command is None:
             require_presidio()
         inspector = cls(policy, command=command, spare=spare)
         inspector._workers.start()
         return inspector
+
+    @property
+    def advice(self) -> str | None:
+        """What a person should be told of the wall round the worker, or None."""
+        process = self._workers.current
+        wall = None if process is None else process.wall
+        if wall is None or not wall.gaps:
+            return None
+        return (
+            f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
+            "to go on here (detectors: {wall: required})"
+        )
 
     @property
     def ready(self) -> bool:

@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     policy = config.policy
     with progress("starting detectors"):
         inspector = inspector_from(config)
+    if inspector.advice is not None:
+        err(inspector.advice)
     try:
         for line in _counted(decide_lines(sys.stdin.buffer, policy, inspector)):
             sys.stdout.buffer.write(line)

@@ -52,6 +52,8 @@ def start_detectors(
     """
     with progress("starting detectors"):
         detectors = inspector_for(thorough(policy))
+    if detectors.advice is not None:
+        err(detectors.advice)
     return CheckedInspector(detectors, currency)
 
 

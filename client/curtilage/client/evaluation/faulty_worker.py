@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from curtilage.client.detector_process import READY, encode_frame, read_frame
+from curtilage.sandbox.wall import Wall
 
 MODULE: Final = "curtilage.client.evaluation.faulty_worker"
 _HANG: Final = "hang"
@@ -35,7 +36,7 @@ def command(fault: str) -> tuple[str, ...]:
 def main(fault: str) -> int:
     """Be ready, then fail at the first batch."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    replies.write(encode_frame(READY))
+    replies.write(encode_frame({READY: Wall().to_fields()}))
     replies.flush()
     # What comes first may be the plan, an object; a batch is a list.
     while (frame := read_frame(requests)) is not None:
