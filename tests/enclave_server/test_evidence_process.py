@@ -33,6 +33,7 @@ from curtilage.enclave_server.evidence_process import (
 )
 from curtilage.enclave_server.evidence_protocol import identity_data
 from curtilage.enclave_server.report import SocketEvidenceSource
+from curtilage.sandbox.wall import Wall
 from support.enclave_parts import until
 
 DATA = bytes(range(64))
@@ -411,6 +412,8 @@ def test_socket_that_cannot_be_had_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
+    # The wall would stand round the test's own process.
+    monkeypatch.setattr(evidence_command, "local_server", lambda _writes: Wall())
     arguments = [
         *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),
         *("--listen", f"unix:{tmp_path}/absent/e.sock"),

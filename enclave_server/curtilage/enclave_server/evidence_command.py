@@ -22,7 +22,10 @@ from curtilage.enclave_server.process import (
     say,
 )
 from curtilage.enclave_server.telemetry import silence_libraries
+from curtilage.sandbox.wall import local_server
 
+DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
+"""What any provider writes to; one that is not there when we begin stays shut."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 _UNIX: Final = "unix:"
@@ -30,7 +33,8 @@ _UNIX: Final = "unix:"
 DESCRIPTION: Final = """\
 Talk to the TEE device for curtilage-enclave, as a process of its own. Signs what
 it is asked to over a UNIX socket that only the server may reach; verifies nothing,
-and connects to nothing.
+and connects to nothing: where the kernel can, it is walled in before it listens, and
+says on standard error which layer it cannot have.
 
 The endorsements directory holds what curtilage-stapler fetched outside: vek.der,
 ask.der, ark.der, crl.der, collateral.json, each optional, read for each request.
@@ -99,6 +103,10 @@ def _run(arguments: EvidenceArguments) -> int:
         identify=arguments.identify,
     )
     server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), _notice)
+    sockets = [path.parent for path in (settings.listen, settings.identify) if path]
+    wall = local_server([*map(Path, DEVICES), *sockets])
+    for layer in wall.missing:
+        _notice(f"no wall: {layer}")
     try:
         asyncio.run(serve_until_signalled(server, settings, _out))
     except OSError as error:
