@@ -13,9 +13,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import cast
 
+import grimp
 import pytest
 
 from support.doors import (
+    CONTRACTS,
     DOORS,
     ROOT,
     TOOL,
@@ -30,6 +32,7 @@ from support.doors import (
 BANNED = set(
     cast("dict[str, object]", TOOL["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"])
 ) - {"pickle", "random"}  # those are no ways out
+AT_HOME = next(each for each in CONTRACTS if "knows no way out" in each["name"])
 
 # What is planted, and what it is called when it is found. Ruff sees these, so that
 # `make lint` goes red by itself:
@@ -176,3 +179,33 @@ def test_the_parts_hold_no_code_that_these_tests_do_not_read() -> None:
         if path.suffix in suffixes | {".pth", ".pyw", ".pyx", ".ipynb"}
     ]
     assert unread == []
+
+
+def test_the_contract_at_home_forbids_every_module_on_the_list() -> None:
+    """But for those of which a part is harmless: import-linter sees roots alone."""
+    roots = {name.partition(".")[0] for name in BANNED}
+    harmless = {name.partition(".")[0] for name in TOOL["curtilage"]["harmless"]}
+    assert roots - harmless <= set(AT_HOME["forbidden_modules"])
+
+
+def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:
+    """A new module is at home, or it asks the enclave; or nobody has placed it."""
+    graph = grimp.build_graph(
+        *TOOL["importlinter"]["root_packages"],
+        include_external_packages=True,
+        cache_dir=None,
+    )
+    held = set[str]()
+    for source in cast("list[str]", AT_HOME["source_modules"]):
+        inside = {source, *graph.find_descendants(source)}
+        held |= inside.union(*map(graph.find_upstream_modules, inside))
+    asks = set[str]()
+    for way_out in cast("list[str]", AT_HOME["forbidden_modules"]):
+        if way_out in graph.modules and way_out.startswith("curtilage.client"):
+            asks |= {way_out, *graph.find_downstream_modules(way_out)}
+    left_out = [
+        module
+        for module in graph.find_descendants("curtilage.client") - held - asks
+        if graph.find_modules_directly_imported_by(module)
+    ]
+    assert left_out == [], "name them in the contract"
