@@ -1,6 +1,6 @@
 """Examples to padded batches of about one size."""
 
-import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import random  # training must repeat; nothing secret is drawn
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ for topics the share found and the false alarms. Prints a table and writes JSON.
 
 import argparse
 import json
-import random  # noqa: TID251 - the same sample every time
+import random  # the same sample every time
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ Family and given names are lists of the languages' common ones; Faker adds those
 of its locales. Every choice takes the caller's random source.
 """
 
-import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import random  # training must repeat; nothing secret is drawn
 
 from faker import Faker
 

@@ -1,6 +1,6 @@
 """Sentences with slots, filled: the text and where each name, place or date is."""
 
-import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import random  # training must repeat; nothing secret is drawn
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final

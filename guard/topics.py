@@ -4,7 +4,7 @@ For every topic: things that can be the case, ways people tell of them, and
 questions about the same things that concern nobody. All are this project's own.
 """
 
-import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import random  # training must repeat; nothing secret is drawn
 from collections.abc import Iterator
 from typing import Final
 

@@ -8,7 +8,7 @@ encoder and its tokenizer are taken. Everything random comes from ``--seed``.
 
 import argparse
 import json
-import random  # noqa: TID251 - training must repeat; nothing secret is drawn
+import random  # training must repeat; nothing secret is drawn
 import sys
 import time
 import zipfile

@@ -1,3 +1,4 @@
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def test_every_part_is_typed() -> None:
 def test_every_tool_knows_every_part() -> None:
     tool: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     build = tool["hatch"]["build"]
+    make = re.search(r"^PARTS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert make is not None
     named = {
+        "make lint": make[1].split(),
         "hatch dev-mode-dirs": build["dev-mode-dirs"],
         "hatch packages": [
             name.removesuffix("/curtilage")

@@ -1,5 +1,5 @@
 import copy
-import pickle  # noqa: TID251 - only to be refused
+import pickle  # only to be refused
 import re
 import socket
 from collections.abc import Callable

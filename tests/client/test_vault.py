@@ -1,5 +1,5 @@
 import copy
-import pickle  # noqa: TID251 - shown to be impossible
+import pickle  # shown to be impossible
 
 import pytest
 from hypothesis import given

@@ -1,5 +1,5 @@
 import copy
-import pickle  # noqa: TID251 - it must be refused
+import pickle  # it must be refused
 from dataclasses import replace
 
 import pytest

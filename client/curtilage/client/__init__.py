@@ -17,21 +17,19 @@ __all__ = [
     "SyncClient",
 ]
 
-_HOMES = {
-    "Answer": "answers",
-    "Answerer": "answers",
-    "Client": "api",
-    "ClientError": "errors",
-    "Delta": "answers",
-    "Provenance": "answers",
-    "SyncClient": "api",
-}
-
 
 def __getattr__(name: str) -> object:
     """Import a public name when first used: the detectors' process needs none."""
-    import importlib  # noqa: PLC0415 - only when a public name is asked for
+    if name in {"Client", "SyncClient"}:
+        from curtilage.client import api  # noqa: PLC0415
 
-    if name not in _HOMES:
-        raise AttributeError(name)
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(api, name)
+    if name == "ClientError":
+        from curtilage.client import errors  # noqa: PLC0415
+
+        return errors.ClientError
+    if name in __all__:
+        from curtilage.client import answers  # noqa: PLC0415
+
+        return getattr(answers, name)
+    raise AttributeError(name)

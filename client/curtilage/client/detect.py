@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -302,6 +301,7 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
     Presidio catches a pattern's timeout, logs it and goes on without it: the
     text then counts as clean.
     """
+    import regex  # noqa: PLC0415 - Presidio's own dependency; it knows timeouts
     from presidio_analyzer import (  # noqa: PLC0415
         AnalysisExplanation,
         LocalRecognizer,
@@ -312,7 +312,6 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
 
     if getattr(type(inner), "analyze", None) is not PatternRecognizer.analyze:
         raise TypeError(f"{type(inner).__name__} does not run patterns as others do")
-    regex = import_module("regex")  # Presidio's own dependency; it knows timeouts
     patterns = [
         (regex.compile(each.regex, inner.global_regex_flags), each.score)
         for each in inner.patterns

@@ -15,7 +15,7 @@ import os
 import queue
 import signal
 import struct
-import subprocess
+import subprocess  # noqa: TID251 - a door
 import sys
 import threading
 from collections.abc import Sequence

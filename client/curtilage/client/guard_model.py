@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module, resources
+from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -400,7 +400,9 @@ def _open_pieces(data: bytes) -> Pieces:
 
 
 def _open_network(data: bytes) -> Network:
-    runtime = import_module("onnxruntime")
+    import onnxruntime  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
+
+    runtime: Any = onnxruntime
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = THREADS

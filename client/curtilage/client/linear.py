@@ -6,7 +6,6 @@ no class and no policy. Imported lazily: the extra is ``pii``.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 from typing import Protocol, cast
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -58,7 +57,9 @@ class _RE2(Protocol):
 
 
 def _library() -> _RE2:
-    return cast("_RE2", import_module("re2"))
+    import re2  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
+
+    return cast("_RE2", re2)
 
 
 def _options(library: _RE2) -> _Options:

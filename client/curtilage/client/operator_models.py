@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -200,12 +199,16 @@ def _digest(path: Path) -> str:
 
 
 def _open_spacy(path: Path) -> SpacyPipeline:
+    import spacy  # noqa: PLC0415 - needs the extra
+
     # A path is never taken for a name to download.
-    return cast("SpacyPipeline", import_module("spacy").load(path))
+    return cast("SpacyPipeline", spacy.load(path))
 
 
 def _open_transformers(path: Path) -> TransformersPipeline:
-    library = import_module("transformers")
+    import transformers  # noqa: PLC0415 # pyright: ignore[reportMissingImports]
+
+    library: Any = transformers
     only_here = {"local_files_only": True, "trust_remote_code": False}
     tokenizer = library.AutoTokenizer.from_pretrained(
         str(path), use_fast=True, **only_here

@@ -8,7 +8,6 @@ without: only patterns that cannot match are passed over.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Final, Protocol, cast
 
 from curtilage.client.linear import ODD_CASE, WordSet
@@ -61,7 +60,10 @@ def gate_of(regex: str, *, flags: int = 0) -> Gate:
         flags: of ``re``; case never matters here.
     """
     try:
-        parser = cast("_Parser", import_module("re._parser"))
+        # Python's own, and private: no types know it, and one day it may be gone.
+        from re import _parser  # type: ignore[attr-defined] # noqa: PLC0415
+
+        parser = cast("_Parser", _parser)
         nodes = parser.parse(regex, flags)
         words = _needed(nodes) or frozenset[str]()
         digits, run = _digits(nodes), _run(nodes)

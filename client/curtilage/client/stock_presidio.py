@@ -7,7 +7,6 @@ lazily: the extra is ``pii``.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -86,6 +85,7 @@ def _stock_analyzer() -> "AnalyzerEngine":
 
 def _keep_off_the_network() -> None:
     """Use the suffix list that came with the package; the first use fetches one."""
-    library = import_module("tldextract")
-    offline = library.TLDExtract(suffix_list_urls=(), cache_dir=None)
-    setattr(library, "extract", offline)  # noqa: B010 - unknown to its types
+    import tldextract  # noqa: PLC0415 - comes with Presidio
+
+    offline = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+    setattr(tldextract, "extract", offline)  # noqa: B010 - unknown to its types

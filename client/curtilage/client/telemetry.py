@@ -380,7 +380,7 @@ def _build(settings: TelemetrySettings) -> Telemetry:
 
 
 def _otlp(endpoint: str, interval_s: float) -> "tuple[MetricReader, SpanExporter]":
-    import requests  # noqa: PLC0415
+    import requests  # noqa: PLC0415, TID251 - a door
     from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
         OTLPMetricExporter,

@@ -11,7 +11,7 @@ told nothing but that somebody wants the list.
 """
 
 import asyncio
-import ssl
+import ssl  # noqa: TID251 - a door
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ one attestation document, with the report data as its user data. Knows no
 verification; the document brings its certificates itself.
 """
 
-import ctypes
+import ctypes  # noqa: TID251 - a door
 import errno
 import fcntl
 import os

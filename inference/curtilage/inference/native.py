@@ -12,7 +12,7 @@ An object here belongs to the thread that made it; any other thread is refused
 before it reaches the library. Return codes become ``NativeError``.
 """
 
-import ctypes
+import ctypes  # noqa: TID251 - a door
 import os
 import platform
 import threading

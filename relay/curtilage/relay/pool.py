@@ -5,7 +5,7 @@ passes over it, and nothing of whom it passed for.
 """
 
 import asyncio
-import ssl
+import ssl  # noqa: TID251 - a door
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar

@@ -4,7 +4,7 @@ import argparse
 import importlib.util
 import os
 import signal
-import subprocess
+import subprocess  # noqa: TID251 - a door
 import sys
 from pathlib import Path
 

@@ -1,0 +1,152 @@
+"""What the parts use of the ways out of a process, whatever excuses stand beside it.
+
+Ruff sees names that its list bans, through any alias. It sees neither what is
+built in, nor methods of an event loop, nor a module that nobody put on the
+list: those are read from the syntax here.
+"""
+
+import ast
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[
+    "tool"
+]
+DOORS = cast("dict[str, dict[str, str]]", TOOL["curtilage"]["doors"])
+CONTRACTS = cast("list[dict[str, Any]]", TOOL["importlinter"]["contracts"])
+
+_HARMLESS = frozenset(cast("list[str]", TOOL["curtilage"]["harmless"]))
+# Roots of which every submodule may be imported: ours (the contracts order them),
+# libraries that are harmless as a whole, and those that a contract protects.
+_PROTECTED = {
+    name
+    for contract in CONTRACTS
+    for name in cast("list[str]", contract.get("protected_modules", ()))
+}
+_TRUSTED = {"curtilage"} | _PROTECTED | (_HARMLESS - sys.stdlib_module_names)
+
+_BUILT_IN = frozenset(
+    {"__import__", "breakpoint", "compile", "eval", "exec", "globals"}
+)
+_BACK_DOORS = frozenset(
+    {
+        "__builtins__",
+        "__dict__",
+        "__globals__",
+        "__loader__",
+        "__spec__",
+        "__subclasses__",
+        "exec_module",
+        "load_module",
+    }
+)
+_OF_A_LOOP = frozenset(
+    name
+    for name in dir(asyncio.AbstractEventLoop)
+    if name.startswith(
+        ("connect_", "create_", "getaddr", "getname", "sock_", "subproc")
+    )
+) - {"create_future", "create_task"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Use:
+    """One place where a module reaches for a way out."""
+
+    module: str
+    line: int
+    name: str
+
+
+def parts(root: Path) -> list[Path]:
+    """Return the parts' folders, from the tree and not from a list."""
+    found = {
+        folder.parents[1]
+        for folder in root.glob("*/curtilage/*")
+        if folder.is_dir() and folder.name != "__pycache__"
+    }
+    return sorted(found)
+
+
+def sources(root: Path) -> list[Path]:
+    """Return every file of Python in the parts, in a package or not."""
+    return sorted(path for part in parts(root) for path in part.rglob("*.py"))
+
+
+def module_of(path: Path, root: Path) -> str:
+    """Return a file's name as a module."""
+    steps = path.relative_to(root).with_suffix("").parts[1:]
+    return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
+
+
+def banned(root: Path, *, excused: bool) -> Iterator[Use]:
+    """Yield what ruff's list bans, with this tree's settings.
+
+    Args:
+        root: the tree; its ``pyproject.toml`` counts.
+        excused: also what a comment excuses.
+    """
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--exit-zero"]
+    command += ["--select", "TID251", "--output-format", "json"]
+    command += ["--ignore-noqa"] if excused else []
+    done = subprocess.run(
+        [*command, *(str(part) for part in parts(root))],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    )
+    for row in cast("list[dict[str, Any]]", json.loads(done.stdout)):
+        found = re.match(r"`([^`]+)` is banned", cast("str", row["message"]))
+        assert found is not None, row["message"]
+        module = module_of(Path(cast("str", row["filename"])), root)
+        yield Use(module, cast("int", row["location"]["row"]), found[1])
+
+
+def unlisted(path: Path, root: Path) -> Iterator[Use]:
+    """Yield what ruff cannot see in one file."""
+    module = module_of(path, root)
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                names = _not_known(node)
+            case ast.Name(id=name) if name in _BUILT_IN | _BACK_DOORS:
+                names = [name]
+            case ast.Attribute(attr=name) if name in _BACK_DOORS | _OF_A_LOOP:
+                names = [name]
+            case _:
+                continue
+        for name in names:
+            yield Use(module, node.lineno, name)
+
+
+def _not_known(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules of a statement that are neither harmless nor protected."""
+    names = [each.name for each in node.names]
+    if isinstance(node, ast.Import):
+        return [name for name in names if not _is_known(name)]
+    home = node.module or "."  # ruff refuses relative imports
+    if "*" in names:
+        return [f"{home}.*"]
+    whole = _is_known(home) or all(_is_known(f"{home}.{name}") for name in names)
+    return [] if whole else [home]
+
+
+def _is_known(name: str) -> bool:
+    return name in _HARMLESS or name.partition(".")[0] in _TRUSTED
+
+
+def uses(root: Path) -> set[Use]:
+    """Return every use of a way out in a tree's parts."""
+    found = set(banned(root, excused=True))
+    for path in sources(root):
+        found |= set(unlisted(path, root))
+    return found

@@ -1,0 +1,211 @@
+"""No module reaches for the network, a process or hidden code but by a named door.
+
+The doors stand in ``pyproject.toml``, ``[tool.curtilage.doors]``. This proves
+what the source says. Against code that means harm (``vars(os)["sys" "tem"]``)
+and against native libraries stand the kernel's walls, not these.
+"""
+
+import asyncio
+import importlib.machinery
+import os
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import cast
+
+import grimp
+import pytest
+
+from support.doors import (
+    CONTRACTS,
+    DOORS,
+    ROOT,
+    TOOL,
+    Use,
+    banned,
+    module_of,
+    parts,
+    sources,
+    uses,
+)
+
+BANNED = set(
+    cast("dict[str, object]", TOOL["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"])
+) - {"pickle", "random"}  # those are no ways out
+AT_HOME = next(each for each in CONTRACTS if "knows no way out" in each["name"])
+
+# What is planted, and what it is called when it is found. Ruff sees these, so that
+# `make lint` goes red by itself:
+LINTED = {
+    "import _ctypes": "_ctypes",
+    "import builtins": "builtins",
+    "import cffi": "cffi",
+    "import ctypes": "ctypes",
+    "import ctypes.util as tools": "ctypes",
+    "import ftplib": "ftplib",
+    "import http.client": "http.client",
+    "import http.server": "http.server",
+    "import httpx": "httpx",
+    "import imaplib": "imaplib",
+    "import multiprocessing": "multiprocessing",
+    "import poplib": "poplib",
+    "import pty": "pty",
+    "import requests": "requests",
+    "import runpy": "runpy",
+    "import smtplib": "smtplib",
+    "import socket": "socket",
+    "import socketserver": "socketserver",
+    "import ssl": "ssl",
+    "import subprocess": "subprocess",
+    "import urllib.request": "urllib.request",
+    "import urllib3": "urllib3",
+    "import webbrowser": "webbrowser",
+    "import xmlrpc.client": "xmlrpc",
+    "import _socket": "_socket",
+    "from asyncio import streams": "asyncio.streams",
+    "from http import client": "http.client",
+    "from importlib import import_module": "importlib.import_module",
+    "from multiprocessing.connection import Client": "multiprocessing",
+    "from os import system as clear": "os.system",
+    "from urllib import request as parse": "urllib.request",
+    "import asyncio; asyncio.open_connection('h', 1)": "asyncio.open_connection",
+    "import asyncio as a; a.start_server": "asyncio.start_server",
+    "import asyncio; asyncio.streams.open_connection": "asyncio.streams",
+    "import asyncio; asyncio.open_unix_connection": "asyncio.open_unix_connection",
+    "import asyncio; asyncio.create_subprocess_exec": "asyncio.create_subprocess_exec",
+    "from concurrent.futures import process": "concurrent.futures.process",
+    "import importlib; importlib.import_module('socket')": "importlib.import_module",
+    "import importlib.util as u; u.module_from_spec": "importlib.util.module_from_spec",
+    "import numpy as np; np.ctypeslib.load_library": "numpy.ctypeslib.load_library",
+    "import os; os.system('curl h')": "os.system",
+    "import os as o; run = o.posix_spawn": "os.posix_spawn",
+    "import sys; sys.modules['socket']": "sys.modules",
+    "import uuid; uuid.getnode()": "uuid.getnode",
+}
+# Ruff does not see these; the first test below does.
+IN_THE_SYNTAX = {
+    "__import__('socket')": "__import__",
+    "eval('1')": "eval",
+    "exec('import socket')": "exec",
+    "compile('', '', 'exec')": "compile",
+    "globals()['socket']": "globals",
+    "__builtins__": "__builtins__",
+    "__spec__.loader.load_module('socket')": "load_module",
+    "import os; os.__dict__['system']": "__dict__",
+    "import importlib": "importlib",
+    "import posix": "posix",
+    "import nobody_has_looked_at_this": "nobody_has_looked_at_this",
+    "from email import message": "email",
+    "object().create_connection": "create_connection",
+    "object().create_datagram_endpoint": "create_datagram_endpoint",
+    "object().sock_connect": "sock_connect",
+    "object().subprocess_exec": "subprocess_exec",
+    "object().getaddrinfo": "getaddrinfo",
+}
+
+
+def test_each_module_uses_the_doors_it_is_named_for_and_no_other() -> None:
+    found = defaultdict[str, set[str]](set)
+    for use in uses(ROOT):
+        found[use.module].add(use.name)
+    named = {module: set(doors) for module, doors in DOORS.items()}
+    assert dict(found) == named, "see [tool.curtilage.doors] in pyproject.toml"
+
+
+class Planted:
+    """A copy of the parts: every plant in every module, bare and excused."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.bare: list[Use] = []
+        self.excused: list[Use] = []
+        shutil.copy(ROOT / "pyproject.toml", root)
+        for path in sources(ROOT):
+            copy = root / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text("\n".join(self._planted(path)), "utf-8")
+
+    def _planted(self, path: Path) -> list[str]:
+        module, lines = module_of(path, ROOT), path.read_text("utf-8").split("\n")
+        for plant, name in LINTED.items():
+            lines.append(plant)
+            self.bare.append(Use(module, len(lines), name))
+        lines.append("def planted():")
+        for plant, name in (LINTED | IN_THE_SYNTAX).items():
+            lines.append(f"    {plant}  # noqa")
+            self.excused.append(Use(module, len(lines), name))
+        return lines
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    return Planted(tmp_path_factory.mktemp("planted"))
+
+
+def test_lint_sees_what_is_planted_in_any_module(planted: Planted) -> None:
+    seen = set(banned(planted.root, excused=False))
+    assert set(planted.bare) - seen == set()
+
+
+def test_no_excuse_opens_a_door_that_is_not_named(planted: Planted) -> None:
+    seen = uses(planted.root)
+    assert set(planted.excused) - seen == set()
+
+
+def test_each_plant_stands_in_each_module(planted: Planted) -> None:
+    """The two above would pass on an empty tree."""
+    assert len(planted.bare) == len(LINTED) * len(sources(ROOT))
+    assert {part.name for part in parts(planted.root)} >= {"client", "policy", "wire"}
+
+
+def test_the_list_holds_all_of_its_kind() -> None:
+    kinds = ("exec", "fork", "popen", "posix_spawn", "spawn", "startfile", "system")
+    wanted = {f"os.{name}" for name in dir(os) if name.startswith(kinds)}
+    wanted |= {f"asyncio.{name}" for name in asyncio.subprocess.__all__}
+    wanted |= {
+        f"asyncio.{name}"
+        for name in asyncio.streams.__all__
+        if name.startswith(("open_", "start_"))
+    }
+    assert wanted <= BANNED
+
+
+def test_the_parts_hold_no_code_that_these_tests_do_not_read() -> None:
+    suffixes = set(importlib.machinery.all_suffixes()) - {".py", ".pyc"}
+    unread = [
+        path
+        for part in parts(ROOT)
+        for path in part.rglob("*")
+        if path.suffix in suffixes | {".pth", ".pyw", ".pyx", ".ipynb"}
+    ]
+    assert unread == []
+
+
+def test_the_contract_at_home_forbids_every_module_on_the_list() -> None:
+    """But for those of which a part is harmless: import-linter sees roots alone."""
+    roots = {name.partition(".")[0] for name in BANNED}
+    harmless = {name.partition(".")[0] for name in TOOL["curtilage"]["harmless"]}
+    assert roots - harmless <= set(AT_HOME["forbidden_modules"])
+
+
+def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:
+    """A new module is at home, or it asks the enclave; or nobody has placed it."""
+    graph = grimp.build_graph(
+        *TOOL["importlinter"]["root_packages"],
+        include_external_packages=True,
+        cache_dir=None,
+    )
+    held = set[str]()
+    for source in cast("list[str]", AT_HOME["source_modules"]):
+        inside = {source, *graph.find_descendants(source)}
+        held |= inside.union(*map(graph.find_upstream_modules, inside))
+    asks = set[str]()
+    for way_out in cast("list[str]", AT_HOME["forbidden_modules"]):
+        if way_out in graph.modules and way_out.startswith("curtilage.client"):
+            asks |= {way_out, *graph.find_downstream_modules(way_out)}
+    left_out = [
+        module
+        for module in graph.find_descendants("curtilage.client") - held - asks
+        if graph.find_modules_directly_imported_by(module)
+    ]
+    assert left_out == [], "name them in the contract"
