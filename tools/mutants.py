@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("sandbox", "wire", "attest", "inference", "policy", "client", "relay", "enclave_server")
+PARTS = (
+    *("sandbox", "wire", "attest", "inference"),
+    *("policy", "client", "relay", "enclave_server"),
+)
 COPIED = (*PARTS, "dev", "tests", "docs", "requirements", "deploy", "benchmarks")
 FILES = ("pyproject.toml", "README.md", "compose.yaml", "Makefile")
 

@@ -4,7 +4,7 @@ This module alone loads ``ctypes``. Every function raises OSError where the kern
 refuses, and AttributeError where the system is no Linux.
 """
 
-import ctypes
+import ctypes  # noqa: TID251 - a door
 import os
 from collections.abc import Sequence
 from typing import Final
