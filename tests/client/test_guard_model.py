@@ -2,6 +2,7 @@
 # The windows and the network behind the door are looked at themselves.
 import json
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -340,6 +341,28 @@ def test_nothing_shows_a_text(
     judgement = guard.judge(f"the {CANARY} bogdana", recall=0)
     out = capfd.readouterr()
     assert CANARY not in caplog.text + out.out + out.err + repr(judgement)
+
+
+def test_the_library_is_told_to_report_nothing_before_it_is_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    class AtImport:
+        def find_spec(
+            self, fullname: str, path: object, target: object = None, /
+        ) -> None:
+            del path, target
+            if fullname == "onnxruntime":
+                told.append(os.environ["ORT_DISABLE_TELEMETRY"])
+                raise ModuleNotFoundError(fullname)
+
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [AtImport(), *sys.meta_path])
+    with pytest.raises(GuardModelError):
+        load_guard(folder)
+    assert told == ["1"]
 
 
 def test_telemetry_is_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
