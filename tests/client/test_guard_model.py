@@ -2,7 +2,6 @@
 # The windows and the network behind the door are looked at themselves.
 import json
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from curtilage.client.guard_model import (
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
+from support.imports import told_at_import
 from support.tiny_guard import (
     LABELS,
     MAX_PIECES,
@@ -346,20 +346,7 @@ def test_nothing_shows_a_text(
 def test_the_library_is_told_to_report_nothing_before_it_is_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-
-    class AtImport:
-        def find_spec(
-            self, fullname: str, path: object, target: object = None, /
-        ) -> None:
-            del path, target
-            if fullname == "onnxruntime":
-                told.append(os.environ["ORT_DISABLE_TELEMETRY"])
-                raise ModuleNotFoundError(fullname)
-
-    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
-    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [AtImport(), *sys.meta_path])
+    told = told_at_import(monkeypatch, "onnxruntime", "ORT_DISABLE_TELEMETRY")
     with pytest.raises(GuardModelError):
         load_guard(folder)
     assert told == ["1"]
