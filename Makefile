@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Newer versions of a library than the pinned one report home (docs/decisions/0026).
+export ORT_DISABLE_TELEMETRY := 1
 PARTS := sandbox wire attest inference policy client relay enclave_server
 CODE := $(PARTS) dev deploy/image benchmarks guard tools tests
 

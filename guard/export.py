@@ -10,6 +10,7 @@ products in 16 bits and saturate otherwise.
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,6 @@ from labels import LABELS, MAX_PIECES, TOPICS
 from network import HEADS, LAYERS, WIDTH
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
 _EPSILON = 1e-12
 _FAR = -1e4  # added to the attention paid to padding
@@ -155,6 +155,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         plain, small = Path(scratch) / "f32.onnx", Path(scratch) / "int8.onnx"
         onnx.save(build(_mean_of(arguments.weights)), plain)
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as the next line runs
+        from onnxruntime.quantization import (  # noqa: PLC0415
+            QuantType,
+            quantize_dynamic,
+        )
+
         quantize_dynamic(
             plain,
             small,

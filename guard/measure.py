@@ -8,6 +8,7 @@ for topics the share found and the false alarms. Prints a table and writes JSON.
 
 import argparse
 import json
+import os
 import random  # the same sample every time
 import sys
 from collections import Counter
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import corpora
 import numpy as np
-import onnxruntime
 import splits
 from examples import Example, Span
 from labels import IGNORED, LABELS, TOPICS
@@ -30,6 +30,9 @@ class Model:
     """The exported files, as the client runs them: batch 1."""
 
     def __init__(self, folder: Path, knob: float) -> None:
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read as the next line runs
+        import onnxruntime  # noqa: PLC0415
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(

@@ -2,6 +2,7 @@
 # Make the guard model again: environment, training, export, scores, card.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export ORT_DISABLE_TELEMETRY=1
 data=${CURTILAGE_SHARED:-../shared}/data
 run=.cache/guard
 out=client/curtilage/client/guard_model

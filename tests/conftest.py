@@ -4,6 +4,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# First of all: a native library reads it once, when a test imports it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
 # A busy machine must not fail a property: none of ours is about time.
 settings.register_profile("curtilage", deadline=None)
 settings.load_profile("curtilage")

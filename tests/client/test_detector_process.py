@@ -27,7 +27,7 @@ from curtilage.client.detector_process import (
 )
 from curtilage.client.errors import DetectorsError
 from curtilage.client.scan import Scanner, own_equipment
-from curtilage.client.telemetry import RestartCause
+from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.load import load_profile
 from curtilage.policy.plan import plan_of
 from curtilage.sandbox.wall import Layer, Wall
@@ -261,6 +261,14 @@ def test_environment_holds_no_proxy_and_no_token(
     for name in ("https_proxy", "HTTP_PROXY", "HF_TOKEN", "REGEX_TIMEOUT_SECONDS"):
         monkeypatch.setenv(name, CANARY)
     assert CANARY not in json.dumps(worker_environment())
+
+
+def test_environment_tells_libraries_to_report_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in UNREPORTED:
+        monkeypatch.setenv(name, "0")
+    assert worker_environment().items() >= UNREPORTED.items()
 
 
 def test_a_worker_dies_with_its_parent() -> None:

@@ -24,6 +24,7 @@ from curtilage.client.guard_model import (
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
+from support.imports import told_at_import
 from support.tiny_guard import (
     LABELS,
     MAX_PIECES,
@@ -340,6 +341,15 @@ def test_nothing_shows_a_text(
     judgement = guard.judge(f"the {CANARY} bogdana", recall=0)
     out = capfd.readouterr()
     assert CANARY not in caplog.text + out.out + out.err + repr(judgement)
+
+
+def test_the_library_is_told_to_report_nothing_before_it_is_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = told_at_import(monkeypatch, "onnxruntime", "ORT_DISABLE_TELEMETRY")
+    with pytest.raises(GuardModelError):
+        load_guard(folder)
+    assert told == ["1"]
 
 
 def test_telemetry_is_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

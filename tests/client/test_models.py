@@ -20,6 +20,7 @@ from curtilage.client.models import (
     data_directory,
 )
 from support.fakes import returns
+from support.imports import told_at_import
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 CONTENT = b"GGUF" + bytes(range(256)) * 4096
@@ -509,3 +510,12 @@ def test_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModelPullError, match="extra 'models'"):
         registry.pull(request())
+
+
+def test_the_library_is_told_to_report_nothing_before_it_is_imported(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = told_at_import(monkeypatch, "huggingface_hub", "HF_HUB_DISABLE_TELEMETRY")
+    with pytest.raises(ModelPullError):
+        registry.pull(request())
+    assert told == ["1"]

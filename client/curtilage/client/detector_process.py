@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from curtilage.client.errors import DetectorsError
 from curtilage.client.findings import to_fields
 from curtilage.client.lockdown import refuse_network_and_files
-from curtilage.client.telemetry import RestartCause
+from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.plan import DetectionPlan
 from curtilage.sandbox.wall import Wall, compute_only
 
@@ -229,7 +229,8 @@ def worker_environment() -> dict[str, str]:
     """Return a worker's whole environment; no proxy and no token is in it."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(path for path in sys.path if path)
-    return kept | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
+    made = dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
+    return kept | made | dict(UNREPORTED)
 
 
 class DetectorProcess:

@@ -2,12 +2,15 @@
 
 Knows a folder of three files, their digests, and how to turn the network's
 numbers into places of a text. Refuses to know the policy. It loads nothing
-whose digest is not the expected one, opens no connection, sends no telemetry
-and repeats no word of a text in an error. Needs the extra ``pii``.
+whose digest is not the expected one, and repeats no word of a text in an error.
+It tells the runtime to report nothing; that the process cannot reach anybody is
+the worker's business (``detector_process``), not this module's. Needs the extra
+``pii``.
 """
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -19,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curtilage.client.mention import Mention
+from curtilage.client.telemetry import UNREPORTED
 
 FORMAT: Final = 1
 FOLDER: Final = "guard_model"
@@ -400,6 +404,9 @@ def _open_pieces(data: bytes) -> Pieces:
 
 
 def _open_network(data: bytes) -> Network:
+    # Newer versions than the pinned one report from native code, once they are
+    # loaded, whatever is called afterwards; only the environment keeps them from it.
+    os.environ.update(UNREPORTED)
     import onnxruntime  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     runtime: Any = onnxruntime

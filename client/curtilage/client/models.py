@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import BinaryIO, Final, Self, cast
 
 from curtilage.client.errors import ClientError, ConfigError
+from curtilage.client.telemetry import UNREPORTED
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -404,7 +405,9 @@ def _download(
     """
     try:
         # Here, since only whoever pulls needs it. It types some arguments as a
-        # bare ``dict``; those are not used.
+        # bare ``dict``; those are not used. Untold, it names to the hub what runs
+        # it and what else is installed.
+        os.environ.update(UNREPORTED)
         import huggingface_hub as hub  # noqa: PLC0415
         from huggingface_hub.file_download import (  # noqa: PLC0415
             http_get,  # pyright: ignore[reportUnknownVariableType]

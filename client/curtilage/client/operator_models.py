@@ -22,10 +22,9 @@ from curtilage.policy.plan import NerPlan
 
 # Read by the libraries when they are imported; set before that happens.
 OFFLINE: Final[Mapping[str, str]] = {
+    **telemetry.UNREPORTED,
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
 STRIDE_PIECES: Final = 32  # windows of a long text overlap by so much

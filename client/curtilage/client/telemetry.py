@@ -50,6 +50,14 @@ LIBRARY_LOGGERS: Final = (
     "urllib3",
 )
 
+# Read by libraries, by native ones once and as they load, so set before any is
+# imported. It stands here since whoever imports one of them may import this.
+UNREPORTED: Final[Mapping[str, str]] = {
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+}
+
 
 @unique
 class Event(StrEnum):
