@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -406,6 +406,11 @@ def test_wrong_arguments_are_a_usage_error(
     assert caught.value.code == 2
 
 
+def no_wall(writes: Sequence[Path]) -> Wall:
+    del writes
+    return Wall()
+
+
 def test_socket_that_cannot_be_had_is_an_error(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -413,7 +418,7 @@ def test_socket_that_cannot_be_had_is_an_error(
 ) -> None:
     monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
     # The wall would stand round the test's own process.
-    monkeypatch.setattr(evidence_command, "local_server", lambda _writes: Wall())
+    monkeypatch.setattr(evidence_command, "local_server", no_wall)
     arguments = [
         *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),
         *("--listen", f"unix:{tmp_path}/absent/e.sock"),
