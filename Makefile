@@ -9,7 +9,7 @@ CODE := $(PARTS) dev deploy/image benchmarks guard tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors conformance interop
-.PHONY: leak ledger image requirements clean
+.PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answer at home what must stay at home; ask an attested enclave the rest."
@@ -68,6 +68,9 @@ leak: setup ## What sizes and gaps of answers tell an observer, for several fram
 
 ledger: setup ## Compare every hop's bytes with docs/metadata.yaml
 	@$(BIN)/python -m pytest tests/privacy -k ledger $(ARGS)
+
+outside: setup ## Watch every program at work for 90 s from outside: names, connections, files
+	@$(BIN)/python -m pytest tests/privacy/test_outside.py $(ARGS)
 
 image: setup ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
 	@$(BIN)/python -m deploy.image build $(ARGS)
