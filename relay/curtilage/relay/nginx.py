@@ -396,10 +396,15 @@ def _zones(config: RelayConfig) -> Lines:
         "limit_conn_log_level info;",
         "limit_req_log_level info;",
     ]
+    if caps(config, config.clients.exchanges):
+        lines += [
+            *comment("One client's share of them; its address is kept as below."),
+            "limit_conn_zone $binary_remote_addr zone=curtilage_shares:1m;",
+        ]
     if caps(config, config.clients.connections):
         lines += [
             *comment(
-                "Exchanges of one client at once. While one runs, nginx keeps the",
+                "Requests of one client at once. While one runs, nginx keeps the",
                 "client's address, as it is, in shared memory; never on disk.",
             ),
             "limit_conn_zone $binary_remote_addr zone=curtilage_clients:1m;",

@@ -57,6 +57,11 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "and its refusal uses the words of the relay's own cap; IPv6 addresses "
         "count one by one"
     ),
+    "turns": (
+        "whoever finds no place at the gateway is refused at once: nobody waits "
+        "for a turn (limits.place_wait_s), and one client's share is not smaller "
+        "while few places are left, so ten addresses or so can take them all"
+    ),
     "connection-cap": "connections beyond the cap wait; they get no 503",
     "draining": (
         "when told to quit it stops to listen at once (limits.drain_delay_s is not "

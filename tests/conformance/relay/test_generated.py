@@ -76,7 +76,12 @@ def test_every_limit_of_the_configuration_shows(generate: Generate) -> None:
         "cache_s": 7110,
         "shutdown_grace_s": 71.011,
     }
-    clients = {"connections": 73, "requests_per_s": 74.0, "burst": 75}
+    clients = {
+        "connections": 73,
+        "requests_per_s": 74.0,
+        "burst": 75,
+        "exchanges": 76,
+    }
     text = generate(limits=limits, clients=clients)
     for line in (
         "client_max_body_size 71001;",
@@ -93,6 +98,7 @@ def test_every_limit_of_the_configuration_shows(generate: Generate) -> None:
         "proxy_cache_valid 200 7110s;",
         "worker_shutdown_timeout 71011ms;",
         "limit_conn curtilage_clients 73;",
+        "limit_conn curtilage_shares 76;",
         "rate=74r/s;",
         "limit_req zone=curtilage_rate burst=75 nodelay;",
     ):
@@ -118,7 +124,7 @@ def test_rates_are_written_as_nginx_can(
 
 
 def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
-    off = {"connections": 0, "requests_per_s": 0}
+    off = {"connections": 0, "exchanges": 0, "requests_per_s": 0}
     assert "$binary_remote_addr" in generate()
     assert "$binary_remote_addr" not in generate(clients=off)
     assert "$binary_remote_addr" not in generate(listen="unix:/run/relay.sock")
