@@ -48,15 +48,25 @@ class Loaded:
     context: Context
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Others may use the context now; the next step goes on where this one ended."""
+
+
 def answer(
-    loaded: Loaded, request: GenerateRequest, cancelled: Callable[[], bool]
-) -> Iterator[Event]:
+    loaded: Loaded,
+    request: GenerateRequest,
+    cancelled: Callable[[], bool],
+    yields: Callable[[], bool],
+) -> Generator[Event | Paused]:
     """Yield one answer's events; ``Done`` comes after the overwriting.
 
     Args:
         loaded: owned by this thread.
         request: what to answer.
         cancelled: asked before every step.
+        yields: asked before every token, after what is there was read; whether to
+            pause.
 
     Raises:
         ContextTooLongError: prompt and answer do not fit.
@@ -66,7 +76,8 @@ def answer(
     try:
         prompt = build_prompt(loaded, request.messages, request.settings.max_tokens)
         yield Started(prompt_tokens=len(prompt))
-        ending = yield from _generate(loaded, prompt, request.settings, cancelled)
+        asked = _Asked(request.settings, cancelled, yields)
+        ending = yield from _generate(loaded, prompt, asked)
     finally:
         loaded.context.clear()
     yield ending
@@ -126,46 +137,62 @@ def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> N
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How to go on, and when not to."""
+
+    settings: SamplingSettings
+    cancelled: Callable[[], bool]
+    yields: Callable[[], bool]
+
+
 def _generate(
-    loaded: Loaded,
-    prompt: Sequence[int],
-    settings: SamplingSettings,
-    cancelled: Callable[[], bool],
-) -> Generator[Event, None, Done]:
-    for start in range(0, len(prompt), PREFILL_CHUNK):
-        if cancelled() or not _prefill(loaded.context, prompt, start, cancelled):
-            return _done(prompt, 0, "cancelled")
+    loaded: Loaded, prompt: list[int], asked: _Asked
+) -> Generator[Event | Paused, None, Done]:
+    if not _read(loaded.context, prompt, asked.cancelled):
+        return _done(prompt, 0, "cancelled")
     draw = Draw(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        seed=choose_seed(settings.seed),
+        temperature=asked.settings.temperature,
+        top_p=asked.settings.top_p,
+        seed=choose_seed(asked.settings.seed),
     )
     sampler = Sampler(draw)
     try:
-        made, finish = yield from _sample(loaded, sampler, settings, cancelled)
+        made, finish = yield from _sample(loaded, sampler, prompt, asked)
     finally:
         sampler.free()
     return _done(prompt, made, finish)
 
 
-def _prefill(
-    context: Context, prompt: Sequence[int], start: int, cancelled: Callable[[], bool]
+def _read(
+    context: Context, tokens: Sequence[int], cancelled: Callable[[], bool]
 ) -> bool:
-    end = start + PREFILL_CHUNK
-    last = end >= len(prompt)
-    return context.prefill(prompt[start:end], last=last, cancelled=cancelled)
+    """Read tokens into an empty context; False when it was stopped."""
+    return all(
+        not cancelled()
+        and context.prefill(
+            tokens[start : start + PREFILL_CHUNK],
+            last=start + PREFILL_CHUNK >= len(tokens),
+            cancelled=cancelled,
+        )
+        for start in range(0, len(tokens), PREFILL_CHUNK)
+    )
 
 
 def _sample(
-    loaded: Loaded,
-    sampler: Sampler,
-    settings: SamplingSettings,
-    cancelled: Callable[[], bool],
-) -> Generator[Event, None, tuple[int, Finish]]:
-    context, model = loaded.context, loaded.model
-    text = TextAssembler(settings.stop)
+    loaded: Loaded, sampler: Sampler, prompt: Sequence[int], asked: _Asked
+) -> Generator[Event | Paused, None, tuple[int, Finish]]:
+    context, model, settings = loaded.context, loaded.model, asked.settings
+    text, said = TextAssembler(settings.stop), list[int]()
     for made in range(settings.max_tokens):
-        if cancelled():
+        if asked.yields():
+            # Nothing of this one may be there while another is answered; reading
+            # it again takes far less time than writing it did.
+            context.clear()
+            yield Paused()
+            if not _read(context, [*prompt, *said], asked.cancelled):
+                return made, "cancelled"
+        if asked.cancelled():
             return made, "cancelled"
         token = context.sample(sampler)
         if model.is_end(token):
@@ -177,6 +204,7 @@ def _sample(
         yield Token(text=text.push(model.piece(token)), logprob=logprob)
         if text.stopped:
             return made + 1, "stop"
+        said.append(token)
         if made + 1 < settings.max_tokens:
             context.step(token)
     yield from _rest(text)
