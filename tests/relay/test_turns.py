@@ -96,8 +96,9 @@ async def test_one_client_has_its_share_and_others_find_room() -> None:
     await parts.close()
 
 
-async def test_who_holds_fewest_is_called_first() -> None:
-    parts = Parts(most=2)
+@pytest.mark.parametrize("share", [2, 0], ids=["shares", "no shares"])
+async def test_who_holds_fewest_is_called_first(share: int) -> None:
+    parts = Parts(most=2, share=share)
     assert await parts.asks(GREEDY, THIRD) == [GREEDY, THIRD]
     # Nine of one client stand in line before the other comes.
     assert await parts.asks(*[GREEDY] * 9, MODEST) == []
