@@ -59,8 +59,9 @@ async def test_who_would_wait_too_long_hears_so_at_once() -> None:
     model.keep_to(PADDED)
     waiting = [asyncio.ensure_future(anext(model.answer(CHAT))) for _ in range(3)]
     await asyncio.sleep(0)
-    with pytest.raises(BusyError):
-        await anext(model.answer(CHAT))
+    async with asyncio.timeout(5):
+        with pytest.raises(BusyError):
+            await anext(model.answer(CHAT))
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -454,7 +454,11 @@ async def test_a_short_answer_does_not_wait_for_long_ones_to_end(
         assert ends == ["short", "long"]
 
 
-async def test_an_answer_in_turns_is_the_answer_in_one_go(byte_model: Path) -> None:
+@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
+async def test_an_answer_in_turns_is_the_answer_in_one_go(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
     asked = ask(max_tokens=60, stop=("never",))
     async with running(byte_model) as engine:
         alone = await collect(engine, asked)
@@ -462,20 +466,69 @@ async def test_an_answer_in_turns_is_the_answer_in_one_go(byte_model: Path) -> N
         assert await collect(engine, asked) == alone
 
 
+@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
 async def test_nothing_of_an_answer_is_left_while_another_has_its_turn(
-    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
+    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
     left: list[int] = []
-    read = decoding._read
+    read, restore = decoding._read, native.Context.restore
 
-    def watched(context: native.Context, *arguments: object) -> bool:
+    def reads(context: native.Context, *arguments: object) -> bool:
         left.append(context.used)
         return read(context, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decoding, "_read", watched)
+    def restores(context: native.Context, saved: native.Saved) -> None:
+        left.append(context.used)
+        restore(context, saved)
+
+    monkeypatch.setattr(decoding, "_read", reads)
+    monkeypatch.setattr(native.Context, "restore", restores)
     async with running(byte_model, turn_s=0) as engine, endless(engine, 2):
         await until(lambda: len(left) > 6)
     assert set(left) == {0}
+
+
+async def test_what_was_kept_aside_is_overwritten(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[native.Saved] = []
+    save = native.Context.save
+
+    def watched(context: native.Context) -> native.Saved:
+        seen.append(save(context))
+        assert any(seen[-1].buffer)
+        return seen[-1]
+
+    monkeypatch.setattr(native.Context, "save", watched)
+    engine = made(byte_model, turn_s=0)
+    await engine.start()
+    async with endless(engine, 2):
+        await until(lambda: len(seen) > 3)
+    # Also of those who were given up, or were there at the end.
+    await engine.close()
+    assert not any(any(each.buffer) for each in seen)
+
+
+async def test_no_more_is_kept_aside_than_there_is_room_for(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    pause = decoding._pause
+
+    def watched(
+        loaded: decoding.Loaded, *arguments: object
+    ) -> Generator[decoding.Paused, None, bool]:
+        nonlocal most
+        most = max(most, len(loaded.kept))
+        return pause(loaded, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoding, "_pause", watched)
+    monkeypatch.setattr(decoding, "MAX_KEPT", 2)
+    async with running(byte_model, turn_s=0) as engine, endless(engine, 5):
+        await until(lambda: most == 2)
+        await asyncio.sleep(0.2)
+    assert most == 2
 
 
 def test_a_turn_is_as_long_as_reading_took() -> None:

@@ -5,11 +5,18 @@ context when it ends, however it ends.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.inference.errors import ContextTooLongError, TemplateError
-from curtilage.inference.native import PREFILL_CHUNK, Context, Draw, Model, Sampler
+from curtilage.inference.native import (
+    PREFILL_CHUNK,
+    Context,
+    Draw,
+    Model,
+    Sampler,
+    Saved,
+)
 from curtilage.inference.protocol import (
     ChatMessage,
     Done,
@@ -31,6 +38,9 @@ vocabularies tokenising takes time with the square of the length, and nothing
 can interrupt it. English averages four to five octets a token, other prose and
 code fewer or about as many; above sixteen are only runs of one character, which
 may then be refused although they would have fitted."""
+MAX_KEPT: Final = 4
+"""Of paused answers, as many have their keys and values kept aside: each needs as
+much memory as it fills of the context, and one client holds four places at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +51,13 @@ class Loaded:
         model: its weights and vocabulary.
         template: its chat template.
         context: the one context; empty between requests.
+        kept: what it held of those who are paused.
     """
 
     model: Model
     template: ChatTemplate
     context: Context
+    kept: list[Saved] = field(default_factory=list[Saved], repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +197,6 @@ def _sample(
     context, model, settings = loaded.context, loaded.model, asked.settings
     text, said = TextAssembler(settings.stop), list[int]()
     for made in range(settings.max_tokens):
-        if asked.yields():
-            # Nothing of this one may be there while another is answered; reading
-            # it again takes far less time than writing it did.
-            context.clear()
-            yield Paused()
-            if not _read(context, [*prompt, *said], asked.cancelled):
-                return made, "cancelled"
         if asked.cancelled():
             return made, "cancelled"
         token = context.sample(sampler)
@@ -205,10 +210,42 @@ def _sample(
         if text.stopped:
             return made + 1, "stop"
         said.append(token)
-        if made + 1 < settings.max_tokens:
+        if made + 1 == settings.max_tokens:
+            break
+        if not asked.yields():
             context.step(token)
+        elif not (yield from _pause(loaded, [*prompt, *said], asked)):
+            return made + 1, "cancelled"
     yield from _rest(text)
     return settings.max_tokens, "stop" if text.stopped else "length"
+
+
+def _pause(
+    loaded: Loaded, tokens: Sequence[int], asked: _Asked
+) -> Generator[Paused, None, bool]:
+    """Make room for others, and read on to the last token; False when stopped.
+
+    Nothing of this one may be in the context while another is answered. What was
+    read is kept aside, as far as there is room for it, since on a slow machine
+    reading it again takes minutes; else it is read again.
+    """
+    context, kept = loaded.context, loaded.kept
+    saved = context.save() if len(kept) < MAX_KEPT else None
+    try:
+        if saved is not None:
+            kept.append(saved)
+        context.clear()
+        yield Paused()
+        if saved is None:
+            return _read(context, tokens, asked.cancelled)
+        if not asked.cancelled():
+            context.restore(saved)
+            context.step(tokens[-1])
+    finally:
+        if saved is not None:
+            saved.wipe()
+            kept.remove(saved)
+    return True
 
 
 def _rest(text: TextAssembler) -> Iterator[Token]:

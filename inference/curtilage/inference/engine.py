@@ -44,9 +44,8 @@ from curtilage.inference.templates import ChatTemplate
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 DEFAULT_MAX_QUEUED: Final = 16
-TURN_S: Final = 5.0
-"""How long one may write while others wait. Most answers end within it; shorter turns
-would cost more reading again."""
+TURN_S: Final = 2.0
+"""How long one may write while others wait."""
 MAX_THREADS: Final = 16
 """Decoding is bound by memory; more threads than this only wait."""
 
@@ -81,8 +80,8 @@ class _Turn:
     """One request's time, from now on.
 
     Args:
-        least_s: to write in; at least as long as reading took, so that half of the
-            time and more is spent on writing.
+        least_s: to write in; at least as long as getting ready took, so that half
+            of the time and more is spent on writing.
         others: whether anybody waits.
     """
 
@@ -93,7 +92,7 @@ class _Turn:
         self._end: float | None = None
 
     def is_over(self) -> bool:
-        """Whether to make room; first asked when everything was read."""
+        """Whether to make room; first asked when something was written."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + max(self._least_s, now - self._began)
