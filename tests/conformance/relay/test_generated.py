@@ -1,10 +1,12 @@
 """The generated text itself: deterministic, accepted by nginx, honest about itself."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from curtilage.relay.__main__ import main
 from curtilage.relay.config import HTTPUpstream, parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx import FOLDER_MODE, RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.nginx_text import CUSTOMERS
 from curtilage.relay.nginx_text import DIFFERENCES as TOLD
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
@@ -128,6 +131,24 @@ def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
     assert "$binary_remote_addr" in generate()
     assert "$binary_remote_addr" not in generate(clients=off)
     assert "$binary_remote_addr" not in generate(listen="unix:/run/relay.sock")
+
+
+def customer(address: str) -> str:
+    """Return what nginx counts an address under."""
+    for pattern, name in CUSTOMERS.items():
+        if found := re.search(pattern[1:].replace("(?<", "(?P<"), address):
+            return found.groupdict().get(name[1:], address)
+    return address
+
+
+def test_a_customer_of_ipv6_is_one_client() -> None:
+    network = ip_network("2001:db8:1:ab00::/56")
+    inside = [str(network[index << 40 | 5 << 20 | index]) for index in range(256)]
+    assert len({customer(address) for address in (*inside, str(network[1]))}) == 1
+    others = ["2001:db8:1:ac00::1", "2001:db8:2:ab00::1", "2001:db9:1:ab00::1"]
+    others += ["2001:db8::1", "2001:db8:1::1", "192.0.2.1", "::ffff:192.0.2.2"]
+    others += ["192.0.2.2", "2001:db8:1:b00::1", "2001:db8:1:ab:1:2:3:4"]
+    assert len({customer(address) for address in (inside[0], *others)}) == 11
 
 
 @pytest.mark.parametrize(
