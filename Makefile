@@ -44,7 +44,7 @@ format: setup ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## Measure everything, or ARGS="wire attest relay added memory path decisions"
+bench: setup ## Measure everything, or ARGS="wire attest relay starve added memory path decisions"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)

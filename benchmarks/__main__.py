@@ -27,6 +27,7 @@ from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
 from benchmarks.relay import measure_relay, measure_relay_memory
 from benchmarks.report import Table, host
+from benchmarks.starve import measure_starve
 from benchmarks.wire import measure_wire
 
 OUT = Path(__file__).resolve().parent / "out"
@@ -80,6 +81,11 @@ def _attest(read: Arguments, folder: Path) -> list[Table]:
     return measure_attest(ATTEST_ROUNDS)
 
 
+def _starve(read: Arguments, folder: Path) -> list[Table]:
+    del read
+    return measure_starve(folder)
+
+
 PARTS: Final[Mapping[str, Measure]] = {
     "path": _path,
     "added": _added,
@@ -88,6 +94,7 @@ PARTS: Final[Mapping[str, Measure]] = {
     "wire": _wire,
     "relay": _relay,
     "attest": _attest,
+    "starve": _starve,
 }
 
 

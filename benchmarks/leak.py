@@ -123,7 +123,7 @@ async def _relay(enclave: str, folder: Path) -> AsyncGenerator[str]:
     text = (
         'environment = "development"\nlisten = "127.0.0.1:0"\n'
         f'[gateways]\nleak = "http://{enclave}"\n'
-        "[clients]\nconnections = 0\nrequests_per_s = 0\n"
+        "[clients]\nconnections = 0\nexchanges = 0\nrequests_per_s = 0\n"
     )
     await asyncio.to_thread(config.write_text, text, "utf-8")
     command = [sys.executable, "-m", "curtilage.relay", "--config", str(config)]

@@ -51,6 +51,7 @@ idle_s = 600
 RELAY_LIMITS: Final = """\
 [clients]
 connections = 0
+exchanges = 0
 requests_per_s = 0
 [limits]
 max_connections = 2048

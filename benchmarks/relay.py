@@ -40,7 +40,7 @@ NGINX: Final = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 PLAIN, GENERATED, BUILT_IN = "plain nginx", "generated nginx", "built-in relay"
 BOUNDS: Final = {GENERATED: (1.1, 1.1), BUILT_IN: (6.5, 2.1)}
 """Times the peer: for a request, for a streamed frame."""
-OPEN: Final = {"connections": 0, "requests_per_s": 0}
+OPEN: Final = {"connections": 0, "exchanges": 0, "requests_per_s": 0}
 ABSENT: Final = "NGINX IS NOT INSTALLED: the relay was not measured"
 READY_S: Final = 20.0
 

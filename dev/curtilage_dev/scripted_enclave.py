@@ -11,6 +11,7 @@ writes it decides when the next one comes.
 
 import argparse
 import asyncio
+import math
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -55,6 +56,8 @@ class Play:
             says: evenly, and for every engine alike.
         runs: file that is told of each run, or None.
         gate: file that lets pieces out, or None.
+        turn_ms: how long one is played while others wait; 0: to its end.
+        queue: how many may wait.
     """
 
     pieces: int
@@ -63,6 +66,8 @@ class Play:
     spread_ms: int = 0
     runs: Path | None = None
     gate: Path | None = None
+    turn_ms: int = 0
+    queue: int = MAX_QUEUED
 
     def arguments(self) -> tuple[str, ...]:
         """Return this as the command's arguments."""
@@ -73,6 +78,8 @@ class Play:
             "--spread-ms": self.spread_ms,
             "--runs": self.runs,
             "--gate": self.gate,
+            "--turn-ms": self.turn_ms,
+            "--queue": self.queue,
         }
         given = {name: each for name, each in named.items() if each is not None}
         return tuple(str(part) for pair in given.items() for part in pair)
@@ -89,7 +96,8 @@ class PlayedEngine(ScriptedEngine):
     def __init__(self, play: Play) -> None:
         super().__init__(
             Script(pieces=[WORD] * play.pieces, delay_s=play.delay_ms / 1000),
-            max_queued=MAX_QUEUED,
+            max_queued=play.queue,
+            turn_s=play.turn_ms / 1000 or math.inf,
         )
         self._play_of = play
 
@@ -136,6 +144,8 @@ class PlayArguments(argparse.Namespace):
     spread_ms: int
     runs: Path | None
     gate: Path | None
+    turn_ms: int
+    queue: int
 
     def play(self) -> Play:
         """Return what is to be played."""
@@ -146,13 +156,16 @@ class PlayArguments(argparse.Namespace):
             spread_ms=self.spread_ms,
             runs=self.runs,
             gate=self.gate,
+            turn_ms=self.turn_ms,
+            queue=self.queue,
         )
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what is played."""
     parser.add_argument("--pieces", type=int, default=200)
-    for name in ("--delay-ms", "--first-ms", "--spread-ms"):
+    parser.add_argument("--queue", type=int, default=MAX_QUEUED)
+    for name in ("--delay-ms", "--first-ms", "--spread-ms", "--turn-ms"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--runs", type=Path, metavar="FILE")
     parser.add_argument("--gate", type=Path, metavar="FILE")

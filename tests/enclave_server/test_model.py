@@ -1,3 +1,4 @@
+import asyncio
 import math
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -36,6 +37,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.protocol import CancelToken, Event, GenerateRequest, Token
 from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.wire.shaping import PADDED, UNPADDED
 from support.enclave_deployment import make_world
 
 CHAT = ChatRequest(
@@ -47,6 +49,37 @@ CHAT = ChatRequest(
 async def answers_of(engine: ScriptedEngine) -> list[Answer]:
     await engine.start()
     return [answer async for answer in Model(engine).answer(CHAT)]
+
+
+async def test_who_would_wait_too_long_hears_so_at_once() -> None:
+    engine = ScriptedEngine(Script(pieces=["a"] * 9, delay_s=3600), turn_s=40)
+    await engine.start()
+    model = Model(engine)
+    # Longest answers of 204.8 s: half of that is four turns of 40 s and more.
+    model.keep_to(PADDED)
+    waiting = [asyncio.ensure_future(anext(model.answer(CHAT))) for _ in range(3)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        with pytest.raises(BusyError):
+            await anext(model.answer(CHAT))
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert engine.requests == [engine.requests[0]] * 3
+
+
+async def test_without_padding_there_is_no_bucket_to_end_in() -> None:
+    engine = ScriptedEngine(turn_s=1e9)
+    await engine.start()
+    model = Model(engine)
+    model.keep_to(UNPADDED)
+    first = model.answer(CHAT)
+    await anext(first)
+    assert engine.load().wait_s == 1e9
+    second = asyncio.ensure_future(anext(model.answer(CHAT)))
+    await asyncio.sleep(0)
+    await first.aclose()
+    assert await second == Begun(prompt_tokens=7)
 
 
 async def test_events_become_answers() -> None:

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -55,10 +55,10 @@ def ask(text: str = "hello", **settings: object) -> GenerateRequest:
 ENDLESS = ask(max_tokens=1800)
 
 
-def made(path: Path, **settings: int) -> LlamaCppEngine:
+def made(path: Path, **settings: float) -> LlamaCppEngine:
     file = verify_model_file(path, sha256_of(path))
     chosen = {"threads": 1} | settings
-    return LlamaCppEngine(file, model_id="byte", **chosen)
+    return LlamaCppEngine(file, model_id="byte", **chosen)  # type: ignore[arg-type]
 
 
 def niceness_of_engine() -> set[int]:
@@ -79,7 +79,7 @@ async def test_threads_that_compute_yield_to_others(byte_model: Path) -> None:
 
 
 @asynccontextmanager
-async def running(path: Path, **settings: int) -> AsyncGenerator[LlamaCppEngine]:
+async def running(path: Path, **settings: float) -> AsyncGenerator[LlamaCppEngine]:
     engine = made(path, **settings)
     await engine.start()
     try:
@@ -420,6 +420,189 @@ def test_cpus_are_counted_without_affinity(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert engine.available_cpus() == 16
+
+
+# Turns.
+
+
+@asynccontextmanager
+async def endless(engine: LlamaCppEngine, count: int) -> AsyncGenerator[None]:
+    """Let so many answers run that do not end, one after the other begun."""
+    tasks = [asyncio.create_task(collect(engine, ENDLESS)) for _ in range(count)]
+    await until(
+        lambda: engine.load() == Load(running=1, queued=count - 1, max_queued=16)
+    )
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_short_answer_does_not_wait_for_long_ones_to_end(
+    byte_model: Path,
+) -> None:
+    async with running(byte_model, turn_s=0.01) as engine:
+        ends: list[str] = []
+        long = asyncio.create_task(collect(engine, ENDLESS))
+        long.add_done_callback(lambda _: ends.append("long"))
+        await until(lambda: engine.load().running == 1)
+        assert done_of(await collect(engine, ask())).finish == "length"
+        ends.append("short")
+        await long
+        assert ends == ["short", "long"]
+
+
+@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
+async def test_an_answer_in_turns_is_the_answer_in_one_go(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
+    asked = ask(max_tokens=60, stop=("never",))
+    async with running(byte_model) as engine:
+        alone = await collect(engine, asked)
+    async with running(byte_model, turn_s=0) as engine, endless(engine, 2):
+        assert await collect(engine, asked) == alone
+
+
+@pytest.mark.parametrize("kept", [decoding.MAX_KEPT, 0], ids=["kept", "read again"])
+async def test_nothing_of_an_answer_is_left_while_another_has_its_turn(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr(decoding, "MAX_KEPT", kept)
+    left: list[int] = []
+    read, restore = decoding._read, native.Context.restore
+
+    def reads(context: native.Context, *arguments: object) -> bool:
+        left.append(context.used)
+        return read(context, *arguments)  # type: ignore[arg-type]
+
+    def restores(context: native.Context, saved: native.Saved) -> None:
+        left.append(context.used)
+        restore(context, saved)
+
+    monkeypatch.setattr(decoding, "_read", reads)
+    monkeypatch.setattr(native.Context, "restore", restores)
+    async with running(byte_model, turn_s=0) as engine, endless(engine, 2):
+        await until(lambda: len(left) > 6)
+    assert set(left) == {0}
+
+
+async def test_what_was_kept_aside_is_overwritten(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[native.Saved] = []
+    save = native.Context.save
+
+    def watched(context: native.Context) -> native.Saved:
+        seen.append(save(context))
+        assert any(seen[-1].buffer)
+        return seen[-1]
+
+    monkeypatch.setattr(native.Context, "save", watched)
+    engine = made(byte_model, turn_s=0)
+    await engine.start()
+    async with endless(engine, 2):
+        await until(lambda: len(seen) > 3)
+    # Also of those who were given up, or were there at the end.
+    await engine.close()
+    assert not any(any(each.buffer) for each in seen)
+
+
+async def test_no_more_is_kept_aside_than_there_is_room_for(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    pause = decoding._pause
+
+    def watched(
+        loaded: decoding.Loaded, *arguments: object
+    ) -> Generator[decoding.Paused, None, bool]:
+        nonlocal most
+        most = max(most, len(loaded.kept))
+        return pause(loaded, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoding, "_pause", watched)
+    monkeypatch.setattr(decoding, "MAX_KEPT", 2)
+    async with running(byte_model, turn_s=0) as engine, endless(engine, 5):
+        await until(lambda: most == 2)
+        await asyncio.sleep(0.2)
+    assert most == 2
+
+
+def test_a_turn_is_as_long_as_reading_took() -> None:
+    now = 100.0
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    others = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "time", Clock)
+        turn = engine._Turn(5.0, lambda: others)
+        now += 8  # for reading
+        assert not turn.is_over()
+        now += 7.5
+        assert not turn.is_over()
+        now += 0.5
+        assert turn.is_over()
+        others = False
+        assert not turn.is_over()
+
+
+async def test_the_wait_is_estimated_by_the_turns_of_late(byte_model: Path) -> None:
+    async with running(byte_model) as engine:
+        await collect(engine, ask())
+        assert engine.load().wait_s == 0
+        async with endless(engine, 3):
+            wait_s = engine.load().wait_s
+    assert 0 < wait_s < 60
+
+
+async def test_a_paused_answer_that_nobody_wants_keeps_nobody_out(
+    byte_model: Path,
+) -> None:
+    async with running(byte_model, turn_s=0, max_queued=1) as engine:
+        first = asyncio.create_task(collect(engine, ENDLESS))
+        await until(lambda: engine.load().running == 1)
+        second = asyncio.create_task(collect(engine, ENDLESS))
+        await until(lambda: any(job.steps is not None for job in engine._queue))
+        second.cancel()
+        await until(lambda: engine.load().queued == 0)
+        assert done_of(await collect(engine, ask())).finish == "length"
+        first.cancel()
+        await until(lambda: engine.load().running == 0)
+        assert not engine._queue
+        assert done_of(await collect(engine, ask())).finish == "length"
+
+
+async def test_closing_ends_answers_that_are_paused(byte_model: Path) -> None:
+    engine = made(byte_model, turn_s=0)
+    await engine.start()
+    tasks = [asyncio.create_task(collect(engine, ENDLESS)) for _ in range(3)]
+    await until(lambda: engine.load() == Load(running=1, queued=2, max_queued=16))
+    await asyncio.sleep(0.05)
+    await asyncio.wait_for(engine.close(), 5)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, EngineClosedError) for result in results)
+
+
+async def test_a_context_that_failed_ends_what_was_paused_in_it(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(byte_model, turn_s=0) as engine:
+        tasks = [asyncio.create_task(collect(engine, ENDLESS)) for _ in range(2)]
+        await until(lambda: engine.load().queued == 1)
+        await asyncio.sleep(0.05)
+        with monkeypatch.context() as patch:
+            patch.setattr(lib, "llama_decode", returns(-3))
+            async with asyncio.timeout(5):
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, EngineFailedError) for result in results)
+        assert done_of(await collect(engine, ask())).finish == "length"
 
 
 # Cancelling.

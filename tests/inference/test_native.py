@@ -400,6 +400,37 @@ def test_clear_overwrites_everything(
     assert not context._tokens.any()
 
 
+def test_what_was_saved_goes_on_as_if_nothing_had_been(context: Context) -> None:
+    context.prefill(PROMPT, last=True, cancelled=never)
+    saved = context.save()
+    context.step(5)
+    expected = context.logits().copy()
+    context.clear()
+    context.prefill(PROMPT[::-1], last=True, cancelled=never)
+    context.clear()
+    context.restore(saved)
+    assert context.used == len(PROMPT)
+    context.step(5)
+    assert np.array_equal(context.logits(), expected)
+    assert any(saved.buffer)
+    saved.wipe()
+    assert not any(saved.buffer)
+
+
+def test_what_cannot_be_saved_or_restored_is_an_error(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.prefill(PROMPT, last=True, cancelled=never)
+    saved = context.save()
+    context.clear()
+    monkeypatch.setattr(lib, "llama_state_seq_set_data", returns(0))
+    with pytest.raises(NativeError, match="set_data"):
+        context.restore(saved)
+    monkeypatch.setattr(lib, "llama_state_seq_get_data", returns(0))
+    with pytest.raises(NativeError, match="get_data"):
+        context.save()
+
+
 def test_logits_are_refused_before_anything_was_read(context: Context) -> None:
     sampler = Sampler(GREEDY)
     with pytest.raises(NativeError):

@@ -104,3 +104,29 @@ async def test_cancel_and_closing_are_counted() -> None:
     await stream.aclose()
     assert engine.cancelled == 2
     assert engine.load().running == 0
+
+
+async def test_turns_let_a_short_answer_pass_a_long_one() -> None:
+    engine = ScriptedEngine(
+        Script(pieces=["a"] * 1000, delay_s=0.01), Script(), turn_s=0.01
+    )
+    await engine.start()
+    long = asyncio.create_task(collect(engine, ask()))
+    await asyncio.sleep(0)
+    assert engine.load().wait_s == 0.01
+    assert len(await collect(engine, ask())) == 6
+    assert not long.done()
+    long.cancel()
+    await asyncio.gather(long, return_exceptions=True)
+    assert engine.load().running == 0
+
+
+async def test_whoever_leaves_between_turns_leaves_the_turn_to_others() -> None:
+    engine = ScriptedEngine(Script(pieces=["a"] * 1000, delay_s=0.01), turn_s=0)
+    await engine.start()
+    tasks = [asyncio.create_task(collect(engine, ask())) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (engine.load().running, engine.load().queued) == (0, 0)

@@ -61,7 +61,7 @@ async def make_relay(gateway: FakeGateway) -> AsyncIterator[MakeRelay]:
             "environment": "development",
             "gateways": gateways or {"demo": target},
             # Every client of the tests has one address.
-            "clients": {"connections": 0, "requests_per_s": 0},
+            "clients": {"connections": 0, "exchanges": 0, "requests_per_s": 0},
             **settings,
         }
         config: RelayConfig = parse_config("", tree)

@@ -163,7 +163,7 @@ async def test_requests_over_the_upstream_cap_are_refused_at_once(
         writer.write(raw_answer())
 
     gateway.script = script
-    relay = await make_relay(limits={"max_upstream": 2})
+    relay = await make_relay(limits={"max_upstream": 2, "place_wait_s": 0})
     waiting = [asyncio.create_task(relay.post()) for _ in range(2)]
     await gateway.arrived(2)
     refused = await relay.post("/demo", *incremental)

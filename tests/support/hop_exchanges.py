@@ -40,7 +40,8 @@ async def record(folder: Path) -> Hops:
             transport=QUICK,
             record=False,
             enclave_extra="[challenge]\nenabled = true\nleast_interval_s = 1\n",
-            relay_extra=f"[limits]\ncache_s = {CACHE_S}\nmax_upstream = 2\n",
+            relay_extra="[clients]\nexchanges = 0\n[limits]\n"
+            f"cache_s = {CACHE_S}\nmax_upstream = 2\nplace_wait_s = 0\n",
         )
         stack.start_evidence()
         stack.publish()

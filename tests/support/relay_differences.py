@@ -42,6 +42,7 @@ DIFFERENCES: Final = {
     "request-streaming": Difference("nginx", "cannot buffer some requests only"),
     "slow-content": Difference("nginx", "knows the longest silence, no least rate"),
     "client-connections": Difference("nginx", "counts running requests only"),
+    "turns": Difference("nginx", "refuses at once; nobody waits for a turn"),
     "connection-cap": Difference("nginx", "does not accept beyond its cap"),
     "draining": Difference("nginx", "stops to listen as soon as it is told to quit"),
     "lax-heads": Difference("nginx", "takes LF, no colon, and any count of fields"),

@@ -23,7 +23,8 @@ from curtilage.client.exchange import SealedExchange, most_bytes
 from curtilage.client.pace import LOOK_S, LOOKS, TIMER, Pace, Timer
 
 MAX_RUNNING: Final = 24
-"""Each has a connection of its own; a relay lets 32 of one address in."""
+"""Each has a connection of its own; a relay lets 32 of one address in, and four of
+these hold a place at the gateway while the others wait there."""
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
 Ended = Callable[[int], None]

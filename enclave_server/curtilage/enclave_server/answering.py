@@ -32,7 +32,7 @@ from curtilage.enclave_server.challenger import (
     challenge_error,
 )
 from curtilage.enclave_server.chat import ChatRequest
-from curtilage.enclave_server.cover import CoverRequest
+from curtilage.enclave_server.cover import CoverRequest, CoverRoom
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
@@ -95,6 +95,7 @@ class AnswerUnderway:
             it was still waiting for the model or not.
         timer: what the frames and the limit go by.
         challenges: answers challenges; None where the gateway takes none.
+        covers: the room for dummies; None: as much as they ask for.
 
     Attributes:
         exchange: see above.
@@ -114,8 +115,11 @@ class AnswerUnderway:
         limit_s: float,
         timer: Timer = LOOP_TIMER,
         challenges: AnswersChallenges | None = None,
+        covers: CoverRoom | None = None,
     ) -> None:
         self.exchange = exchange
+        self._covers = covers
+        self._covered = 0
         self._challenges = challenges
         self._acquiring: asyncio.Task[bytes] | None = None
         self._model = model
@@ -159,6 +163,8 @@ class AnswerUnderway:
                 self.outcome = Event.ANSWER_CANCELLED
             if self._acquiring is not None:
                 self._acquiring.cancel()
+            if self._covers is not None:
+                self._covers.give_back(self._covered)
             await filling.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
@@ -170,10 +176,16 @@ class AnswerUnderway:
                 return self._begin_challenge(sealer, asked)
             case CoverRequest():
                 self.outcome = Event.COVERED
-                write_cover(sealer, asked)
+                write_cover(sealer, self._cover(asked, sealer.parameters))
             case ChatRequest():
                 return begin_content(asked, sealer, self._head)
         return None
+
+    def _cover(self, cover: CoverRequest, transport: TransportParameters) -> int:
+        if self._covers is None:
+            return cover.bucket
+        self._covered = self._covers.take(cover, transport)
+        return self._covered
 
     def _refuse(self, sealer: PaddedSealer, error: ChatError) -> None:
         self.outcome = outcome_of(error)

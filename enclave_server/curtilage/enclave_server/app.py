@@ -22,6 +22,7 @@ from curtilage.enclave_server.answering import AnswerUnderway
 from curtilage.enclave_server.answers import AnswerHead
 from curtilage.enclave_server.chat import ChatRequest
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.cover import CoverRoom
 from curtilage.enclave_server.gateway import (
     BAD_REQUEST,
     EXPECTATION_FAILED,
@@ -190,6 +191,7 @@ class EnclaveServer:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._covers = CoverRoom(services.limits.max_connections)
         self._listening: asyncio.Server | None = None
         self._connections: web.Server | None = None
         self._socket_path: Path | None = None
@@ -383,6 +385,7 @@ class EnclaveServer:
             limit_s=services.limits.answer_s,
             timer=services.timer,
             challenges=services.challenges,
+            covers=self._covers,
         )
 
     async def _answer(

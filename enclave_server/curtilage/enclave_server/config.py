@@ -113,7 +113,8 @@ class Limits:
     Attributes:
         max_body_bytes: of one outer request; held in memory.
         max_connections: each may hold one body, so this bounds memory.
-        max_queue: requests that wait for the model; further ones get 503.
+        max_queue: requests that wait for the model; further ones get 503, and so
+            do those whose turn would come too late.
         max_tokens: longest answer anyone may ask for.
         max_requests_per_key: the replay set's size; beyond it, no answers
             until the key is rotated.
@@ -128,7 +129,7 @@ class Limits:
 
     max_body_bytes: int = 1024 * 1024
     max_connections: int = 64
-    max_queue: int = 8
+    max_queue: int = 16
     max_tokens: int = 4096
     max_requests_per_key: int = 262144
     header_s: int = 10

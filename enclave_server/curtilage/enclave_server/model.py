@@ -44,6 +44,7 @@ from curtilage.inference.protocol import (
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
 """Of the threads that compute. Frames go out on their ticks in any case; were the
@@ -58,6 +59,7 @@ class Model:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._patience_s = math.inf
 
     @property
     def name(self) -> str:
@@ -69,15 +71,27 @@ class Model:
         """The digest of the model file, hex; what the release must list."""
         return self._engine.info.model_sha256
 
+    def keep_to(self, transport: TransportParameters) -> None:
+        """Begin nothing that would have to wait for half of the longest answer.
+
+        The other half is for writing. Whoever would wait for longer hears at once
+        that we are busy, in the shortest bucket, and holds no place for minutes.
+        """
+        if transport.shape is Shape.PADDED:
+            longest_s = transport.max_frames * transport.period_ms / 1000
+            self._patience_s = longest_s / 2
+
     async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
         Raises:
-            BusyError: too many requests wait.
+            BusyError: too many requests wait, or for too long.
             PromptTooLongError: the context is too small for it.
             ChatError: the model's template cannot take these turns.
             ModelError: the engine failed or is closed.
         """
+        if self._engine.load().wait_s > self._patience_s:
+            raise BusyError("too many requests wait")
         try:
             async with aclosing(self._engine.generate(_request(chat))) as events:
                 async for event in events:

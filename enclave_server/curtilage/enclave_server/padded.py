@@ -32,7 +32,6 @@ from curtilage.enclave_server.answers import (
     text_bytes,
 )
 from curtilage.enclave_server.chat import ChatRequest
-from curtilage.enclave_server.cover import CoverRequest
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.sealing import Fields, PaddedSealer
 from curtilage.enclave_server.telemetry import Event
@@ -273,10 +272,10 @@ def begin_content(
     return PaddedWhole(sealer, head, logprobs=chat.logprobs)
 
 
-def write_cover(sealer: PaddedSealer, cover: CoverRequest) -> None:
+def write_cover(sealer: PaddedSealer, bucket: int) -> None:
     """Write the whole answer to a cover request."""
     fields = ((b"content-type", JSON_TYPE),)
-    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=cover.bucket)
+    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=bucket)
     sealer.write(b"{}")
     sealer.end()
 

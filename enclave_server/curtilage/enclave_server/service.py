@@ -121,6 +121,7 @@ async def running(
         stack.push_async_callback(model.close)
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
+        model.keep_to(held.verified.transport)
         tell_honestly(config, held, surroundings.notice)
         server = EnclaveServer(
             Services(

@@ -5,11 +5,18 @@ context when it ends, however it ends.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.inference.errors import ContextTooLongError, TemplateError
-from curtilage.inference.native import PREFILL_CHUNK, Context, Draw, Model, Sampler
+from curtilage.inference.native import (
+    PREFILL_CHUNK,
+    Context,
+    Draw,
+    Model,
+    Sampler,
+    Saved,
+)
 from curtilage.inference.protocol import (
     ChatMessage,
     Done,
@@ -31,6 +38,9 @@ vocabularies tokenising takes time with the square of the length, and nothing
 can interrupt it. English averages four to five octets a token, other prose and
 code fewer or about as many; above sixteen are only runs of one character, which
 may then be refused although they would have fitted."""
+MAX_KEPT: Final = 4
+"""Of paused answers, as many have their keys and values kept aside: each needs as
+much memory as it fills of the context, and one client holds four places at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +51,34 @@ class Loaded:
         model: its weights and vocabulary.
         template: its chat template.
         context: the one context; empty between requests.
+        kept: what it held of those who are paused.
     """
 
     model: Model
     template: ChatTemplate
     context: Context
+    kept: list[Saved] = field(default_factory=list[Saved], repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Others may use the context now; the next step goes on where this one ended."""
 
 
 def answer(
-    loaded: Loaded, request: GenerateRequest, cancelled: Callable[[], bool]
-) -> Iterator[Event]:
+    loaded: Loaded,
+    request: GenerateRequest,
+    cancelled: Callable[[], bool],
+    yields: Callable[[], bool],
+) -> Generator[Event | Paused]:
     """Yield one answer's events; ``Done`` comes after the overwriting.
 
     Args:
         loaded: owned by this thread.
         request: what to answer.
         cancelled: asked before every step.
+        yields: asked before every token, after what is there was read; whether to
+            pause.
 
     Raises:
         ContextTooLongError: prompt and answer do not fit.
@@ -66,7 +88,8 @@ def answer(
     try:
         prompt = build_prompt(loaded, request.messages, request.settings.max_tokens)
         yield Started(prompt_tokens=len(prompt))
-        ending = yield from _generate(loaded, prompt, request.settings, cancelled)
+        asked = _Asked(request.settings, cancelled, yields)
+        ending = yield from _generate(loaded, prompt, asked)
     finally:
         loaded.context.clear()
     yield ending
@@ -126,46 +149,55 @@ def _refuse_too_long(context: Context, prompt_tokens: int, max_tokens: int) -> N
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How to go on, and when not to."""
+
+    settings: SamplingSettings
+    cancelled: Callable[[], bool]
+    yields: Callable[[], bool]
+
+
 def _generate(
-    loaded: Loaded,
-    prompt: Sequence[int],
-    settings: SamplingSettings,
-    cancelled: Callable[[], bool],
-) -> Generator[Event, None, Done]:
-    for start in range(0, len(prompt), PREFILL_CHUNK):
-        if cancelled() or not _prefill(loaded.context, prompt, start, cancelled):
-            return _done(prompt, 0, "cancelled")
+    loaded: Loaded, prompt: list[int], asked: _Asked
+) -> Generator[Event | Paused, None, Done]:
+    if not _read(loaded.context, prompt, asked.cancelled):
+        return _done(prompt, 0, "cancelled")
     draw = Draw(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        seed=choose_seed(settings.seed),
+        temperature=asked.settings.temperature,
+        top_p=asked.settings.top_p,
+        seed=choose_seed(asked.settings.seed),
     )
     sampler = Sampler(draw)
     try:
-        made, finish = yield from _sample(loaded, sampler, settings, cancelled)
+        made, finish = yield from _sample(loaded, sampler, prompt, asked)
     finally:
         sampler.free()
     return _done(prompt, made, finish)
 
 
-def _prefill(
-    context: Context, prompt: Sequence[int], start: int, cancelled: Callable[[], bool]
+def _read(
+    context: Context, tokens: Sequence[int], cancelled: Callable[[], bool]
 ) -> bool:
-    end = start + PREFILL_CHUNK
-    last = end >= len(prompt)
-    return context.prefill(prompt[start:end], last=last, cancelled=cancelled)
+    """Read tokens into an empty context; False when it was stopped."""
+    return all(
+        not cancelled()
+        and context.prefill(
+            tokens[start : start + PREFILL_CHUNK],
+            last=start + PREFILL_CHUNK >= len(tokens),
+            cancelled=cancelled,
+        )
+        for start in range(0, len(tokens), PREFILL_CHUNK)
+    )
 
 
 def _sample(
-    loaded: Loaded,
-    sampler: Sampler,
-    settings: SamplingSettings,
-    cancelled: Callable[[], bool],
-) -> Generator[Event, None, tuple[int, Finish]]:
-    context, model = loaded.context, loaded.model
-    text = TextAssembler(settings.stop)
+    loaded: Loaded, sampler: Sampler, prompt: Sequence[int], asked: _Asked
+) -> Generator[Event | Paused, None, tuple[int, Finish]]:
+    context, model, settings = loaded.context, loaded.model, asked.settings
+    text, said = TextAssembler(settings.stop), list[int]()
     for made in range(settings.max_tokens):
-        if cancelled():
+        if asked.cancelled():
             return made, "cancelled"
         token = context.sample(sampler)
         if model.is_end(token):
@@ -177,10 +209,43 @@ def _sample(
         yield Token(text=text.push(model.piece(token)), logprob=logprob)
         if text.stopped:
             return made + 1, "stop"
-        if made + 1 < settings.max_tokens:
+        said.append(token)
+        if made + 1 == settings.max_tokens:
+            break
+        if not asked.yields():
             context.step(token)
+        elif not (yield from _pause(loaded, [*prompt, *said], asked)):
+            return made + 1, "cancelled"
     yield from _rest(text)
     return settings.max_tokens, "stop" if text.stopped else "length"
+
+
+def _pause(
+    loaded: Loaded, tokens: Sequence[int], asked: _Asked
+) -> Generator[Paused, None, bool]:
+    """Make room for others, and read on to the last token; False when stopped.
+
+    Nothing of this one may be in the context while another is answered. What was
+    read is kept aside, as far as there is room for it, since on a slow machine
+    reading it again takes minutes; else it is read again.
+    """
+    context, kept = loaded.context, loaded.kept
+    saved = context.save() if len(kept) < MAX_KEPT else None
+    try:
+        if saved is not None:
+            kept.append(saved)
+        context.clear()
+        yield Paused()
+        if saved is None:
+            return _read(context, tokens, asked.cancelled)
+        if not asked.cancelled():
+            context.restore(saved)
+            context.step(tokens[-1])
+    finally:
+        if saved is not None:
+            saved.wipe()
+            kept.remove(saved)
+    return True
 
 
 def _rest(text: TextAssembler) -> Iterator[Token]:

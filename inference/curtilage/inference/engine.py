@@ -1,6 +1,8 @@
 """One thread that owns the model, and the asyncio side that asks it.
 
-Requests are answered one at a time, in order of arrival; the queue is bounded.
+Requests are answered one at a time and in turns: who has written for a while makes
+room for whoever waits, and goes on at the end of the queue. So a few long answers
+cannot keep all others waiting until they end. The queue is bounded.
 Whatever goes wrong in the owner thread reaches everybody who waits for it.
 """
 
@@ -10,13 +12,14 @@ import hashlib
 import os
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from curtilage.inference.decoding import Loaded, answer
+from curtilage.inference.decoding import Loaded, Paused, answer
 from curtilage.inference.errors import (
     EngineBusyError,
     EngineClosedError,
@@ -41,6 +44,8 @@ from curtilage.inference.templates import ChatTemplate
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 DEFAULT_MAX_QUEUED: Final = 16
+TURN_S: Final = 2.0
+"""How long one may write while others wait."""
 MAX_THREADS: Final = 16
 """Decoding is bound by memory; more threads than this only wait."""
 
@@ -58,6 +63,7 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     out: "asyncio.Queue[Event | InferenceError]" = field(repr=False)
     abandoned: threading.Event = field(default_factory=threading.Event)
+    steps: Generator[Event | Paused] | None = field(default=None, repr=False)
 
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
@@ -68,6 +74,33 @@ class _Job:
         except RuntimeError:
             # The asker's loop is closed: nobody listens any more.
             self.abandoned.set()
+
+
+class _Turn:
+    """One request's time, from now on.
+
+    Args:
+        least_s: to write in; at least as long as getting ready took, so that half
+            of the time and more is spent on writing.
+        others: whether anybody waits.
+    """
+
+    def __init__(self, least_s: float, others: Callable[[], bool]) -> None:
+        self._least_s = least_s
+        self._others = others
+        self._began = time.monotonic()
+        self._end: float | None = None
+
+    def is_over(self) -> bool:
+        """Whether to make room; first asked when something was written."""
+        now = time.monotonic()
+        if self._end is None:
+            self._end = now + max(self._least_s, now - self._began)
+        return now >= self._end and self._others()
+
+    def took_s(self) -> float:
+        """Return how long it has taken."""
+        return time.monotonic() - self._began
 
 
 class LlamaCppEngine:
@@ -82,6 +115,7 @@ class LlamaCppEngine:
         max_queued: how many requests may wait.
         niceness: by how much the threads that compute yield to all others, 0 to
             19; where the system lets threads have their own.
+        turn_s: how long one may write while others wait.
     """
 
     def __init__(
@@ -93,6 +127,7 @@ class LlamaCppEngine:
         threads: int | None = None,
         max_queued: int = DEFAULT_MAX_QUEUED,
         niceness: int = 0,
+        turn_s: float = TURN_S,
     ) -> None:
         self._file = model
         self._model_id = model_id
@@ -100,6 +135,9 @@ class LlamaCppEngine:
         self._threads = threads or available_cpus()
         self._max_queued = max_queued
         self._niceness = niceness
+        self._turn_s = turn_s
+        self._turn = _Turn(turn_s, self._others_wait)
+        self._usual_turn_s = 0.0
         self._changed = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._running: _Job | None = None
@@ -155,22 +193,21 @@ class LlamaCppEngine:
     def load(self) -> Load:
         """Return how busy the engine is now."""
         with self._changed:
+            running, queued = int(self._running is not None), self._wanted()
             return Load(
-                running=int(self._running is not None),
-                queued=len(self._queue),
+                running=running,
+                queued=queued,
                 max_queued=self._max_queued,
+                wait_s=(running + queued) * self._usual_turn_s,
             )
 
     async def close(self) -> None:
         """Stop, end every stream, free the model; see the Protocol."""
         with self._changed:
             self._closing = True
-            waiting = self._drop_queue()
             if self._running is not None:
                 self._running.abandoned.set()
             self._changed.notify()
-        for job in waiting:
-            job.post(EngineClosedError("the engine was closed"))
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         self._file.close()
@@ -183,23 +220,28 @@ class LlamaCppEngine:
                 raise EngineFailedError("the engine failed earlier")
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
-            if len(self._queue) >= self._max_queued:
+            if self._wanted() >= self._max_queued:
                 raise EngineBusyError("too many requests wait already")
             self._queue.append(job)
             self._changed.notify()
 
     def _withdraw(self, job: _Job) -> None:
-        """Take a job that has not begun out of the queue."""
+        """Take a job that has not begun out of the queue.
+
+        What a begun one holds is the owner's to free, when its turn comes.
+        """
         with self._changed:
-            if job not in self._queue:
+            if job not in self._queue or job.steps is not None:
                 return
             self._queue.remove(job)
         job.post(_NEVER_RAN)
 
-    def _drop_queue(self) -> list[_Job]:
-        waiting = list(self._queue)
-        self._queue.clear()
-        return waiting
+    def _wanted(self) -> int:
+        """Count who waits; a begun one that was given up ends when its turn comes."""
+        return sum(not job.cancelled() for job in self._queue)
+
+    def _others_wait(self) -> bool:
+        return bool(self._queue)
 
     # The owner thread's side.
 
@@ -249,12 +291,15 @@ class LlamaCppEngine:
                     problem, EngineFailedError
                 ):
                     continue
+                # What they have begun with is freed with the context.
+                self._drop(lambda job: job.steps is not None)
                 try:
                     loaded = self._renewed(loaded)
                 except Exception:  # noqa: BLE001 - as above; nothing works now
                     self._fail()
                     loaded.model.free()
                     return
+        self._drop(lambda _: True, closed=True)
         loaded.context.free()
         loaded.model.free()
 
@@ -269,10 +314,26 @@ class LlamaCppEngine:
             return self._running
 
     def _answer(self, loaded: Loaded, job: _Job) -> None:
-        for event in answer(loaded, job.request, job.cancelled):
+        self._turn = turn = _Turn(self._turn_s, self._others_wait)
+        steps = job.steps or answer(
+            loaded, job.request, job.cancelled, self._turn_is_over
+        )
+        job.steps = None
+        for event in steps:
+            if isinstance(event, Paused):
+                with self._changed:
+                    job.steps = steps
+                    self._queue.append(job)
+                break
             if self._closing and isinstance(event, Done):
                 raise EngineClosedError("the engine was closed")
             job.post(event)
+        # Of the last few, so that the estimate follows what is asked now.
+        self._usual_turn_s += (turn.took_s() - self._usual_turn_s) / 4
+
+    def _turn_is_over(self) -> bool:
+        # An answer takes several, and asks about the one that is now.
+        return self._turn.is_over()
 
     def _renewed(self, loaded: Loaded) -> Loaded:
         """Make a new context in place of one that failed."""
@@ -286,9 +347,23 @@ class LlamaCppEngine:
         with self._changed:
             self._failed = True
             self._running = None
-            waiting = self._drop_queue()
-        for job in waiting:
-            job.post(EngineFailedError("the engine failed earlier"))
+        self._drop(lambda _: True)
+
+    def _drop(self, which: Callable[[_Job], bool], *, closed: bool = False) -> None:
+        """End jobs that wait, freeing what they hold."""
+        with self._changed:
+            dropped = [job for job in self._queue if which(job)]
+            for job in dropped:
+                self._queue.remove(job)
+        for job in dropped:
+            if job.steps is not None:
+                job.steps.close()
+                job.steps = None
+            job.post(
+                EngineClosedError("the engine was closed")
+                if closed
+                else EngineFailedError("the engine failed earlier")
+            )
 
 
 def _yield_to_others(niceness: int) -> None:

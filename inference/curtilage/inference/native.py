@@ -79,6 +79,9 @@ SYMBOLS: Final = (
     "llama_sampler_init_top_p",
     "llama_sampler_sample",
     "llama_set_abort_callback",
+    "llama_state_seq_get_data",
+    "llama_state_seq_get_size",
+    "llama_state_seq_set_data",
     "llama_token_to_piece",
     "llama_tokenize",
     "llama_vocab_bos",
@@ -323,6 +326,26 @@ class Sampler(_Owned):
         lib.llama_sampler_chain_add(self.handle, link)
 
 
+_ONLY: Final = ctypes.c_int32(0)
+"""The one sequence of a context."""
+
+
+class Saved:
+    """What a context held, kept aside for a while; of no use but to go on with.
+
+    Args:
+        octets: room for it.
+    """
+
+    def __init__(self, octets: int) -> None:
+        self.buffer = (ctypes.c_uint8 * octets)()
+        self.used = 0
+
+    def wipe(self) -> None:
+        """Overwrite it."""
+        ctypes.memset(self.buffer, 0, ctypes.sizeof(self.buffer))
+
+
 class Context(_Owned):
     """The memory of one conversation at a time.
 
@@ -421,6 +444,39 @@ class Context(_Owned):
             raise NativeError("llama_get_logits_ith", 0)
         row = lib.llama_get_logits_ith(self._handle, -1)
         return np.ctypeslib.as_array(row, (self._vocabulary_size,))
+
+    def save(self) -> Saved:
+        """Keep aside what was read; logits are not part of it.
+
+        Raises:
+            NativeError: the library refuses.
+        """
+        self._own()
+        size = int(lib.llama_state_seq_get_size(self._handle, _ONLY))
+        saved = Saved(size)
+        saved.used = self._next
+        if (
+            lib.llama_state_seq_get_data(self._handle, saved.buffer, size, _ONLY)
+            != size
+        ):
+            saved.wipe()
+            raise NativeError("llama_state_seq_get_data", size)
+        return saved
+
+    def restore(self, saved: Saved) -> None:
+        """Go on, in an empty context, where ``save`` was; then ``step``.
+
+        Raises:
+            NativeError: the library refuses.
+        """
+        self._own()
+        size = ctypes.sizeof(saved.buffer)
+        if (
+            lib.llama_state_seq_set_data(self._handle, saved.buffer, size, _ONLY)
+            != size
+        ):
+            raise NativeError("llama_state_seq_set_data", size)
+        self._next = saved.used
 
     def clear(self) -> None:
         """Overwrite what is left of a request: keys, values, tokens, logits."""

@@ -100,7 +100,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The request's turn has come; it fits, and the prompt is being read.
+    """The request's first turn has come; it fits, and the prompt is being read.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
@@ -177,11 +177,13 @@ class Load:
         running: requests being answered, 0 or 1.
         queued: requests that wait.
         max_queued: how many may wait.
+        wait_s: about how long one waits that comes now, as turns took lately.
     """
 
     running: int
     queued: int
     max_queued: int
+    wait_s: float = field(default=0.0, compare=False)
 
 
 class CancelToken:
@@ -215,7 +217,11 @@ class CancelToken:
 
 
 class Engine(Protocol):
-    """One model that answers one request at a time, in order of arrival."""
+    """One model that answers one request at a time.
+
+    Turns come in order of arrival. Whoever is not done when a turn is over goes on
+    behind those who wait.
+    """
 
     @property
     def info(self) -> EngineInfo:

@@ -57,6 +57,13 @@ class Script:
 class ScriptedEngine:
     """Plays one script after the other; the last one repeats.
 
+    Args:
+        scripts: what is played.
+        info: what is told of the engine.
+        max_queued: how many may wait.
+        turn_s: how long one is played while others wait.
+        start_fault: raised by ``start``.
+
     Attributes:
         requests: what was asked, for tests to look at.
         cancelled: how many answers ended by cancel or by closing the iterator.
@@ -67,11 +74,13 @@ class ScriptedEngine:
         *scripts: Script,
         info: EngineInfo = SCRIPTED_INFO,
         max_queued: int = 16,
+        turn_s: float = math.inf,
         start_fault: Exception | None = None,
     ) -> None:
         self._scripts = list(scripts) or [Script()]
         self._info = info
         self._max_queued = max_queued
+        self._turn_s = turn_s
         self._start_fault = start_fault
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -102,33 +111,53 @@ class ScriptedEngine:
             raise EngineBusyError("too many requests wait already")
         self.requests.append(request)
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
-        self._waiting += 1
-        try:
-            await self._turn.acquire()
-        finally:
-            self._waiting -= 1
+        await self._take_turn()
+        holds, end = True, self._end_of_turn()
         try:
             played = self._play(script, request, cancel or CancelToken())
             async with aclosing(played) as events:
                 async for event in events:
                     yield event
+                    if not self._waiting or end > self._now():
+                        continue
+                    self._turn.release()
+                    holds = False
+                    await self._take_turn()
+                    holds, end = True, self._end_of_turn()
         except GeneratorExit:
             self.cancelled += 1
             raise
         finally:
-            self._turn.release()
+            if holds:
+                self._turn.release()
 
     def load(self) -> Load:
-        """Return how busy the engine is now."""
+        """Return how busy the engine is now; every turn is taken to be a whole one."""
+        ahead = int(self._turn.locked()) + self._waiting
         return Load(
             running=int(self._turn.locked()),
             queued=self._waiting,
             max_queued=self._max_queued,
+            wait_s=ahead * self._turn_s if math.isfinite(self._turn_s) else 0.0,
         )
 
     async def close(self) -> None:
         """Stop; streams end with EngineClosedError at their next token."""
         self._started = False
+
+    async def _take_turn(self) -> None:
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+
+    def _end_of_turn(self) -> float:
+        return self._now() + self._turn_s
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _play(
         self, script: Script, request: GenerateRequest, cancel: CancelToken

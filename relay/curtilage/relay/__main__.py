@@ -57,10 +57,12 @@ example (relay.toml):
   keys = ["hospital-a:salt:hash"]        # lines of curtilage-relay make-key
   [clients]                              # caps for one address (IPv6: one /56)
   connections = 32                       # 0 turns a cap off, as you must where
-  requests_per_s = 50                    # a proxy in front hides the addresses
+  exchanges = 4                          # a proxy in front hides the addresses
+  requests_per_s = 50
   burst = 200
   [limits]                               # each has a default
-  max_upstream = 48                      # requests at the gateways at once
+  max_upstream = 48                      # requests at the gateways at once,
+  place_wait_s = 10                      # and how long others wait for a place
   shutdown_grace_s = 30                  # for running requests, after SIGTERM
   drain_delay_s = 0                      # before it: /healthz says "draining"
 

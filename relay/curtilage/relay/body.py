@@ -60,6 +60,10 @@ class RequestBody:
         self._watch(piece)
         return piece
 
+    def excuse(self, seconds: float) -> None:
+        """Do not count so much time: we did not read meanwhile."""
+        self._began += seconds
+
     async def _next(self) -> bytes:
         # Each octet earns its time, so that a drip is cut as a silence is.
         earned_s = self._seen / self._limits.min_body_bytes_per_s

@@ -35,12 +35,15 @@ class ClientLimits:
     Attributes:
         connections: at once. Below the places at the gateway, so that no single
             address takes them all.
+        exchanges: places at the gateways at once, while many are left; see
+            ``turns``.
         requests_per_s: in the long run.
         burst: requests at once, after a pause.
         rotate_s: age at which the secret and all counts are forgotten.
     """
 
     connections: int = 32
+    exchanges: int = 4
     requests_per_s: float = 50.0
     burst: int = 200
     rotate_s: float = 3600.0
@@ -140,6 +143,20 @@ class ClientCaps:
         for cell in client.cells:
             self._uploads[cell] -= 1
 
+    def places(self, client: Client) -> int:
+        """Return how many places at the gateways this client holds, or a few more."""
+        return min(self._places[cell] for cell in client.cells)
+
+    def hold_place(self, client: Client) -> None:
+        """Count a place; whether there is one to have, ``turns`` knows."""
+        for cell in client.cells:
+            self._places[cell] += 1
+
+    def end_place(self, client: Client) -> None:
+        """Count a place that was given back."""
+        for cell in client.cells:
+            self._places[cell] -= 1
+
     def charge(self, client: Client, requests: float) -> None:
         """Count what one request cost beyond its own worth."""
         now = self._clock() - self._began
@@ -174,6 +191,7 @@ class ClientCaps:
         self._began = self._clock()
         nothing = bytes(array("l").itemsize * ROWS * CELLS)
         self._open, self._uploads = array("l", nothing), array("l", nothing)
+        self._places = array("l", nothing)
         self._spent = array("d", bytes(8 * ROWS * CELLS))
         self._seen = array("d", bytes(8 * ROWS * CELLS))
 

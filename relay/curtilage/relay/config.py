@@ -27,7 +27,9 @@ ORIGIN: Final = re.compile(
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset({"healthz"})
 MAX_PORT: Final = 65535
-MAY_BE_ZERO: Final = frozenset({"drain_delay_s", "connections", "requests_per_s"})
+MAY_BE_ZERO: Final = frozenset(
+    {"drain_delay_s", "connections", "exchanges", "requests_per_s", "place_wait_s"}
+)
 KEYS: Final = frozenset(
     {
         "environment",
@@ -115,10 +117,12 @@ class Limits:
         max_request_bytes: the largest size class of an encapsulated request.
         max_answer_bytes: above the longest padded answer (4096 frames of 530).
         max_connections: with ``max_upstream`` below the usual 1024 descriptors.
-        max_upstream: requests at the gateways at once; the next one gets 429.
+        max_upstream: requests at the gateways at once; the next one waits.
             Below the 64 connections that an enclave takes by default, so that
             fetches of keys and bundle, and whoever looks at its health, still
             find room there when all places are taken.
+        place_wait_s: how long a request may wait for one of these places; then it
+            gets 429. Shorter than a client waits for the first frame (15 s).
         max_uploads: places that requests may hold which still arrive and pass on
             piece by piece (Incremental); the next one gets 429. A third of the
             places: slow senders must not take them all. One client has a quarter
@@ -144,6 +148,7 @@ class Limits:
     max_answer_bytes: int = 8 * 1024 * 1024
     max_connections: int = 512
     max_upstream: int = 48
+    place_wait_s: float = 10.0
     max_uploads: int = 16
     header_timeout_s: float = 10.0
     idle_timeout_s: float = 30.0

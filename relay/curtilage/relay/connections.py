@@ -22,6 +22,7 @@ from curtilage.relay.forward import Refusal, RefusedError, RequestHead
 from curtilage.relay.pieces import Sink
 from curtilage.relay.service import CutError, Fields, Service
 from curtilage.relay.telemetry import Telemetry, silent_logger
+from curtilage.relay.turns import make_turns
 from curtilage.relay.view import Outline, Sight, UnsafeRecordView
 
 MAX_LINE_BYTES: Final = 2048
@@ -91,6 +92,7 @@ class Server(web.Server):
         self.telemetry = telemetry
         self.draining = False
         self.door = make_door(config)
+        self.turns = make_turns(config, self.door)
         self.clock = HTTPClock()
         self.quiet = asyncio.Event()
         self.kept = _Written(stays=True)
@@ -188,6 +190,12 @@ class _Caller:
 
     def end_upload(self) -> None:
         self._connection.end_upload()
+
+    async def take_place(self) -> None:
+        await self._connection.take_place()
+
+    def end_place(self) -> None:
+        self._connection.end_place()
 
     def content(self) -> bytes | None:
         content = self._request.content
@@ -408,6 +416,20 @@ class _Connection(web.RequestHandler):
         """Give it back."""
         if self._seat is not None:
             self.server.door.end_upload(self._seat)
+
+    async def take_place(self) -> None:
+        """Take a place at the gateways, waiting for its turn.
+
+        Raises:
+            RefusedError: it did not come in time.
+        """
+        if self._seat is not None:
+            await self.server.turns.take(self._seat)
+
+    def end_place(self) -> None:
+        """Give it back; without one, nothing changes."""
+        if self._seat is not None:
+            self.server.turns.give_back(self._seat)
 
     def weigh(self, content: StreamReader) -> None:
         """Compare a request's octets with those of its content from now on.

@@ -26,14 +26,16 @@ class Seat:
         address: its client's.
         client: where it is counted; None where nobody is.
         uploads: whether its request counts as one that is under way.
+        place: whether it counts as one that holds a place at the gateways.
     """
 
-    __slots__ = ("address", "client", "uploads")
+    __slots__ = ("address", "client", "place", "uploads")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.client: Client | None = None
         self.uploads = False
+        self.place = False
 
 
 class Door:
@@ -72,6 +74,7 @@ class Door:
         if seat not in self._seats:
             return
         self.end_upload(seat)
+        self.end_place(seat)
         self._seats.remove(seat)
         if self._caps is not None and seat.client is not None:
             self._caps.disconnect(seat.client)
@@ -105,6 +108,27 @@ class Door:
             self._caps.end_upload(seat.client)
         seat.uploads = False
 
+    def places(self, seat: Seat) -> int:
+        """Return how many places at the gateways this seat's client holds."""
+        if self._caps is None or seat.client is None:
+            return 0
+        self._renew(self._caps)
+        return self._caps.places(seat.client)
+
+    def hold_place(self, seat: Seat) -> None:
+        """Count a place at the gateways, until its end or the connection's."""
+        if self._caps is None or seat.client is None or seat not in self._seats:
+            return
+        self._renew(self._caps)
+        self._caps.hold_place(seat.client)
+        seat.place = True
+
+    def end_place(self, seat: Seat) -> None:
+        """Count a place no more; a second time changes nothing."""
+        if seat.place and self._caps is not None and seat.client is not None:
+            self._caps.end_place(seat.client)
+        seat.place = False
+
     def _renew(self, caps: ClientCaps) -> None:
         if not caps.renew():
             return
@@ -113,6 +137,8 @@ class Door:
             caps.hold(seat.client)
             if seat.uploads:
                 caps.hold_upload(seat.client)
+            if seat.place:
+                caps.hold_place(seat.client)
 
 
 def make_door(config: RelayConfig) -> Door:
@@ -122,8 +148,8 @@ def make_door(config: RelayConfig) -> Door:
     neighbour.
     """
     limits, most = config.clients, config.limits.max_connections
-    wanted = limits.connections > 0 or limits.requests_per_s > 0
-    if isinstance(config.listen, UnixAddress) or not wanted:
+    wanted = (limits.connections, limits.exchanges, limits.requests_per_s)
+    if isinstance(config.listen, UnixAddress) or not any(wanted):
         return Door(most=most, caps=None)
     share = max(1, config.limits.max_uploads // UPLOAD_SHARES)
     caps = ClientCaps(limits, uploads=share, clock=time.monotonic)

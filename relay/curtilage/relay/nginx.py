@@ -36,6 +36,7 @@ from curtilage.relay.nginx_server import (
     upstreams,
 )
 from curtilage.relay.nginx_text import (
+    CUSTOMERS,
     DIFFERENCES,
     HIDDEN_FIELDS,
     Lines,
@@ -396,13 +397,27 @@ def _zones(config: RelayConfig) -> Lines:
         "limit_conn_log_level info;",
         "limit_req_log_level info;",
     ]
+    clients = config.clients
+    counted = (clients.connections, clients.exchanges, clients.requests_per_s)
+    if any(caps(config, cap) for cap in counted):
+        lines += [
+            *comment(
+                "One client: an IPv4 address, or what a provider gives one (/56)."
+            ),
+            *map_to("$remote_addr", "client", CUSTOMERS, "$binary_remote_addr"),
+        ]
+    if caps(config, config.clients.exchanges):
+        lines += [
+            *comment("One client's share of them; its address is kept as below."),
+            "limit_conn_zone $curtilage_client zone=curtilage_shares:1m;",
+        ]
     if caps(config, config.clients.connections):
         lines += [
             *comment(
-                "Exchanges of one client at once. While one runs, nginx keeps the",
+                "Requests of one client at once. While one runs, nginx keeps the",
                 "client's address, as it is, in shared memory; never on disk.",
             ),
-            "limit_conn_zone $binary_remote_addr zone=curtilage_clients:1m;",
+            "limit_conn_zone $curtilage_client zone=curtilage_clients:1m;",
         ]
     if caps(config, config.clients.requests_per_s):
         lines += [
@@ -410,7 +425,7 @@ def _zones(config: RelayConfig) -> Lines:
                 "Requests of one client. nginx keeps its address, as it is, in shared",
                 "memory until the place is needed: a core dump or debugger shows it.",
             ),
-            "limit_req_zone $binary_remote_addr zone=curtilage_rate:1m",
+            "limit_req_zone $curtilage_client zone=curtilage_rate:1m",
             f"    rate={rate(config.clients.requests_per_s)};",
         ]
     return [*lines, ""]

@@ -165,6 +165,7 @@ def _exchange(config: RelayConfig, name: str, upstream: Upstream) -> Lines:
         _refuse("$curtilage_request_type = ''", Refusal.MEDIA_TYPE),
         _refuse("$curtilage_no_stream != ''", Refusal.INCREMENTAL),
         f"limit_conn curtilage_exchanges {config.limits.max_upstream};",
+        *_client_share(config),
         *_client_caps(config),
         "set $args '';",
         *_toward(upstream),
@@ -214,6 +215,12 @@ def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Li
 def caps(config: RelayConfig, cap: float) -> bool:
     """Return whether a cap is on; behind a UNIX socket all are one client."""
     return cap > 0 and not isinstance(config.listen, UnixAddress)
+
+
+def _client_share(config: RelayConfig) -> Lines:
+    if not caps(config, config.clients.exchanges):
+        return []
+    return [f"limit_conn curtilage_shares {config.clients.exchanges};"]
 
 
 def _client_caps(config: RelayConfig) -> Lines:

@@ -54,8 +54,13 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     ),
     "client-connections": (
         "the cap on one client's connections counts those with a running request, "
-        "and its refusal uses the words of the relay's own cap; IPv6 addresses "
-        "count one by one"
+        "and its refusal uses the words of the relay's own cap; an IPv6 /56 whose "
+        "addresses are written short may count twice, or together with others"
+    ),
+    "turns": (
+        "whoever finds no place at the gateway is refused at once: nobody waits "
+        "for a turn (limits.place_wait_s), and one client's share is not smaller "
+        "while few places are left, so ten addresses or so can take them all"
     ),
     "connection-cap": "connections beyond the cap wait; they get no 503",
     "draining": (
@@ -78,6 +83,16 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     ),
 }
 """What the generated configuration does differently from the built-in relay."""
+
+CUSTOMERS: Final[Mapping[str, str]] = {
+    r"~^::ffff:[0-9.]+$": "$binary_remote_addr",
+    r"~^(?<curtilage_net>([0-9a-f]{1,4}:){3}[0-9a-f]{0,2}?)[0-9a-f]{1,2}:": (
+        "$curtilage_net"
+    ),
+    r"~^(?<curtilage_short>[0-9a-f:]*?::)": "$curtilage_short",
+}
+"""What stands for one customer of IPv6: nginx has an address as text alone. Without
+this, whoever has a /64 has as many shares as there are addresses in it."""
 
 _HIDDEN: Final = """
 Accept-CH Accept-Ranges Access-Control-Allow-Credentials Access-Control-Allow-Headers

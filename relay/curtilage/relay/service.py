@@ -58,6 +58,18 @@ class Caller(Protocol):
         """Give it back."""
         ...
 
+    async def take_place(self) -> None:
+        """Take a place at the gateways, waiting for its turn.
+
+        Raises:
+            RefusedError: it did not come in time.
+        """
+        ...
+
+    def end_place(self) -> None:
+        """Give it back; without one, nothing changes."""
+        ...
+
     def content(self) -> bytes | None:
         """Return the request's content if all of it is here already."""
         ...
@@ -107,7 +119,6 @@ class Service:
         self._table = forward.make_table(config.gateways)
         self._keys = AccessKeys(config.keys)
         self._copies = self._make_copies()
-        self._in_flight = 0
         self._uploads = 0
         self.draining = False
 
@@ -136,7 +147,10 @@ class Service:
             head, place, max_request_bytes=self._limits.max_request_bytes
         )
         if place.action is Action.EXCHANGE:
-            return await self._exchange(passage, caller, sight)
+            try:
+                return await self._exchange(passage, caller, sight)
+            finally:
+                caller.end_place()
         if place.action is Action.HEALTH:
             return await self._tell_health(caller)
         return await self._serve_copy(passage, caller, sight)
@@ -184,6 +198,7 @@ class Service:
             content = await body.whole()
         else:
             self._accept(content, sight)
+        await caller.take_place()
         asked = partial(self._upstreams.ask, passage, content)
         return await self._ask(asked, passage, caller, sight)
 
@@ -202,6 +217,9 @@ class Service:
         than its share of them.
         """
         first = await body.piece()
+        began = time.monotonic()
+        await caller.take_place()
+        body.excuse(time.monotonic() - began)
         if self._uploads >= self._limits.max_uploads or not caller.begin_upload():
             raise RefusedError(Refusal.BUSY)
         self._uploads += 1
@@ -223,9 +241,6 @@ class Service:
         caller: Caller,
         sight: Sight,
     ) -> int:
-        if self._in_flight >= self._limits.max_upstream:
-            raise RefusedError(Refusal.BUSY)
-        self._in_flight += 1
         began = time.monotonic()
         try:
             answer = await asked()
@@ -234,7 +249,6 @@ class Service:
             finally:
                 answer.close()
         finally:
-            self._in_flight -= 1
             self._telemetry.took(time.monotonic() - began)
 
     async def _pass_back(

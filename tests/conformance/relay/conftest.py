@@ -19,7 +19,7 @@ from support.relay_processes import (
 from support.relay_wire import HOST, Gateway
 
 RELAYS = ("built-in", "nginx")
-GENEROUS = {"connections": 0, "requests_per_s": 0}
+GENEROUS = {"connections": 0, "exchanges": 0, "requests_per_s": 0}
 PATIENT = {"max_upstream": 64, "cache_s": 600, "max_answer_bytes": 1024 * 1024}
 HASTY_HEADS = {**PATIENT, "header_timeout_s": 0.5, "idle_timeout_s": 0.5}
 HASTY = {

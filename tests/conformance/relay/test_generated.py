@@ -1,10 +1,12 @@
 """The generated text itself: deterministic, accepted by nginx, honest about itself."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from curtilage.relay.__main__ import main
 from curtilage.relay.config import HTTPUpstream, parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx import FOLDER_MODE, RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.nginx_text import CUSTOMERS
 from curtilage.relay.nginx_text import DIFFERENCES as TOLD
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
@@ -76,7 +79,12 @@ def test_every_limit_of_the_configuration_shows(generate: Generate) -> None:
         "cache_s": 7110,
         "shutdown_grace_s": 71.011,
     }
-    clients = {"connections": 73, "requests_per_s": 74.0, "burst": 75}
+    clients = {
+        "connections": 73,
+        "requests_per_s": 74.0,
+        "burst": 75,
+        "exchanges": 76,
+    }
     text = generate(limits=limits, clients=clients)
     for line in (
         "client_max_body_size 71001;",
@@ -93,6 +101,7 @@ def test_every_limit_of_the_configuration_shows(generate: Generate) -> None:
         "proxy_cache_valid 200 7110s;",
         "worker_shutdown_timeout 71011ms;",
         "limit_conn curtilage_clients 73;",
+        "limit_conn curtilage_shares 76;",
         "rate=74r/s;",
         "limit_req zone=curtilage_rate burst=75 nodelay;",
     ):
@@ -118,10 +127,28 @@ def test_rates_are_written_as_nginx_can(
 
 
 def test_caps_that_are_off_leave_no_addresses(generate: Generate) -> None:
-    off = {"connections": 0, "requests_per_s": 0}
+    off = {"connections": 0, "exchanges": 0, "requests_per_s": 0}
     assert "$binary_remote_addr" in generate()
     assert "$binary_remote_addr" not in generate(clients=off)
     assert "$binary_remote_addr" not in generate(listen="unix:/run/relay.sock")
+
+
+def customer(address: str) -> str:
+    """Return what nginx counts an address under."""
+    for pattern, name in CUSTOMERS.items():
+        if found := re.search(pattern[1:].replace("(?<", "(?P<"), address):
+            return found.groupdict().get(name[1:], address)
+    return address
+
+
+def test_a_customer_of_ipv6_is_one_client() -> None:
+    network = ip_network("2001:db8:1:ab00::/56")
+    inside = [str(network[index << 40 | 5 << 20 | index]) for index in range(256)]
+    assert len({customer(address) for address in (*inside, str(network[1]))}) == 1
+    others = ["2001:db8:1:ac00::1", "2001:db8:2:ab00::1", "2001:db9:1:ab00::1"]
+    others += ["2001:db8::1", "2001:db8:1::1", "192.0.2.1", "::ffff:192.0.2.2"]
+    others += ["192.0.2.2", "2001:db8:1:b00::1", "2001:db8:1:ab:1:2:3:4"]
+    assert len({customer(address) for address in (inside[0], *others)}) == 11
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def hold(gateway: Gateway) -> threading.Event:
 def test_the_places_at_the_gateway_are_bounded(
     start_relay: StartRelay, gateway: Gateway
 ) -> None:
-    relay = start_relay(limits={**PATIENT, "max_upstream": 2})
+    relay = start_relay(limits={**PATIENT, "max_upstream": 2, "place_wait_s": 0})
     release = hold(gateway)
     held = [relay.connect() for _ in range(2)]
     for wire in held:
@@ -191,6 +191,44 @@ def test_the_places_at_the_gateway_are_bounded(
     assert relay.post().status == 200
     for wire in held:
         wire.close()
+
+
+def test_one_client_has_a_share_of_the_places(
+    start_relay: StartRelay, gateway: Gateway
+) -> None:
+    clients = {"connections": 0, "exchanges": 2, "requests_per_s": 0}
+    relay = start_relay(clients=clients, limits={**PATIENT, "place_wait_s": 0})
+    release = hold(gateway)
+    held = [relay.connect() for _ in range(2)]
+    for wire in held:
+        wire.send(raw_request())
+        gateway.arrival()
+    refused = relay.post()
+    release.set()
+    assert refused.status == 429
+    assert refused.value("Proxy-Status") == "relay; error=connection_limit_reached"
+    assert [read_answer(wire).status for wire in held] == [200, 200]
+    assert relay.post().status == 200
+    for wire in held:
+        wire.close()
+
+
+@differs("turns")
+def test_whoever_finds_no_place_waits_for_one(
+    start_relay: StartRelay, gateway: Gateway
+) -> None:
+    relay = start_relay(limits={**PATIENT, "max_upstream": 1, "place_wait_s": 20})
+    release = hold(gateway)
+    held, waiting = relay.connect(), relay.connect()
+    held.send(raw_request())
+    gateway.arrival()
+    waiting.send(raw_request())
+    refused = not waiting.is_silent(0.3)
+    release.set()
+    assert not refused
+    assert [read_answer(wire).status for wire in (held, waiting)] == [200, 200]
+    held.close()
+    waiting.close()
 
 
 def test_the_requests_of_one_client_are_bounded(
