@@ -275,6 +275,17 @@ def test_ask_as_json() -> None:
     assert value["fallback"] is None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [("--temperature", "nan"), ("--max-tokens", "0"), ("--seed", "-1")],
+    ids=["temperature", "max-tokens", "seed"],
+)
+def test_ask_refuses_a_number_that_the_endpoint_refuses(wrong: tuple[str, str]) -> None:
+    done = run("ask", *wrong, "What is HIV?")
+    assert done.returncode == 2
+    assert wrong[0].strip("-").replace("-", "_") in done.stderr
+
+
 def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.gguf")
     done = run(

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import dataclasses
 from pathlib import Path
 from time import monotonic
 
@@ -23,10 +22,11 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
+from curtilage.client.completions import query_from
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ClientError, ConfigError
 from curtilage.client.obstacles import EXPLAINED_OBSTACLE
-from curtilage.client.query import Query, Settings, single_query
+from curtilage.client.query import Query
 from curtilage.client.receipts import Transcript
 from curtilage.client.session import Session
 
@@ -51,7 +51,14 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument("--system", metavar="TEXT", help="a system message")
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
-    parser.add_argument("--seed", type=int, default=None, metavar="N")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="the local model answers alike again; an enclave gets another number "
+        "with every run",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--keep",
@@ -64,20 +71,13 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer."""
-    query = dataclasses.replace(
-        single_query(text_from(arguments.text)),
-        settings=Settings(
-            max_tokens=arguments.max_tokens,
-            temperature=arguments.temperature,
-            seed=arguments.seed,
-        ),
-        stream=not arguments.json,
-    )
+    turns = [{"role": "user", "content": text_from(arguments.text)}]
     if arguments.system:
-        system = dataclasses.replace(
-            query.messages[0], role="system", content=arguments.system
-        )
-        query = dataclasses.replace(query, messages=(system, *query.messages))
+        turns.insert(0, {"role": "system", "content": arguments.system})
+    options = {
+        name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
+    }
+    query = query_from(turns, options, stream=not arguments.json)
     take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
     asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
