@@ -509,4 +509,7 @@ def test_progress_is_told_after_two_seconds_on_a_terminal(
     told.hashed("model", 3 << 20, 9 << 20)
     told.leaves(10, 10)
     err = capsys.readouterr().err
-    assert err == ("\r3 of 10 leaves   \rmodel: 3 of 9 MiB   \r10 of 10 leaves   \n")
+    over = "\r\x1b[K"
+    assert err == (
+        f"{over}3 of 10 leaves{over}model: 3 of 9 MiB{over}10 of 10 leaves\n"
+    )

@@ -17,6 +17,7 @@ from curtilage.client.commands.terminal import (
     Commands,
     add_command,
     err,
+    err_again,
     out,
     progress,
 )
@@ -187,7 +188,7 @@ def _teller() -> Callable[[str], None]:
     def tell(line: str) -> None:
         step = line.strip("\r").partition(":")[0]
         if moving and "MISSING" not in line:
-            err("\r\x1b[K" + line.strip("\r"), end="")
+            err_again(line.strip("\r"))
         elif step and (step not in told or "MISSING" in line):
             told.add(step)
             err(line.strip("\r") if "MISSING" in line else f"{step} \u2026")
