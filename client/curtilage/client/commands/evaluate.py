@@ -21,7 +21,7 @@ from curtilage.client.commands.terminal import (
     out,
     progress,
 )
-from curtilage.client.config import read_policy
+from curtilage.client.config import read_usable_policy
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.evaluation.bench import Bench, full_scan
 from curtilage.client.evaluation.figures import Evaluation, table
@@ -163,7 +163,7 @@ def _policy(wanted: str | None) -> tuple[Policy, str]:
     if wanted is not None and not Path(wanted).exists() and wanted.isidentifier():
         with suppress(PolicyError, OSError):
             return load_profile(wanted), f"profile {wanted!r}"
-    return read_policy(wanted)
+    return read_usable_policy(wanted)
 
 
 @contextmanager
