@@ -52,7 +52,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="check, explain, test, compare, report and sign policies",
         text="Work with policies: files, or by their names the shipped profiles.",
         example="curtilage policy list\ncurtilage policy check clinic.yaml\n"
-        'curtilage policy explain "My card 4111 1111 1111 1111 was refused"\n'
+        "curtilage policy explain - < letter.txt\n"
         "curtilage policy report --policy clinic --out clinic.html",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
