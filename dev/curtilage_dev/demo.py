@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.attest.evidence_kinds import Tee
+from curtilage.client.commands.terminal import out
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
@@ -156,10 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return _run(stack, questions)
     except ProcessError as error:
-        _say(f"\nthe demo could not start: {error}")
+        out(f"\nthe demo could not start: {error}")
         return COULD_NOT
     except KeyboardInterrupt:
-        _say("\ninterrupted; everything that was started is stopped")
+        out("\ninterrupted; everything that was started is stopped")
         return INTERRUPTED
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -181,10 +182,10 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     started = time.monotonic()
     _title("Starting")
     stack.start_all()
-    _say(f"\nready after {time.monotonic() - started:.1f} s")
+    out(f"\nready after {time.monotonic() - started:.1f} s")
     _show_checks(stack)
     _title("Questions")
-    _say(_wrapped(_price(stack.transport), ""))
+    out(_wrapped(_price(stack.transport), ""))
     outcomes = [_ask(stack, question) for question in questions]
     asked = sum(outcome.route == "enclave" for outcome in outcomes)
     _show_views(stack, asked=asked)
@@ -193,15 +194,15 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     for outcome in outcomes:
         mark = "ok " if outcome.as_expected else "NOT"
         expected = outcome.question.expected or "-"
-        _say(
+        out(
             f"  {mark} {outcome.route:<8} (expected {expected:<7}) "
             f"first token {outcome.first_s:5.2f} s, all {outcome.total_s:5.2f} s  "
             f"{textwrap.shorten(outcome.question.text, 34, placeholder='…')}"
         )
-    _say(f"\n{STAND_INS}")
+    out(f"\n{STAND_INS}")
     wrong = sum(not outcome.as_expected for outcome in outcomes)
     if wrong:
-        _say(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
+        out(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
     return 1 if wrong else 0
 
 
@@ -228,15 +229,15 @@ def _show_checks(stack: Stack) -> None:
     command += ["--bundle", str(bundle), "--policy", str(stack.policy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
-        _say(f"  {line}")
+        out(f"  {line}")
     if done.returncode != 0:
         raise ProcessError(f"the evidence was refused: {done.stderr.strip()}")
 
 
 def _ask(stack: Stack, question: Question) -> Outcome:
     """Ask the client's endpoint, as any OpenAI client would, and show it."""
-    _say(f"\n[{question.desk}]")
-    _say(_wrapped(question.text, "  > "))
+    out(f"\n[{question.desk}]")
+    out(_wrapped(question.text, "  > "))
     asked = time.monotonic()
     answer = open_answer(stack.client_url, question.text, max_tokens=MAX_TOKENS)
     with answer as response:
@@ -252,11 +253,11 @@ def _show_decision(headers: dict[str, str]) -> None:
     uncertain = headers.get("x-curtilage-uncertain", "")
     if uncertain:
         found += f"; could not be known: {uncertain.replace(',', ', ')}"
-    _say(f"  found  {found}")
-    _say(f"  route  {WHERE[headers['x-curtilage-route']]}")
-    _say(f"  rule   {headers['x-curtilage-rule']}")
+    out(f"  found  {found}")
+    out(f"  route  {WHERE[headers['x-curtilage-route']]}")
+    out(f"  rule   {headers['x-curtilage-rule']}")
     if "x-curtilage-fallback" in headers:
-        _say(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
+        out(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
 
 
 def _show_answer(outcome: Outcome, response: HTTPResponse, asked: float) -> None:
@@ -267,22 +268,21 @@ def _show_answer(outcome: Outcome, response: HTTPResponse, asked: float) -> None
         outcome.text += piece
         column = _flow(piece, column)
     outcome.total_s = time.monotonic() - asked
-    _say(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
+    out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
 
 
 def _flow(piece: str, column: int) -> int:
     """Print a piece as it comes, broken into lines that fit; return the column."""
     for character in piece:
         if column == 0:
-            sys.stdout.write("  | ")
+            out("  | ", end="")
             column = 4
         if character == "\n" or (character == " " and column > WIDTH - 10):
-            sys.stdout.write("\n")
+            out("")
             column = 0
             continue
-        sys.stdout.write(character)
+        out(character, end="")
         column += 1
-    sys.stdout.flush()
     return column
 
 
@@ -304,7 +304,7 @@ def _show_views(stack: Stack, *, asked: int) -> None:
     """Show what relay and enclave wrote down of what they could see."""
     shape = stack.transport
     _title("What each party saw (from the processes themselves)")
-    _say("  the relay: who, when, how much in coarse steps; everything else is sealed")
+    out("  the relay: who, when, how much in coarse steps; everything else is sealed")
     for seen in _recorded(
         stack.relay_view, lambda seen: seen["method"] == "POST", asked
     ):
@@ -312,19 +312,19 @@ def _show_views(stack: Stack, *, asked: int) -> None:
             continue
         took = cast("float", seen["end"]) - cast("float", seen["start"])
         clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
-        _say(
+        out(
             f"    {clock}  from {seen['peer']:<10} {seen['method']:<4} "
             f"{seen['path']:<6} {_class(_number(seen, 'request_bytes')):>7} in, "
             f"{_frames(shape, _number(seen, 'response_bytes')):>10} out, {took:5.2f} s"
         )
-    _say("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
+    out("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
     inside = _recorded(
         stack.enclave_view, lambda seen: bool(seen["inner_messages"]), asked
     )
     for seen in inside:
         if not seen["inner_messages"]:
             continue
-        _say(
+        out(
             f"    from {seen['peer']:<10} (the relay)  "
             f"{_class(_number(seen, 'request_bytes')):>7} in, "
             f"{_frames(shape, _number(seen, 'response_bytes')):>10} out; "
@@ -333,8 +333,8 @@ def _show_views(stack: Stack, *, asked: int) -> None:
     fields = {
         name for seen in inside for name in cast("list[str]", seen["header_names"])
     }
-    _say(f"    fields of these requests: {', '.join(sorted(fields))}")
-    _say(
+    out(f"    fields of these requests: {', '.join(sorted(fields))}")
+    out(
         "\n  Both hops are TLS: the line shows less than the relay sees.\n"
         "  On one machine every address is this machine's; between machines the\n"
         "  enclave sees the relay's address only. Questions that stayed home appear\n"
@@ -376,7 +376,7 @@ def _show_audit(stack: Stack) -> None:
     ]
     if not verified:
         raise ProcessError("the audit trail was not verified")
-    _say(f"  {verified[0]}")
+    out(f"  {verified[0]}")
 
 
 def _recorded(
@@ -389,7 +389,7 @@ def _recorded(
         if sum(map(asks, seen)) >= asked:
             return seen
         if time.monotonic() > until:
-            _say("    (a line is missing: it was not written in time)")
+            out("    (a line is missing: it was not written in time)")
             return seen
         time.sleep(0.05)
 
@@ -406,7 +406,7 @@ def _timed(title: str, /) -> Generator[None]:
 
     def beat() -> None:
         while not over.wait(HEARTBEAT_S):
-            _say(f"    … {title}: {time.monotonic() - started:.0f} s so far")
+            out(f"    … {title}: {time.monotonic() - started:.0f} s so far")
 
     teller = threading.Thread(target=beat, daemon=True)
     teller.start()
@@ -415,22 +415,17 @@ def _timed(title: str, /) -> Generator[None]:
     finally:
         over.set()
         teller.join()
-    _say(f"  {time.monotonic() - started:5.1f} s  {title}")
+    out(f"  {time.monotonic() - started:5.1f} s  {title}")
 
 
 def _title(text: str) -> None:
-    _say(f"\n{text}\n{'-' * len(text)}")
+    out(f"\n{text}\n{'-' * len(text)}")
 
 
 def _wrapped(text: str, prefix: str) -> str:
     return textwrap.fill(
         text, WIDTH, initial_indent=prefix, subsequent_indent=" " * len(prefix)
     )
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -275,6 +275,31 @@ def test_ask_as_json() -> None:
     assert value["fallback"] is None
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [("--temperature", "nan"), ("--max-tokens", "0"), ("--seed", "-1")],
+    ids=["temperature", "max-tokens", "seed"],
+)
+def test_ask_refuses_a_number_that_the_endpoint_refuses(wrong: tuple[str, str]) -> None:
+    done = run("ask", *wrong, "What is HIV?")
+    assert done.returncode == 2
+    assert wrong[0].strip("-").replace("-", "_") in done.stderr
+
+
+def test_question_and_system_message_may_come_without_an_argument(
+    tmp_path: Path,
+) -> None:
+    system = tmp_path / "system.txt"
+    system.write_text("Say where patient Jane Doe of 12 Elm Street is.", "utf-8")
+    missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
+    done = run("ask", *missing, "--system-file", str(system), given="Where?")
+    assert done.returncode == 3
+    assert "must stay here" in done.stderr, "for what the file says"
+    done = run("ask", "--system", "x", "--system-file", str(system), given="Where?")
+    assert done.returncode == 2
+    assert "give one" in done.stderr
+
+
 def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.gguf")
     done = run(

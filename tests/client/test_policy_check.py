@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client import cli
-from curtilage.client.commands import policy as policy_command
+from curtilage.client import Client, cli, config
+from curtilage.client.commands import shared
+from curtilage.client.errors import UsageError
 from curtilage.client.operator_models import model_digest
+from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import PROFILES, load_policy
 from curtilage.policy.model import Policy
 
@@ -152,7 +154,7 @@ def test_problems_of_a_shipped_profile_have_lines_too(
     def find(_policy: Policy) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("rules",), "wrong"
 
-    monkeypatch.setattr(policy_command, "_model", find)
+    monkeypatch.setattr(config, "_broken_model", find)
     status, shown = ran("check", "bank", capsys=capsys)
     assert status == 2
     assert "rules: wrong" in shown
@@ -195,9 +197,99 @@ def test_a_model_that_cannot_be_read_is_told(
     def refuse(_folder: Path) -> str:
         raise PermissionError(13, CANARY)
 
-    monkeypatch.setattr(policy_command, "model_digest", refuse)
+    monkeypatch.setattr(config, "model_digest", refuse)
     model_policy(tmp_path, "0" * 64)
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
     assert "ner.path: unreadable" in shown
     assert CANARY not in shown
+
+
+PATTERN = "{id: a, kind: regex, class: org.confidential, base_score: 50, pattern: "
+WORDS = "{id: a, kind: dictionary, class: org.dictionary.a, base_score: 50, entries: "
+ELSEWHERE = (
+    f"ner: {{engine: spacy, path: /nowhere/model, sha256: {'0' * 64}, "
+    "labels: {PER: identifier.direct.person}}\n"
+)
+UNUSABLE = {
+    "too large": (
+        f'detectors:\n- {PATTERN}"(x{{900}}){{900}}"}}\n',
+        "pattern: a pattern",
+    ),
+    "empty text": (f'detectors:\n- {PATTERN}"a*"}}\n', "matches the empty text"),
+    "no word": (f'detectors:\n- {WORDS}["---"]}}\n', "detectors[0]"),
+    "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
+    "no library": (
+        ELSEWHERE.replace("spacy", "transformers"),
+        "ner.engine: the library 'transformers' is not installed here",
+    ),
+}
+# Every command that decides by a policy, or puts it in force.
+USERS = {
+    "check": ("policy", "check", "own.yaml"),
+    "sign": ("policy", "sign", "--key", "key.pem", "own.yaml"),
+    "report": ("policy", "report", "--policy", "own.yaml", "--out", "page.html"),
+    "test": ("policy", "test", "--policy", "own.yaml"),
+    "diff": ("policy", "diff", "own.yaml", "clinic", "--corpus", "none"),
+    "explain": ("explain", "--policy", "own.yaml", "a"),
+    "decide": ("decide", "--policy", "own.yaml", "--jsonl"),
+    "ask": ("ask", "--policy", "own.yaml", "a"),
+    "serve": ("serve", "--policy", "own.yaml"),
+    "evaluate": ("evaluate", "--policy", "own.yaml", "--data", "."),
+}
+
+
+def only_spacy(name: str) -> bool | None:
+    return name == "spacy" or None
+
+
+def started(_config: object, *, spare: bool) -> None:
+    raise UsageError(f"started, {spare=}")
+
+
+def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own.yaml").write_text(POLICY + text, "utf-8")
+    monkeypatch.setattr(config, "find_spec", only_spacy)
+    monkeypatch.setattr(shared, "assemble", started)
+    assert cli.main(["policy", "keygen", "key.pem"]) == 0
+
+
+@pytest.mark.parametrize("arguments", USERS.values(), ids=USERS)
+@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
+    text: str,
+    told: str,
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    in_force(text, monkeypatch)
+    capsys.readouterr()
+    before = set(Path().iterdir())
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.err.startswith(("own.yaml: line ", "curtilage: own.yaml: line "))
+    assert captured.out == ""
+    assert set(Path().iterdir()) == before, "nothing signed, nothing reported"
+
+
+@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_library_refuses_what_cannot_be_used(
+    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(text, monkeypatch)
+    with pytest.raises(PolicyError) as refused:
+        Client(policy="own.yaml")
+    assert told in str(refused.value)
+
+
+def test_evidence_is_verified_without_the_names_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An auditor's machine has none, and no query is decided there.
+    in_force(ELSEWHERE, monkeypatch)
+    capsys.readouterr()
+    arguments = ["policy", "verify", "--key", "key.pub.pem", "own.yaml"]
+    assert cli.main(arguments) == 1
+    assert "ner" not in capsys.readouterr().out

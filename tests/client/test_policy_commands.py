@@ -323,7 +323,9 @@ def test_an_examination_tells_how_far_it_is(
     queries = [Query(messages=())] * 70
     detectors = Words()
     assert len(list(examine.inspect_all(detectors, queries))) == 70
-    assert capsys.readouterr().err == "\r64 of 70 queries\r70 of 70 queries\n"
+    over = "\r\x1b[K"
+    told = f"{over}64 of 70 queries{over}70 of 70 queries\n"
+    assert capsys.readouterr().err == told
 
 
 # --- report -------------------------------------------------------------------

@@ -100,7 +100,9 @@ def test_a_release_is_published_and_verified(
     assert value["publisher"] is None
 
 
-def test_a_manifest_says_what_was_asked(run: Run) -> None:
+def test_a_manifest_says_what_was_asked(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     make(
         run,
         "2.0.0",
@@ -109,6 +111,7 @@ def test_a_manifest_says_what_was_asked(run: Run) -> None:
         *("--gpu-vbios", "96.1", "--gpu-golden", "ef" * 32, "--sandbox", "12" * 32),
         *("--frame-bytes", "256", "--period-ms", "5"),
     )
+    assert "puts itself into no sandbox" in capsys.readouterr().err
     made = parse_manifest(Path("m.json").read_bytes())
     assert made.images[0].name == "vm"
     assert made.models == ("cd" * 32,)
@@ -509,4 +512,7 @@ def test_progress_is_told_after_two_seconds_on_a_terminal(
     told.hashed("model", 3 << 20, 9 << 20)
     told.leaves(10, 10)
     err = capsys.readouterr().err
-    assert err == ("\r3 of 10 leaves   \rmodel: 3 of 9 MiB   \r10 of 10 leaves   \n")
+    over = "\r\x1b[K"
+    assert err == (
+        f"{over}3 of 10 leaves{over}model: 3 of 9 MiB{over}10 of 10 leaves\n"
+    )

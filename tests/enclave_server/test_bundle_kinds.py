@@ -218,16 +218,20 @@ async def test_new_release_gets_a_new_pair(world: AnyWorld) -> None:
     assert set(first.key.key_ids) <= set(usable)
 
 
-async def test_sandbox_of_the_release_is_bound(tmp_path: Path) -> None:
+async def test_a_release_that_names_a_sandbox_is_not_vouched_for(
+    tmp_path: Path,
+) -> None:
+    """Whoever copies the digest of one would claim that nothing is written."""
     digest = sha256(b"sandbox policy").hexdigest()
     world = make_any_world(
         tmp_path,
         Tee.EMULATED_NITRO,
         change=lambda manifest: replace(manifest, sandbox=digest),
     )
-    await world.keeper.renew()
-    verified = world.keeper.require().verified
-    assert verified.sandbox_policy_digest.hex() == digest
+    with pytest.raises(BundleError, match="puts itself into none") as refused:
+        await world.keeper.renew()
+    assert refused.value.code == "sandbox_not_applied"
+    assert world.keeper.published(world.clock.now) is None
 
 
 async def test_consistency_proof_is_read_from_its_file(world: AnyWorld) -> None:

@@ -49,9 +49,10 @@ that sees who asks but not what, to an enclave that sees what is asked but not w
 EXAMPLE = """\
 examples:
   curtilage demo
-  curtilage ask "How do I politely decline a meeting?"
+  curtilage ask
+  curtilage ask - < letter.txt
   curtilage serve --relay https://relay.example/ward
-  curtilage explain "My card 4111 1111 1111 1111 was refused"
+  curtilage explain - < letter.txt
 """
 
 

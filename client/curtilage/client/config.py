@@ -1,14 +1,19 @@
 """Flags and environment, read once; the rest of the client never reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from curtilage.client.access import AccessFiles
 from curtilage.client.errors import ConfigError
+from curtilage.client.linear import LinearError
+from curtilage.client.operator_models import OperatorModelError, model_digest
 from curtilage.client.ordinary_files import open_ordinary, read_text
-from curtilage.policy.load import PROFILES, load_policy, profile_text
+from curtilage.client.own_detectors import PolicyDetector
+from curtilage.policy.checks import Complaint, Tree, as_written
+from curtilage.policy.load import PROFILES, load_policy, profile_text, read_tree
 from curtilage.policy.model import Policy
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
@@ -82,10 +87,11 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
 
     Raises:
         ConfigError: the policy or the key file cannot be read.
-        PolicyError: the policy is wrong; all problems, with lines.
+        PolicyError: the policy is wrong, or not usable on this machine; all
+            problems, with lines.
     """
     path = flags.policy or environ.get("CURTILAGE_POLICY")
-    policy, source = read_policy(path)
+    policy, source = read_usable_policy(path)
     key = flags.policy_key or environ.get("CURTILAGE_POLICY_KEY")
     return ClientConfig(
         policy=policy,
@@ -134,6 +140,71 @@ def read_policy(path: str | None) -> tuple[Policy, str]:
         return read_beside(Path(path), name)
 
     return load_policy(text, source=path, files=beside), path
+
+
+def read_usable_policy(path: str | None) -> tuple[Policy, str]:
+    """Load a policy and make sure that its detectors can run on this machine.
+
+    For whatever decides by it, or puts it in force. A policy of which a pattern
+    or the names model cannot be used keeps every query home for ever, without
+    saying why: whoever starts it is told now.
+
+    Args:
+        path: as for ``read_policy``.
+
+    Raises:
+        ConfigError: as ``read_policy``.
+        PolicyError: as ``read_policy``; or all that only shows once patterns are
+            compiled, lists read, and the names model looked for.
+    """
+    policy, source = read_policy(path)
+    found = [*_broken_detectors(policy), *_broken_model(policy)]
+    if found:
+
+        def complain(tree: Tree) -> list[Complaint]:
+            return list(as_written(found, tree))
+
+        name = SHIPPED_PROFILE if path is None else path
+        shipped = path is None or is_shipped(path)
+        text = (
+            profile_text(name) if shipped else read_text(Path(name), MAX_POLICY_BYTES)
+        )
+        read_tree(text, complain, source=policy.source)
+    return policy, source
+
+
+def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
+    indices = {each.id: at for at, each in enumerate(policy.document.detectors.own)}
+    for each in policy.detectors:
+        place = ("detectors", "own", indices[each.id])
+        try:
+            PolicyDetector(each)
+        except LinearError as error:
+            yield (*place, "pattern"), str(error)
+        except ImportError:
+            yield place, "needs the extra 'pii', which is not installed here"
+        except (KeyError, ValueError):
+            yield place, "cannot be built of what it names"
+
+
+def _broken_model(policy: Policy) -> Iterator[Complaint]:
+    ner = policy.document.ner
+    if not ner.path:
+        return
+    if find_spec(ner.engine) is None:
+        yield ("ner", "engine"), f"the library {ner.engine!r} is not installed here"
+    folder = Path(ner.path)
+    if not folder.is_dir():
+        yield ("ner", "path"), "there is no such folder here"
+        return
+    try:
+        digest = model_digest(folder)
+    except (OperatorModelError, OSError) as error:
+        words = str(error) if isinstance(error, OperatorModelError) else "unreadable"
+        yield ("ner", "path"), words
+        return
+    if digest != ner.sha256:
+        yield ("ner", "sha256"), f"the folder's digest is another: {digest}"
 
 
 def is_shipped(path: str) -> bool:

@@ -1,18 +1,49 @@
 """One question as it would be asked: what is inspected is what is sent.
 
-Everything the user wrote is a leaf here, so the detectors see all of it; the
+Every text the user wrote is a leaf here, so the detectors see all of it; the
 bytes that would leave are made here too, so that a decision can name them by
 digest. Knows nothing of detectors, policies' rules or networks.
+
+A number is no leaf: a drawn seed looks like a telephone number, and a share of
+one like nothing. So a number does not leave as it was written, whatever it was:
+a seed leaves as a keyed digest, and all others as the nearest of few.
 """
 
 import hashlib
+import hmac
 import json
+import secrets
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from curtilage.policy.findings import Where
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+# The answer's length as programs usually write it: round numbers, powers of two
+# and half as much again. What lies between is cut down to one of these, and not
+# up: an upper bound stays one, though nobody here can count the enclave's tokens.
+MAX_TOKENS_SENT: Final = tuple(
+    sorted(
+        {
+            *range(1, 11),
+            *(
+                number * 10**zeros
+                for number in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+                for zeros in range(4)
+            ),
+            *(2**power for power in range(4, 16)),
+            *(3 * 2**power for power in range(2, 14)),
+        }
+    )
+)
+_SENT_PLACES: Final = 2
+_LEAST_TOP_P: Final = 0.01
+_SEED_BYTES: Final = 4
+# Dies with the process, so nobody can try which seed a digest was made of, and
+# no two programs or runs that use one seed can be told to be one by it.
+_SEED_KEY: Final = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +103,8 @@ class Query:
 
     Attributes:
         messages: the turns, oldest first.
-        settings: sampling and limits.
+        settings: sampling and limits, as the caller gave them; what answers here
+            keeps to them, and ``payload`` says what leaves of them.
         stream: whether the caller wants the answer token by token.
         opaque: places of parts that are not text (images, audio, files);
             each becomes ``uncertain.attachment`` and keeps the query home.
@@ -99,26 +131,39 @@ class Query:
             yield _leaf(last, "user", f"stop[{number}]", text)
 
     def payload(self) -> bytes:
-        """Encode the chat request (JSON, UTF-8) that would be sealed."""
+        """Encode the chat request (JSON, UTF-8) that would be sealed.
+
+        Within one process a query has one payload: the same query with the same
+        seed can be answered alike again, and no other query has that seed.
+        """
         settings = self.settings
+        rung = max(bisect_right(MAX_TOKENS_SENT, settings.max_tokens) - 1, 0)
         body: dict[str, object] = {
             "messages": [_message_object(message) for message in self.messages],
-            "max_tokens": settings.max_tokens,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
+            "max_tokens": MAX_TOKENS_SENT[rung],
+            "temperature": abs(round(float(settings.temperature), _SENT_PLACES)),
+            "top_p": max(round(float(settings.top_p), _SENT_PLACES), _LEAST_TOP_P),
             "stream": self.stream,
         }
-        if settings.seed is not None:
-            body["seed"] = settings.seed
         if settings.stop:
             body["stop"] = list(settings.stop)
         if settings.logprobs:
             body["logprobs"] = True
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        if settings.seed is not None:
+            # Over all the rest as well: a seed that one application always uses
+            # would join all its questions.
+            said = f"{settings.seed}|".encode() + _encoded(body)
+            digest = hmac.digest(_SEED_KEY, said, "sha256")
+            body["seed"] = int.from_bytes(digest[:_SEED_BYTES], "big")
+        return _encoded(body)
 
     def payload_digest(self) -> bytes:
         """Return SHA-256 of ``payload()``, 32 bytes; never to be published."""
         return hashlib.sha256(self.payload()).digest()
+
+
+def _encoded(body: dict[str, object]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _leaf(index: int, role: str, json_path: str, text: str) -> Leaf:

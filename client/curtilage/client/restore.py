@@ -2,12 +2,13 @@
 
 Sans-IO. Looks for exactly the stand-ins that were sent and at no offsets, so a
 rewritten, reordered or cut answer is restored as well. Ordinary text passes at
-once: held back is only the longest end that could become a stand-in.
+once: held back is only the longest end that could become a stand-in, and a
+stand-in until the word that it stands in has ended.
 
-Not restored, on purpose, is a stand-in inside a URL: whoever shows the answer
-may fetch what it links to, and a name put into the address would go out to
-whom the answer's author chose. A token nobody sent stays as it is. Both are
-counted.
+Not restored, on purpose, is a stand-in inside an address, or right before the
+rest of a host's name: whoever shows the answer may fetch what it links to, and a
+name put into the address would go out to whom the answer's author chose. Nor is
+one beside a control character. A token nobody sent stays as it is. All are counted.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.addresses import AddressWatch
+from curtilage.client.addresses import AddressWatch, is_joined
 from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.vault import OPENING, TOKEN
@@ -48,7 +49,7 @@ class Restorer:
 
     Attributes:
         unknown: tokens that nobody sent, so far.
-        in_urls: stand-ins left alone because an address may be open, so far.
+        in_urls: stand-ins left alone because they may be a part of an address.
     """
 
     def __init__(
@@ -86,18 +87,25 @@ class Restorer:
         Raises:
             EnclaveError: it ends inside a token; half a token is no text.
         """
-        if self._held.startswith(OPENING):
-            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
         return self._told("", last=True)
 
     def _told(self, piece: str, *, last: bool) -> str:
         text, at = self._before + self._held + piece, len(self._before)
         told: list[str] = []
-        for match in self._certain(text, at, last=last):
+        end = None
+        for match in () if self._known is None else self._known.finditer(text, at):
+            joined = is_joined(text, match.end(), last=last)
+            if joined is None:
+                end = match.start()
+                break
             told.append(self._passed(text[at : match.start()]))
-            told.append(self._passed(self._restored(match)))
+            told.append(self._passed(self._restored(match, joined=joined)))
             at = match.end()
-        end = len(text) if last else self._first_held(text, at)
+        if end is None:
+            end = self._first_held(text, at)
+            if last and text.startswith(OPENING, end):
+                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+            end = len(text) if last else end
         self.unknown += self._count_unknown(text[:end], len(self._before))
         told.append(self._passed(text[at:end]))
         # Enough for a token nobody sent, and for the letter before a date.
@@ -108,20 +116,6 @@ class Restorer:
     def _passed(self, text: str) -> str:
         self._watch.push(text)
         return text
-
-    def _certain(self, text: str, start: int, *, last: bool) -> Iterator[re.Match[str]]:
-        """Yield the stand-ins; no date at the end while more may come.
-
-        A token is certain with its closing mark. A date is not before the
-        character after it is known: 1 May 1980 and 1 May 19805 begin alike.
-        """
-        if self._known is None:
-            return
-        for match in self._known.finditer(text, start):
-            at_end = match.end() == len(text)
-            if at_end and not last and not match[0].startswith(OPENING):
-                return
-            yield match
 
     def _first_held(self, text: str, start: int) -> int:
         """Return where the longest end begins that could become a stand-in."""
@@ -136,11 +130,11 @@ class Restorer:
         at = bisect_left(self._sorted, end)
         return at < len(self._sorted) and self._sorted[at].startswith(end)
 
-    def _restored(self, match: re.Match[str]) -> str:
+    def _restored(self, match: re.Match[str], *, joined: bool) -> str:
         self._seen += 1
         if self._seen > MAX_STAND_INS:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
-        if self._watch.inside:
+        if joined or self._watch.inside:
             self.in_urls += 1
             return match[0]
         return self._written(self._values[match[0]])

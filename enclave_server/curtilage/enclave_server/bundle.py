@@ -342,7 +342,6 @@ def _binding_inputs(
         anchor_root=anchor.root,
         anchor_time=anchor.time,
         receipt_public_key=key.receipt_public_key,
-        sandbox_policy_digest=bytes.fromhex(files.manifest.sandbox),
         transport_parameters=files.manifest.transport.encode(),
     )
 
@@ -363,7 +362,6 @@ def _encode(
             anchor=anchor,
             cpu=evidence,
             receipt_public_key=key.receipt_public_key,
-            sandbox_policy_digest=bytes.fromhex(files.manifest.sandbox),
             transport_parameters=files.manifest.transport.encode(),
             devices=devices,
         )

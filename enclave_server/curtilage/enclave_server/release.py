@@ -99,13 +99,15 @@ def read_release(directory: Path) -> ReleaseFiles:
     """Read the files, each with its bound.
 
     Raises:
-        BundleError: ``release_unreadable``, or the manifest's refusal code.
+        BundleError: ``release_unreadable``, the manifest's refusal code, or
+            ``sandbox_not_applied``: this server puts itself into no sandbox, so
+            it must not vouch for one whose digest somebody wrote down.
     """
     manifest = _read(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES)
     proof = _text(directory / PROOF_FILE, MAX_PROOF_BYTES)
     checkpoint = _text(directory / CHECKPOINT_FILE, MAX_CHECKPOINT_BYTES)
     try:
-        return ReleaseFiles(
+        files = ReleaseFiles(
             release=Release(manifest=manifest, proof=proof),
             manifest=parse_manifest(manifest),
             checkpoint=checkpoint,
@@ -113,6 +115,13 @@ def read_release(directory: Path) -> ReleaseFiles:
         )
     except RefusedError as error:
         raise BundleError(error.code, error.detail) from None
+    if files.manifest.sandbox:
+        raise BundleError(
+            "sandbox_not_applied",
+            "the release names a sandbox, and this server puts itself into none; "
+            "release it without one",
+        )
+    return files
 
 
 def _read_consistency(path: Path) -> tuple[bytes, ...]:
@@ -171,7 +180,6 @@ def expectations_of(
             golden=frozenset(manifest.gpu.golden),
         ),
         required_devices={kind.value: 1 for kind in device_kinds(anchors)},
-        sandbox=frozenset({manifest.sandbox} - {""}),
         freshness=FreshnessExpectations(
             max_key_lifetime_s=config.freshness.key_lifetime_s,
             max_evidence_age_s=config.freshness.max_evidence_age_s,

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import dataclasses
 from pathlib import Path
 from time import monotonic
 
@@ -11,6 +10,7 @@ from curtilage.client.audit_export import new_file
 from curtilage.client.case import TakeDown
 from curtilage.client.commands.shared import (
     add_client_flags,
+    add_text,
     config_from,
     session_from,
     text_from,
@@ -23,10 +23,12 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
+from curtilage.client.completions import MAX_REQUEST_BYTES, query_from
 from curtilage.client.config import ClientConfig
-from curtilage.client.errors import EXPLAINED, ClientError, ConfigError
+from curtilage.client.errors import EXPLAINED, ClientError, ConfigError, UsageError
 from curtilage.client.obstacles import EXPLAINED_OBSTACLE
-from curtilage.client.query import Query, Settings, single_query
+from curtilage.client.ordinary_files import read_text
+from curtilage.client.query import Query
 from curtilage.client.receipts import Transcript
 from curtilage.client.session import Session
 
@@ -42,16 +44,27 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "answer may be\ncomplete before its connection has the length that every "
         "answer has; the command\nends when it has, so that nobody on the line learns "
         "how long this one was.",
-        example='curtilage ask "What is the difference between a virus and a '
-        'bacterium?"\necho "My SSN is 536-22-1234, is it valid?" | '
-        "curtilage ask --json -",
+        example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
+        'curtilage ask "What is the difference between a virus and a bacterium?"',
     )
-    parser.add_argument("text", nargs="+", help="the question; `-` reads it")
+    add_text(parser, "the question")
     add_client_flags(parser)
-    parser.add_argument("--system", metavar="TEXT", help="a system message")
+    parser.add_argument(
+        "--system", metavar="TEXT", help="a system message; others can read it, too"
+    )
+    parser.add_argument(
+        "--system-file", metavar="FILE", help="a file that holds the system message"
+    )
     parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
-    parser.add_argument("--seed", type=int, default=None, metavar="N")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="the local model answers alike again; an enclave gets another number "
+        "with every run",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--keep",
@@ -64,24 +77,27 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer."""
-    query = dataclasses.replace(
-        single_query(text_from(arguments.text)),
-        settings=Settings(
-            max_tokens=arguments.max_tokens,
-            temperature=arguments.temperature,
-            seed=arguments.seed,
-        ),
-        stream=not arguments.json,
-    )
-    if arguments.system:
-        system = dataclasses.replace(
-            query.messages[0], role="system", content=arguments.system
-        )
-        query = dataclasses.replace(query, messages=(system, *query.messages))
+    turns = [{"role": "user", "content": text_from(arguments.text)}]
+    if system := _system(arguments):
+        turns.insert(0, {"role": "system", "content": system})
+    options = {
+        name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
+    }
+    query = query_from(turns, options, stream=not arguments.json)
     take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
     asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
     return DONE
+
+
+def _system(arguments: argparse.Namespace) -> str | None:
+    file: str | None = arguments.system_file
+    if file is None:
+        told: str | None = arguments.system
+        return told
+    if arguments.system:
+        raise UsageError("--system and --system-file are two messages: give one")
+    return read_text(Path(file), MAX_REQUEST_BYTES)
 
 
 def keeping(directory: Path) -> TakeDown:

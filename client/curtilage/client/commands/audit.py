@@ -33,6 +33,7 @@ from curtilage.client.commands.terminal import (
     Commands,
     add_command,
     err,
+    err_again,
     out,
     out_json,
 )
@@ -392,7 +393,7 @@ def _shown_progress() -> Callable[[int], None]:
 
     def show(lines: int) -> None:
         if sys.stderr.isatty() and monotonic() - started > SHOWN_AFTER_S:
-            err(f"{lines} records …", end="\r")
+            err_again(f"{lines} records …", end="\r")
 
     return show
 

@@ -39,8 +39,8 @@ _ANSWER: Final = {
 }
 _QUESTION: Final = {
     **_ANSWER,
-    False: "NO, another one; or it left with names replaced: give it as it left\n"
-    "              (`curtilage ask --keep` writes that)",
+    False: "NO, another one; or it left with names or a seed replaced: give it as it\n"
+    "              left (`curtilage ask --keep` writes that)",
 }
 
 

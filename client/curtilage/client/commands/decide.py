@@ -12,6 +12,8 @@ from curtilage.client.commands.terminal import (
     Commands,
     add_command,
     err,
+    err_again,
+    out_bytes,
     progress,
 )
 from curtilage.client.errors import UsageError
@@ -52,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         err(inspector.advice)
     try:
         for line in _counted(decide_lines(sys.stdin.buffer, policy, inspector)):
-            sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+            out_bytes(line)
     finally:
         inspector.close()
     return DONE
@@ -65,6 +66,6 @@ def _counted(lines: Iterator[bytes]) -> Iterator[bytes]:
     for number, line in enumerate(lines, start=1):
         yield line
         if shown and number % TOLD_EVERY == 0:
-            err(f"\r{number} lines", end="")
+            err_again(f"{number} lines")
     if shown:
         err("")

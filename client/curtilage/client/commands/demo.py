@@ -33,7 +33,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--ask",
         action="append",
         metavar="TEXT",
-        help="ask this instead of the six questions; may be given several times",
+        help="ask this instead of the six questions; may be given several times. "
+        "Every user of this machine can read it (`ps`): nothing of a real person",
     )
     parser.add_argument(
         "--tee",

@@ -17,10 +17,11 @@ from curtilage.client.commands.terminal import (
     Commands,
     add_command,
     err,
+    err_again,
     out,
     progress,
 )
-from curtilage.client.config import read_policy
+from curtilage.client.config import read_usable_policy
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.evaluation.bench import Bench, full_scan
 from curtilage.client.evaluation.figures import Evaluation, table
@@ -162,7 +163,7 @@ def _policy(wanted: str | None) -> tuple[Policy, str]:
     if wanted is not None and not Path(wanted).exists() and wanted.isidentifier():
         with suppress(PolicyError, OSError):
             return load_profile(wanted), f"profile {wanted!r}"
-    return read_policy(wanted)
+    return read_usable_policy(wanted)
 
 
 @contextmanager
@@ -187,7 +188,7 @@ def _teller() -> Callable[[str], None]:
     def tell(line: str) -> None:
         step = line.strip("\r").partition(":")[0]
         if moving and "MISSING" not in line:
-            err("\r\x1b[K" + line.strip("\r"), end="")
+            err_again(line.strip("\r"))
         elif step and (step not in told or "MISSING" in line):
             told.add(step)
             err(line.strip("\r") if "MISSING" in line else f"{step} \u2026")

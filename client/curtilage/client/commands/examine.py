@@ -13,7 +13,7 @@ from typing import Final
 
 from curtilage.client.assemble import inspector_for
 from curtilage.client.bulk import InspectsMany
-from curtilage.client.commands.terminal import err, progress
+from curtilage.client.commands.terminal import err, err_again, progress
 from curtilage.client.currency import CheckedInspector
 from curtilage.client.query import Query
 from curtilage.policy.decide import Inspection
@@ -67,6 +67,6 @@ def inspect_all(
         yield from inspector.inspect_many(batch)
         if sys.stderr.isatty() and monotonic() - started > QUIET_S:
             told = True
-            err(f"\r{first + len(batch)} of {len(queries)} queries", end="")
+            err_again(f"{first + len(batch)} of {len(queries)} queries")
     if told:
         err("")

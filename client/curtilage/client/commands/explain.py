@@ -6,6 +6,7 @@ import asyncio
 from curtilage.client.commands.examine import start_detectors
 from curtilage.client.commands.shared import (
     add_policy_flag,
+    add_text,
     config_from,
     text_from,
 )
@@ -30,10 +31,10 @@ def add(
         "could go a less private\nway. The text itself is never printed.\n\n"
         "Offsets count characters from 0. Everything is looked for, even where the "
         "policy\nends a scan early.",
-        example=f'{path} "My card 4111 1111 1111 1111 was refused"\n'
-        f"{path} --policy clinic --json - < letter.txt",
+        example=f"{path}\n{path} --policy clinic --json - < letter.txt\n"
+        f'{path} "What is HIV?"',
     )
-    parser.add_argument("text", nargs="+", help="the text; `-` reads it")
+    add_text(parser, "the text")
     add_policy_flag(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run=run)

@@ -12,6 +12,7 @@ from curtilage.client.commands.terminal import (
     Commands,
     add_command,
     err,
+    err_again,
     out,
     out_json,
 )
@@ -215,7 +216,7 @@ class _Bar:
         self._told = monotonic()
         share = f" of {total / MEBIBYTE:.1f}" if total else ""
         percent = f" ({100 * done // total} %)" if total else ""
-        err(f"\r{self._title}: {done / MEBIBYTE:.1f}{share} MiB{percent}  ", end="")
+        err_again(f"{self._title}: {done / MEBIBYTE:.1f}{share} MiB{percent}")
 
     def end(self) -> None:
         """End the line."""

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from curtilage.client.commands import (
     explain,
@@ -20,20 +19,15 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import MAX_POLICY_BYTES, read_policy
+from curtilage.client.config import read_usable_policy
 from curtilage.client.errors import UsageError
-from curtilage.client.linear import LinearError, LinearPattern
-from curtilage.client.operator_models import OperatorModelError, model_digest
-from curtilage.client.ordinary_files import read_text
 from curtilage.policy.attestation_words import attestation_in_words
-from curtilage.policy.checks import Complaint, Tree, as_written
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.load import (
     PROFILES,
     load_pack,
     load_profile,
     profile_text,
-    read_tree,
 )
 from curtilage.policy.model import Policy
 from curtilage.policy.transport_words import transport_in_words
@@ -58,7 +52,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         summary="check, explain, test, compare, report and sign policies",
         text="Work with policies: files, or by their names the shipped profiles.",
         example="curtilage policy list\ncurtilage policy check clinic.yaml\n"
-        'curtilage policy explain "My card 4111 1111 1111 1111 was refused"\n'
+        "curtilage policy explain - < letter.txt\n"
         "curtilage policy report --policy clinic --out clinic.html",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -106,8 +100,7 @@ def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Check a policy; exit 2 where it is wrong."""
     try:
-        policy, source = read_policy(arguments.file)
-        _require_usable(policy, arguments.file)
+        policy, source = read_usable_policy(arguments.file)
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
@@ -167,56 +160,6 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  {label:<8}  {sentence}"
     for label, sentence in transport_in_words(policy.transport):
         yield f"  {label:<8}  {sentence}"
-
-
-def _require_usable(policy: Policy, file: str | None) -> None:
-    """Raise all that only shows once patterns are compiled and files looked for.
-
-    Raises:
-        PolicyError: with lines.
-    """
-    found = [*_patterns(policy), *_model(policy)]
-    if not found:
-        return
-
-    def complain(tree: Tree) -> list[Complaint]:
-        return list(as_written(found, tree))
-
-    shipped = file is None or (file in PROFILES and not Path(file).exists())
-    text = (
-        profile_text(file or PROFILES[0])
-        if shipped
-        else read_text(Path(str(file)), MAX_POLICY_BYTES)
-    )
-    read_tree(text, complain, source=policy.source)
-
-
-def _patterns(policy: Policy) -> Iterator[Complaint]:
-    for index, entry in enumerate(policy.document.detectors.own):
-        if entry.pattern is None:
-            continue
-        try:
-            LinearPattern(entry.pattern)
-        except LinearError as error:
-            yield ("detectors", "own", index, "pattern"), str(error)
-
-
-def _model(policy: Policy) -> Iterator[Complaint]:
-    ner = policy.document.ner
-    if not ner.path:
-        return
-    folder = Path(ner.path)
-    if not folder.is_dir():
-        yield ("ner", "path"), "there is no such folder here"
-        return
-    try:
-        digest = model_digest(folder)
-    except (OperatorModelError, OSError) as error:
-        words = str(error) if isinstance(error, OperatorModelError) else "unreadable"
-        yield ("ner", "path"), words
-        return
-    if digest != ner.sha256:
-        yield ("ner", "sha256"), f"the folder's digest is another: {digest}"
 
 
 def _tell_problems(error: PolicyError, *, as_json: bool) -> None:

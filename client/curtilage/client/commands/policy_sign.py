@@ -14,7 +14,12 @@ from curtilage.client.commands.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import SIGNATURE_SUFFIX, read_currency, read_policy
+from curtilage.client.config import (
+    SIGNATURE_SUFFIX,
+    read_currency,
+    read_policy,
+    read_usable_policy,
+)
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
@@ -60,9 +65,10 @@ def _add_sign(commands: "Commands[argparse.ArgumentParser]") -> None:
         commands,
         "sign",
         summary="sign a policy for a number of days",
-        text="Check a policy and write its signature beside it, to FILE.sig. A client "
-        "that was\ngiven the public key (--policy-key) lets nothing leave once the "
-        "signature is missing,\nof another policy or key, or expired.",
+        text="Check a policy, as `curtilage policy check` does on this machine, and "
+        "write its\nsignature beside it, to FILE.sig. A client that was given the "
+        "public key\n(--policy-key) lets nothing leave once the signature is missing, "
+        "of another policy or\nkey, or expired.",
         example="curtilage policy sign --key approvals.pem clinic.yaml\n"
         "curtilage policy sign --key approvals.pem --valid-days 30 clinic.yaml",
     )
@@ -118,7 +124,7 @@ def run_sign(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.valid_days <= MAX_DAYS:
         raise UsageError(f"--valid-days is 1 to {MAX_DAYS}")
     path = _existing(arguments.file)
-    policy, _ = read_policy(arguments.file)
+    policy, _ = read_usable_policy(arguments.file)
     try:
         key = parse_private_key(_read(Path(arguments.key), KEY_LIMIT_BYTES))
     except SigningError as error:

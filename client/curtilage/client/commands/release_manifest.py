@@ -94,6 +94,11 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
         not_after=not_after,
         transport=_transport(arguments),
     )
+    if manifest.sandbox:
+        err(
+            "the enclave server of this version puts itself into no sandbox and does "
+            "not start\nunder a manifest that names one"
+        )
     err(f"expires {unix_text(not_after)}")
     return manifest
 
@@ -144,7 +149,8 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sandbox",
         metavar="SHA256",
-        help="digest of the sandbox policy that it runs under, or its file",
+        help="digest of the sandbox policy that it runs under, or its file; the "
+        "enclave server of this version refuses a manifest that names one",
     )
 
 

@@ -11,7 +11,14 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.tlog import NoteKey
 from curtilage.attest.tlog_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.attest.vkeys import parse_verifier_key
-from curtilage.client.commands.terminal import DONE, REFUSED, err, out_json
+from curtilage.client.commands.terminal import (
+    DONE,
+    REFUSED,
+    err,
+    err_again,
+    out_bytes,
+    out_json,
+)
 from curtilage.client.config import read_policy
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.ordinary_files import read_bounded, read_text
@@ -116,8 +123,7 @@ def refusal_object(refusal: RefusedError) -> dict[str, object]:
 def write_or_print(path: str | None, data: bytes) -> int:
     """Write to the file that was asked for, else to standard output."""
     if path is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        out_bytes(data)
         return DONE
     try:
         Path(path).write_bytes(data)
@@ -151,7 +157,7 @@ class Progress:
         if not self._shown or now - self._started < TOLD_AFTER_S:
             return
         if last:
-            err(f"\r{text}   ")
+            err_again(text, end="\n")
         elif now - self._told >= TOLD_EVERY_S:
-            err(f"\r{text}   ", end="")
+            err_again(text)
             self._told = now

@@ -18,6 +18,9 @@ from curtilage.client.errors import UsageError
 from curtilage.client.session import Session
 
 TOLD_AFTER_S: Final = 2.0
+# Linux keeps 4,095 bytes of a line that is typed, its end among them, and drops
+# the rest without a word: half a question must not be asked.
+_LONGEST_TYPED: Final = 4094
 WAITING: Final = (
     "waiting for connections to reach the length that they would have with any "
     "answer: whoever\nwatches the line is not to learn how long this one was, or "
@@ -171,16 +174,40 @@ def time_of(text: str | None) -> datetime:
     raise UsageError("--at needs a time such as 2026-11-21T12:00:00Z")
 
 
+def add_text(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the text that a command is about; ``text_from`` reads it."""
+    parser.add_argument(
+        "text",
+        nargs="*",
+        help=f"{what}; `-`, or nothing, reads it from standard input, where one may "
+        "type it. As an argument every user of this machine can read it (`ps`), and "
+        "the shell keeps it",
+    )
+
+
 def text_from(words: list[str]) -> str:
-    """Join the words of a command line; a single ``-`` reads standard input.
+    """Join the words of a command line; none, or a ``-``, reads standard input.
+
+    Somebody at a terminal is told what is awaited. What is typed is shown, so that
+    it can be read over; it ends with the end of the input and not with the line,
+    or what is pasted behind a line would go to the shell.
 
     Raises:
-        UsageError: there is no text.
+        UsageError: there is no text, or the terminal cut it.
     """
-    if words == ["-"]:
-        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").strip()
-    else:
+    if words not in ([], ["-"]):
         text = " ".join(words)
+    else:
+        typed = sys.stdin.isatty()
+        if typed:
+            err("type the text; Ctrl-D in a line of its own ends it")
+        data = sys.stdin.buffer.read()
+        if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
+            raise UsageError(
+                "a terminal cuts longer lines; put the text into a file, and read it "
+                "with `- < FILE`"
+            )
+        text = data.decode("utf-8", "surrogateescape").strip()
     if not text:
-        raise UsageError("there is no text; give it as words, or `-` to read it")
+        raise UsageError("there is no text; give `-` to read it, or give it as words")
     return text

@@ -1,12 +1,21 @@
-"""How commands talk to a person or a program: two streams and four exit codes."""
+"""How commands talk to a person or a program: two streams and four exit codes.
+
+The only place that writes to them. Much of what is written was made elsewhere
+(an answer, a manifest, a log's name), and a terminal obeys what it is shown: a
+few characters set its title, fill the clipboard or draw over what we said. So on
+a terminal every character that is obeyed and not drawn becomes a mark. A file or
+a pipe gets each character as it came, as with other tools; what reads it there
+has to know what it shows.
+"""
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import Final, TextIO
 
 DONE: Final = 0
 REFUSED: Final = 1
@@ -15,6 +24,13 @@ COULD_NOT: Final = 3
 
 EXIT_CODES: Final = (
     "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted"
+)
+# Controls but tab and line feed, a lone half of a character, and what sets a text's
+# direction or is not seen at all. Joiners are left: scripts and emoji need them.
+_OBEYED: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"
+    "\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0"
+    "\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 # argparse names the type of what add_subparsers() returns nowhere else.
 Commands = argparse._SubParsersAction  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -40,19 +56,51 @@ def add_command(
 
 def out(text: str, *, end: str = "\n") -> None:
     """Write to standard output: what was asked for."""
-    sys.stdout.write(text + end)
-    sys.stdout.flush()
+    _write(sys.stdout, text + end)
 
 
 def err(text: str, *, end: str = "\n") -> None:
     """Write to standard error: what a person may want to know."""
-    sys.stderr.write(text + end)
+    _write(sys.stderr, text + end)
+
+
+def out_bytes(data: bytes) -> None:
+    """Write bytes to standard output; to a terminal, as the text that they are."""
+    if sys.stdout.isatty():
+        out(data.decode("utf-8", "surrogateescape"), end="")
+        return
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def err_again(text: str, *, end: str = "") -> None:
+    """Write over the last line of standard error, a terminal: how far it is."""
+    sys.stderr.write(f"\r\x1b[K{with_marks(text)}{end}")
     sys.stderr.flush()
 
 
 def out_json(value: object) -> None:
     """Write one JSON value and a newline to standard output."""
     out(json.dumps(value, ensure_ascii=False))
+
+
+def with_marks(text: str) -> str:
+    r"""Return a text with each character that a terminal obeys written out.
+
+    The marks are JSON's (``\u001b``): a JSON value stays what it is. A character
+    is marked by itself, so it does not matter how a text was cut into pieces.
+    """
+    return _OBEYED.sub(_mark, text)
+
+
+def _mark(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(with_marks(text) if stream.isatty() else text)
+    stream.flush()
 
 
 @contextmanager
@@ -66,7 +114,7 @@ def progress(title: str) -> Generator[None]:
     try:
         yield
     finally:
-        err(f"\r{title}: {monotonic() - started:.1f} s   ")
+        err_again(f"{title}: {monotonic() - started:.1f} s", end="\n")
 
 
 def _indented(text: str) -> str:
