@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.audit import (
-    CHECKPOINT_LINES,
-    SEGMENT_BYTES,
-    AuditLimits,
-    AuditLog,
-)
+from curtilage.client.audit import SEGMENT_BYTES, AuditLimits, AuditLog
 from curtilage.client.audit_files import CHECKPOINTS, NOTE_LINES, AuditDirectory
 from curtilage.client.audit_reading import LogToRead
 from curtilage.client.errors import AuditError
+from curtilage.policy.audit_checkpoint import CHECKPOINT_LINES
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import ENTRY, NOW, entry
 

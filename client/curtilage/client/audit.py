@@ -33,6 +33,8 @@ from curtilage.client.audit_seen import WHAT_NOW, Seen
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.policy.audit_checkpoint import (
+    CHECKPOINT_LINES,
+    CHECKPOINT_S,
     AuditHead,
     sign_head,
     verify_head,
@@ -41,9 +43,6 @@ from curtilage.policy.audit_tail import Tail
 from curtilage.policy.audit_verify import lines_of
 from curtilage.policy.errors import AuditRefusedError
 
-CHECKPOINT_LINES: Final = 64
-"""So many lines at most are on the disk and in no checkpoint yet."""
-CHECKPOINT_S: Final = 60.0
 SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
 LOCK_S: Final = 10.0
 
@@ -57,8 +56,10 @@ class AuditLimits:
     """When a writer signs, begins another file, gives up.
 
     Attributes:
-        checkpoint_lines: sign after so many lines at most.
-        checkpoint_s: sign before the next line if the last signature is older.
+        checkpoint_lines: sign after so many lines at most, ``CHECKPOINT_LINES`` or
+            fewer.
+        checkpoint_s: sign before the next line if the last signature is older,
+            ``CHECKPOINT_S`` or less.
         segment_bytes: begin another file once one is this large.
         lock_s: how long to wait for another writer.
     """
@@ -67,6 +68,17 @@ class AuditLimits:
     checkpoint_s: float = CHECKPOINT_S
     segment_bytes: int = SEGMENT_BYTES
     lock_s: float = LOCK_S
+
+    def __post_init__(self) -> None:
+        """Refuse a writer whose log nobody would verify.
+
+        Raises:
+            ValueError: it would sign more seldom than ``verify_log`` demands.
+        """
+        if self.checkpoint_lines > CHECKPOINT_LINES or self.checkpoint_s > CHECKPOINT_S:
+            raise ValueError(
+                f"sign every {CHECKPOINT_LINES} lines and {CHECKPOINT_S:.0f} s at least"
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -273,7 +285,7 @@ class AuditLog:
         unsigned = current.tail.size - self._signed.size
         if unsigned < 0:
             raise self._not_as_signed()
-        if unsigned > max(self._limits.checkpoint_lines, CHECKPOINT_LINES):
+        if unsigned > CHECKPOINT_LINES:
             raise self._cut(f"the last {unsigned} lines are in no checkpoint")
         self._require_seen()
         if unsigned:
@@ -292,7 +304,7 @@ class AuditLog:
             raise self._cut("its last file but one is empty or gone")
         self._open = None
         os.close(previous.descriptor)
-        return self._begin_segment(previous.tail)
+        return self._begin_segment(previous.tail, self._clock())
 
     def _read_segment(self, keys: AuditKeys, number: int) -> _Open | None:
         """Read one file; None where not even its first line is whole."""
@@ -340,7 +352,7 @@ class AuditLog:
             self._files.disk.truncate(current.descriptor, start)
             self._files.disk.sync(current.descriptor)
 
-    def _begin_segment(self, tail: Tail) -> _Open:
+    def _begin_segment(self, tail: Tail, now: datetime) -> _Open:
         """Begin the next file; what a crash left under its name goes aside."""
         path = self._files.segment(tail.segment + 1)
         with told(path):
@@ -350,7 +362,7 @@ class AuditLog:
             descriptor = open_private(path, flags)
         current = _Open(tail=tail, descriptor=descriptor, size_bytes=0)
         self._open = current
-        self._write(current, tail.next_segment(self._clock()))
+        self._write(current, tail.next_segment(now))
         with told(path):
             self._files.sync_folder()
         return current
@@ -360,7 +372,7 @@ class AuditLog:
         self._sign(keys, current.tail, now)
         self._open = None
         os.close(current.descriptor)
-        return self._begin_segment(current.tail)
+        return self._begin_segment(current.tail, now)
 
     def _write(self, current: _Open, line: bytes) -> None:
         number = current.tail.segment + (current.size_bytes == 0)
