@@ -136,7 +136,9 @@ class LogToRead:
         log = reading.verify(counter.see)
         if encode_proof(counter.document(proof.checkpoint, self.key)) != data:
             raise AuditRefusedError(
-                AuditStep.CHECKPOINTS, "proof: the log counts otherwise"
+                AuditStep.CHECKPOINTS,
+                "proof: the log counts otherwise (where the clock went back, it counts "
+                "by position, which proofs of earlier versions did not)",
             )
         return log
 

@@ -34,6 +34,7 @@ from curtilage.policy.audit import (
     parse_line,
 )
 from curtilage.policy.audit_checkpoint import AuditHead, verify_head
+from curtilage.policy.audit_span import Span
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 _TORN = (
@@ -165,7 +166,7 @@ class _Reader:
         self._fresh = False
         self._records = 0
         self._receipts = 0
-        self._steps_back = 0
+        self._times = Span()
         self._first: datetime | None = None
         self._last: datetime | None = None
 
@@ -195,7 +196,8 @@ class _Reader:
         self._bound(line)
         self._tree.push(data)
         self._prev = chain_hash(data)
-        self._timed(line.time)
+        self._times.see(line)
+        self._first, self._last = self._first or line.time, line.time
         self._records += isinstance(line, AuditRecord)
         self._receipts += isinstance(line, ReceiptLine)
         self._checkpointed()
@@ -224,7 +226,7 @@ class _Reader:
             root=self._tree.root(),
             first=self._first,
             last=self._last,
-            steps_back=self._steps_back,
+            steps_back=self._times.steps_back,
             checkpoint=notes[-1],
         )
 
@@ -267,12 +269,6 @@ class _Reader:
             raise self._wrong(
                 AuditStep.BINDING, "bound to another log, file or history"
             )
-
-    def _timed(self, time: datetime) -> None:
-        if self._last is not None and time < self._last:
-            self._steps_back += 1
-        self._first = self._first or time
-        self._last = time
 
     def _checkpointed(self) -> None:
         # 7. All checkpoints of this size; a kept one may repeat one of ours.

@@ -41,6 +41,7 @@ from curtilage.client.ordinary_files import read_text
 from curtilage.policy.audit import Outcome, time_text
 from curtilage.policy.audit_checkpoint import encode_key
 from curtilage.policy.audit_proof import Claim, encode_proof, when_of_classes
+from curtilage.policy.audit_span import Span
 from curtilage.policy.audit_verify import VerifiedLog
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
@@ -49,6 +50,9 @@ MAX_SHOWN = 20
 MAX_TEXT_BYTES = 64 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 
+BY_POSITION = """\
+by position alone: the clock went back, so their times do not say
+  whether they were written in this time"""
 NOT_COMPARED = """\
 not compared with a checkpoint kept elsewhere (--checkpoint FILE): without one, a
 log that was cut back to an earlier checkpoint verifies too"""
@@ -334,16 +338,15 @@ def run_export(arguments: argparse.Namespace) -> int:
         with new_file(Path(arguments.out)) as file:
             if table:
                 file.write(csv_line(COLUMNS))
-            exporter = Exporter(
-                file,
-                as_csv if table else as_it_is,
-                since=arguments.since,
-                until=arguments.until,
-            )
+            span = Span(since=arguments.since, until=arguments.until)
+            exporter = Exporter(file, as_csv if table else as_it_is, span)
             _reading(arguments).verify(exporter.see)
+            exporter.end()
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=False)
     err(f"{exporter.written} records")
+    if exporter.by_position:
+        err(f"  {exporter.by_position} of them {BY_POSITION}")
     return DONE
 
 
@@ -418,6 +421,9 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
     out(f"{counted['matching']} records have {claim.when} and went: {claim.outcome}")
     span = f"{claim.since or 'the beginning'} to {claim.until or 'the end'}"
     out(f"  decisions from {span}: {counted['records']}")
+    if "clock" in document:
+        clock = cast("dict[str, int]", document["clock"])
+        out(f"  of these, {clock['records_by_position']} {BY_POSITION}")
     out(f"  with such a class: {counted['with_class']}")
     out(f"  that went {claim.outcome}: {counted['with_outcome']}")
     for each in cast("list[str]", document["unseen"]):
@@ -452,8 +458,13 @@ def _steps(log: VerifiedLog, *, given: bool) -> list[str]:
     }
     lines = [f"{step.number} {step.title:<12} ok  {told[step]}" for step in AuditStep]
     times = f"{time_text(log.first)} to {time_text(log.last)}"
-    back = f"; the clock went back {log.steps_back} times" if log.steps_back else ""
-    return [*lines, f"verified: {log.records} decisions, {times}{back}"]
+    lines.append(f"verified: {log.records} decisions, {times}")
+    if log.steps_back:
+        lines.append(
+            f"the clock went back, {log.steps_back} times: a span of time counts by "
+            "position, and so rather too much"
+        )
+    return lines
 
 
 def _fields(log: VerifiedLog) -> dict[str, object]:
