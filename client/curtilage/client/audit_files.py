@@ -38,6 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from curtilage.attest.tlog import NoteKey
 from curtilage.client.errors import AuditError
+from curtilage.client.ordinary_files import open_ordinary
 from curtilage.policy.audit import KEY_BYTES
 from curtilage.policy.audit_checkpoint import (
     MAX_CHECKPOINT_BYTES,
@@ -219,7 +220,7 @@ class AuditDirectory:
     def read_segment(self, number: int) -> Iterator[bytes]:
         """Yield the bytes of a file of the log, in pieces."""
         path = self.segment(number)
-        with told(path), path.open("rb") as file:
+        with told(path), open_ordinary(path) as file:
             while data := file.read(CHUNK_BYTES):
                 yield data
 
@@ -227,8 +228,12 @@ class AuditDirectory:
         """Return the whole checkpoints, and the bytes they take up."""
         path = self.path / CHECKPOINTS
         data = b""
-        with suppress(FileNotFoundError), told(path, missing=True):
-            data = path.read_bytes()
+        with (
+            suppress(FileNotFoundError),
+            told(path, missing=True),
+            open_ordinary(path) as file,
+        ):
+            data = file.read()
         lines = data.split(b"\n")[:-1]
         whole = len(lines) - len(lines) % NOTE_LINES
         notes = [
@@ -413,7 +418,7 @@ def told(path: Path, *, missing: bool = False) -> Generator[None]:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes:
-    with path.open("rb") as file:
+    with open_ordinary(path) as file:
         return file.read(limit_bytes)
 
 

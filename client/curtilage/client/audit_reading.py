@@ -1,7 +1,7 @@
 """Read an audit log from its directory, to verify, prove or export it.
 
-Writes nothing there and takes no lock: what a writer adds meanwhile is read or
-not, and a line that is half written then is left for the next time.
+Writes nothing there and takes no lock: what is read is the log as it was when the
+reading began, and as far as the checkpoints reach that were read a moment later.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curtilage.attest.tlog import NoteKey
-from curtilage.client.audit_files import AuditDirectory
+from curtilage.client.audit_files import AuditDirectory, told
 from curtilage.client.errors import AuditError, UsageError
 from curtilage.policy.audit import Line
 from curtilage.policy.audit_checkpoint import parse_key, verify_head
@@ -90,7 +90,12 @@ class LogToRead:
             AuditError: a file cannot be read.
             AuditRefusedError: names the first record that is wrong.
         """
-        return verify_log(self._segments(), self.notes(), self.key, see=self._told(see))
+        # In this order: all but a writer's last few lines are signed by checkpoints
+        # that are read later, and lines that come later still are not looked at.
+        begun = self._end()
+        notes = self.notes()
+        segments = self._segments(begun, signed=_size(notes[-1]) if notes else 0)
+        return verify_log(segments, notes, self.key, see=self._told(see))
 
     def prove(
         self, claim: Claim, *, allow_unseen: bool = False
@@ -154,13 +159,32 @@ class LogToRead:
             own.insert(at, note)
         return own
 
-    def _segments(self) -> Iterator[Segment]:
+    def _end(self) -> tuple[int, int]:
+        """Return the last file's number, and its size in bytes."""
         numbers = self.directory.segments()
         if not numbers:
             raise AuditError(f"{self.directory.path}: no audit log")
-        for number in numbers:
-            chunks = self.directory.read_segment(number)
-            yield Segment(number=number, lines=lines_of(chunks))
+        path = self.directory.segment(numbers[-1])
+        with told(path):
+            return numbers[-1], path.stat().st_size
+
+    def _segments(self, end: tuple[int, int], *, signed: int) -> Iterator[Segment]:
+        """Yield the files up to a place, and on until so many lines were read."""
+        count = 0
+
+        def lines(number: int) -> Iterator[bytes]:
+            nonlocal count
+            offset = 0
+            for line in lines_of(self.directory.read_segment(number)):
+                if count >= signed and (number, offset) >= end:
+                    return
+                yield line
+                count, offset = count + 1, offset + len(line)
+
+        for number in self.directory.segments():
+            if count >= signed and number > end[0]:
+                return
+            yield Segment(number=number, lines=lines(number))
 
     def _told(self, see: See) -> See:
         def seen(line: Line, data: bytes) -> None:
