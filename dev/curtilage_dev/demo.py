@@ -371,12 +371,13 @@ def _show_audit(stack: Stack) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProcessError(f"the audit trail is not right: {done.stderr.strip()}")
-    verified = [
-        line for line in done.stdout.splitlines() if line.startswith("verified:")
-    ]
+    verified = [line for line in done.stdout.splitlines() if "verified: " in line]
     if not verified:
         raise ProcessError("the audit trail was not verified")
-    _say(f"  {verified[0]}")
+    for line in verified:
+        _say(f"  {line}")
+    if len(verified) > 1:
+        _say("  (not signed yet; a client that runs signs once a minute)")
 
 
 def _recorded(

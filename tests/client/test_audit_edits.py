@@ -179,7 +179,7 @@ def test_what_may_be_made_up_is_not_called_verified(
     assert main(verify) == 0
     told = capsys.readouterr().out
     assert "\nverified: 0 decisions" in told
-    assert "\nNOT verified: 30 decisions" in told
+    assert "\nnot verified: 30 decisions" in told
     assert "it was killed, or they are not its own" in told
     assert main([*verify, "--json"]) == 0
     fields = json.loads(capsys.readouterr().out)
@@ -195,14 +195,14 @@ def test_what_a_client_has_yet_to_sign_is_told_without_suspicion(
     log.append(entry(1))
     assert main(["audit", "verify", *place]) == 0
     told = capsys.readouterr().out
-    assert "\nNOT verified: 1 decisions" in told
+    assert "\nnot verified: 1 decisions" in told
     assert "killed" not in told
     out = str(tmp_path / "x.jsonl")
     assert main(["audit", "export", *place, "--out", out]) == 0
     assert "lines 1 to 1 of the log are in no checkpoint yet" in capsys.readouterr().err
     log.close()
     assert main(["audit", "verify", *place]) == 0
-    assert "NOT verified" not in capsys.readouterr().out
+    assert "not verified" not in capsys.readouterr().out
 
 
 def drop(number: int) -> Callable[[Path], None]:

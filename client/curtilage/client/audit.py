@@ -40,11 +40,14 @@ from curtilage.policy.audit_checkpoint import (
     verify_head,
 )
 from curtilage.policy.audit_tail import Tail
-from curtilage.policy.audit_verify import lines_of
+from curtilage.policy.audit_verify import lines_of, verify_heads
 from curtilage.policy.errors import AuditRefusedError
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
 LOCK_S: Final = 10.0
+
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def _utc_now() -> datetime:
@@ -85,12 +88,14 @@ class AuditLimits:
 class _Open:
     """The file that is written to, and what its next line must name.
 
-    ``size_bytes`` is where its last whole line ends.
+    ``size_bytes`` is where its last whole line ends, ``latest`` the latest time of
+    a line that stands behind an unsigned one; only up to date when it was opened.
     """
 
     tail: Tail
     descriptor: int
     size_bytes: int
+    latest: datetime = _NEVER
 
 
 class AuditLog:
@@ -285,12 +290,26 @@ class AuditLog:
         unsigned = current.tail.size - self._signed.size
         if unsigned < 0:
             raise self._not_as_signed()
-        if unsigned > CHECKPOINT_LINES:
-            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+        self._require_pace(keys, current, self._signed)
         self._require_seen()
         if unsigned:
             self._sign(keys, current.tail, self._clock())
         return current
+
+    def _require_pace(self, keys: AuditKeys, current: _Open, signed: AuditHead) -> None:
+        """Refuse to sign what no writer would have left unsigned (``verify_log``)."""
+        unsigned = current.tail.size - signed.size
+        if unsigned > CHECKPOINT_LINES:
+            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+        newest = signed.time
+        if _is_late(current.latest, newest):
+            # Rarely, the last is not the newest: one of several writers goes by a
+            # checkpoint of its own, and the clock went back before another signed.
+            with self._damage():
+                heads = verify_heads(self._files.notes()[0], keys.public)
+            newest = max(head.time for head in heads)
+        if _is_late(current.latest, newest):
+            raise self._cut("its last lines should have waited for a checkpoint")
 
     def _require_seen(self) -> None:
         """Refuse a log that was cut behind this writer's back."""
@@ -335,8 +354,10 @@ class AuditLog:
             for line in lines:
                 if not line.endswith(b"\n"):
                     return
-                current.tail.follow(line)
+                read = current.tail.follow(line)
                 current.size_bytes += len(line)
+                if self._signed is not None and read.seq > self._signed.size:
+                    current.latest = max(current.latest, read.time)
                 self._as_signed(current.tail)
 
     def _mend(self, current: _Open) -> None:
@@ -443,3 +464,7 @@ class AuditLog:
         if current is not None:
             with suppress(OSError):
                 os.close(current.descriptor)
+
+
+def _is_late(line: datetime, signed: datetime) -> bool:
+    return (line - signed).total_seconds() >= CHECKPOINT_S
