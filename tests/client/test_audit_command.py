@@ -434,6 +434,20 @@ def test_where_the_clock_went_back_a_span_counts_by_position(
     assert "proofs of earlier versions" in capsys.readouterr().err
 
 
+def test_a_log_that_ends_in_the_future_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing behind it shows yet that the clock was ahead."""
+    at(tmp_path / "log", "2026-01-01", "2999-01-01")
+    place = ["--dir", str(tmp_path / "log")]
+    for command in (["audit", "verify"], HEALTH, [*HEALTH, "--to", "2998-01-01"]):
+        main([*command, *place])
+        assert "the log ends in the future" in out_of(capsys)
+    at(tmp_path / "log", "2001-01-02")
+    main(["audit", "verify", *place])
+    assert "the log ends in the future" not in out_of(capsys)
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) -> None:
     """So proofs of earlier versions still verify where they were right."""

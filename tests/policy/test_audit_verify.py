@@ -96,6 +96,33 @@ def test_any_line_that_is_repeated_is_found(at: int, copied: int) -> None:
     assert refusal_of(LOG.with_lines(lines)).record in {at, at + 1}
 
 
+@given(any_line, any_line)
+def test_any_line_that_is_moved_is_found(one: int, to: int) -> None:
+    lines = LOG.lines
+    lines.insert(to, lines.pop(one))
+    if one != to:
+        assert refusal_of(LOG.with_lines(lines)).record == min(one, to)
+
+
+OTHER = make_log(map(entry, range(100, 120)))
+
+
+@given(st.integers(1, SIZE - 1), st.integers(1, SIZE))
+def test_any_part_of_another_log_is_found(start: int, length: int) -> None:
+    """Of the same key, and each line in its place."""
+    theirs = OTHER.lines[start : start + length]
+    lines = [*LOG.lines[:start], *theirs, *LOG.lines[start + length :]]
+    if theirs != LOG.lines[start : start + length]:
+        assert refusal_of(LOG.with_lines(lines)).record in {start - 1, start}
+
+
+@given(any_line, st.binary(max_size=300).filter(lambda data: b"\n" not in data))
+def test_any_garbage_is_found(at: int, garbage: bytes) -> None:
+    lines = LOG.lines
+    lines.insert(at, garbage + b"\n")
+    assert refusal_of(LOG.with_lines(lines)).record == at
+
+
 @given(any_line)
 def test_any_cut_of_whole_lines_is_found(size: int) -> None:
     refusal = refusal_of(LOG.with_lines(LOG.lines[:size]))

@@ -53,6 +53,9 @@ MAX_PROOF_BYTES = 64 * 1024 * 1024
 BY_POSITION = """\
 by position alone: the clock went back, so their times do not say
   whether they were written in this time"""
+AHEAD = """\
+the log ends in the future: a clock is wrong, and until the log's clock has gone
+back, a span of time may pass over what was written in it"""
 NOT_SIGNED = """\
 in no checkpoint yet; whoever can write
   to the log's folder can have made or changed them"""
@@ -336,6 +339,8 @@ def run_prove(arguments: argparse.Namespace) -> int:
         out(encode_proof(document).decode(), end="")
     else:
         _tell_proof(claim, document, log)
+        if log.last > datetime.now(UTC):
+            out(AHEAD)
     return REFUSED if document["matching"] else DONE
 
 
@@ -480,7 +485,7 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
             f"the clock went back, {log.steps_back} times: a span of time counts by "
             "position, and so rather too much"
         )
-    return lines
+    return [*lines, AHEAD] if log.last > now else lines
 
 
 def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
