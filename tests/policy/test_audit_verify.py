@@ -1,7 +1,7 @@
 """Whatever is done to a log is found, and the record named."""
 
 import dataclasses
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -28,7 +28,7 @@ from curtilage.policy.audit_checkpoint import (
     verify_head,
 )
 from curtilage.policy.audit_tail import Tail
-from curtilage.policy.audit_verify import lines_of
+from curtilage.policy.audit_verify import Segment, lines_of, verify_log
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import (
     ENTRY,
@@ -197,15 +197,34 @@ def test_a_log_without_a_checkpoint_is_refused() -> None:
 
 
 def test_checkpoints_out_of_order_are_refused() -> None:
-    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[::-1])
+    log = MemoryLog(segments=LOG.segments, notes=[*LOG.notes, LOG.notes[-2]])
     assert "out of order" in refusal_of(log).detail
+    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[::-1])
+    assert refusal_of(log).step is AuditStep.CHECKPOINTS
+
+
+def test_no_more_checkpoints_are_held_than_the_lines_have_reached() -> None:
+    """A log of years has a million of either."""
+    log = make_log(map(entry, range(50)), segment=1000, every=5)
+    taken: list[str] = []
+
+    def notes() -> Iterator[str]:
+        for note in log.notes:
+            taken.append(note)
+            yield note
+
+    def lines() -> Iterator[bytes]:
+        for number, line in enumerate(log.lines):
+            assert len(taken) <= number // 5 + 1
+            yield line
+
+    found = verify_log([Segment(number=1, lines=lines())], notes(), KEY)
+    assert found.checkpoints == len(log.notes) == len(taken)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_file_that_is_missing_is_named(missing: int) -> None:
     numbered = [(n, each) for n, each in enumerate(LOG.segments, 1) if n != missing + 1]
-    from curtilage.policy.audit_verify import Segment, verify_log  # noqa: PLC0415
-
     segments = [Segment(number=number, lines=lines) for number, lines in numbered]
     with pytest.raises(AuditRefusedError) as refused:
         verify_log(segments, LOG.notes, KEY)

@@ -15,6 +15,7 @@ writer would have left (``audit_seen``).
 import os
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -425,9 +426,11 @@ class AuditLog:
         self._signed = head
 
     def _last_head(self, keys: AuditKeys) -> AuditHead | None:
-        notes, _ = self._files.notes()
+        last = deque(self._files.each_note(), maxlen=1)
         with self._damage():
-            return verify_head(notes[-1], keys.public) if notes else None
+            for note in last:
+                return verify_head(note.decode("utf-8", "replace"), keys.public)
+        return None
 
     def _as_signed(self, tail: Tail) -> None:
         """Refuse a log that is not what its last checkpoint signed."""

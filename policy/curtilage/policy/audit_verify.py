@@ -24,7 +24,7 @@ with it. Against both, keep a checkpoint and the key elsewhere and pass them in.
 Times are the writer's own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -128,13 +128,15 @@ class VerifiedLog:
     checkpoint: str
 
 
-def verify_heads(notes: Sequence[str], key: NoteKey) -> list[AuditHead]:
+def verify_heads(notes: Iterable[str], key: NoteKey) -> Iterator[AuditHead]:
     """Verify every checkpoint by itself, and that they only grow (step 7).
+
+    One after the other, as they are asked for: a log may have a million.
 
     Raises:
         AuditRefusedError: one is not what was signed, or is out of order.
     """
-    heads: list[AuditHead] = []
+    size = 0
     for number, note in enumerate(notes, start=1):
         try:
             head = verify_head(note, key)
@@ -142,17 +144,17 @@ def verify_heads(notes: Sequence[str], key: NoteKey) -> list[AuditHead]:
             raise AuditRefusedError(
                 refusal.step, f"checkpoint {number}: {refusal.detail}"
             ) from None
-        if head.size < 1 or (heads and head.size < heads[-1].size):
+        if head.size < max(size, 1):
             raise _checkpoints(f"checkpoint {number} is out of order")
-        heads.append(head)
-    if not heads:
+        size = head.size
+        yield head
+    if not size:
         raise _checkpoints("there is none; nothing here is signed")
-    return heads
 
 
 def verify_log(
     segments: Iterable[Segment],
-    notes: Sequence[str],
+    notes: Iterable[str],
     key: NoteKey,
     *,
     see: See = see_nothing,
@@ -169,30 +171,30 @@ def verify_log(
     Raises:
         AuditRefusedError: names the step, and the first record that is wrong.
     """
-    heads = verify_heads(notes, key)
-    reader = _Reader(key.name, heads, see)
+    reader = _Reader(notes, key, see)
     for segment in segments:
         reader.begin(segment.number)
         for line in segment.lines:
             reader.read(line)
-    return reader.end(notes)
+    return reader.end()
 
 
 class _Reader:
     """What is known of the log up to the line last read."""
 
-    def __init__(self, log: str, heads: Sequence[AuditHead], see: See) -> None:
-        self._log = log
-        self._heads = iter(heads)
-        self._count = len(heads)
-        self._due: AuditHead | None = next(self._heads)
+    def __init__(self, notes: Iterable[str], key: NoteKey, see: See) -> None:
+        self._log = key.name
+        self._note = ""
+        self._heads = verify_heads(self._noted(notes), key)
+        self._count = 0
+        self._due = next(self._heads, None)
         self._signed = 0
         self._signed_records = 0
         self._signed_at = _NEVER
         self._latest = _NEVER
         self._see = see
         self._tree = Frontier()
-        self._prev = genesis_hash(log)
+        self._prev = genesis_hash(key.name)
         self._segment = 0
         self._fresh = False
         self._records = 0
@@ -235,7 +237,7 @@ class _Reader:
         self._checkpointed()
         self._see(line, data)
 
-    def end(self, notes: Sequence[str]) -> VerifiedLog:
+    def end(self) -> VerifiedLog:
         """Close the log: nothing that was signed may be missing."""
         # 8. The tail was cut off, or a whole file of it is gone.
         if self._due is not None:
@@ -261,8 +263,13 @@ class _Reader:
             first=self._first,
             last=self._last,
             steps_back=self._times.steps_back,
-            checkpoint=notes[-1],
+            checkpoint=self._note,
         )
+
+    def _noted(self, notes: Iterable[str]) -> Iterator[str]:
+        for note in notes:
+            self._note = note
+            yield note
 
     def _parsed(self, data: bytes) -> Line:
         # 3. One spelling for each record, so that no two lines mean the same.
@@ -344,6 +351,7 @@ class _Reader:
                     "what was signed",
                     record=self._signed,
                 )
+            self._count += 1
             self._signed = self._size
             self._signed_records = self._records
             self._signed_at = self._due.time
