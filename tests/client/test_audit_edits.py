@@ -25,7 +25,7 @@ from curtilage.policy.audit import (
     encode_line,
     parse_line,
 )
-from curtilage.policy.audit_checkpoint import CHECKPOINT_LINES
+from curtilage.policy.audit_checkpoint import CHECKPOINT_LINES, MAX_CHECKPOINT_BYTES
 from curtilage.policy.audit_tail import Tail
 from curtilage.policy.audit_verify import VerifiedLog
 from curtilage.policy.errors import AuditRefusedError, AuditStep
@@ -264,6 +264,17 @@ def shift_the_checkpoints(folder: Path) -> None:
     keep(folder, ["\n", *notes_of(folder)])
 
 
+def lengthen_the_checkpoints(folder: Path) -> None:
+    """More than a crash leaves of one, so that nothing hides behind it."""
+    with (folder / CHECKPOINTS).open("ab") as file:
+        file.write(b"x" * MAX_CHECKPOINT_BYTES)
+
+
+def lengthen_the_lines(folder: Path) -> None:
+    with (folder / "000003.jsonl").open("ab") as file:
+        file.write(b"x" * 1_000_000 + b"\n")
+
+
 @pytest.mark.parametrize(
     ("edit", "step"),
     [
@@ -279,6 +290,8 @@ def shift_the_checkpoints(folder: Path) -> None:
         (turn_checkpoints_round, AuditStep.CHECKPOINTS),
         (edit_a_checkpoint, AuditStep.CHECKPOINTS),
         (shift_the_checkpoints, AuditStep.CHECKPOINTS),
+        (lengthen_the_checkpoints, AuditStep.CHECKPOINTS),
+        (lengthen_the_lines, AuditStep.FORM),
     ],
 )
 def test_other_edits_are_found(

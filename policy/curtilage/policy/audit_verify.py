@@ -222,6 +222,8 @@ class _Reader:
 
     def read(self, data: bytes) -> None:
         """Take the next line, with its newline."""
+        if len(data) > MAX_LINE_BYTES + 1:
+            raise self._wrong(AuditStep.FORM, "longer than any record")
         if not data.endswith(b"\n"):
             raise self._wrong(AuditStep.END, _TORN)
         line = self._parsed(data := data[:-1])
