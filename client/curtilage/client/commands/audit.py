@@ -476,7 +476,7 @@ def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
     lines.append(f"verified: {log.signed_records} decisions, {times}")
     if log.signed < log.size:
         unsigned = log.records - log.signed_records
-        lines.append(f"not verified: {unsigned} decisions, to {time_text(log.last)},")
+        lines.append(f"not verified: {unsigned} decisions, to {time_text(log.last)}")
         lines.append(f"  {NOT_SIGNED}")
     if _left_unsigned(log, now):
         lines.append(LEFT_UNSIGNED)
