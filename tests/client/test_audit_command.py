@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -378,6 +379,98 @@ def test_a_proof_has_its_keys_in_one_order(
     out.write_bytes(encode_proof(dict(reversed(fields.items()))))
     assert main(["audit", "verify", "--proof", str(out)]) == 1
     assert "counts otherwise" in capsys.readouterr().err
+
+
+def at(path: Path, *times: str) -> None:
+    """Make a log of questions that left, about diabetes, at these times."""
+    moments = [datetime.fromisoformat(each).replace(tzinfo=UTC) for each in times]
+    now = moments[:1]
+    log = AuditLog(path, make=True, clock=lambda: now[-1])
+    for number, moment in enumerate(moments):
+        now.append(moment)
+        log.append(left(number, "health.condition"))
+    log.close()
+
+
+HEALTH = ["audit", "prove", "--class", "health", "--route", "enclave"]
+
+
+@pytest.mark.parametrize(
+    ("times", "span", "counts"),
+    [
+        (("2026-11-22T12", "2020-01-01", "2026-11-22T13"), "--from 2026-01-01", (3, 1)),
+        (("2026-11-22T12", "2099-01-01", "2026-11-22T13"), "--to 2027-01-01", (3, 1)),
+        (("2026-11-22T12", "2020-01-01"), "--from 2026-01-01", (2, 1)),
+        (("2026-01-01", "2026-06-01", "2026-05-01"), "--to 2026-05-15", (3, 1)),
+        (("2026-01-01", "2026-03-01", "2026-02-01"), "--from 2026-04-01", (0, 0)),
+    ],
+    ids=["back and on", "ahead and back", "back at the end", "a month", "before"],
+)
+def test_where_the_clock_went_back_a_span_counts_by_position(
+    times: tuple[str, ...],
+    span: str,
+    counts: tuple[int, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at(tmp_path / "log", *times)
+    found, by_position = counts
+    place, proof = ["--dir", str(tmp_path / "log")], tmp_path / "proof.json"
+    prove = [*HEALTH, *place, *span.split(), "--allow-unseen", "--out", str(proof)]
+    assert main(prove) == bool(found)
+    text = out_of(capsys)
+    assert text.startswith(f"{found} records")
+    assert f"of these, {by_position} by position alone: the clock went back" in text
+    fields = json.loads(proof.read_text("ascii"))
+    assert fields["clock"] == {"steps_back": 1, "records_by_position": by_position}
+    assert main(["audit", "verify", *place, "--proof", str(proof)]) == 0
+    assert "the clock went back, 1 times" in out_of(capsys)
+    fields["clock"]["records_by_position"] += 1
+    proof.write_bytes(encode_proof(fields))
+    assert main(["audit", "verify", *place, "--proof", str(proof)]) == 1
+    del fields["clock"]
+    proof.write_bytes(encode_proof(fields))
+    assert main(["audit", "verify", *place, "--proof", str(proof)]) == 1
+    assert "proofs of earlier versions" in capsys.readouterr().err
+
+
+def test_a_log_that_ends_in_the_future_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing behind it shows yet that the clock was ahead."""
+    at(tmp_path / "log", "2026-01-01", "2999-01-01")
+    place = ["--dir", str(tmp_path / "log")]
+    for command in (["audit", "verify"], HEALTH, [*HEALTH, "--to", "2998-01-01"]):
+        main([*command, *place])
+        assert "the log ends in the future" in out_of(capsys)
+    at(tmp_path / "log", "2001-01-02")
+    main(["audit", "verify", *place])
+    assert "the log ends in the future" not in out_of(capsys)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_proof_says_nothing_of_a_clock_that_never_went_back(tmp_path: Path) -> None:
+    """So proofs of earlier versions still verify where they were right."""
+    out = tmp_path / "proof.json"
+    assert main([*HEALTH, "--from", "2001-01-01", "--out", str(out)]) == 1
+    assert "clock" not in json.loads(out.read_text("ascii"))
+    at(tmp_path / "log", "2026-01-02", "2026-01-01")
+    out = tmp_path / "whole.json"
+    assert main([*HEALTH, "--dir", str(tmp_path / "log"), "--out", str(out)]) == 1
+    assert "clock" not in json.loads(out.read_text("ascii")), "there is no span"
+
+
+def test_export_of_a_span_holds_what_may_lie_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at(tmp_path / "log", "2026-01-01", "2026-06-01", "2026-03-01", "2026-07-01")
+    out = tmp_path / "x.jsonl"
+    export = ["audit", "export", "--dir", str(tmp_path / "log"), "--out", str(out)]
+    assert main([*export, "--from", "2026-02-01", "--to", "2026-04-01"]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("2 records\n  1 of them by position alone")
+    times = [json.loads(line)["time"][:7] for line in out.read_text().splitlines()]
+    assert times == ["2026-06", "2026-03"]
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{}", "\x00"])

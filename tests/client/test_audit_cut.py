@@ -1,19 +1,16 @@
 """Records that are cut off, checkpoints with them, without any key."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from curtilage.client.audit import (
-    CHECKPOINT_LINES,
-    SEGMENT_BYTES,
-    AuditLimits,
-    AuditLog,
-)
+from curtilage.client.audit import SEGMENT_BYTES, AuditLimits, AuditLog
 from curtilage.client.audit_files import CHECKPOINTS, NOTE_LINES, AuditDirectory
 from curtilage.client.audit_reading import LogToRead
 from curtilage.client.errors import AuditError
+from curtilage.policy.audit_checkpoint import CHECKPOINT_LINES
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import ENTRY, NOW, entry
 
@@ -175,6 +172,52 @@ def test_lines_that_no_writer_leaves_unsigned_are_not_signed(folder: Path) -> No
     (folder / CHECKPOINTS).write_bytes(whole)
     keep_lines(folder / CHECKPOINTS, (fits + 1) * NOTE_LINES)
     AuditLog(folder).append(ENTRY)
+
+
+@pytest.mark.parametrize(("kept", "refused"), [(1, True), (4, True), (None, False)])
+def test_lines_that_should_have_waited_for_a_signature_are_not_signed(
+    folder: Path, kept: int | None, refused: bool
+) -> None:
+    """Few enough of them, but a writer signs before the next one after a minute."""
+    now = [NOW]
+    log = AuditLog(folder, make=True, clock=lambda: now[0])
+    for number in range(20):
+        now[0] += timedelta(seconds=20)
+        log.append(entry(number))
+    notes = AuditDirectory(folder).notes()[0]
+    (folder / CHECKPOINTS).write_text("".join(notes[:kept]), "utf-8")
+    before = (folder / CHECKPOINTS).read_bytes()
+    if refused:
+        with pytest.raises(AuditError, match="should have waited"):
+            AuditLog(folder).append(ENTRY)
+        with pytest.raises(AuditRefusedError, match="a writer signs first"):
+            LogToRead.open(folder).verify()
+        assert (folder / CHECKPOINTS).read_bytes() == before
+    else:
+        AuditLog(folder).append(ENTRY)
+        assert LogToRead.open(folder).verify().records == 21
+
+
+def test_a_writer_goes_by_its_own_checkpoint_and_not_by_the_last(folder: Path) -> None:
+    """The clock goes back, another signs, it goes on again, and all are killed."""
+    AuditDirectory(folder).make(random=bytes, now=NOW)
+    now = [NOW]
+    one = AuditLog(folder, clock=lambda: now[0])
+    other = AuditLog(folder, clock=lambda: now[0])
+    other.append(entry(0))
+    now[0] += timedelta(hours=1)
+    for number in (1, 2):
+        one.append(entry(number))
+    one.checkpoint()
+    now[0] -= timedelta(hours=1)
+    other.append(entry(3))
+    other.checkpoint()
+    now[0] += timedelta(hours=1)
+    for number in (4, 5):
+        one.append(entry(number))
+    assert LogToRead.open(folder).verify().signed == 5
+    AuditLog(folder, clock=lambda: now[0]).append(entry(6))
+    assert LogToRead.open(folder).verify().records == 7
 
 
 def test_a_file_that_begins_with_what_was_never_signed_is_refused(

@@ -29,6 +29,7 @@ from curtilage.client.audit_reading import LogToRead
 from curtilage.client.audit_trail import AuditTrail
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import AuditRecord, commit, parse_line
+from curtilage.policy.audit_checkpoint import CHECKPOINT_LINES
 from curtilage.policy.audit_verify import VerifiedLog
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import ENTRY, NOW, entry
@@ -147,6 +148,34 @@ def test_an_old_signature_is_renewed_before_the_next_record(folder: Path) -> Non
     clock.now -= timedelta(days=1)
     log.append(entry(3))
     assert verified(folder).signed == 4
+
+
+def test_a_writer_that_nobody_could_verify_is_not_made() -> None:
+    with pytest.raises(ValueError, match="64 lines and 60 s"):
+        AuditLimits(checkpoint_lines=CHECKPOINT_LINES + 1)
+    with pytest.raises(ValueError, match="64 lines and 60 s"):
+        AuditLimits(checkpoint_s=61)
+
+
+def test_a_file_and_the_record_that_it_is_begun_for_have_one_time(
+    folder: Path,
+) -> None:
+    """Read twice, a clock that always goes on would seem to have gone back."""
+    clock = Clock()
+
+    def ticking() -> datetime:
+        clock.now += timedelta(microseconds=1)
+        return clock.now
+
+    limits = AuditLimits(segment_bytes=2000)
+    log = AuditLog(folder, make=True, clock=ticking, limits=limits)
+    for number in range(9):
+        log.append(entry(number))
+    log.close()
+    times: list[datetime] = []
+    LogToRead.open(folder).verify(lambda line, _: times.append(line.time))
+    assert times == sorted(times)
+    assert verified(folder).segments > 1
 
 
 def test_two_writers_take_turns(folder: Path) -> None:

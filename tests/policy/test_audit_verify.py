@@ -1,6 +1,7 @@
 """Whatever is done to a log is found, and the record named."""
 
 import dataclasses
+from collections.abc import Container, Iterable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -12,11 +13,14 @@ from curtilage.attest.tlog import NoteKey
 from curtilage.policy.audit import (
     MAX_LINE_BYTES,
     AuditRecord,
+    Line,
     SegmentStart,
     encode_line,
     parse_line,
 )
 from curtilage.policy.audit_checkpoint import (
+    CHECKPOINT_LINES,
+    CHECKPOINT_S,
     encode_key,
     log_id,
     parse_key,
@@ -24,7 +28,7 @@ from curtilage.policy.audit_checkpoint import (
     verify_head,
 )
 from curtilage.policy.audit_tail import Tail
-from curtilage.policy.audit_verify import lines_of
+from curtilage.policy.audit_verify import Segment, lines_of, verify_log
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from support.audit_logs import (
     ENTRY,
@@ -90,6 +94,32 @@ def test_any_line_that_is_repeated_is_found(at: int, copied: int) -> None:
     lines = LOG.lines
     lines.insert(at, lines[copied])
     assert refusal_of(LOG.with_lines(lines)).record in {at, at + 1}
+
+
+@given(any_line, any_line)
+def test_any_line_that_is_moved_is_found(one: int, to: int) -> None:
+    lines = LOG.lines
+    lines.insert(to, lines.pop(one))
+    if one != to:
+        assert refusal_of(LOG.with_lines(lines)).record == min(one, to)
+
+
+OTHER = make_log(map(entry, range(100, 120)))
+
+
+@given(st.integers(2, SIZE - 1), st.integers(1, SIZE))
+def test_any_part_of_another_log_is_found(start: int, length: int) -> None:
+    """Of the same key and beginning, and each line in its place."""
+    theirs = OTHER.lines[start : start + length]
+    lines = [*LOG.lines[:start], *theirs, *LOG.lines[start + length :]]
+    assert refusal_of(LOG.with_lines(lines)).record == start - 1
+
+
+@given(any_line, st.binary(max_size=300).filter(lambda data: b"\n" not in data))
+def test_any_garbage_is_found(at: int, garbage: bytes) -> None:
+    lines = LOG.lines
+    lines.insert(at, garbage + b"\n")
+    assert refusal_of(LOG.with_lines(lines)).record == at
 
 
 @given(any_line)
@@ -166,15 +196,34 @@ def test_a_log_without_a_checkpoint_is_refused() -> None:
 
 
 def test_checkpoints_out_of_order_are_refused() -> None:
-    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[::-1])
+    log = MemoryLog(segments=LOG.segments, notes=[*LOG.notes, LOG.notes[-2]])
     assert "out of order" in refusal_of(log).detail
+    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[::-1])
+    assert refusal_of(log).step is AuditStep.CHECKPOINTS
+
+
+def test_no_more_checkpoints_are_held_than_the_lines_have_reached() -> None:
+    """A log of years has a million of either."""
+    log = make_log(map(entry, range(50)), segment=1000, every=5)
+    taken: list[str] = []
+
+    def notes() -> Iterator[str]:
+        for note in log.notes:
+            taken.append(note)
+            yield note
+
+    def lines() -> Iterator[bytes]:
+        for number, line in enumerate(log.lines):
+            assert len(taken) <= number // 5 + 1
+            yield line
+
+    found = verify_log([Segment(number=1, lines=lines())], notes(), KEY)
+    assert found.checkpoints == len(log.notes) == len(taken)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_file_that_is_missing_is_named(missing: int) -> None:
     numbered = [(n, each) for n, each in enumerate(LOG.segments, 1) if n != missing + 1]
-    from curtilage.policy.audit_verify import Segment, verify_log  # noqa: PLC0415
-
     segments = [Segment(number=number, lines=lines) for number, lines in numbered]
     with pytest.raises(AuditRefusedError) as refused:
         verify_log(segments, LOG.notes, KEY)
@@ -221,8 +270,9 @@ def test_a_file_with_a_wrong_history_is_refused() -> None:
 
 
 def test_lines_after_the_last_checkpoint_are_told() -> None:
-    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[:2])
-    assert (log.verify().signed, log.verify().size) == (10, SIZE)
+    log = MemoryLog(segments=LOG.segments, notes=LOG.notes[:5]).verify()
+    assert (log.signed, log.size) == (16, SIZE)
+    assert (log.signed_records, log.records) == (14, 20)
 
 
 def test_a_changed_record_is_named_where_nothing_is_signed_yet() -> None:
@@ -231,6 +281,111 @@ def test_a_changed_record_is_named_where_nothing_is_signed_yet() -> None:
     log = LOG.with_lines(lines)
     log.notes = LOG.notes[:2]
     assert (refusal_of(log).step, refusal_of(log).record) == (AuditStep.CHAIN, 15)
+
+
+def written(*seconds: float, signed: Container[int]) -> MemoryLog:
+    """Make a log of lines of these times, signed at these sizes."""
+    tail = Tail(KEY.name)
+    log = MemoryLog(segments=[[]], notes=[])
+    for number, second in enumerate(seconds):
+        now = NOW + timedelta(seconds=second)
+        record = tail.next_record(ENTRY, now=now, key=ORGANISATION)
+        line = record if number else tail.next_segment(now)
+        log.segments[0].append(line)
+        tail.take(line)
+        if tail.size in signed:
+            log.notes.append(sign_head(tail.head(now), KEY, SIGNING.sign))
+    return log
+
+
+def test_as_many_unsigned_lines_as_a_writer_leaves_are_told() -> None:
+    log = written(*[0] * (1 + CHECKPOINT_LINES), signed={1}).verify()
+    assert log.size - log.signed == CHECKPOINT_LINES
+    assert (log.records, log.signed_records) == (CHECKPOINT_LINES, 0)
+
+
+def test_more_unsigned_lines_than_a_writer_leaves_are_refused() -> None:
+    refusal = refusal_of(written(*[0] * (2 + CHECKPOINT_LINES), signed={1}))
+    assert (refusal.step, refusal.record) == (AuditStep.END, 1 + CHECKPOINT_LINES)
+    assert "checkpoints were taken out" in refusal.detail
+
+
+@pytest.mark.parametrize("first", [1, 7, CHECKPOINT_LINES])
+def test_checkpoints_as_far_apart_as_a_writer_leaves_them_verify(first: int) -> None:
+    size = first + CHECKPOINT_LINES
+    assert written(*[0] * size, signed={first, size}).verify().signed == size
+
+
+@pytest.mark.parametrize("first", [1, 7])
+def test_checkpoints_further_apart_are_refused(first: int) -> None:
+    size = first + CHECKPOINT_LINES + 1
+    refusal = refusal_of(written(*[0] * size, signed={first, size}))
+    assert (refusal.step, refusal.record) == (AuditStep.CHECKPOINTS, size - 1)
+    assert "checkpoints were taken out" in refusal.detail
+
+
+def test_a_first_checkpoint_that_is_too_late_is_refused() -> None:
+    size = CHECKPOINT_LINES + 1
+    assert refusal_of(written(*[0] * size, signed={size})).step is AuditStep.CHECKPOINTS
+
+
+@pytest.mark.parametrize("signed", [{1}, {1, 4}], ids=["unsigned", "signed later"])
+def test_a_line_that_should_have_waited_for_a_signature_is_refused(
+    signed: set[int],
+) -> None:
+    """Directly behind a checkpoint a line has any time, and then a minute goes."""
+    late = CHECKPOINT_S - 0.000001
+    assert written(0, 9999, late, 0, signed=signed).verify().size == 4
+    refusal = refusal_of(written(0, 9999, CHECKPOINT_S, 0, signed=signed))
+    assert (refusal.step, refusal.record) == (AuditStep.CHECKPOINTS, 2)
+    assert "a writer signs first" in refusal.detail
+
+
+def test_a_writer_may_go_by_its_own_checkpoint_and_not_by_the_last() -> None:
+    """One signs at noon; the clock goes back; another signs; the first goes on."""
+    times = (-3600, 0, -3600, -3590)
+    assert written(*times, CHECKPOINT_S - 1, signed={1, 2, 3}).verify().size == 5
+    assert refusal_of(written(*times, CHECKPOINT_S, signed={1, 2, 3})).record == 4
+
+
+def test_a_file_that_begins_behind_unsigned_lines_is_refused() -> None:
+    notes = [note for note in LOG.notes if int(note.splitlines()[1]) != 16]
+    refusal = refusal_of(MemoryLog(segments=LOG.segments, notes=notes))
+    assert (refusal.step, refusal.record) == (AuditStep.CHECKPOINTS, 16)
+
+
+def chained(lines: Iterable[Line]) -> list[bytes]:
+    """Number and chain lines anew, which takes no key."""
+    tail = Tail(KEY.name)
+    made: list[bytes] = []
+    for line in lines:
+        placed = dataclasses.replace(line, seq=tail.size, prev=tail.last_hash)
+        made.append(encode_line(placed) + b"\n")
+        tail.take(made[-1])
+    return made
+
+
+ONE_FILE = make_log(map(entry, range(59)), segment=1000, every=7)
+
+
+@given(st.data())
+def test_what_verifies_as_signed_is_what_was_written(data: st.DataObject) -> None:
+    """Whatever is edited without a key, and whichever checkpoints are taken out."""
+    numbers = st.integers(0, len(ONE_FILE.notes) - 1)
+    kept = sorted(data.draw(st.lists(numbers, min_size=1)))
+    first = data.draw(st.integers(0, len(ONE_FILE.lines)))
+    lines = [parse_line(line[:-1]) for line in ONE_FILE.lines]
+    dropped = data.draw(st.sets(st.integers(first, len(lines)), min_size=1))
+    left = [line for number, line in enumerate(lines) if number not in dropped]
+    notes = [ONE_FILE.notes[number] for number in kept]
+    log = MemoryLog(segments=[chained(left)], notes=notes)
+    try:
+        found = log.verify()
+    except AuditRefusedError:
+        return
+    assert log.lines[: found.signed] == ONE_FILE.lines[: found.signed]
+    assert found.signed_records == found.signed - 1
+    assert found.size - found.signed <= CHECKPOINT_LINES
 
 
 def test_a_clock_that_went_back_is_counted() -> None:

@@ -74,23 +74,26 @@ class MemoryLog:
 def make_log(
     entries: Iterable[AuditEntry], *, segment: int = 8, every: int = 5
 ) -> MemoryLog:
-    """Make a log: a file has ``segment`` lines, each ``every`` lines are signed."""
+    """Make a log: a file has ``segment`` lines, each ``every`` lines are signed.
+
+    So is the end of each file, as a writer does it.
+    """
     tail = Tail(KEY.name)
     log = MemoryLog(segments=[], notes=[])
 
     def put(line: bytes) -> None:
         log.segments[-1].append(line)
         tail.take(line)
-        if tail.size % every == 0:
+        if tail.size % every == 0 or len(log.segments[-1]) == segment:
             log.notes.append(sign_head(tail.head(NOW), KEY, SIGNING.sign))
 
     for number, each in enumerate(entries):
         now = NOW + timedelta(seconds=number)
-        if not log.segments or len(log.segments[-1]) >= segment:
+        if not log.segments or len(log.segments[-1]) == segment:
             line = tail.next_segment(now)
             log.segments.append([])
             put(line)
         put(tail.next_record(each, now=now, key=ORGANISATION))
-    if tail.size % every:
+    if tail.size % every and len(log.segments[-1]) < segment:
         log.notes.append(sign_head(tail.head(NOW), KEY, SIGNING.sign))
     return log

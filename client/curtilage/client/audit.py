@@ -15,6 +15,7 @@ writer would have left (``audit_seen``).
 import os
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,19 +34,21 @@ from curtilage.client.audit_seen import WHAT_NOW, Seen
 from curtilage.client.errors import AuditError
 from curtilage.policy.audit import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.policy.audit_checkpoint import (
+    CHECKPOINT_LINES,
+    CHECKPOINT_S,
     AuditHead,
     sign_head,
     verify_head,
 )
 from curtilage.policy.audit_tail import Tail
-from curtilage.policy.audit_verify import lines_of
+from curtilage.policy.audit_verify import lines_of, verify_heads
 from curtilage.policy.errors import AuditRefusedError
 
-CHECKPOINT_LINES: Final = 64
-"""So many lines at most are on the disk and in no checkpoint yet."""
-CHECKPOINT_S: Final = 60.0
 SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
 LOCK_S: Final = 10.0
+
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def _utc_now() -> datetime:
@@ -57,8 +60,10 @@ class AuditLimits:
     """When a writer signs, begins another file, gives up.
 
     Attributes:
-        checkpoint_lines: sign after so many lines at most.
-        checkpoint_s: sign before the next line if the last signature is older.
+        checkpoint_lines: sign after so many lines at most, ``CHECKPOINT_LINES`` or
+            fewer.
+        checkpoint_s: sign before the next line if the last signature is older,
+            ``CHECKPOINT_S`` or less.
         segment_bytes: begin another file once one is this large.
         lock_s: how long to wait for another writer.
     """
@@ -68,17 +73,30 @@ class AuditLimits:
     segment_bytes: int = SEGMENT_BYTES
     lock_s: float = LOCK_S
 
+    def __post_init__(self) -> None:
+        """Refuse a writer whose log nobody would verify.
+
+        Raises:
+            ValueError: it would sign more seldom than ``verify_log`` demands.
+        """
+        if self.checkpoint_lines > CHECKPOINT_LINES or self.checkpoint_s > CHECKPOINT_S:
+            raise ValueError(
+                f"sign every {CHECKPOINT_LINES} lines and {CHECKPOINT_S:.0f} s at least"
+            )
+
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
     """The file that is written to, and what its next line must name.
 
-    ``size_bytes`` is where its last whole line ends.
+    ``size_bytes`` is where its last whole line ends, ``latest`` the latest time of
+    a line that stands behind an unsigned one; only up to date when it was opened.
     """
 
     tail: Tail
     descriptor: int
     size_bytes: int
+    latest: datetime = _NEVER
 
 
 class AuditLog:
@@ -273,12 +291,26 @@ class AuditLog:
         unsigned = current.tail.size - self._signed.size
         if unsigned < 0:
             raise self._not_as_signed()
-        if unsigned > max(self._limits.checkpoint_lines, CHECKPOINT_LINES):
-            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+        self._require_pace(keys, current, self._signed)
         self._require_seen()
         if unsigned:
             self._sign(keys, current.tail, self._clock())
         return current
+
+    def _require_pace(self, keys: AuditKeys, current: _Open, signed: AuditHead) -> None:
+        """Refuse to sign what no writer would have left unsigned (``verify_log``)."""
+        unsigned = current.tail.size - signed.size
+        if unsigned > CHECKPOINT_LINES:
+            raise self._cut(f"the last {unsigned} lines are in no checkpoint")
+        newest = signed.time
+        if _is_late(current.latest, newest):
+            # Rarely, the last is not the newest: one of several writers goes by a
+            # checkpoint of its own, and the clock went back before another signed.
+            with self._damage():
+                heads = verify_heads(self._files.notes()[0], keys.public)
+            newest = max(head.time for head in heads)
+        if _is_late(current.latest, newest):
+            raise self._cut("its last lines should have waited for a checkpoint")
 
     def _require_seen(self) -> None:
         """Refuse a log that was cut behind this writer's back."""
@@ -292,7 +324,7 @@ class AuditLog:
             raise self._cut("its last file but one is empty or gone")
         self._open = None
         os.close(previous.descriptor)
-        return self._begin_segment(previous.tail)
+        return self._begin_segment(previous.tail, self._clock())
 
     def _read_segment(self, keys: AuditKeys, number: int) -> _Open | None:
         """Read one file; None where not even its first line is whole."""
@@ -323,8 +355,10 @@ class AuditLog:
             for line in lines:
                 if not line.endswith(b"\n"):
                     return
-                current.tail.follow(line)
+                read = current.tail.follow(line)
                 current.size_bytes += len(line)
+                if self._signed is not None and read.seq > self._signed.size:
+                    current.latest = max(current.latest, read.time)
                 self._as_signed(current.tail)
 
     def _mend(self, current: _Open) -> None:
@@ -340,7 +374,7 @@ class AuditLog:
             self._files.disk.truncate(current.descriptor, start)
             self._files.disk.sync(current.descriptor)
 
-    def _begin_segment(self, tail: Tail) -> _Open:
+    def _begin_segment(self, tail: Tail, now: datetime) -> _Open:
         """Begin the next file; what a crash left under its name goes aside."""
         path = self._files.segment(tail.segment + 1)
         with told(path):
@@ -350,7 +384,7 @@ class AuditLog:
             descriptor = open_private(path, flags)
         current = _Open(tail=tail, descriptor=descriptor, size_bytes=0)
         self._open = current
-        self._write(current, tail.next_segment(self._clock()))
+        self._write(current, tail.next_segment(now))
         with told(path):
             self._files.sync_folder()
         return current
@@ -360,7 +394,7 @@ class AuditLog:
         self._sign(keys, current.tail, now)
         self._open = None
         os.close(current.descriptor)
-        return self._begin_segment(current.tail)
+        return self._begin_segment(current.tail, now)
 
     def _write(self, current: _Open, line: bytes) -> None:
         number = current.tail.segment + (current.size_bytes == 0)
@@ -392,9 +426,11 @@ class AuditLog:
         self._signed = head
 
     def _last_head(self, keys: AuditKeys) -> AuditHead | None:
-        notes, _ = self._files.notes()
+        last = deque(self._files.each_note(), maxlen=1)
         with self._damage():
-            return verify_head(notes[-1], keys.public) if notes else None
+            for note in last:
+                return verify_head(note.decode("utf-8", "replace"), keys.public)
+        return None
 
     def _as_signed(self, tail: Tail) -> None:
         """Refuse a log that is not what its last checkpoint signed."""
@@ -431,3 +467,7 @@ class AuditLog:
         if current is not None:
             with suppress(OSError):
                 os.close(current.descriptor)
+
+
+def _is_late(line: datetime, signed: datetime) -> bool:
+    return (line - signed).total_seconds() >= CHECKPOINT_S

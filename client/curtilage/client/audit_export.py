@@ -5,13 +5,13 @@ import io
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from curtilage.client.audit_files import open_private, told
 from curtilage.client.errors import ConfigError
 from curtilage.policy.audit import AuditRecord, Line, time_text
+from curtilage.policy.audit_span import Span
 
 COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),
@@ -22,42 +22,42 @@ Row = Callable[[AuditRecord, bytes], bytes]
 
 
 class Exporter:
-    """Writes the records of a span of time; show it each verified line.
+    """Writes the records of a span of time; show it each verified line, then end.
 
     Args:
-        file: where to write.
+        file: where to write; nothing else writes to it meanwhile.
         row: one record as it is to stand there, with its newline.
-        since: the earliest time, aware, or None.
-        until: the time before which, aware, or None.
+        span: which records; none of its lines was shown yet.
 
     Attributes:
         written: how many records were written.
+        by_position: how many of these have a time outside of the span, and may lie
+            in it all the same, since the clock went back.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        row: Row,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> None:
+    def __init__(self, file: BinaryIO, row: Row, span: Span) -> None:
         self._file = file
         self._row = row
-        self._since = since
-        self._until = until
-        self.written = 0
+        self._span = span
+        self._size = self._end = file.tell()
+        self._open = (0, 0)
+        self.written = self.by_position = 0
 
     def see(self, line: Line, data: bytes) -> None:
-        """Write a line if it is a record of the span."""
-        if not isinstance(line, AuditRecord):
-            return
-        if self._since is not None and line.time < self._since:
-            return
-        if self._until is not None and line.time >= self._until:
-            return
-        self._file.write(self._row(line, data))
-        self.written += 1
+        """Write a line if it may be a record of the span."""
+        self._span.see(line)
+        if isinstance(line, AuditRecord) and self._span.begun:
+            self._size += self._file.write(self._row(line, data))
+            written, by_position = self._open
+            outside = not self._span.holds(line.time)
+            self._open = (written + 1, by_position + outside)
+        if self._span.reached:
+            self.written, self.by_position = self._open
+            self._end = self._size
+
+    def end(self) -> None:
+        """Take back what turned out to lie behind the span."""
+        self._file.truncate(self._end)
 
 
 @contextmanager

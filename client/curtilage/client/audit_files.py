@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from curtilage.attest.tlog import NoteKey
 from curtilage.client.errors import AuditError
+from curtilage.client.ordinary_files import open_ordinary
 from curtilage.policy.audit import KEY_BYTES
 from curtilage.policy.audit_checkpoint import (
     MAX_CHECKPOINT_BYTES,
@@ -47,6 +49,7 @@ from curtilage.policy.audit_checkpoint import (
     sign_head,
 )
 from curtilage.policy.audit_tail import Tail
+from curtilage.policy.audit_verify import lines_of
 from curtilage.policy.errors import AuditRefusedError
 
 ORGANISATION_KEY: Final = "organisation.key"
@@ -219,24 +222,25 @@ class AuditDirectory:
     def read_segment(self, number: int) -> Iterator[bytes]:
         """Yield the bytes of a file of the log, in pieces."""
         path = self.segment(number)
-        with told(path), path.open("rb") as file:
-            while data := file.read(CHUNK_BYTES):
-                yield data
+        with told(path):
+            yield from self._read(path)
 
     def notes(self) -> tuple[list[str], int]:
         """Return the whole checkpoints, and the bytes they take up."""
-        path = self.path / CHECKPOINTS
-        data = b""
-        with suppress(FileNotFoundError), told(path, missing=True):
-            data = path.read_bytes()
-        lines = data.split(b"\n")[:-1]
-        whole = len(lines) - len(lines) % NOTE_LINES
-        notes = [
-            b"".join(line + b"\n" for line in lines[start : start + NOTE_LINES])
-            for start in range(0, whole, NOTE_LINES)
-        ]
+        notes = list(self.each_note())
         texts = [note.decode("utf-8", "replace") for note in notes]
         return texts, sum(map(len, notes))
+
+    def each_note(self) -> Iterator[bytes]:
+        """Yield the whole checkpoints; a log may have a million."""
+        lines = lines_of(self._read(self.path / CHECKPOINTS))
+        with suppress(FileNotFoundError):
+            while note := b"".join(islice(lines, NOTE_LINES)):
+                # Torn by a crash; what is too long for that is refused by whoever
+                # verifies it.
+                if note.count(b"\n") < NOTE_LINES and len(note) < MAX_CHECKPOINT_BYTES:
+                    return
+                yield note
 
     def append_note(self, note: bytes) -> None:
         """Add a checkpoint, in the place of one that a crash cut short.
@@ -335,6 +339,12 @@ class AuditDirectory:
         with told(self.path):
             self.sync_folder()
 
+    @staticmethod
+    def _read(path: Path) -> Iterator[bytes]:
+        with told(path, missing=True), open_ordinary(path) as file:
+            while data := file.read(CHUNK_BYTES):
+                yield data
+
     def _write_private(self, name: str, data: bytes) -> None:
         path, beside = self.path / name, self.path / f".{name}.new"
         with told(path):
@@ -413,7 +423,7 @@ def told(path: Path, *, missing: bool = False) -> Generator[None]:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes:
-    with path.open("rb") as file:
+    with open_ordinary(path) as file:
         return file.read(limit_bytes)
 
 

@@ -1,18 +1,20 @@
 """Read an audit log from its directory, to verify, prove or export it.
 
-Writes nothing there and takes no lock: what a writer adds meanwhile is read or
-not, and a line that is half written then is left for the next time.
+Writes nothing there and takes no lock: what is read is the log as it was when the
+reading began, and as far as the checkpoints reach that were read a moment later.
 """
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from curtilage.attest.tlog import NoteKey
-from curtilage.client.audit_files import AuditDirectory
+from curtilage.client.audit_files import AuditDirectory, told
 from curtilage.client.errors import AuditError, UsageError
 from curtilage.policy.audit import Line
-from curtilage.policy.audit_checkpoint import parse_key, verify_head
+from curtilage.policy.audit_checkpoint import parse_key
 from curtilage.policy.audit_proof import Claim, Counter, encode_proof, parse_proof
 from curtilage.policy.audit_verify import (
     See,
@@ -34,6 +36,22 @@ Progress = Callable[[int], None]
 def no_progress(lines: int) -> None:
     """Tell nobody."""
     del lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """How far a log reached that others may write to.
+
+    Attributes:
+        end: its last file's number, and that file's size in bytes.
+        notes: how many checkpoints it had a moment later.
+        last: the last of these, or one kept elsewhere that covers more; unverified,
+            and empty where there is none.
+    """
+
+    end: tuple[int, int]
+    notes: int
+    last: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +108,7 @@ class LogToRead:
             AuditError: a file cannot be read.
             AuditRefusedError: names the first record that is wrong.
         """
-        return verify_log(self._segments(), self.notes(), self.key, see=self._told(see))
+        return self._verify(self._now(), see)
 
     def prove(
         self, claim: Claim, *, allow_unseen: bool = False
@@ -108,16 +126,15 @@ class LogToRead:
             AuditError: a file cannot be read.
             AuditRefusedError: the log is not right.
         """
-        notes = self.notes()
-        head = verify_heads(notes, self.key)[-1]
-        counter = Counter(claim, head)
-        log = self.verify(counter.see)
+        now = self._now()
+        counter = Counter(claim, next(verify_heads(filter(None, [now.last]), self.key)))
+        log = self._verify(now, counter.see)
         if counter.unseen and not allow_unseen:
             raise UsageError(
                 f"{'; '.join(counter.unseen)}: a count of zero would mean nothing; "
                 "if it is meant so, say --allow-unseen"
             )
-        return counter.document(notes[-1], self.key), log
+        return counter.document(now.last, self.key), log
 
     def check_proof(self, data: bytes) -> VerifiedLog:
         """Count a proof's claim again, over the log as far as it reached then.
@@ -136,29 +153,51 @@ class LogToRead:
         log = reading.verify(counter.see)
         if encode_proof(counter.document(proof.checkpoint, self.key)) != data:
             raise AuditRefusedError(
-                AuditStep.CHECKPOINTS, "proof: the log counts otherwise"
+                AuditStep.CHECKPOINTS,
+                "proof: the log counts otherwise (where the clock went back, it counts "
+                "by position, which proofs of earlier versions did not)",
             )
         return log
 
-    def notes(self) -> list[str]:
-        """Return the log's checkpoints and the kept ones, by size."""
-        own, _ = self.directory.notes()
-        if not self.kept:
-            return own
-        # The log's own ones keep their order, so that one out of order shows.
-        for note in self.kept:
-            size = verify_head(note, self.key).size
-            at = sum(_size(each) < size for each in own)
-            own.insert(at, note)
-        return own
-
-    def _segments(self) -> Iterator[Segment]:
+    def _now(self) -> "_Moment":
+        """Look how far the log reaches."""
         numbers = self.directory.segments()
         if not numbers:
             raise AuditError(f"{self.directory.path}: no audit log")
-        for number in numbers:
-            chunks = self.directory.read_segment(number)
-            yield Segment(number=number, lines=lines_of(chunks))
+        path = self.directory.segment(numbers[-1])
+        with told(path):
+            end = (numbers[-1], path.stat().st_size)
+        # Behind the lines: so these sign all of them but a writer's last few, and
+        # lines that come later are not looked at unless these sign them.
+        notes, last = 0, b""
+        for notes, last in enumerate(self.directory.each_note(), start=1):  # noqa: B007
+            pass
+        texts = (*self.kept, last.decode("utf-8", "replace"))
+        return _Moment(end=end, notes=notes, last=max(texts, key=_size))
+
+    def _verify(self, now: "_Moment", see: See) -> VerifiedLog:
+        own = islice(self.directory.each_note(), now.notes)
+        texts = (note.decode("utf-8", "replace") for note in own)
+        # The log's own ones keep their order, so that one out of order shows.
+        notes = heapq.merge(sorted(self.kept, key=_size), texts, key=_size)
+        return verify_log(self._segments(now), notes, self.key, see=self._told(see))
+
+    def _segments(self, now: "_Moment") -> Iterator[Segment]:
+        count, end, signed = 0, now.end, _size(now.last)
+
+        def lines(number: int) -> Iterator[bytes]:
+            nonlocal count
+            offset = 0
+            for line in lines_of(self.directory.read_segment(number)):
+                if count >= signed and (number, offset) >= end:
+                    return
+                yield line
+                count, offset = count + 1, offset + len(line)
+
+        for number in self.directory.segments():
+            if count >= signed and number > end[0]:
+                return
+            yield Segment(number=number, lines=lines(number))
 
     def _told(self, see: See) -> See:
         def seen(line: Line, data: bytes) -> None:

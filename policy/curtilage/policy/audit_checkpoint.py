@@ -36,6 +36,10 @@ from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 LOG_NAME: Final = re.compile(r"curtilage\.audit/[0-9a-f]{16}", re.ASCII)
 MAX_CHECKPOINT_BYTES: Final = 4096
+CHECKPOINT_LINES: Final = 64
+"""So many lines at most are on the disk and in no checkpoint yet."""
+CHECKPOINT_S: Final = 60.0
+"""No line follows an unsigned one once the last checkpoint is so old."""
 _BODY_LINES: Final = 5
 _HEAD: Final = "head "
 _TIME: Final = "time "

@@ -8,7 +8,9 @@ path to the signed root. Absence has no shorter proof than the log: whoever has
 the log counts again and must find the same document.
 
 What is counted are classes found, however weakly, and also those that an
-exclusion of the policy passed over: too many rather than too few.
+exclusion of the policy passed over: too many rather than too few. So it is with
+time: where the clock went back, records count that lie in the span by position
+(``audit_span``), and the proof says how many do by nothing else.
 """
 
 import base64
@@ -31,6 +33,7 @@ from curtilage.policy.audit import (
     time_text,
 )
 from curtilage.policy.audit_checkpoint import AuditHead, encode_key, verify_head
+from curtilage.policy.audit_span import Span
 from curtilage.policy.classes import CLASSES, expand, is_own_class
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 from curtilage.policy.when import MAX_SCORE, parse_when
@@ -41,6 +44,11 @@ MAX_PATHS: Final = 10_000
 """Beyond so many matching records, their numbers are told without paths."""
 
 _OWN_NAME: Final = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]*", re.ASCII)
+_COUNTED: Final = (
+    *("records", "with_class", "with_outcome"),
+    *("matching", "matching_about_somebody"),
+)
+_BY_POSITION: Final = "records_by_position"
 _SOMEBODY: Final = parse_when("identifier.* | marker.first_person")
 
 
@@ -80,7 +88,7 @@ class Match:
 
     Attributes:
         seq: its number.
-        line: the record as it stands in the log.
+        line: the record as it stands in the log; empty beyond ``MAX_PATHS``.
     """
 
     seq: int
@@ -136,11 +144,12 @@ class Counter:
         self._own = claim.own_classes
         self._condition = parse_when(claim.when, own=self._own)
         self._hashes: list[bytes] = []
-        self._span: list[str] = []
-        self._records = 0
-        self._with_class = 0
-        self._with_outcome = 0
-        self._about_somebody = 0
+        self._ends: list[str] = []
+        self._span = Span(since=claim.since, until=claim.until)
+        # What may lie in the span, and how much of it does for sure: of lines that
+        # seem to be too late, one behind them may show that the clock was wrong.
+        self._open = dict.fromkeys((*_COUNTED, _BY_POSITION), 0)
+        self._sure = dict(self._open)
         self._matches: list[Match] = []
         self._never = set(claim.own_classes)
 
@@ -152,23 +161,22 @@ class Counter:
         it may be mistyped, or was never looked for. A span without a decision.
         """
         said = [f"{name} is in no record of the log" for name in sorted(self._never)]
-        return said if self._records else [*said, "no decision was made in this time"]
-
-    @property
-    def matches(self) -> int:
-        """How many records fulfil the claim, so far."""
-        return len(self._matches)
+        found = self._sure["records"]
+        return said if found else [*said, "no decision was made in this time"]
 
     def see(self, line: Line, data: bytes) -> None:
         """Count one line; pass this to ``verify_log``."""
         if line.seq >= self._head.size:
             return
         self._hashes.append(hash_leaf(data))
-        self._span = [*self._span[:1], time_text(line.time)]
+        self._ends = [*self._ends[:1], time_text(line.time)]
+        self._span.see(line)
         if isinstance(line, AuditRecord):
             self._never -= line.classes.keys()
-            if self._in_time(line.time):
+            if self._span.begun:
                 self._count(line, data)
+        if self._span.reached:
+            self._sure = dict(self._open)
 
     def document(self, checkpoint: str, key: NoteKey) -> dict[str, object]:
         """Return the proof; only after ``verify_log`` accepted the whole log.
@@ -191,17 +199,12 @@ class Counter:
             "range": {
                 "first": 0,
                 "last": self._head.size - 1,
-                "begins": self._span[0],
-                "ends": self._span[-1],
+                "begins": self._ends[0],
+                "ends": self._ends[-1],
                 "head": self._head.head,
             },
-            "counted": {
-                "records": self._records,
-                "with_class": self._with_class,
-                "with_outcome": self._with_outcome,
-                "matching": len(self._matches),
-                "matching_about_somebody": self._about_somebody,
-            },
+            "counted": {name: self._sure[name] for name in _COUNTED},
+            **self._clock(),
             "unseen": self.unseen,
             "checkpoint": checkpoint,
             "matching": self._paths(),
@@ -216,23 +219,29 @@ class Counter:
         scores = dict.fromkeys(line.classes, MAX_SCORE)
         found = self._condition.holds(scores)
         there = line.outcome is self.claim.outcome
-        self._records += 1
-        self._with_class += found
-        self._with_outcome += there
+        self._open["records"] += 1
+        self._open["with_class"] += found
+        self._open["with_outcome"] += there
+        self._open[_BY_POSITION] += not self._span.holds(line.time)
         if found and there:
-            self._about_somebody += _SOMEBODY.holds(scores)
-            self._matches.append(Match(seq=line.seq, line=data))
+            self._open["matching"] += 1
+            self._open["matching_about_somebody"] += _SOMEBODY.holds(scores)
+            shown = data if len(self._matches) < MAX_PATHS else b""
+            self._matches.append(Match(seq=line.seq, line=shown))
 
-    def _in_time(self, time: datetime) -> bool:
-        claim = self.claim
-        after = claim.since is None or time >= claim.since
-        return after and (claim.until is None or time < claim.until)
+    def _clock(self) -> dict[str, object]:
+        """Say what a span is worth; nothing where the clock cannot have moved it."""
+        if not (self._span.ends and self._span.steps_back):
+            return {}
+        told = {"steps_back": self._span.steps_back}
+        return {"clock": {**told, _BY_POSITION: self._sure[_BY_POSITION]}}
 
     def _paths(self) -> list[dict[str, object]]:
-        if not self._matches or len(self._matches) > MAX_PATHS:
-            return [{"seq": match.seq} for match in self._matches]
+        matches = self._matches[: self._sure["matching"]]
+        if not matches or len(matches) > MAX_PATHS:
+            return [{"seq": match.seq} for match in matches]
         tree = Tree(self._hashes)
-        return [_shown(match, tree.inclusion(match.seq)) for match in self._matches]
+        return [_shown(match, tree.inclusion(match.seq)) for match in matches]
 
 
 def _shown(match: Match, path: tuple[bytes, ...]) -> dict[str, object]:

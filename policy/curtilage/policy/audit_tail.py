@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from curtilage.attest.tree import MAX_LEVELS, Frontier
 from curtilage.policy.audit import (
     AuditEntry,
+    Line,
     ReceiptEntry,
     SegmentStart,
     chain_hash,
@@ -113,8 +114,8 @@ class Tail:
         self._tree.push(line)
         self._prev = chain_hash(line)
 
-    def follow(self, data: bytes) -> None:
-        """Take a line that somebody else wrote.
+    def follow(self, data: bytes) -> Line:
+        """Take a line that somebody else wrote; return it.
 
         Raises:
             AuditRefusedError: it does not follow.
@@ -133,6 +134,7 @@ class Tail:
                 AuditStep.CHAIN, "does not follow", record=self.size
             )
         self.take(data)
+        return line
 
     @staticmethod
     def _starts_segment(line: bytes) -> bool:

@@ -40,8 +40,9 @@ from curtilage.client.commands.terminal import (
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.ordinary_files import read_text
 from curtilage.policy.audit import Outcome, time_text
-from curtilage.policy.audit_checkpoint import encode_key
+from curtilage.policy.audit_checkpoint import CHECKPOINT_S, encode_key
 from curtilage.policy.audit_proof import Claim, encode_proof, when_of_classes
+from curtilage.policy.audit_span import Span
 from curtilage.policy.audit_verify import VerifiedLog
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
@@ -50,9 +51,23 @@ MAX_SHOWN = 20
 MAX_TEXT_BYTES = 64 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 
+BY_POSITION = """\
+by position alone: the clock went back, so their times do not say
+  whether they were written in this time"""
+AHEAD = """\
+the log ends in the future: a clock is wrong, and until the log's clock has gone
+back, a span of time may pass over what was written in it"""
+NOT_SIGNED = """\
+in no checkpoint yet; whoever can write
+  to the log's folder can have made or changed them"""
+LEFT_UNSIGNED = """\
+  a client signs within a minute, and when it ends, and the last of them is older.
+  So it was killed, or they are not its own: find out before a client that is
+  started signs them"""
 NOT_COMPARED = """\
 not compared with a checkpoint kept elsewhere (--checkpoint FILE): without one, a
-log that was cut back to an earlier checkpoint verifies too"""
+log that was cut back to an earlier checkpoint, with a minute made up behind it,
+verifies too"""
 
 ABOUT = """\
 Work with the audit trail. Every query that is asked (ask, serve, the library)
@@ -298,9 +313,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=arguments.json)
     if arguments.json:
-        out_json({"ok": True, **_fields(log)})
+        out_json({"ok": True, **_fields(log, datetime.now(UTC))})
     else:
-        for line in _steps(log, given=arguments.key is not None):
+        for line in _steps(log, datetime.now(UTC), given=arguments.key is not None):
             out(line)
         if not arguments.checkpoint:
             out(NOT_COMPARED)
@@ -325,6 +340,8 @@ def run_prove(arguments: argparse.Namespace) -> int:
         out(encode_proof(document).decode(), end="")
     else:
         _tell_proof(claim, document, log)
+        if log.last > datetime.now(UTC):
+            out(AHEAD)
     return REFUSED if document["matching"] else DONE
 
 
@@ -335,16 +352,17 @@ def run_export(arguments: argparse.Namespace) -> int:
         with new_file(Path(arguments.out)) as file:
             if table:
                 file.write(csv_line(COLUMNS))
-            exporter = Exporter(
-                file,
-                as_csv if table else as_it_is,
-                since=arguments.since,
-                until=arguments.until,
-            )
-            _reading(arguments).verify(exporter.see)
+            span = Span(since=arguments.since, until=arguments.until)
+            exporter = Exporter(file, as_csv if table else as_it_is, span)
+            log = _reading(arguments).verify(exporter.see)
+            exporter.end()
     except AuditRefusedError as refusal:
         return _refused(refusal, as_json=False)
     err(f"{exporter.written} records")
+    if exporter.by_position:
+        err(f"  {exporter.by_position} of them {BY_POSITION}")
+    if log.signed < log.size:
+        err(f"  lines {log.signed} to {log.size - 1} of the log are {NOT_SIGNED}")
     return DONE
 
 
@@ -419,6 +437,9 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
     out(f"{counted['matching']} records have {claim.when} and went: {claim.outcome}")
     span = f"{claim.since or 'the beginning'} to {claim.until or 'the end'}"
     out(f"  decisions from {span}: {counted['records']}")
+    if "clock" in document:
+        clock = cast("dict[str, int]", document["clock"])
+        out(f"  of these, {clock['records_by_position']} {BY_POSITION}")
     out(f"  with such a class: {counted['with_class']}")
     out(f"  that went {claim.outcome}: {counted['with_outcome']}")
     for each in cast("list[str]", document["unseen"]):
@@ -437,7 +458,7 @@ def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> 
         out(f"  not covered: {log.size - log.signed} lines that are not signed yet")
 
 
-def _steps(log: VerifiedLog, *, given: bool) -> list[str]:
+def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
     source = "as given" if given else "beside the log; compare it with --key"
     told = {
         AuditStep.KEY: f"{log.log} ({source})",
@@ -448,24 +469,45 @@ def _steps(log: VerifiedLog, *, given: bool) -> list[str]:
         AuditStep.CHAIN: f"head {log.head}",
         AuditStep.BINDING: "each file continues the one before",
         AuditStep.CHECKPOINTS: f"{log.checkpoints} signatures, the last one over "
-        f"{log.signed} lines",
+        f"{log.signed} lines, at {time_text(log.signed_at)}",
         AuditStep.END: f"{log.size - log.signed} lines after the last signature",
     }
     lines = [f"{step.number} {step.title:<12} ok  {told[step]}" for step in AuditStep]
-    times = f"{time_text(log.first)} to {time_text(log.last)}"
-    back = f"; the clock went back {log.steps_back} times" if log.steps_back else ""
-    return [*lines, f"verified: {log.records} decisions, {times}{back}"]
+    times = f"{time_text(log.first)} to {time_text(log.signed_at)}"
+    lines.append(f"verified: {log.signed_records} decisions, {times}")
+    if log.signed < log.size:
+        unsigned = log.records - log.signed_records
+        lines.append(f"not verified: {unsigned} decisions, to {time_text(log.last)}")
+        lines.append(f"  {NOT_SIGNED}")
+    if _left_unsigned(log, now):
+        lines.append(LEFT_UNSIGNED)
+    if log.steps_back:
+        lines.append(
+            f"the clock went back, {log.steps_back} times: a span of time counts by "
+            "position, and so rather too much"
+        )
+    return [*lines, AHEAD] if log.last > now else lines
 
 
-def _fields(log: VerifiedLog) -> dict[str, object]:
+def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
+    """Tell whether a client that runs, or that ended, would have signed the end."""
+    # Twice, since it looks once in that time.
+    late = (now - log.last).total_seconds() >= 2 * CHECKPOINT_S
+    return log.signed < log.size and late
+
+
+def _fields(log: VerifiedLog, now: datetime) -> dict[str, object]:
     return {
         "log": log.log,
         "lines": log.size,
         "decisions": log.records,
+        "decisions_signed": log.signed_records,
         "receipts": log.receipts,
         "files": log.segments,
         "checkpoints": log.checkpoints,
         "signed": log.signed,
+        "signed_at": time_text(log.signed_at),
+        "left_unsigned": _left_unsigned(log, now),
         "head": log.head,
         "begins": time_text(log.first),
         "ends": time_text(log.last),

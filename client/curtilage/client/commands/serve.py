@@ -21,9 +21,9 @@ from curtilage.client.commands.terminal import (
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
+from curtilage.policy.audit_checkpoint import CHECKPOINT_S
 
 DEFAULT_PORT = 8642
-CHECKPOINT_S = 60.0
 MAX_PORT = 65535
 
 
