@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -290,7 +290,9 @@ TEXTS = (
 
 
 @contextmanager
-def worker(scanner: Scanner) -> Iterator[tuple[IO[bytes], IO[bytes], threading.Thread]]:
+def worker(
+    scanner: Scanner,
+) -> Generator[tuple[IO[bytes], IO[bytes], threading.Thread]]:
     """Run the worker's loop in a thread, over pipes as it has them."""
     (requests, to), (back, replies) = os.pipe(), os.pipe()
     with ExitStack() as stack:

@@ -33,6 +33,11 @@ READY: Final = {"ready": True}
 GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+FORGETTING: Final = {
+    "PYTHONMALLOC": "malloc",
+    "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
+}
+"""Has glibc overwrite what is freed, in Python and in C, at once."""
 _MODULE: Final = "curtilage.client.detector_process"
 SPARE: Final = "--spare"
 _GIVE_WAY: Final = 19  # the lowest priority that there is
@@ -249,7 +254,7 @@ def worker_environment() -> dict[str, str]:
     """Return a worker's whole environment; no proxy and no token is in it."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(path for path in sys.path if path)
-    return kept | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
+    return kept | FORGETTING | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
 
 
 class DetectorProcess:
