@@ -133,7 +133,7 @@ SHAPES: dict[str, Callable[[str], bytes]] = {
 
 
 async def parts_of(
-    engine: Echo, transport: TransportParameters, *, limit_s: float = 600
+    engine: Echo, transport: TransportParameters, *, limit_s: int = 600
 ) -> Parts:
     parts = await make_parts(transport=transport, limits=Limits(answer_s=limit_s))
     services = replace(parts.services, model=Model(engine))
