@@ -12,7 +12,9 @@ from typing import cast
 
 import pytest
 import yaml
+from deploy.image.rootfs import ENVIRONMENT
 
+from curtilage.client.detector_process import FORGETTING
 from curtilage.enclave_server.config import parse_config as parse_enclave
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.relay.config import UnixAddress
@@ -160,6 +162,14 @@ def test_dockerfiles_keep_the_rules(folder: str) -> None:
     for line in re.findall(r"pip install(?:[^&]|\\\n)*-r \S+", text):
         assert "--require-hashes" in line
     assert "https://" not in text
+
+
+def test_whoever_sees_questions_overwrites_what_it_frees() -> None:
+    allocator = {name: ENVIRONMENT[name] for name in ("PYTHONMALLOC", "GLIBC_TUNABLES")}
+    told = " ".join(f"{name}={value}" for name, value in allocator.items())
+    final = dockerfile("enclave_server").rpartition("\nFROM ")[2]
+    assert f"\nENV {told}\n" in final
+    assert allocator == FORGETTING
 
 
 def test_relay_image_holds_the_relay_alone() -> None:

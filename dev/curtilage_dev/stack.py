@@ -9,6 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -83,6 +84,7 @@ class Stack:
             shipped default.
         play: what the enclave plays in the place of a model; None: the model.
         timed: wraps each step.
+        environment: added to that of every process.
     """
 
     folder: Path
@@ -100,6 +102,7 @@ class Stack:
     profile: str = ""
     play: Play | None = None
     timed: Timed = untimed
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     running: dict[str, Process] = field(default_factory=dict[str, Process])
     enclave_address: str = ""
     relay_address: str = ""
@@ -290,7 +293,7 @@ class Stack:
         )
 
     def _start(self, name: str, module: str, *arguments: str) -> Process:
-        environment = {"XDG_STATE_HOME": str(self.state)}
+        environment = {"XDG_STATE_HOME": str(self.state), **self.environment}
         if module.startswith("curtilage_dev"):
             environment["PYTHONPATH"] = str(DEVELOPMENT)
         process = self.processes.start(

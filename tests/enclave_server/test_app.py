@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -764,3 +765,18 @@ async def test_request_reaches_the_engine_as_it_was_asked() -> None:
     settings = request.settings
     assert (settings.max_tokens, settings.temperature) == (2, 0.1)
     assert (settings.top_p, settings.seed, settings.stop) == (0.2, 5, ("x",))
+
+
+def holds(items: list[int], count: int) -> bool:
+    return len(items) == count
+
+
+async def test_a_sweep_follows_each_exchange() -> None:
+    swept: list[int] = []
+    parts = await make_parts()
+    services = replace(parts.services, sweep=lambda: swept.append(1))
+    parts = replace(parts, services=services)
+    async with serving(parts) as address:
+        for number in (1, 2):
+            await ask(address, seal(parts.key))
+            await until(partial(holds, swept, number))

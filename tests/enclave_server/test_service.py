@@ -1,13 +1,16 @@
 # pyright: reportPrivateUsage=false
 # A private function is called: the way to it takes a day of the clock.
 import asyncio
+import gc
 import json
 import logging
 import os
 import signal
 import sys
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -204,3 +207,30 @@ def test_renewing_goes_on_when_notices_cannot_be_written() -> None:
         raise OutputError
 
     service_module._unheard(full)("evidence not renewed")
+
+
+async def test_what_was_there_at_the_start_is_left_out_of_each_sweep(
+    tmp_path: Path,
+) -> None:
+    world, said = make_world(tmp_path), Said()
+    before = gc.get_freeze_count()
+    async with running(world.config, surroundings(world, said)):
+        assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() == before
+
+
+async def test_what_only_a_cycle_holds_goes_with_the_exchange(tmp_path: Path) -> None:
+    world, said = make_world(tmp_path), Said()
+    async with running(world.config, surroundings(world, said)) as address:
+        ring: list[object] = []
+        ring.append(Cycle(ring))
+        gone = weakref.ref(cast("Cycle", ring[0]))
+        del ring
+        assert gone() is not None
+        await exchange(address, get("/healthz"))
+        await until(lambda: gone() is None)
+
+
+class Cycle:
+    def __init__(self, ring: list[object]) -> None:
+        self.ring = ring

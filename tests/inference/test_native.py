@@ -392,11 +392,19 @@ def test_clear_overwrites_everything(
         cleared.append(data)
         clear(memory, data)
 
+    left: list[bool] = []
+    free = lib.llama_free
+
+    def looked_at(handle: lib.llama_context_p) -> None:
+        left.append(bool(row.any()))
+        free(handle)
+
     monkeypatch.setattr(lib, "llama_memory_clear", watched)
+    monkeypatch.setattr(lib, "llama_free", looked_at)
     context.clear()
     assert cleared == [True]
     assert context.used == 0
-    assert not row.any()
+    assert left == [False], "zeroed before the library may free it"
     assert not context._tokens.any()
 
 
@@ -539,3 +547,24 @@ def test_every_call_from_another_thread_is_refused(
     thread.join()
     assert len(refused) == len(calls)
     sampler.free()
+
+
+def test_context_that_cannot_be_made_anew_is_freed_once(
+    model: native.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[object] = []
+    free = lib.llama_free
+
+    def counted(handle: lib.llama_context_p) -> None:
+        freed.append(handle)
+        free(handle)
+
+    context = native.Context(model, tokens=64, threads=1)
+    context.prefill([3, 4], last=True, cancelled=bool)
+    monkeypatch.setattr(lib, "llama_free", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(lib, "llama_init_from_model", returns(None))
+        with pytest.raises(NativeError):
+            context.clear()
+    context.free()
+    assert len(freed) == 1

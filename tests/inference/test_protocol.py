@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from curtilage.inference.errors import RequestError
@@ -51,3 +53,14 @@ def test_subscribing_late_calls_back_at_once() -> None:
     token.cancel()
     token.subscribe(lambda: calls.append(1))
     assert calls == [1]
+
+
+def test_who_unsubscribed_is_not_called_back() -> None:
+    token = CancelToken()
+    calls: list[int] = []
+    callback = partial(calls.append, 1)
+    token.subscribe(callback)
+    token.unsubscribe(callback)
+    token.unsubscribe(callback)
+    token.cancel()
+    assert calls == []

@@ -38,6 +38,11 @@ READY: Final = "ready"
 GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+FORGETTING: Final = {
+    "PYTHONMALLOC": "malloc",
+    "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
+}
+"""Has glibc overwrite what is freed, in Python and in C, at once."""
 _MODULE: Final = "curtilage.client.detector_process"
 SPARE: Final = "--spare"
 _GIVE_WAY: Final = 19  # the lowest priority that there is
@@ -83,7 +88,7 @@ def read_frame(stream: IO[bytes]) -> object | None:
     Raises:
         ValueError: cut, too long, or no JSON.
     """
-    header = stream.read(_HEADER.size)
+    header = _read(stream, _HEADER.size)
     if not header:
         return None
     if len(header) != _HEADER.size:
@@ -91,13 +96,32 @@ def read_frame(stream: IO[bytes]) -> object | None:
     (length,) = _HEADER.unpack(header)
     if length > MAX_FRAME_BYTES:
         raise ValueError("a frame is too long")
-    body = stream.read(length)
+    body = _read(stream, length)
     if len(body) != length:
         raise ValueError("a frame is cut")
     value: object = json.loads(body)
     if value is None:
         raise ValueError("a frame holds nothing")
     return value
+
+
+def write_frame(stream: IO[bytes], frame: bytes) -> None:
+    """Write all of a frame to a pipe that has no buffer of its own.
+
+    A buffer would keep what went through it last for as long as nothing else
+    goes through, and that is a text.
+    """
+    rest = memoryview(frame)
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
+def _read(stream: IO[bytes], size: int) -> bytearray:
+    """Read so many bytes, or those before the end."""
+    data = bytearray()
+    while len(data) < size and (part := stream.read(size - len(data))):
+        data += part
+    return data
 
 
 # --- the worker's side --------------------------------------------------------
@@ -152,17 +176,29 @@ def serve(
 ) -> None:
     """Say behind which wall one is ready, then answer every batch, task by task."""
     _send(replies, {READY: wall.to_fields()})
-    while (batch := read_frame(requests)) is not None:
-        for number, texts, limit_ms in _parse_batch(batch):
-            _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
-            found = scanner.scan(texts)
-            _set_alarm(0)
-            fields = [
-                to_fields(index, span)
-                for index, spans in enumerate(found)
-                for span in spans
-            ]
-            _send(replies, {"task": number, "found": fields})
+    while _serve_batch(requests, replies, scanner):
+        pass
+
+
+def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") -> bool:
+    """Answer one batch; False at the end.
+
+    A function, so that nobody's texts are in a frame that waits for the next.
+    """
+    batch = read_frame(requests)
+    if batch is None:
+        return False
+    for number, texts, limit_ms in _parse_batch(batch):
+        _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
+        found = scanner.scan(texts)
+        _set_alarm(0)
+        fields = [
+            to_fields(index, span)
+            for index, spans in enumerate(found)
+            for span in spans
+        ]
+        _send(replies, {"task": number, "found": fields})
+    return True
 
 
 def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
@@ -184,14 +220,13 @@ def _parse_task(task: object) -> tuple[int, list[str], int]:
 
 
 def _send(stream: IO[bytes], value: object) -> None:
-    stream.write(encode_frame(value))
-    stream.flush()
+    write_frame(stream, encode_frame(value))
 
 
 def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
     """Keep the two pipes; what anybody prints from now on goes nowhere."""
-    requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)
@@ -229,7 +264,7 @@ def worker_environment() -> dict[str, str]:
     """Return a worker's whole environment; no proxy and no token is in it."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(path for path in sys.path if path)
-    made = dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
+    made = FORGETTING | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
     return kept | made | dict(UNREPORTED)
 
 
@@ -255,6 +290,7 @@ class DetectorProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=worker_environment(),
+            bufsize=0,  # see ``write_frame``
         )
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._incoming: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -381,10 +417,10 @@ class DetectorProcess:
         stream = self._popen.stdin
         while stream is not None and (frame := self._outgoing.get()) is not None:
             try:
-                stream.write(frame)
-                stream.flush()
+                write_frame(stream, frame)
             except OSError:
                 return  # it is dead; the reader says so
+            del frame  # this thread waits for the next, for days maybe
 
 
 def without_a_wall(wall: Wall) -> str:

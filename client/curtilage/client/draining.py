@@ -140,12 +140,17 @@ class Watch:
             while True:
                 event = await self._events.get()
                 if isinstance(event, BaseException):
-                    raise event
+                    try:
+                        raise event
+                    finally:
+                        # It holds this frame, so this frame must not hold it.
+                        del event
                 yield event
                 if isinstance(event, Finished):
                     return
         finally:
             self._left = True
+            self._events = asyncio.Queue()  # what nobody will read any more
 
     async def run(self, send: Send) -> None:
         """Read the body to its end, or to the limits of its shape and its pace."""
@@ -155,7 +160,7 @@ class Watch:
         except TimeoutError:
             self._tell(EnclaveError(self._breach))
         except EnclaveError as error:
-            self._tell(error)
+            self._tell(error.alone())
         else:
             await self._finish()
 
@@ -206,7 +211,7 @@ class Watch:
             self._tell(*self._exchange.reader.push(data))
         except EnclaveError as error:
             self._failed = True
-            self._tell(error)
+            self._tell(error.alone())
 
     async def _finish(self) -> None:
         if self._failed:
@@ -215,7 +220,7 @@ class Watch:
         try:
             events = reader.finish()
         except EnclaveError as error:
-            self._tell(error)
+            self._tell(error.alone())
             return
         if self._keep is not None and reader.receipt is not None:
             await self._keep(reader.receipt)

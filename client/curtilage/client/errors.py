@@ -20,6 +20,8 @@ Messages hold names, sizes and codes; never a word of a query or an answer.
 from datetime import datetime
 from enum import StrEnum
 
+from typing_extensions import override
+
 
 class FailureReason(StrEnum):
     """Why the enclave did not answer; a closed set, safe to count."""
@@ -199,6 +201,15 @@ class EnclaveError(ClientError):
         self.reason = reason
         self.code = code
 
+    def alone(self) -> "EnclaveError":
+        """Return the same failure without where it came from, to be kept.
+
+        One that was raised holds the frames that it went through and all that
+        called them, the question in them and whoever keeps the error: such a
+        cycle lives until the interpreter looks for cycles.
+        """
+        return EnclaveError(self.reason, code=self.code)
+
 
 class DateRefusedError(EnclaveError):
     """The enclave finds the date inside the seal outside its window.
@@ -211,6 +222,11 @@ class DateRefusedError(EnclaveError):
     def __init__(self, date: datetime | None) -> None:
         super().__init__(FailureReason.DATE_REFUSED)
         self.date = date
+
+    @override
+    def alone(self) -> "DateRefusedError":
+        """Return the same refusal without where it came from; see there."""
+        return DateRefusedError(self.date)
 
 
 class IncompleteAnswerError(ClientError):

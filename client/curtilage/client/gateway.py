@@ -112,25 +112,40 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     try:
         if chat.query.stream:
             return await _streamed(request, chat, stream)
-        return await _whole(stream)
+        return await _whole(request, stream)
     finally:
         await stream.aclose()
 
 
 async def _body(request: web.Request) -> bytes:
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise UsageError(
-            f"the request is larger than {MAX_REQUEST_BYTES} bytes"
-        ) from None
+    # Not ``request.read()``: the library keeps what that returns, and the request,
+    # until the connection brings the next one.
+    body = bytearray()
+    async for data in request.content.iter_any():
+        body += data
+        if len(body) > MAX_REQUEST_BYTES:
+            raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+    return bytes(body)
 
 
-async def _whole(stream: AnswerStream) -> web.Response:
+async def _whole(request: web.Request, stream: AnswerStream) -> web.StreamResponse:
     async for _ in stream:
         pass
     body = completion_object(stream.answer, answer_id=_answer_id(), created=_unix_now())
-    return _json(body, headers=provenance_headers(stream.provenance))
+    content = json.dumps(body, ensure_ascii=False).encode()
+    # Without a body of its own: the library keeps the response as well.
+    response = web.StreamResponse(
+        headers={
+            **NO_STORE,
+            **provenance_headers(stream.provenance),
+            "Content-Type": "application/json",
+        }
+    )
+    response.content_length = len(content)
+    await response.prepare(request)
+    await response.write(content)
+    await response.write_eof()
+    return response
 
 
 async def _streamed(

@@ -336,7 +336,7 @@ class Session:
                         shown = True
                         yield event
             except EnclaveError as error:
-                failure = error
+                failure = error.alone()
                 telemetry.fallback(error.reason)
                 step = after_enclave_failure(shown=shown)
             else:

@@ -329,9 +329,12 @@ class _Filling:
 
     async def stop(self) -> None:
         """Stop the model and wait until it has stopped."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        # Let go of: a task that was cancelled holds its error, that the frame of
+        # ``_run`` with the question, and that frame us. See ``ChatError.alone``.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
 
     async def _run(
         self, content: PaddedContent, model: AnswersChat, chat: ChatRequest
@@ -432,7 +435,7 @@ def _shape_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Shape:
 def _as_chat_error(error: Exception) -> ChatError:
     match error:
         case ChatError():
-            return error
+            return error.alone()
         case BusyError():
             return ChatError(503, "busy", fields=RETRY_LATER)
         case PromptTooLongError():

@@ -262,6 +262,8 @@ class EnclaveServer:
             return await self._recorded(request)
         finally:
             connection.end_request()
+            # Not here, where the exchange is still being left.
+            asyncio.get_running_loop().call_soon(self._services.sweep)
 
     async def _recorded(self, request: web.BaseRequest) -> web.StreamResponse:
         view = RecordView(

@@ -156,7 +156,7 @@ def challenge_error(error: Exception) -> ChatError:
     """Return what a failed challenge is answered with, in fixed words."""
     match error:
         case ChatError():
-            return error
+            return error.alone()
         case EvidenceError() | TimeoutError():
             return ChatError(503, "no_evidence", fields=RETRY_LATER)
         case _:

@@ -86,3 +86,12 @@ class ChatError(EnclaveError):
         self.code = code
         self.param = param
         self.fields = fields
+
+    def alone(self) -> "ChatError":
+        """Return the same refusal without where it came from, to be kept.
+
+        One that was raised holds the frames that it went through and all that
+        called them, the question in them and whoever keeps the error: such a
+        cycle lives until the interpreter looks for cycles, which may be never.
+        """
+        return type(self)(self.status, self.code, param=self.param, fields=self.fields)

@@ -241,7 +241,7 @@ def _asked(
             return request
         return _dispatch(request, terms)
     except ChatError as error:
-        return error
+        return error.alone()
     except Exception:  # noqa: BLE001 - from here on every failure must be sealed
         return ChatError(500, "internal_error")
 

@@ -7,6 +7,7 @@ stream gets one line, when it is ready.
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import sys
@@ -140,12 +141,18 @@ async def running(
                 clock=surroundings.clock,
                 recorder=Recorder.of(config.unsafe_record_view),
                 challenges=_challenger(config, keeper, source),
+                sweep=gc.collect,
             )
         )
         stack.push_async_callback(server.stop)
         address = await server.start(config.listen, tls)
         renewing = asyncio.create_task(keeper.run(_unheard(surroundings.notice)))
         stack.push_async_callback(_cancelled, renewing)
+        # What is there now stays. Left out of each sweep, one takes less than half a
+        # millisecond while eight answers are under way, and 80 ms with it.
+        gc.collect()
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         surroundings.out(json.dumps({"ready": True, "listen": address}))
         yield address
 

@@ -41,6 +41,8 @@ class Services:
         recorder: development only, or None.
         timer: what frames go by.
         challenges: answers challenges, or None.
+        sweep: is called after each exchange, to find what only cycles hold. None of
+            our own do, and the tests look at them without it.
     """
 
     keys: KeyRing
@@ -55,6 +57,7 @@ class Services:
     recorder: Recorder | None = None
     timer: Timer = LOOP_TIMER
     challenges: AnswersChallenges | None = None
+    sweep: Callable[[], object] = lambda: None
 
     def terms(self, now: datetime) -> Terms:
         """Return what decides about a request that is opened now."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from curtilage.inference.decoding import Loaded, Paused, answer
@@ -177,16 +178,23 @@ class LlamaCppEngine:
             out=asyncio.Queue(),
         )
         self._enqueue(job)
-        job.token.subscribe(lambda: self._withdraw(job))
+        withdraw = partial(self._withdraw, job)
+        job.token.subscribe(withdraw)
         try:
             while True:
                 item = await job.out.get()
                 if isinstance(item, InferenceError):
-                    raise item
+                    try:
+                        raise item
+                    finally:
+                        # It holds this frame, so this frame must not hold it.
+                        del item
                 yield item
                 if isinstance(item, Done):
                     return
         finally:
+            # Else job, token and callback hold each other, with the question.
+            job.token.unsubscribe(withdraw)
             job.abandoned.set()
             self._withdraw(job)
 
@@ -299,6 +307,9 @@ class LlamaCppEngine:
                     self._fail()
                     loaded.model.free()
                     return
+            finally:
+                # This frame waits for the next one, for days maybe.
+                del job
         self._drop(lambda _: True, closed=True)
         loaded.context.free()
         loaded.model.free()

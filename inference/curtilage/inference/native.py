@@ -361,29 +361,42 @@ class Context(_Owned):
     def __init__(self, model: Model, *, tokens: int, threads: int) -> None:
         super().__init__()
         self.size = tokens
+        self._model = model
+        self._threads = threads
         self._vocabulary_size = model.vocabulary_size
         self._next = 0
         self._has_logits = False
+        self._touched = False
+        self._gone = False
         self._cancelled: Callable[[], bool] = _never
         # The library calls it from this thread, while a prompt is read.
         self._on_abort = lib.ggml_abort_callback(self._asked)
-        made = lib.llama_init_from_model(model.handle, _context_params(tokens, threads))
+        self._handle, self._memory = self._made()
+        self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
+        self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
+
+    def _made(self) -> "tuple[lib.llama_context_p, lib.llama_memory_t]":
+        params = _context_params(self.size, self._threads)
+        made = lib.llama_init_from_model(self._model.handle, params)
         if not made:
             raise NativeError("llama_init_from_model", 0)
-        self._handle = made
         memory = lib.llama_get_memory(made)
         if memory is None:
             lib.llama_free(made)
             raise NativeError("llama_get_memory", 0)
-        self._memory = memory
-        self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
-        self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
+        return made, memory
 
     def free(self) -> None:
         """Free the context; the kernel gets its memory back."""
         self._own()
         lib.llama_batch_free(self._batch)
-        lib.llama_free(self._handle)
+        self._free_handle()
+
+    def _free_handle(self) -> None:
+        # Once: where ``clear`` could make no other, it is gone already.
+        if not self._gone:
+            self._gone = True
+            lib.llama_free(self._handle)
 
     @property
     def used(self) -> int:
@@ -471,6 +484,7 @@ class Context(_Owned):
         """
         self._own()
         size = ctypes.sizeof(saved.buffer)
+        self._touched = True  # whoever is cancelled right behind it must be cleared
         if (
             lib.llama_state_seq_set_data(self._handle, saved.buffer, size, _ONLY)
             != size
@@ -479,14 +493,27 @@ class Context(_Owned):
         self._next = saved.used
 
     def clear(self) -> None:
-        """Overwrite what is left of a request: keys, values, tokens, logits."""
+        """Leave nothing of a request: keys, values, tokens, logits, and all copies.
+
+        The library keeps a prompt's last tokens and what it computed of them in
+        buffers of its own, which no function of it overwrites. So the context
+        goes, and an empty one takes its place.
+
+        Raises:
+            NativeError: no other could be made; this one is not to be used.
+        """
         self._own()
+        if not self._touched:
+            return
         if self._has_logits:
             self.logits()[:] = 0
             self._has_logits = False
         lib.llama_memory_clear(self._memory, True)
         self._tokens[:] = 0
         self._next = 0
+        self._free_handle()
+        self._handle, self._memory = self._made()
+        self._gone = self._touched = False
 
     def _asked(self, _data: object) -> bool:
         return self._cancelled()
@@ -495,6 +522,7 @@ class Context(_Owned):
         count = len(chunk)
         if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
             raise NativeError("llama_decode", count)
+        self._touched = True
         batch = self._batch
         batch.n_tokens = count
         for index, token in enumerate(chunk):

@@ -3,6 +3,7 @@
 Knows no library: the whole of other parts' tests runs on ``scripted``.
 """
 
+import contextlib
 import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -214,6 +215,11 @@ class CancelToken:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        """Forget a callback, and with it all that it holds."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._callbacks.remove(callback)
 
 
 class Engine(Protocol):

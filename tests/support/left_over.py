@@ -1,0 +1,108 @@
+"""Which objects of this process still hold what somebody asked.
+
+For tests that ask with the collector of cycles switched off: what only it could
+free counts as kept, since it may never run.
+"""
+
+import gc
+import secrets
+import sys
+import threading
+from collections import defaultdict, deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+_MASK: Final = 0x5A
+_FORMS: Final = ("utf-8", "utf-16-le", "utf-32-le")
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Free within the block only what nothing refers to."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Canary:
+    """A random word that this process holds nowhere in clear by itself."""
+
+    def __init__(self) -> None:
+        word = secrets.token_hex(10).encode()
+        self._masked = bytes(each ^ _MASK for each in word)
+
+    def tell(self, name: str) -> str:
+        """Return a fresh text that holds the word and a name."""
+        return f"{self._word()}:{name}:"
+
+    def holders(self) -> dict[str, set[str]]:
+        """Return who holds it: for each name that was told, types of objects."""
+        word = self._word()
+        forms = [word.encode(form) for form in _FORMS]
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for part, path in _texts():
+            for form, octets in zip(_FORMS, forms, strict=True):
+                if part is octets or part is word:
+                    continue
+                if isinstance(part, bytes | bytearray) and octets in part:
+                    found[_name(part.decode(form, "replace"), word)].add(path)
+                elif isinstance(part, str) and word in part:
+                    found[_name(part, word)].add(path)
+        return dict(found)
+
+    def _word(self) -> str:
+        return bytes(each ^ _MASK for each in self._masked).decode()
+
+
+def _name(text: str, word: str) -> str:
+    # By hand: the cache of ``re`` would hold the word.
+    name, end, _ = text.partition(f"{word}:")[2].partition(":")
+    return name if end else "?"
+
+
+def _texts() -> Iterator[tuple[str | bytes | bytearray, str]]:
+    """Yield every text and the types of what leads to it.
+
+    Walks from everything that the collector knows, and from the frames that other
+    threads run in; into what it does not know as well, a ``dict`` of texts, say.
+    """
+    # Not in one display: the list would be among what it lists.
+    roots = gc.get_objects()
+    roots.extend(_frames())
+    seen: set[int] = set()
+    queue: deque[tuple[object, str]] = deque()
+    own = {id(roots), id(seen), id(queue)}
+    for root in roots:
+        if id(root) not in own:
+            queue.append((root, _kind(root)))
+        while queue:
+            each, path = queue.popleft()
+            for part in gc.get_referents(each):
+                if isinstance(part, str | bytes | bytearray):
+                    yield part, path
+                elif not gc.is_tracked(part) and id(part) not in seen:
+                    seen.add(id(part))
+                    queue.append((part, f"{path} > {_kind(part)}"))
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames of the other threads: nothing refers to those that run."""
+    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+    # Our own, which would hold itself.
+    del frames[threading.get_ident()]
+    for frame in frames.values():
+        each: FrameType | None = frame
+        while each is not None:
+            yield each
+            each = each.f_back
+
+
+def _kind(each: object) -> str:
+    kind = type(each)
+    code = f" of {each.f_code.co_name}" if isinstance(each, FrameType) else ""
+    return f"{kind.__module__}.{kind.__qualname__}{code}"
