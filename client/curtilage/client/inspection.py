@@ -7,6 +7,7 @@ Decides nothing; ``policy.decide`` does.
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,12 @@ from curtilage.policy.plan import plan_of
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
+# A word, however long, or a sign by itself: what the detectors take one by one.
+# They take as long for "1/" as for two words, so two of them count as three
+# characters at least. Prose has about five to a token, a page of code or a table
+# from two on: nothing that people send weighs more than it is long.
+CHARS_PER_TOKEN = 1.5
+_TOKEN = re.compile(r"[^\W_]+|\S")
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
 _TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
@@ -75,9 +82,19 @@ class _Prepared:
         )
 
 
-def deadline_s(limits: Limits, characters: int) -> float:
-    """Return how long a query may be looked at; grows with its length."""
-    thousands = math.ceil(characters / 1000)
+def weight_of(texts: Sequence[str]) -> int:
+    """Return how much there is to look at in texts, in characters.
+
+    As many as they have; more where they are hardly anything but single signs,
+    which would take the detectors longer than their deadline.
+    """
+    tokens = sum(1 for text in texts for _ in _TOKEN.finditer(text))
+    return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
+
+
+def deadline_s(limits: Limits, weight: int) -> float:
+    """Return how long a query may be looked at; grows with what there is."""
+    thousands = math.ceil(weight / 1000)
     per_thousand = limits.deadline_ms_per_1000_chars
     return (limits.deadline_ms + thousands * per_thousand) / 1000
 
@@ -94,12 +111,10 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     except UnicodeEncodeError:
         digest = _NO_DIGEST
         findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
-    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
-    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
+    if _is_oversize(leaves, limits):
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
     between = seams(leaves)
-    characters = sum(map(len, (*(leaf.text for leaf in leaves), *between)))
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
@@ -107,8 +122,17 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
         leaves=leaves,
         seams=between,
         told=told_numbers(leaves),
-        limit_s=deadline_s(limits, characters),
+        limit_s=deadline_s(
+            limits, weight_of([*(leaf.text for leaf in leaves), *between])
+        ),
     )
+
+
+def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:
+    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
+    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
+        return True
+    return weight_of([leaf.text for leaf in leaves]) > limits.max_chars
 
 
 def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
