@@ -4,6 +4,7 @@
 
     ClientError
     ├── UsageError              the request itself is wrong
+    │   └── UnsupportedContentError   it holds what is not text: pictures, files
     ├── ConfigError             a file or an address is wrong; names it
     ├── DetectorsError          the detectors do not start
     ├── AuditError              the audit trail cannot be written, or is not right
@@ -124,11 +125,23 @@ class UsageError(ClientError):
 
     Attributes:
         param: the request's field at fault, or None.
+        code: the same in a word, from a closed set.
     """
+
+    code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class UnsupportedContentError(UsageError):
+    """The request holds what no answer could take into account.
+
+    A model that is not shown a picture invents what is on it, so nobody is asked.
+    """
+
+    code = "unsupported_content"
 
 
 class ConfigError(ClientError):

@@ -144,7 +144,9 @@ async def _streamed(
             "Content-Type": "text/event-stream; charset=utf-8",
         }
     )
-    chunks = ChunkBuilder(answer_id=_answer_id(), created=_unix_now())
+    chunks = ChunkBuilder(
+        answer_id=_answer_id(), created=_unix_now(), provenance=provenance
+    )
     await response.prepare(request)
     await response.write(chunks.first())
     try:
