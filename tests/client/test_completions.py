@@ -1,6 +1,6 @@
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from curtilage.client.completions import (
 )
 from curtilage.client.errors import (
     BlockedError,
+    BusyError,
     ClientError,
     ConfigError,
     EnclaveError,
@@ -310,6 +311,7 @@ def test_chunks_end_with_the_end_mark() -> None:
         (BlockedError(rule="r", reason="x", classes=(), policy_digest=""), 403),
         (LocalUnavailableError("x"), 503),
         (LocalModelBusyError("x").told_as("y"), 429),
+        (BusyError("x"), 429),
         (
             LocalContextTooLongError(
                 prompt_tokens=9, max_tokens=2, context_tokens=10
@@ -325,6 +327,16 @@ def test_errors_have_a_status(error: ClientError, status: int) -> None:
     got, value = error_object(error)
     assert got == status
     assert value["error"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BusyError("x"), LocalModelBusyError("x"), LocalModelBusyError("x").told_as("y")],
+)
+def test_who_may_ask_again_is_told_so_in_openais_words(error: ClientError) -> None:
+    _, value = error_object(error)
+    told = cast("dict[str, object]", value["error"])
+    assert (told["type"], told["code"]) == ("rate_limit_error", "rate_limit_exceeded")
 
 
 def test_provenance_headers_name_route_classes_and_policy() -> None:

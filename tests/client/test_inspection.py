@@ -1,3 +1,4 @@
+import asyncio
 import importlib.util
 import os
 import signal
@@ -9,9 +10,10 @@ from typing import cast
 
 import psutil
 import pytest
+from typing_extensions import override
 
 from curtilage.client import inspection as module
-from curtilage.client.errors import ConfigError, DetectorsError
+from curtilage.client.errors import BusyError, ConfigError, DetectorsError
 from curtilage.client.inspection import (
     CHARS_PER_TOKEN,
     Inspector,
@@ -19,6 +21,7 @@ from curtilage.client.inspection import (
     prepare,
 )
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.turns import MAX_WAITING
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.findings import Where
 from curtilage.policy.load import load_policy, load_profile, profile_text
@@ -160,6 +163,66 @@ def test_threads_share_an_inspector(inspector: Inspector) -> None:
     for thread in threads:
         thread.join()
     assert [got[at] for at in range(len(texts))] == expected
+
+
+class Counting(Inspector):
+    """Looks at nothing; each look lasts until the test lets it end."""
+
+    def __init__(self) -> None:
+        super().__init__(load_profile("default"), command=("false",))
+        self.seen: list[str] = []
+        self.go = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+
+    @override
+    def inspect(self, query: Query) -> Inspection:
+        self.seen.append(query.messages[0].content[:5])
+        self.begun.release()
+        self.go.acquire()
+        return Inspection(findings=(), payload_digest=bytes(32), messages=1)
+
+
+async def test_long_texts_do_not_keep_a_short_one_waiting() -> None:
+    inspector = Counting()
+    looks = [
+        asyncio.create_task(inspector.ainspect(ask(f"long{number} " * 1000)))
+        for number in range(8)
+    ]
+    await asyncio.sleep(0)
+    looks.append(asyncio.create_task(inspector.ainspect(ask("short"))))
+    await asyncio.sleep(0)
+    inspector.go.release(9)
+    await asyncio.gather(*looks)
+    assert inspector.seen[:2] == ["long0", "short"]
+    assert len(inspector.seen) == 9
+
+
+async def test_who_leaves_does_not_let_the_next_in_early() -> None:
+    inspector = Counting()
+    leaves = asyncio.create_task(inspector.ainspect(ask("first")))
+    await asyncio.to_thread(inspector.begun.acquire)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    stays = asyncio.create_task(inspector.ainspect(ask("later")))
+    early = await asyncio.to_thread(inspector.begun.acquire, timeout=0.2)
+    inspector.go.release(2)  # before anything is judged: a thread waits for it
+    await stays
+    assert not early
+    assert inspector.seen == ["first", "later"]
+
+
+async def test_beyond_all_bounds_some_may_ask_later() -> None:
+    inspector = Counting()
+    crowd = [
+        asyncio.create_task(inspector.ainspect(ask("hello")))
+        for _ in range(MAX_WAITING + 2)
+    ]
+    await asyncio.sleep(0)
+    inspector.go.release(len(crowd))
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, BaseException)]
+    assert [type(each) for each in refused] == [BusyError]
 
 
 def test_worker_has_no_socket(inspector: Inspector) -> None:

@@ -14,6 +14,7 @@ from curtilage.client.answers import Answer, Delta, Finished, Provenance
 from curtilage.client.chat_turns import require_text, turns_of
 from curtilage.client.errors import (
     BlockedError,
+    BusyError,
     ClientError,
     EnclaveError,
     IncompleteAnswerError,
@@ -26,6 +27,7 @@ MODEL_ID: Final = "curtilage"
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKENS: Final = 32768
 MAX_STOPS: Final = 4
+TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500
 JsonObject = dict[str, object]
 
@@ -275,9 +277,13 @@ def _error_kind(error: ClientError) -> tuple[int, str, str]:
             return 400, "invalid_request_error", error.code
         case BlockedError():
             return 403, "policy_error", "blocked_by_policy"
+        case BusyError():
+            return TOO_MANY, "rate_limit_error", "rate_limit_exceeded"
         case LocalUnavailableError():
             kind = "unavailable_error"
-            if error.http_status < SERVER_ERROR:
+            if error.http_status == TOO_MANY:
+                kind = "rate_limit_error"
+            elif error.http_status < SERVER_ERROR:
                 kind = "invalid_request_error"
             return error.http_status, kind, error.code
         case EnclaveError() | IncompleteAnswerError():

@@ -10,6 +10,8 @@
     ├── AuditError              the audit trail cannot be written, or is not right
     ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
+    ├── BusyError               too many wait on this machine; later it may be
+    │                           answered
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
     ├── EnclaveError            the enclave could not be asked, or not believed
     │   └── DateRefusedError    its clock and ours differ too much
@@ -179,6 +181,10 @@ class BlockedError(ClientError):
         self.rule = rule
         self.classes = classes
         self.policy_digest = policy_digest
+
+
+class BusyError(ClientError):
+    """Too many queries wait on this machine; the same one later may be answered."""
 
 
 class LocalUnavailableError(ClientError):

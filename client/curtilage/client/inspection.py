@@ -21,11 +21,13 @@ from curtilage.client.detector_process import (
     WorkerError,
     worker_command,
 )
+from curtilage.client.errors import BusyError
 from curtilage.client.findings import GarbageError, failure, parse_findings
 from curtilage.client.query import Leaf, Query
 from curtilage.client.seams import seams, told_numbers
 from curtilage.client.standby import Workers
 from curtilage.client.telemetry import RestartCause
+from curtilage.client.turns import TurnRefusedError, Turns
 from curtilage.policy.decide import Inspection
 from curtilage.policy.findings import Finding, Where
 from curtilage.policy.model import Limits, Policy
@@ -128,6 +130,14 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     )
 
 
+def _cost(query: Query, limits: Limits) -> int:
+    """Return how long a query takes compared with others; at least 1."""
+    leaves = tuple(query.leaves())
+    if _is_oversize(leaves, limits):
+        return 1  # no detector sees it
+    return 1 + weight_of([leaf.text for leaf in leaves])
+
+
 def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:
     size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
     if size > limits.max_chars or len(leaves) > MAX_LEAVES:
@@ -176,6 +186,7 @@ class Inspector:
         self._limits = policy.limits
         self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
+        self._turns = Turns()
         plan = plan_of(policy)
 
         def launch(in_background: bool) -> DetectorProcess:
@@ -232,8 +243,27 @@ class Inspector:
         return inspection
 
     async def ainspect(self, query: Query) -> Inspection:
-        """Do the same without blocking the event loop."""
-        return await asyncio.to_thread(self.inspect, query)
+        """Do the same without blocking the event loop, in turn over who asks.
+
+        Raises:
+            BusyError: too many wait already.
+        """
+        try:
+            await self._turns.take(_cost(query, self._limits))
+        except TurnRefusedError:
+            raise BusyError(
+                "too many queries wait for the detectors; ask again in a while"
+            ) from None
+        work = asyncio.ensure_future(asyncio.to_thread(self.inspect, query))
+        # Not before the detectors have ended, though whoever asked may be gone:
+        # else those who leave at once would fill them, and the threads.
+        work.add_done_callback(self._end_turn)
+        return await asyncio.shield(work)
+
+    def _end_turn(self, work: asyncio.Future[Inspection]) -> None:
+        self._turns.end()
+        if not work.cancelled():
+            work.exception()  # looked at: nobody may be left who would
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield what ``inspect`` would, faster; waits for a new worker.
