@@ -188,6 +188,9 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         (b"{}", {"Host": "127.0.0.1.evil.example"}, 403),
         (b"{}", {"Origin": "http://localhost.evil.example"}, 403),
         (b"{}", {"Sec-Fetch-Site": "cross-site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "Cross-Site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": " CROSS-SITE"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "same-origin, cross-site"}, 403),
     ],
     ids=[
         "cut",
@@ -203,6 +206,9 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         "longer-host",
         "longer-origin",
         "cross-site",
+        "cross-site-capitals",
+        "cross-site-shouted",
+        "cross-site-listed",
     ],
 )
 async def test_a_wrong_request_is_told(
@@ -224,7 +230,10 @@ async def test_a_local_origin_is_served() -> None:
         session.post(
             f"{url}/v1/chat/completions",
             json={"messages": ASK},
-            headers={"Origin": "http://localhost:3000"},
+            headers={
+                "Origin": "http://localhost:3000",
+                "Sec-Fetch-Site": "Same-Site",
+            },
         ) as response,
     ):
         assert response.status == 200
