@@ -37,6 +37,8 @@ _SPECIAL: Final = re.compile(
 )
 # Digits and what may stand between them, without any sign that is _SPECIAL.
 _PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
+# Rules by which a number is a part of what was dialled, and no longer than it.
+_PARTS: Final = frozenset({None, r"\1", r"\2"})
 MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
 _MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
 
@@ -160,7 +162,7 @@ def least_digits(region: str) -> int:
     )
 
     own = PhoneMetadata.metadata_for_region(region)
-    if own is None or own.national_prefix_transform_rule not in {None, "$1", "$2"}:
+    if own is None or own.national_prefix_transform_rule not in _PARTS:
         return 0
     sharing = COUNTRY_CODE_TO_REGION_CODE[own.country_code or 0]
     return min(map(_shortest, map(PhoneMetadata.metadata_for_region, sharing)))
@@ -183,7 +185,19 @@ def _most_digits(region: str) -> int:
         if (metadata := PhoneMetadata.metadata_for_region(each)) is not None
         and metadata.general_desc is not None
     )
-    return len(str(code)) + MAX_PREFIX + longest
+    # The library strips a national prefix before and after the country's code.
+    return len(str(code)) + longest + 2 * _prefix_digits(region)
+
+
+def _prefix_digits(region: str) -> int:
+    """Return how many digits may stand before a national number, at most."""
+    from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
+
+    own = PhoneMetadata.metadata_for_region(region)
+    prefix = None if own is None else own.national_prefix_for_parsing
+    choices = (prefix or "").split("|")
+    plain = all(each.isdecimal() or not each for each in choices)
+    return max(map(len, choices)) if plain else MAX_PREFIX
 
 
 def _leads_abroad(region: str, digits: str) -> bool:
