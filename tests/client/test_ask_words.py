@@ -10,6 +10,7 @@ def _line(route: Answerer, evidence: str | None) -> str:
     return provenance_line(
         Provenance(
             route=route,
+            model="m",
             classes=(),
             rule="default",
             reason="because",

@@ -1,5 +1,6 @@
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -10,8 +11,8 @@ from curtilage.client.answers import (
     Finished,
     Provenance,
 )
+from curtilage.client.chat_turns import MAX_MESSAGES
 from curtilage.client.completions import (
-    MAX_MESSAGES,
     MAX_REQUEST_BYTES,
     ChunkBuilder,
     completion_object,
@@ -22,12 +23,14 @@ from curtilage.client.completions import (
 )
 from curtilage.client.errors import (
     BlockedError,
+    BusyError,
     ClientError,
     ConfigError,
     EnclaveError,
     FailureReason,
     IncompleteAnswerError,
     LocalUnavailableError,
+    UnsupportedContentError,
     UsageError,
 )
 from curtilage.client.local import LocalContextTooLongError, LocalModelBusyError
@@ -36,6 +39,7 @@ CANARY = "canary-5f1c"
 TURN = {"role": "user", "content": "hello"}
 PROVENANCE = Provenance(
     route=Answerer.ENCLAVE,
+    model="release/1",
     classes=("identifier.quasi.url", "topic.finance"),
     rule="default",
     reason="because",
@@ -103,27 +107,114 @@ def test_every_text_is_a_leaf() -> None:
         assert text.encode() in chat.query.payload()
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"type": "image_url", "image_url": {"url": "data:,x"}},
-        {"type": "text", "text": "x", "cache_control": "y"},
-        {"type": "text", "text": 5},
-        "bare",
-    ],
-    ids=["image", "extra-key", "no-text", "no-object"],
-)
-def test_a_part_that_is_not_text_is_opaque(part: object) -> None:
-    message = {"role": "user", "content": [part]}
-    chat = parse_chat_request(json.dumps({"messages": [message]}).encode())
-    assert [where.json_path for where in chat.query.opaque] == ["content[0]"]
+PARTS = {
+    "picture": {"type": "image_url", "image_url": {"url": f"data:,{CANARY}"}},
+    "sound": {"type": "input_audio", "input_audio": {"data": CANARY}},
+    "file": {"type": "file", "file": {"file_id": CANARY}},
+    "refusal": {"type": "refusal", "refusal": CANARY},
+    "other fields": {"type": "text", "text": CANARY, "cache_control": "y"},
+    "text with": {"type": "text", "text": 5},
+    "not known": {"type": CANARY},
+    "kind that": "bare",
+    "a kind": {"type": ["text"], "text": CANARY},
+}
+TURNS: dict[str, dict[str, object]] = {
+    "tool calls": {"content": None, "tool_calls": [{"id": CANARY}]},
+    "a function call": {"content": "", "function_call": {"name": CANARY}},
+    "the result of a tool call": {"content": "4", "tool_call_id": CANARY},
+    "a sound recording": {"content": "x", "audio": {"id": CANARY}},
+    "a refusal": {"content": None, "refusal": CANARY},
+    "a field that is not known": {"content": "x", CANARY: "y"},
+}
 
 
-def test_tool_calls_of_a_message_are_opaque() -> None:
-    message = {"role": "assistant", "content": None, "tool_calls": [{"id": CANARY}]}
-    chat = parse_chat_request(json.dumps({"messages": [message]}).encode())
-    assert [where.json_path for where in chat.query.opaque] == ["other"]
-    assert CANARY.encode() not in chat.query.payload()
+@pytest.mark.parametrize(("words", "part"), PARTS.items(), ids=PARTS.keys())
+def test_a_part_that_is_not_text_is_refused_by_name(words: str, part: object) -> None:
+    text = {"type": "text", "text": "what is on it?"}
+    messages = [TURN, {"role": "user", "content": [text, part]}]
+    with pytest.raises(UnsupportedContentError, match=words) as refused:
+        parse_chat_request(json.dumps({"messages": messages}).encode())
+    assert refused.value.param == "messages[1].content[1]"
+    assert CANARY not in str(refused.value)
+    status, value = error_object(refused.value)
+    assert status == 400
+    assert value["error"] == {
+        "message": str(refused.value),
+        "type": "invalid_request_error",
+        "param": "messages[1].content[1]",
+        "code": "unsupported_content",
+    }
+
+
+@pytest.mark.parametrize(("words", "turn"), TURNS.items(), ids=TURNS.keys())
+@pytest.mark.parametrize("role", ["assistant", "tool"])
+def test_what_else_a_turn_holds_is_refused_by_name(
+    words: str, turn: dict[str, object], role: str
+) -> None:
+    messages: list[dict[str, object]] = [{**TURN}, {"role": role, **turn}, {**TURN}]
+    for given in (
+        lambda: parse_chat_request(json.dumps({"messages": messages}).encode()),
+        lambda: query_from(messages, {}, stream=False),
+    ):
+        with pytest.raises(UnsupportedContentError, match=words) as refused:
+            given()
+        assert str(refused.value.param).startswith("messages[1]")
+        assert CANARY not in f"{refused.value} {refused.value.param}"
+
+
+def test_an_answer_that_comes_back_as_a_turn_is_text() -> None:
+    nothing = dict.fromkeys(("refusal", "audio", "function_call"))
+    empty: list[object] = []
+    turn: dict[str, object] = {"role": "assistant", "content": "4", **nothing}
+    messages = [TURN, {**turn, "annotations": empty, "tool_calls": None}, TURN]
+    chat = parse_chat_request(json.dumps({"messages": messages}).encode())
+    assert [message.content for message in chat.query.messages] == [
+        "hello",
+        "4",
+        "hello",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, [], {}, 7])
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_a_turn_without_text_is_refused(role: str, content: object) -> None:
+    messages = [{"role": role, "content": content}]
+    with pytest.raises(UsageError, match=r"messages\[0\]\.content must be"):
+        parse_chat_request(json.dumps({"messages": messages}).encode())
+
+
+def test_who_asks_for_a_decision_alone_gets_places() -> None:
+    messages: list[dict[str, object]] = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": CANARY}]},
+        {"role": "user", "content": [PARTS["picture"]]},
+    ]
+    query = query_from(messages, {}, stream=False, answered=False)
+    assert [where.json_path for where in query.opaque] == ["tool_calls", "content[0]"]
+    assert CANARY.encode() not in query.payload()
+
+
+def test_the_body_names_who_answered() -> None:
+    kept = replace(
+        PROVENANCE,
+        route=Answerer.LOCAL,
+        model="small-model",
+        evidence=None,
+        fallback=FailureReason.TIMEOUT,
+    )
+    names = {
+        (PROVENANCE, "release/1", "curtilage:enclave:sev-snp"),
+        (kept, "small-model", "curtilage:local:fallback:timeout"),
+        (replace(kept, fallback=None), "small-model", "curtilage:local"),
+    }
+    for provenance, model, fingerprint in names:
+        answer = Answer(text="hi", provenance=provenance, finished=FINISHED)
+        chunks = ChunkBuilder(answer_id="id", created=7, provenance=provenance)
+        told = [chunks.first(), chunks.piece(Delta(text="a"))]
+        told += [*chunks.last(FINISHED, include_usage=True)][:-1]
+        bodies: list[Any] = [json.loads(e.removeprefix(b"data: ")) for e in told]
+        bodies.append(completion_object(answer, answer_id="id", created=7))
+        assert {body["model"] for body in bodies} == {model}
+        assert {body["system_fingerprint"] for body in bodies} == {fingerprint}
 
 
 @pytest.mark.parametrize(
@@ -148,6 +239,7 @@ def test_tool_calls_of_a_message_are_opaque() -> None:
         ({"messages": [CANARY]}, "messages[0]"),
         ({"messages": [{"role": CANARY, "content": ""}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": "", "name": 1}]}, "messages[0]"),
         ({CANARY: 1}, None),
     ],
@@ -202,7 +294,7 @@ def test_completion_has_the_shape_of_openai() -> None:
 
 
 def test_chunks_end_with_the_end_mark() -> None:
-    chunks = ChunkBuilder(answer_id="id", created=7)
+    chunks = ChunkBuilder(answer_id="id", created=7, provenance=PROVENANCE)
     events = [chunks.first(), chunks.piece(Delta(text="ä"))]
     events += chunks.last(FINISHED, include_usage=True)
     assert events[-1] == b"data: [DONE]\n\n"
@@ -219,6 +311,7 @@ def test_chunks_end_with_the_end_mark() -> None:
         (BlockedError(rule="r", reason="x", classes=(), policy_digest=""), 403),
         (LocalUnavailableError("x"), 503),
         (LocalModelBusyError("x").told_as("y"), 429),
+        (BusyError("x"), 429),
         (
             LocalContextTooLongError(
                 prompt_tokens=9, max_tokens=2, context_tokens=10
@@ -234,6 +327,16 @@ def test_errors_have_a_status(error: ClientError, status: int) -> None:
     got, value = error_object(error)
     assert got == status
     assert value["error"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BusyError("x"), LocalModelBusyError("x"), LocalModelBusyError("x").told_as("y")],
+)
+def test_who_may_ask_again_is_told_so_in_openais_words(error: ClientError) -> None:
+    _, value = error_object(error)
+    told = cast("dict[str, object]", value["error"])
+    assert (told["type"], told["code"]) == ("rate_limit_error", "rate_limit_exceeded")
 
 
 def test_provenance_headers_name_route_classes_and_policy() -> None:

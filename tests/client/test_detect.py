@@ -356,6 +356,61 @@ def test_fewer_regions_find_the_same_numbers(parts: list[str]) -> None:
     assert {(found.start, found.end) for found in ours} == stock_phones(text)
 
 
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.text("0123456789", min_size=1, max_size=4), min_size=4, max_size=14),
+    st.sampled_from(["/", " - ", "/ ", ".", " ", ") "]),
+    st.sampled_from(["", "00", "011", "+49", "1 ", "1 1 1 ", "0 33 0 ", "0 91 0 "]),
+)
+def test_what_is_not_parsed_is_no_number(
+    groups: list[str], separator: str, begin: str
+) -> None:
+    text = begin + separator.join(groups)
+    recognizer = cast("Any", phones.windowed_phone(detect.LANGUAGE))
+    ours = recognizer.analyze(text, ["PHONE_NUMBER"])
+    assert {(found.start, found.end) for found in ours} == stock_phones(text)
+
+
+def test_a_row_without_a_numbers_length_is_not_parsed() -> None:
+    assert phones.may_be_number("202-555-0100", "US")
+    assert phones.may_be_number("1 1 1 900 234 5673", "US")
+    assert phones.may_be_number("33 0 0 92 012 3456", "FR")
+    assert not phones.may_be_number("1/1/1/1", "US")
+    assert not phones.may_be_number("1/" * 20, "US")
+    assert phones.may_be_number("011 49 5555 " + "1/" * 10, "US")
+    for other in ("+1/1", "1x1", "1,,1", "1#", "\u0661/\u0661"):
+        assert phones.may_be_number(other, "US")
+
+
+def test_a_long_row_is_parsed_at_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = import_module("phonenumbers.phonenumbermatcher")
+    tried: list[str] = []
+
+    def refuse(candidate: str, *_: object, **__: object) -> object:
+        tried.append(candidate)
+        raise matcher.NumberParseException(0, "")
+
+    monkeypatch.setattr(matcher, "parse", refuse)
+    recognizer = cast("Any", phones.windowed_phone(detect.LANGUAGE))
+    recognizer.analyze("1234 - " * 100, ["PHONE_NUMBER"])
+    lengths = [sum(map(str.isdecimal, candidate)) for candidate in tried]
+    assert lengths
+    # Nothing shorter than four digits is tried, nor what is longer than a number.
+    assert all(4 <= length <= 30 for length in lengths)
+
+
+def test_no_country_has_a_longer_prefix() -> None:
+    tables = import_module("phonenumbers")
+    for region in ("US", "GB", "DE", "FR", "IL", "IN", "CA"):
+        prefix = tables.PhoneMetadata.metadata_for_region(region)
+        longest = max(map(len, prefix.national_prefix_for_parsing.split("|")))
+        assert longest <= phones.MAX_PREFIX
+    # Brazil's is a pattern: 0 or 90, then a carrier of two digits, then a number.
+    brazil = tables.PhoneMetadata.metadata_for_region("BR").national_prefix_for_parsing
+    assert brazil.startswith("(?:0|90)(?:(")
+    assert brazil.endswith(r")(\d{10,11}))?")
+
+
 def test_no_country_is_dialled_with_fewer_digits() -> None:
     tables = import_module("phonenumbers")
     shortest = min(

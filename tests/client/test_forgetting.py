@@ -39,6 +39,7 @@ from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decide import Inspection
 from curtilage.policy.load import load_profile
 from curtilage.policy.plan import plan_of
+from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
 from support.left_over import Canary, uncollected
@@ -71,6 +72,7 @@ class Echo:
     """Says the question again; cannot where it says so, or stops half-way."""
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    model_id: str = "echo"
 
     async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         text = next(leaf.text for leaf in query.leaves())
@@ -300,7 +302,9 @@ def worker(
             stack.enter_context(os.fdopen(each, mode, buffering=0))
             for each, mode in ((requests, "rb"), (replies, "wb"), (back, "rb"))
         ]
-        thread = threading.Thread(target=serve, args=(files[0], files[1], scanner))
+        thread = threading.Thread(
+            target=serve, args=(files[0], files[1], scanner, Wall())
+        )
         thread.start()
         # The end of its requests ends it.
         stack.callback(thread.join)
@@ -324,7 +328,7 @@ def test_nothing_is_left_of_a_text_in_the_detectors_process(
     monkeypatch.setattr(detector_process, "_set_alarm", returns(None))
     canary, scanner = Canary(), scanner_of(plan_of(load_profile("default")))
     with worker(scanner) as (to, back, thread), uncollected():
-        assert read_frame(back) == READY
+        assert read_frame(back) == {READY: Wall().to_fields()}
         for number, text in enumerate(TEXTS):
             texts = [text.format(canary.tell(f"text-{number}"))]
             batch = [{"task": number, "texts": texts, "limit_ms": 60_000}]

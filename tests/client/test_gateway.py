@@ -92,6 +92,61 @@ async def test_the_openai_package_streams() -> None:
     assert events[-1].usage is not None
 
 
+async def test_a_picture_is_refused_in_the_openai_package() -> None:
+    local, enclave = ScriptedLocal(), MemoryEnclave()
+    async with (
+        served(local=local, enclave=enclave) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        with pytest.raises(openai.BadRequestError, match="a picture") as refused:
+            await client.chat.completions.create(
+                model="curtilage",
+                messages=[
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "What is on it?"},
+                            {"type": "image_url", "image_url": {"url": "data:,x"}},
+                        ],
+                    }
+                ],
+            )
+    assert refused.value.param == "messages[0].content[1]"
+    assert refused.value.code == "unsupported_content"
+    assert refused.value.type == "invalid_request_error"
+    assert (local.asked, enclave.requests) == ([], [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_fallback_is_told_in_the_body(*, stream: bool) -> None:
+    enclave = MemoryEnclave(Reply(content=b""))
+    body = {"messages": ASK, "stream": stream}
+    async with (
+        served(enclave=enclave, local=ScriptedLocal()) as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json=body) as response,
+    ):
+        text = await response.text()
+    events = text.split("data: ")[1:-1] if stream else [text]
+    bodies = [json.loads(event) for event in events]
+    assert {each["model"] for each in bodies} == {"scripted"}
+    (told,) = {each["system_fingerprint"] for each in bodies}
+    assert told.startswith("curtilage:local:fallback:")
+    assert response.headers["x-curtilage-fallback"] == told.rpartition(":")[2]
+
+
+async def test_the_body_names_the_release_that_answered() -> None:
+    async with (
+        served(enclave=MemoryEnclave(), local=ScriptedLocal()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        answer = await client.chat.completions.create(
+            model="curtilage", messages=[{"role": "user", "content": "hello"}]
+        )
+    assert answer.model == "curtilage-enclave/0.0.1"
+    assert answer.system_fingerprint == "curtilage:enclave:emulated-sev-snp"
+
+
 async def test_a_cut_stream_raises_in_the_openai_package() -> None:
     enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
     async with (
@@ -133,6 +188,9 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         (b"{}", {"Host": "127.0.0.1.evil.example"}, 403),
         (b"{}", {"Origin": "http://localhost.evil.example"}, 403),
         (b"{}", {"Sec-Fetch-Site": "cross-site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "Cross-Site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": " CROSS-SITE"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "same-origin, cross-site"}, 403),
     ],
     ids=[
         "cut",
@@ -148,6 +206,9 @@ async def test_a_cut_stream_has_no_end_mark() -> None:
         "longer-host",
         "longer-origin",
         "cross-site",
+        "cross-site-capitals",
+        "cross-site-shouted",
+        "cross-site-listed",
     ],
 )
 async def test_a_wrong_request_is_told(
@@ -169,7 +230,10 @@ async def test_a_local_origin_is_served() -> None:
         session.post(
             f"{url}/v1/chat/completions",
             json={"messages": ASK},
-            headers={"Origin": "http://localhost:3000"},
+            headers={
+                "Origin": "http://localhost:3000",
+                "Sec-Fetch-Site": "Same-Site",
+            },
         ) as response,
     ):
         assert response.status == 200

@@ -1,3 +1,4 @@
+import asyncio
 import importlib.util
 import os
 import signal
@@ -9,11 +10,18 @@ from typing import cast
 
 import psutil
 import pytest
+from typing_extensions import override
 
 from curtilage.client import inspection as module
-from curtilage.client.errors import ConfigError, DetectorsError
-from curtilage.client.inspection import Inspector, deadline_s, prepare
+from curtilage.client.errors import BusyError, ConfigError, DetectorsError
+from curtilage.client.inspection import (
+    CHARS_PER_TOKEN,
+    Inspector,
+    deadline_s,
+    prepare,
+)
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.turns import MAX_WAITING
 from curtilage.policy.decide import Inspection, decide
 from curtilage.policy.findings import Where
 from curtilage.policy.load import load_policy, load_profile, profile_text
@@ -161,6 +169,66 @@ def test_threads_share_an_inspector(inspector: Inspector) -> None:
     assert [got[at] for at in range(len(texts))] == expected
 
 
+class Counting(Inspector):
+    """Looks at nothing; each look lasts until the test lets it end."""
+
+    def __init__(self) -> None:
+        super().__init__(load_profile("default"), command=("false",))
+        self.seen: list[str] = []
+        self.go = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+
+    @override
+    def inspect(self, query: Query) -> Inspection:
+        self.seen.append(query.messages[0].content[:5])
+        self.begun.release()
+        self.go.acquire()
+        return Inspection(findings=(), payload_digest=bytes(32), messages=1)
+
+
+async def test_long_texts_do_not_keep_a_short_one_waiting() -> None:
+    inspector = Counting()
+    looks = [
+        asyncio.create_task(inspector.ainspect(ask(f"long{number} " * 1000)))
+        for number in range(8)
+    ]
+    await asyncio.sleep(0)
+    looks.append(asyncio.create_task(inspector.ainspect(ask("short"))))
+    await asyncio.sleep(0)
+    inspector.go.release(9)
+    await asyncio.gather(*looks)
+    assert inspector.seen[:2] == ["long0", "short"]
+    assert len(inspector.seen) == 9
+
+
+async def test_who_leaves_does_not_let_the_next_in_early() -> None:
+    inspector = Counting()
+    leaves = asyncio.create_task(inspector.ainspect(ask("first")))
+    await asyncio.to_thread(inspector.begun.acquire)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    stays = asyncio.create_task(inspector.ainspect(ask("later")))
+    early = await asyncio.to_thread(inspector.begun.acquire, timeout=0.2)
+    inspector.go.release(2)  # before anything is judged: a thread waits for it
+    await stays
+    assert not early
+    assert inspector.seen == ["first", "later"]
+
+
+async def test_beyond_all_bounds_some_may_ask_later() -> None:
+    inspector = Counting()
+    crowd = [
+        asyncio.create_task(inspector.ainspect(ask("hello")))
+        for _ in range(MAX_WAITING + 2)
+    ]
+    await asyncio.sleep(0)
+    inspector.go.release(len(crowd))
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, BaseException)]
+    assert [type(each) for each in refused] == [BusyError]
+
+
 def test_worker_has_no_socket(inspector: Inspector) -> None:
     assert inspector.worker_pid is not None
     assert psutil.Process(inspector.worker_pid).net_connections() == []
@@ -190,6 +258,48 @@ def test_a_text_over_the_limit_is_oversize_and_not_scanned() -> None:
     assert prepare(ask("x" * 100), LIMITS).findings == ()
 
 
+# As dense as texts are that people send: the densest of the shared sets, a file
+# of patterns, has 2.1 characters to a word or sign.
+REAL = {
+    "prose": "It was, all in all, a quiet day; nobody called. ",
+    "code": "for (int i = 0; i < n; i++) { a[i] = b[i + 1]; }\n",
+    "table": "| 12.5 | 3,400 | -17.25 | n/a | 2019 |\n|------|-------|\n",
+    "log": '127.0.0.1 - - [10/Oct/2020:13:55:36] "GET /a.gif" 200 2326\n',
+    "json": '{"id": 17, "name": "left", "at": [1.5, 22.75]},\n',
+    "pattern": r"(?i)\b(?:secret|token|password)[\w.-]{0,20}=([a-z0-9]{32})" + "\n",
+    "base64": "TWFuIGlzIGRpc3Rpbmd1aXNoZWQsIG5vdCBvbmx5IGJ5IGhpcyByZWFzb24\n",
+    "chinese": "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c",
+}
+
+
+@pytest.mark.parametrize("line", REAL.values(), ids=REAL.keys())
+def test_a_real_text_of_the_longest_is_examined(line: str) -> None:
+    limits = Limits()
+    text = (line * limits.max_chars)[: limits.max_chars]
+    prepared = prepare(ask(text), limits)
+    assert prepared.findings == ()
+    assert prepared.task.texts == (text,)
+    assert prepared.limit_s == deadline_s(limits, limits.max_chars)
+
+
+@pytest.mark.parametrize("pair", ["1/", "a.", "//", "\u4e2d\uff0c"])
+def test_a_text_of_single_signs_weighs_more(pair: str) -> None:
+    limits = Limits()
+    fits = int(limits.max_chars / CHARS_PER_TOKEN / len(pair))
+    assert prepare(ask(pair * fits), limits).findings == ()
+    prepared = prepare(ask(pair * (fits + 1)), limits)
+    assert {each.data_class for each in prepared.findings} == {"uncertain.oversize"}
+    assert prepared.leaves == ()
+
+
+def test_the_weight_of_a_conversation_counts_all_its_texts() -> None:
+    limits = Limits()
+    half = "1/" * 5000
+    assert prepare(ask(half), limits).findings == ()
+    (finding,) = prepare(say(half, half[1:]), limits).findings
+    assert finding.data_class == "uncertain.oversize"
+
+
 def test_too_many_messages_are_oversize(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LEAVES", 2)
     many = Query(messages=(Message(role="user", content="x"),) * 3)
@@ -201,10 +311,16 @@ def test_a_lone_surrogate_is_undecodable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("characters", "seconds"), [(0, 0.05), (1, 0.1), (1000, 0.1), (2500, 0.2)]
+    ("weight", "seconds"), [(0, 0.05), (1, 0.1), (1000, 0.1), (2500, 0.2)]
 )
-def test_deadline_grows_with_length(characters: int, seconds: float) -> None:
-    assert deadline_s(LIMITS, characters) == pytest.approx(seconds)
+def test_deadline_grows_with_weight(weight: int, seconds: float) -> None:
+    assert deadline_s(LIMITS, weight) == pytest.approx(seconds)
+
+
+def test_single_signs_have_the_time_that_they_take() -> None:
+    longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
+    assert prepare(ask("x" * 2000), longer).limit_s == pytest.approx(0.15)
+    assert prepare(ask("1/" * 1000), longer).limit_s == pytest.approx(0.2)
 
 
 # --- a worker that fails ------------------------------------------------------
@@ -269,6 +385,20 @@ def test_a_slow_worker_is_kept() -> None:
         assert inspector.wait_ready(60)
         assert inspector.worker_pid == first
         assert classes(inspector.inspect(ask("hello"))) <= {"uncertain.timeout"}
+    finally:
+        inspector.close()
+
+
+def test_texts_of_single_signs_cost_no_worker() -> None:
+    inspector = started("os._exit(1)")
+    try:
+        first = inspector.worker_pid
+        for _ in range(2):
+            found = classes(inspector.inspect(ask("FAULT" + "1/" * 9997)))
+            assert found == {"uncertain.oversize"}
+            assert inspector.ready
+        assert inspector.worker_pid == first
+        assert classes(inspector.inspect(ask("hello"))) == set()
     finally:
         inspector.close()
 

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from curtilage.client.local import (
 )
 from curtilage.client.models import Registry
 from curtilage.client.query import Message, Query, Settings
+from curtilage.client.turns import MAX_WAITING
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (
     ContextTooLongError,
@@ -254,6 +256,39 @@ async def test_closing_the_iterator_closes_the_engines() -> None:
     await events.aclose()
     assert engine.cancelled == 1
     assert engine.load().running == 0
+
+
+def asking(max_tokens: int) -> Query:
+    return Query(messages=HELLO.messages, settings=Settings(max_tokens=max_tokens))
+
+
+async def test_many_long_answers_shut_nobody_out() -> None:
+    model, engine = await scripted()
+    first = model.generate(asking(1500))
+    await anext(first)
+    crowd = [asyncio.create_task(collect(model, asking(1500))) for _ in range(30)]
+    await asyncio.sleep(0)
+    single = asyncio.create_task(collect(model, asking(300)))
+    await asyncio.sleep(0)
+    await first.aclose()
+    assert (await single)[-1] == Finished(
+        finish_reason="stop", prompt_tokens=7, completion_tokens=4
+    )
+    answered = [request.settings.max_tokens for request in engine.requests]
+    assert answered.index(300) == 1
+    assert len(await asyncio.gather(*crowd)) == len(crowd)
+
+
+async def test_beyond_all_bounds_some_may_ask_later() -> None:
+    model, _ = await scripted()
+    first = model.generate(asking(9))
+    await anext(first)
+    crowd = [asyncio.create_task(collect(model)) for _ in range(MAX_WAITING + 1)]
+    await asyncio.sleep(0)
+    await first.aclose()
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, BaseException)]
+    assert [type(each) for each in refused] == [LocalModelBusyError]
 
 
 async def test_closed_model_answers_nothing() -> None:

@@ -362,7 +362,12 @@ async def test_no_error_and_no_record_holds_a_name() -> None:
 
 def test_what_was_not_rewritten_has_no_such_headers() -> None:
     plain = Provenance(
-        route=Answerer.LOCAL, classes=(), rule="r", reason="", policy_digest="d"
+        route=Answerer.LOCAL,
+        model="m",
+        classes=(),
+        rule="r",
+        reason="",
+        policy_digest="d",
     )
     assert not {"x-curtilage-deidentified", "x-curtilage-obstacle"} & set(
         provenance_headers(plain)

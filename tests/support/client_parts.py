@@ -79,6 +79,8 @@ class WordInspector:
 class ScriptedLocal:
     """Answers with fixed words, or cannot."""
 
+    model_id = "scripted"
+
     def __init__(
         self, words: Sequence[str] = ("At ", "home."), *, broken: bool = False
     ) -> None:

@@ -56,6 +56,8 @@ class Provenance:
 
     Attributes:
         route: who answers.
+        model: what answers: the local model's name, or the release that the
+            enclave's evidence names; never what an answer says of itself.
         classes: data classes found in the query, sorted.
         uncertain: what could not be known of it, sorted.
         rule: id of the rule that decided.
@@ -73,6 +75,7 @@ class Provenance:
     """
 
     route: Answerer
+    model: str
     classes: tuple[str, ...]
     rule: str
     reason: str

@@ -154,7 +154,8 @@ class Client:
 
         A what-if: nobody is asked, and the audit trail does not tell of it.
         """
-        return await self.session.decide(query_from(messages, {}, stream=False))
+        query = query_from(messages, {}, stream=False, answered=False)
+        return await self.session.decide(query)
 
     @property
     def session(self) -> Session:

@@ -1,8 +1,8 @@
 """The OpenAI chat schema on one side, ``Query`` and answers on the other; pure.
 
 Strict about what it does not do: a parameter that would change the answer and
-is not supported is an error that names it, never ignored. Parts of a message
-that are not text are kept as places only, so that the policy keeps them home.
+is not supported is an error that names it, never ignored (``chat_turns`` does
+the same for the parts of a message).
 """
 
 import json
@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from curtilage.client.answers import Answer, Delta, Finished, Provenance
+from curtilage.client.chat_turns import require_text, turns_of
 from curtilage.client.errors import (
     BlockedError,
+    BusyError,
     ClientError,
     EnclaveError,
     IncompleteAnswerError,
     LocalUnavailableError,
     UsageError,
 )
-from curtilage.client.query import ROLES, Message, Query, Settings
-from curtilage.policy.findings import Where
+from curtilage.client.query import Query, Settings
 
 MODEL_ID: Final = "curtilage"
 MAX_REQUEST_BYTES: Final = 1024 * 1024
-MAX_MESSAGES: Final = 1024
 MAX_TOKENS: Final = 32768
 MAX_STOPS: Final = 4
+TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500
 JsonObject = dict[str, object]
 
@@ -102,15 +103,11 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     model = request.get("model", MODEL_ID)
     if model != MODEL_ID:
         raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
-    messages, opaque = _messages(request.get("messages"))
+    messages, others = turns_of(request.get("messages"))
+    require_text(others)
     stream = _flag(request, "stream")
     return ChatRequest(
-        query=Query(
-            messages=messages,
-            settings=_settings(request),
-            stream=stream,
-            opaque=opaque,
-        ),
+        query=Query(messages=messages, settings=_settings(request), stream=stream),
         include_usage=_include_usage(request),
     )
 
@@ -120,8 +117,16 @@ def query_from(
     options: Mapping[str, object],
     *,
     stream: bool,
+    answered: bool = True,
 ) -> Query:
     """Build a query from what a library's caller passed.
+
+    Args:
+        messages: one question, or a conversation's turns.
+        options: settings by name.
+        stream: whether pieces are wanted.
+        answered: whether somebody is to answer it, or only to say where it may
+            go; then what is not text becomes a place.
 
     Raises:
         UsageError: says which argument is wrong.
@@ -131,10 +136,15 @@ def query_from(
     unknown = options.keys() - OPTIONS
     if unknown:
         raise UsageError("an option is not supported", param=min(unknown))
-    parsed, opaque = _messages(given)
+    parsed, others = turns_of(given)
+    if answered:
+        require_text(others)
     request = {name: _listed(value) for name, value in options.items()}
     return Query(
-        messages=parsed, settings=_settings(request), stream=stream, opaque=opaque
+        messages=parsed,
+        settings=_settings(request),
+        stream=stream,
+        opaque=tuple(other.where for other in others),
     )
 
 
@@ -150,7 +160,7 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         "id": answer_id,
         "object": "chat.completion",
         "created": created,
-        "model": MODEL_ID,
+        **_answerer(answer.provenance),
         "choices": [choice],
         "usage": _usage(answer.finished),
     }
@@ -163,10 +173,12 @@ class ChunkBuilder:
     Attributes:
         answer_id: the id that all chunks share.
         created: Unix time, seconds.
+        provenance: who answers.
     """
 
     answer_id: str
     created: int
+    provenance: Provenance
 
     def first(self) -> bytes:
         """Build the event that names the role."""
@@ -202,7 +214,7 @@ class ChunkBuilder:
             "id": self.answer_id,
             "object": "chat.completion.chunk",
             "created": self.created,
-            "model": MODEL_ID,
+            **_answerer(self.provenance),
         }
 
 
@@ -218,6 +230,19 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
     return status, {
         "error": {"message": str(error), "type": kind, "param": param, "code": code}
     }
+
+
+def fingerprint(provenance: Provenance) -> str:
+    """Return in a word who answers and, at home, why the enclave does not.
+
+    Programs keep an answer's body and not its headers, so it stands there.
+    """
+    words = ["curtilage", provenance.route.value]
+    if provenance.evidence is not None:
+        words.append(provenance.evidence)
+    if provenance.fallback is not None:
+        words += ["fallback", provenance.fallback.value]
+    return ":".join(words)
 
 
 def provenance_headers(provenance: Provenance) -> dict[str, str]:
@@ -249,12 +274,16 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
 def _error_kind(error: ClientError) -> tuple[int, str, str]:
     match error:
         case UsageError():
-            return 400, "invalid_request_error", "invalid_request"
+            return 400, "invalid_request_error", error.code
         case BlockedError():
             return 403, "policy_error", "blocked_by_policy"
+        case BusyError():
+            return TOO_MANY, "rate_limit_error", "rate_limit_exceeded"
         case LocalUnavailableError():
             kind = "unavailable_error"
-            if error.http_status < SERVER_ERROR:
+            if error.http_status == TOO_MANY:
+                kind = "rate_limit_error"
+            elif error.http_status < SERVER_ERROR:
                 kind = "invalid_request_error"
             return error.http_status, kind, error.code
         case EnclaveError() | IncompleteAnswerError():
@@ -282,63 +311,8 @@ def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     return found
 
 
-def _messages(value: object) -> tuple[tuple[Message, ...], tuple[Where, ...]]:
-    given = cast("list[object]", value) if isinstance(value, list) else []
-    if not 0 < len(given) <= MAX_MESSAGES:
-        raise UsageError(
-            f"messages must be a list of 1 to {MAX_MESSAGES}", param="messages"
-        )
-    messages: list[Message] = []
-    opaque: list[Where] = []
-    for index, each in enumerate(given):
-        message, places = _message(index, each)
-        messages.append(message)
-        opaque += places
-    return tuple(messages), tuple(opaque)
-
-
-def _message(index: int, value: object) -> tuple[Message, list[Where]]:
-    param = f"messages[{index}]"
-    if not isinstance(value, dict):
-        raise UsageError(f"{param} must be an object", param=param)
-    message = cast("JsonObject", value)
-    role, name = message.get("role"), message.get("name")
-    if not isinstance(role, str) or role not in ROLES:
-        raise UsageError(f"{param}.role is not one that is known", param=param)
-    if name is not None and not isinstance(name, str):
-        raise UsageError(f"{param}.name must be a string", param=param)
-    text, opaque = _content(index, role, message.get("content"))
-    # Tool calls and whatever else a message may carry hold text that is not
-    # read here: their place is reported, and the policy keeps them home.
-    opaque += [
-        Where(message=index, role=role, json_path="other")
-        for key, held in message.items()
-        if key not in {"role", "name", "content"} and held is not None
-    ]
-    return Message(role=role, content=text, name=name), opaque
-
-
-def _content(index: int, role: str, value: object) -> tuple[str, list[Where]]:
-    if isinstance(value, str):
-        return value, []
-    if value is None:
-        return "", []
-    if not isinstance(value, list):
-        raise UsageError(
-            f"messages[{index}].content must be a string or a list of parts",
-            param=f"messages[{index}]",
-        )
-    texts: list[str] = []
-    opaque: list[Where] = []
-    for number, each in enumerate(cast("list[object]", value)):
-        part = cast("JsonObject", each) if isinstance(each, dict) else {}
-        text = part.get("text")
-        if part.keys() == {"type", "text"} and isinstance(text, str):
-            texts.append(text)
-        else:
-            path = f"content[{number}]"
-            opaque.append(Where(message=index, role=role, json_path=path))
-    return "\n".join(texts), opaque
+def _answerer(provenance: Provenance) -> JsonObject:
+    return {"model": provenance.model, "system_fingerprint": fingerprint(provenance)}
 
 
 def _settings(request: JsonObject) -> Settings:

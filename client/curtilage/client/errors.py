@@ -4,11 +4,14 @@
 
     ClientError
     ├── UsageError              the request itself is wrong
+    │   └── UnsupportedContentError   it holds what is not text: pictures, files
     ├── ConfigError             a file or an address is wrong; names it
     ├── DetectorsError          the detectors do not start
     ├── AuditError              the audit trail cannot be written, or is not right
     ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
+    ├── BusyError               too many wait on this machine; later it may be
+    │                           answered
     ├── LocalUnavailableError   it must stay here, and nothing here can answer
     ├── EnclaveError            the enclave could not be asked, or not believed
     │   └── DateRefusedError    its clock and ours differ too much
@@ -126,11 +129,23 @@ class UsageError(ClientError):
 
     Attributes:
         param: the request's field at fault, or None.
+        code: the same in a word, from a closed set.
     """
+
+    code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class UnsupportedContentError(UsageError):
+    """The request holds what no answer could take into account.
+
+    A model that is not shown a picture invents what is on it, so nobody is asked.
+    """
+
+    code = "unsupported_content"
 
 
 class ConfigError(ClientError):
@@ -168,6 +183,10 @@ class BlockedError(ClientError):
         self.rule = rule
         self.classes = classes
         self.policy_digest = policy_digest
+
+
+class BusyError(ClientError):
+    """Too many queries wait on this machine; the same one later may be answered."""
 
 
 class LocalUnavailableError(ClientError):

@@ -2,25 +2,28 @@
 
 Any program on this machine may ask it, as any program may read the user's own
 files; nothing else may. A request that a browser's page could have made is
-refused: the Host must name this machine, and an Origin must as well.
+refused: the Host must name this machine, and an Origin must as well. How many
+may connect, and for how long, is ``gateway_door``'s.
 """
 
-import asyncio
 import ipaddress
 import json
 import re
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from typing import Final, TypeAlias, cast
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from curtilage.client import telemetry
 from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.completions import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
+    TOO_MANY,
     ChatRequest,
     ChunkBuilder,
     JsonObject,
@@ -35,29 +38,37 @@ from curtilage.client.errors import (
     ListenError,
     UsageError,
 )
+from curtilage.client.gateway_door import (
+    BACKLOG,
+    FIELDS,
+    INTERNAL,
+    MALFORMED,
+    Connection,
+    Server,
+    affordable_connections,
+    page,
+)
 from curtilage.client.session import Session
+from curtilage.client.turns import ASKER
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-SESSION: web.AppKey[Session] = web.AppKey("session", Session)
+Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
+"""Answers a request whose content was read."""
+
 SHUTDOWN_S = 5.0
+RETRY_AFTER_S: Final = 5
 OWN = r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?"
 OWN_HOST = re.compile(OWN, re.IGNORECASE)
 OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
-NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-
-def application(session: Session) -> web.Application:
-    """Build the endpoint over one session."""
-    app = web.Application(
-        middlewares=[_errors_told, _this_machine_only],
-        client_max_size=MAX_REQUEST_BYTES + 1,
-    )
-    app[SESSION] = session
-    app.router.add_post("/v1/chat/completions", _chat)
-    app.router.add_get("/v1/models", _models)
-    app.router.add_get("/v1/models/{id}", _model)
-    app.router.add_get("/healthz", _health)
-    return app
+# What a browser says of a page that has another site's is anything else.
+OWN_SITES = frozenset({"none", "same-origin", "same-site"})
+CHAT_PATH: Final = "/v1/chat/completions"
+MODELS_PATH: Final = "/v1/models"
+HEALTH_PATH: Final = "/healthz"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+NOT_FOUND: Final = page("no such resource")
+NOT_ALLOWED: Final = page("no such method here")
+NOT_EXPECTED: Final = page("only 100-continue may be expected")
+NOT_OURS: Final = page("this endpoint serves this machine only")
 
 
 @asynccontextmanager
@@ -79,16 +90,12 @@ async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]
             "read the answers, so it serves this machine only"
         )
     telemetry.silence_libraries()
-    runner = web.AppRunner(
-        application(session),
-        access_log=None,
-        handler_cancellation=True,
-        auto_decompress=False,
-        shutdown_timeout=SHUTDOWN_S,
-    )
+    endpoint = _Endpoint(session)
+    server = Server(endpoint.handle, most=affordable_connections())
+    runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port, backlog=BACKLOG)
         try:
             await site.start()
         except OSError as failure:
@@ -101,23 +108,105 @@ async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]
         await runner.cleanup()
 
 
-async def _chat(request: web.Request) -> web.StreamResponse:
-    if request.content_type != "application/json":
-        raise UsageError("the content type must be application/json")
-    if "Content-Encoding" in request.headers:
-        raise UsageError("a compressed request is not accepted")
-    chat = parse_chat_request(await _body(request))
-    session = request.app[SESSION]
-    stream = session.stream(chat.query)
-    try:
-        if chat.query.stream:
-            return await _streamed(request, chat, stream)
-        return await _whole(request, stream)
-    finally:
-        await stream.aclose()
+class _Endpoint:
+    """What is answered to whom."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._routes: Mapping[str, Mapping[str, Handler]] = {
+            CHAT_PATH: {"POST": self._chat},
+            MODELS_PATH: {"GET": self._models, "HEAD": self._models},
+            HEALTH_PATH: {"GET": self._health, "HEAD": self._health},
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer; every failure as JSON, without a word of the request."""
+        connection = cast("Connection", request.protocol)
+        ASKER.set(connection.asker)
+        try:
+            return await self._checked(request, connection)
+        except ClientError as error:
+            status, body = error_object(error)
+            return _json(body, status=status)
+        except (web.RequestPayloadError, HttpProcessingError):
+            return _page(MALFORMED, 400)
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 - the outermost edge: nothing may leak from here
+            return _page(INTERNAL, 500)
+        finally:
+            connection.answered()
+
+    async def _checked(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.StreamResponse:
+        if not _is_own(request):
+            return _page(NOT_OURS, 403)
+        handler = self._handler(request)
+        if isinstance(handler, web.StreamResponse):
+            return handler
+        expected = request.headers.get("Expect")
+        if expected is not None:
+            if expected.lower() != "100-continue":
+                return _page(NOT_EXPECTED, 417)
+            await request.writer.write(CONTINUE)
+            request.writer.output_size = 0
+        # All of it, before anything is done: until then others come first.
+        body = await _body(request)
+        connection.asked()
+        return await handler(request, body)
+
+    def _handler(self, request: web.BaseRequest) -> Handler | web.Response:
+        path = request.rel_url.raw_path
+        if path.startswith(f"{MODELS_PATH}/"):
+            methods: Mapping[str, Handler] = {"GET": self._model, "HEAD": self._model}
+        else:
+            methods = self._routes.get(path, {})
+        if not methods:
+            return _page(NOT_FOUND, 404)
+        handler = methods.get(request.method)
+        if handler is None:
+            return _page(NOT_ALLOWED, 405, {"Allow": ", ".join(methods)})
+        return handler
+
+    async def _chat(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            raise UsageError("the content type must be application/json")
+        if "Content-Encoding" in request.headers:
+            raise UsageError("a compressed request is not accepted")
+        chat = parse_chat_request(content)
+        stream = self._session.stream(chat.query)
+        try:
+            if chat.query.stream:
+                return await _streamed(request, chat, stream)
+            return await _whole(request, stream)
+        finally:
+            await stream.aclose()
+
+    async def _models(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del request, content
+        return _json({"object": "list", "data": [_model_object()]})
+
+    async def _model(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del content
+        if request.path != f"{MODELS_PATH}/{MODEL_ID}":
+            raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
+        return _json(_model_object())
+
+    async def _health(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del request, content
+        return _json({"status": "ok", "policy": self._session.policy.digest})
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.BaseRequest) -> bytes:
     # Not ``request.read()``: the library keeps what that returns, and the request,
     # until the connection brings the next one.
     body = bytearray()
@@ -128,7 +217,7 @@ async def _body(request: web.Request) -> bytes:
     return bytes(body)
 
 
-async def _whole(request: web.Request, stream: AnswerStream) -> web.StreamResponse:
+async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamResponse:
     async for _ in stream:
         pass
     body = completion_object(stream.answer, answer_id=_answer_id(), created=_unix_now())
@@ -136,7 +225,7 @@ async def _whole(request: web.Request, stream: AnswerStream) -> web.StreamRespon
     # Without a body of its own: the library keeps the response as well.
     response = web.StreamResponse(
         headers={
-            **NO_STORE,
+            **FIELDS,
             **provenance_headers(stream.provenance),
             "Content-Type": "application/json",
         }
@@ -149,17 +238,19 @@ async def _whole(request: web.Request, stream: AnswerStream) -> web.StreamRespon
 
 
 async def _streamed(
-    request: web.Request, chat: ChatRequest, stream: AnswerStream
+    request: web.BaseRequest, chat: ChatRequest, stream: AnswerStream
 ) -> web.StreamResponse:
     provenance = await stream.begin()
     response = web.StreamResponse(
         headers={
-            **NO_STORE,
+            **FIELDS,
             **provenance_headers(provenance),
             "Content-Type": "text/event-stream; charset=utf-8",
         }
     )
-    chunks = ChunkBuilder(answer_id=_answer_id(), created=_unix_now())
+    chunks = ChunkBuilder(
+        answer_id=_answer_id(), created=_unix_now(), provenance=provenance
+    )
     await response.prepare(request)
     await response.write(chunks.first())
     try:
@@ -178,77 +269,41 @@ async def _streamed(
     return response
 
 
-async def _models(request: web.Request) -> web.Response:
-    del request
-    return _json({"object": "list", "data": [_model_object()]})
-
-
-async def _model(request: web.Request) -> web.Response:
-    if request.match_info["id"] != MODEL_ID:
-        raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
-    return _json(_model_object())
-
-
-async def _health(request: web.Request) -> web.Response:
-    policy = request.app[SESSION].policy
-    return _json({"status": "ok", "policy": policy.digest})
-
-
 def _model_object() -> JsonObject:
     return {"id": MODEL_ID, "object": "model", "created": 0, "owned_by": "curtilage"}
 
 
-@web.middleware
-async def _errors_told(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell every failure as JSON, without a word of the request."""
-    try:
-        return await handler(request)
-    except ClientError as error:
-        status, body = error_object(error)
-        return _json(body, status=status)
-    except web.HTTPException as error:
-        return _json(_plain_error("no such resource or method"), status=error.status)
-    except asyncio.CancelledError:
-        raise
-    except Exception:  # noqa: BLE001 - the outermost edge: nothing may leak from here
-        return _json(_plain_error("internal error"), status=500)
-
-
-@web.middleware
-async def _this_machine_only(
-    request: web.Request, handler: Handler
-) -> web.StreamResponse:
+def _is_own(request: web.BaseRequest) -> bool:
     """Refuse what a page of some web site could have sent (DNS rebinding)."""
     hosts = request.headers.getall("Host", [])
     origins = request.headers.getall("Origin", [])
-    own = len(hosts) == 1 and OWN_HOST.fullmatch(hosts[0]) is not None
-    own = own and all(OWN_ORIGIN.fullmatch(origin) for origin in origins)
-    own = own and request.headers.get("Sec-Fetch-Site") != "cross-site"
-    if not own:
-        return _json(_plain_error("this endpoint serves this machine only"), status=403)
-    return await handler(request)
+    sites = request.headers.getall("Sec-Fetch-Site", [])
+    return (
+        len(hosts) == 1
+        and OWN_HOST.fullmatch(hosts[0]) is not None
+        and all(OWN_ORIGIN.fullmatch(origin) for origin in origins)
+        and all(site.strip().lower() in OWN_SITES for site in sites)
+    )
 
 
-def _plain_error(message: str) -> JsonObject:
-    return {
-        "error": {
-            "message": message,
-            "type": "invalid_request_error",
-            "param": None,
-            "code": None,
-        }
-    }
+def _page(
+    body: bytes, status: int, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.Response(
+        body=body,
+        status=status,
+        content_type="application/json",
+        headers={**FIELDS, **(headers or {})},
+    )
 
 
 def _json(
-    body: JsonObject, *, status: int = 200, headers: dict[str, str] | None = None
+    body: JsonObject, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    return web.Response(
-        body=json.dumps(body, ensure_ascii=False).encode(),
-        status=status,
-        content_type="application/json",
-        headers={**NO_STORE, **(headers or {})},
-    )
+    fields = {**(headers or {})}
+    if status == TOO_MANY:
+        fields["Retry-After"] = str(RETRY_AFTER_S)
+    return _page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
 
 
 def _is_loopback(host: str) -> bool:

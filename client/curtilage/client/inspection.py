@@ -7,6 +7,7 @@ Decides nothing; ``policy.decide`` does.
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,13 @@ from curtilage.client.detector_process import (
     without_a_wall,
     worker_command,
 )
+from curtilage.client.errors import BusyError
 from curtilage.client.findings import GarbageError, failure, parse_findings
 from curtilage.client.query import Leaf, Query
 from curtilage.client.seams import seams, told_numbers
 from curtilage.client.standby import Workers
 from curtilage.client.telemetry import RestartCause
+from curtilage.client.turns import TurnRefusedError, Turns
 from curtilage.policy.decide import Inspection
 from curtilage.policy.findings import Finding, Where
 from curtilage.policy.model import Limits, Policy
@@ -33,6 +36,12 @@ from curtilage.policy.plan import plan_of
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
+# A word, however long, or a sign by itself: what the detectors take one by one.
+# They take as long for "1/" as for two words, so two of them count as three
+# characters at least. Prose has about five to a token, a page of code or a table
+# from two on: nothing that people send weighs more than it is long.
+CHARS_PER_TOKEN = 1.5
+_TOKEN = re.compile(r"[^\W_]+|\S")
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
 _TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
@@ -76,9 +85,19 @@ class _Prepared:
         )
 
 
-def deadline_s(limits: Limits, characters: int) -> float:
-    """Return how long a query may be looked at; grows with its length."""
-    thousands = math.ceil(characters / 1000)
+def weight_of(texts: Sequence[str]) -> int:
+    """Return how much there is to look at in texts, in characters.
+
+    As many as they have; more where they are hardly anything but single signs,
+    which would take the detectors longer than their deadline.
+    """
+    tokens = sum(1 for text in texts for _ in _TOKEN.finditer(text))
+    return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
+
+
+def deadline_s(limits: Limits, weight: int) -> float:
+    """Return how long a query may be looked at; grows with what there is."""
+    thousands = math.ceil(weight / 1000)
     per_thousand = limits.deadline_ms_per_1000_chars
     return (limits.deadline_ms + thousands * per_thousand) / 1000
 
@@ -95,12 +114,10 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     except UnicodeEncodeError:
         digest = _NO_DIGEST
         findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
-    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
-    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
+    if _is_oversize(leaves, limits):
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
     between = seams(leaves)
-    characters = sum(map(len, (*(leaf.text for leaf in leaves), *between)))
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
@@ -108,8 +125,25 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
         leaves=leaves,
         seams=between,
         told=told_numbers(leaves),
-        limit_s=deadline_s(limits, characters),
+        limit_s=deadline_s(
+            limits, weight_of([*(leaf.text for leaf in leaves), *between])
+        ),
     )
+
+
+def _cost(query: Query, limits: Limits) -> int:
+    """Return how long a query takes compared with others; at least 1."""
+    leaves = tuple(query.leaves())
+    if _is_oversize(leaves, limits):
+        return 1  # no detector sees it
+    return 1 + weight_of([leaf.text for leaf in leaves])
+
+
+def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:
+    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
+    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
+        return True
+    return weight_of([leaf.text for leaf in leaves]) > limits.max_chars
 
 
 def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -153,6 +187,7 @@ class Inspector:
         self._limits = policy.limits
         self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
+        self._turns = Turns()
         plan = plan_of(policy)
 
         def launch(in_background: bool) -> DetectorProcess:
@@ -224,8 +259,27 @@ class Inspector:
         return inspection
 
     async def ainspect(self, query: Query) -> Inspection:
-        """Do the same without blocking the event loop."""
-        return await asyncio.to_thread(self.inspect, query)
+        """Do the same without blocking the event loop, in turn over who asks.
+
+        Raises:
+            BusyError: too many wait already.
+        """
+        try:
+            await self._turns.take(_cost(query, self._limits))
+        except TurnRefusedError:
+            raise BusyError(
+                "too many queries wait for the detectors; ask again in a while"
+            ) from None
+        work = asyncio.ensure_future(asyncio.to_thread(self.inspect, query))
+        # Not before the detectors have ended, though whoever asked may be gone:
+        # else those who leave at once would fill them, and the threads.
+        work.add_done_callback(self._end_turn)
+        return await asyncio.shield(work)
+
+    def _end_turn(self, work: asyncio.Future[Inspection]) -> None:
+        self._turns.end()
+        if not work.cancelled():
+            work.exception()  # looked at: nobody may be left who would
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield what ``inspect`` would, faster; waits for a new worker.

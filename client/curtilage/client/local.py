@@ -18,6 +18,7 @@ from curtilage.client.answers import AnswerEvent, Delta, Finished
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.models import Registry
 from curtilage.client.query import Query
+from curtilage.client.turns import TurnRefusedError, Turns
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,
@@ -44,6 +45,7 @@ from curtilage.inference.sampling import SamplingSettings
 
 DEFAULT_NAME: Final = "default"
 DEFAULT_CONTEXT_TOKENS: Final = 4096
+CHARS_PER_TOKEN: Final = 4  # of English; good enough to say who waits longer
 
 
 class LocalModelError(LocalUnavailableError):
@@ -62,7 +64,7 @@ class LocalModelBusyError(LocalModelError):
     """Too many queries wait for the local model; later it may answer."""
 
     http_status = 429
-    code = "local_model_busy"
+    code = "rate_limit_exceeded"
 
 
 class LocalModelFailedError(LocalModelError):
@@ -171,6 +173,7 @@ class LocalModel:
     def __init__(self, make_engine: Callable[[], Engine], *, model_id: str) -> None:
         self._make_engine = make_engine
         self._engine: Engine | None = None
+        self._turns = Turns()
         self.model_id = model_id
 
     @classmethod
@@ -235,6 +238,8 @@ class LocalModel:
     async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         """Answer a query; closing the iterator stops the engine.
 
+        Queries are answered one by one, in turn over those who ask (``turns``).
+
         Raises:
             LocalContextTooLongError: it does not fit.
             LocalModelBusyError: too many wait already.
@@ -243,12 +248,19 @@ class LocalModel:
         """
         engine = self._running()
         try:
-            async with aclosing(engine.generate(_request(query))) as events:
+            async with (
+                self._turns.turn(_cost(query)),
+                aclosing(engine.generate(_request(query))) as events,
+            ):
                 async for event in events:
                     if isinstance(event, Done):
                         yield _finished(event)
                     elif isinstance(event, Token) and (delta := _delta(event)):
                         yield delta
+        except TurnRefusedError:
+            raise LocalModelBusyError(
+                "too many queries wait for the local model"
+            ) from None
         except InferenceError as problem:
             raise _translated(problem) from None
 
@@ -297,6 +309,12 @@ async def _start(engine: Engine) -> None:
     except InferenceError:
         await engine.close()
         raise
+
+
+def _cost(query: Query) -> int:
+    """Return about how many tokens the model will read and write."""
+    read = sum(len(message.content) for message in query.messages)
+    return query.settings.max_tokens + read // CHARS_PER_TOKEN
 
 
 def _request(query: Query) -> GenerateRequest:

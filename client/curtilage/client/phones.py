@@ -3,10 +3,12 @@
 It tries every position of the whole text once for each of its regions, in
 Python, and takes most of the time that a text with numbers takes. Here it sees
 windows around enough digits, and of the regions those that have numbers as
-short as what stands there. Findings are the same.
+short as what stands there; and of a long row of digits it parses only such
+parts as have a number's length. Findings are the same.
 """
 
 import re
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Final, cast
 
@@ -15,7 +17,7 @@ from typing_extensions import override
 from curtilage.client.prefilter import Gate
 
 if TYPE_CHECKING:
-    from phonenumbers import PhoneMetadata
+    from phonenumbers import PhoneMetadata, PhoneNumberMatch
     from presidio_analyzer import EntityRecognizer
 
 # Five digits, joined as the phone library joins them.
@@ -33,6 +35,12 @@ _SPECIAL: Final = re.compile(
     r"\d\W*(?:[x\uff58]|ext|\uff45\uff58\uff54|int|\uff49\uff4e\uff54|anexo|доб)",
     re.IGNORECASE,
 )
+# Digits and what may stand between them, without any sign that is _SPECIAL.
+_PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
+# Rules by which a number is a part of what was dialled, and no longer than it.
+_PARTS: Final = frozenset({None, r"\1", r"\2"})
+MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
+_MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
 
 
 def windowed_phone(language: str) -> "EntityRecognizer":
@@ -43,6 +51,22 @@ def windowed_phone(language: str) -> "EntityRecognizer":
     from presidio_analyzer.predefined_recognizers import (  # noqa: PLC0415
         PhoneRecognizer,
     )
+
+    class Matcher(PhoneNumberMatcher):
+        """The library's, which parses no row of digits that can be no number.
+
+        Of a row with separators it tries every end, for each region: of the
+        digits "1/1/1/..." alone it made one attempt for each, which took longer
+        than all other detectors together.
+        """
+
+        @override
+        def _parse_and_verify(
+            self, candidate: str, offset: int
+        ) -> "PhoneNumberMatch | None":
+            if not may_be_number(candidate, cast("str", self.preferred_region)):
+                return None
+            return super()._parse_and_verify(candidate, offset)
 
     class Windowed(PhoneRecognizer):
         """The same recognizer on windows of the text."""
@@ -63,7 +87,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
                 (start + match.start, start + match.end)
                 for start, end in phone_windows(text)
                 for region in regions_of(text[start:end], regions)
-                for match in PhoneNumberMatcher(
+                for match in Matcher(
                     text[start:end], region, leniency=self.leniency or 0
                 )
             }
@@ -109,6 +133,19 @@ def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(each for each in regions if least_digits(each) <= longest)
 
 
+def may_be_number(candidate: str, region: str) -> bool:
+    """Tell whether a row of digits has the length of a number, in or abroad.
+
+    True for everything that is not plain, such as one with an extension.
+    """
+    if not _PLAIN.fullmatch(candidate):
+        return True
+    digits = "".join(filter(str.isdecimal, candidate))
+    if least_digits(region) <= len(digits) <= _most_digits(region):
+        return True
+    return ABROAD_DIGITS <= len(digits) <= _MAX_ABROAD and _leads_abroad(region, digits)
+
+
 def _count(run: str) -> int:
     return sum(map(str.isdecimal, run))
 
@@ -125,10 +162,50 @@ def least_digits(region: str) -> int:
     )
 
     own = PhoneMetadata.metadata_for_region(region)
-    if own is None or own.national_prefix_transform_rule not in {None, "$1", "$2"}:
+    if own is None or own.national_prefix_transform_rule not in _PARTS:
         return 0
     sharing = COUNTRY_CODE_TO_REGION_CODE[own.country_code or 0]
     return min(map(_shortest, map(PhoneMetadata.metadata_for_region, sharing)))
+
+
+@cache
+def _most_digits(region: str) -> int:
+    """Return how many digits a region's longest number has, all prefixes told."""
+    from phonenumbers import (  # noqa: PLC0415 - the extra
+        COUNTRY_CODE_TO_REGION_CODE,
+        PhoneMetadata,
+    )
+
+    if not least_digits(region):
+        return sys.maxsize
+    code = cast("PhoneMetadata", PhoneMetadata.metadata_for_region(region)).country_code
+    longest = max(
+        max(metadata.general_desc.possible_length)
+        for each in COUNTRY_CODE_TO_REGION_CODE[code or 0]
+        if (metadata := PhoneMetadata.metadata_for_region(each)) is not None
+        and metadata.general_desc is not None
+    )
+    # The library strips a national prefix before and after the country's code.
+    return len(str(code)) + longest + 2 * _prefix_digits(region)
+
+
+def _prefix_digits(region: str) -> int:
+    """Return how many digits may stand before a national number, at most."""
+    from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
+
+    own = PhoneMetadata.metadata_for_region(region)
+    prefix = None if own is None else own.national_prefix_for_parsing
+    choices = (prefix or "").split("|")
+    plain = all(each.isdecimal() or not each for each in choices)
+    return max(map(len, choices)) if plain else MAX_PREFIX
+
+
+def _leads_abroad(region: str, digits: str) -> bool:
+    from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
+
+    own = PhoneMetadata.metadata_for_region(region)
+    way_out = None if own is None else own.international_prefix
+    return way_out is None or re.match(way_out, digits) is not None
 
 
 def _shortest(metadata: "PhoneMetadata | None") -> int:

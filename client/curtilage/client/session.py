@@ -85,6 +85,11 @@ class Inspects(Protocol):
 class AnswersLocally(Protocol):
     """What the session needs of the local model."""
 
+    @property
+    def model_id(self) -> str:
+        """The model's name for people."""
+        ...
+
     def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         """Answer a query on this machine.
 
@@ -103,7 +108,10 @@ class UnavailableLocal:
 
     Attributes:
         reason: what is missing and what to do.
+        model_id: stands where a model's name would.
     """
+
+    model_id = "none"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -365,7 +373,13 @@ class Session:
 
         async def recorded(key: VerifiedKey) -> ReceiptSecret:
             secret = await case.leaves(step.allowed, key.verdict_id)
-            stream.provenance = _provenance(case.decision, step, key=key, recorded=True)
+            stream.provenance = _provenance(
+                case.decision,
+                step,
+                model=f"{key.release_name}/{key.release_version}",
+                key=key,
+                recorded=True,
+            )
             return secret
 
         async def kept(key: VerifiedKey, secret: ReceiptSecret, receipt: bytes) -> None:
@@ -396,6 +410,7 @@ class Session:
         stream.provenance = _provenance(
             case.decision,
             step,
+            model=self._parts.local.model_id,
             fallback=fallback,
             recorded=await case.stays(Outcome.LOCAL, fallback),
         )
@@ -442,6 +457,7 @@ def _provenance(
     decision: Decision,
     step: AskEnclave | AskLocal,
     *,
+    model: str,
     key: VerifiedKey | None = None,
     fallback: FailureReason | None = None,
     recorded: bool,
@@ -450,6 +466,7 @@ def _provenance(
     rewritten = None if asked is None else asked.rewritten
     return Provenance(
         route=Answerer.LOCAL if asked is None else Answerer.ENCLAVE,
+        model=model,
         classes=decision.classes,
         rule=decision.rule,
         reason=decision.reason,
