@@ -425,6 +425,26 @@ def test_what_was_saved_goes_on_as_if_nothing_had_been(context: Context) -> None
     assert not any(saved.buffer)
 
 
+def test_what_was_restored_is_cleared_though_nothing_was_read_since(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.prefill(PROMPT, last=True, cancelled=never)
+    saved = context.save()
+    context.clear()
+    context.restore(saved)  # and then whoever asked goes away
+    cleared: list[bool] = []
+    clear = lib.llama_memory_clear
+
+    def cleared_first(memory: object, data: object) -> None:
+        cleared.append(bool(data))
+        clear(memory, data)
+
+    monkeypatch.setattr(lib, "llama_memory_clear", cleared_first)
+    context.clear()
+    assert cleared == [True]
+    assert context.used == 0
+
+
 def test_what_cannot_be_saved_or_restored_is_an_error(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
