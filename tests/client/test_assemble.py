@@ -1,7 +1,10 @@
 """Which commands keep a spare worker, and which see a policy that is not signed."""
 
+import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import cast
 
@@ -154,3 +157,29 @@ def test_a_comparison_sees_a_policy_that_is_not_signed(
     assert "0 of 1 queries change route" in capsys.readouterr().out
     assert cli.main([*compare, "--policy-key", "private.pub.pem"]) == 0
     assert "enclave (default) -> local (any-uncertain)" in capsys.readouterr().out
+
+
+async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
+    started: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    del started
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(Nothing, "advice", "no wall stands")
+
+    async def no_model(config: object) -> None:
+        del config
+
+    monkeypatch.setattr(assembling, "_local", no_model)
+    config = read_config(Flags(policy="mine.yaml"), {})
+    parts = await assembling.assemble(config)
+    await parts.audit.close()
+    assert parts.advice == "no wall stands"
+    examine.start_detectors(config.policy)
+    assert capsys.readouterr().err == "no wall stands\n"
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b'{"id": 1, "text": "x"}')))
+    decide = ["decide", "--jsonl", "--policy", "mine.yaml"]
+    assert await asyncio.to_thread(cli.main, decide) == 0
+    assert capsys.readouterr().err == "no wall stands\n"

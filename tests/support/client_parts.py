@@ -30,6 +30,8 @@ def finding(data_class: str, *, score: int = 90) -> Finding:
 class ScriptedInspector:
     """Finds what it is told to find, in whatever it is asked about."""
 
+    advice: str | None = None
+
     def __init__(self, *data_classes: str) -> None:
         self.findings = tuple(finding(name) for name in data_classes)
         self.closed = False
@@ -49,6 +51,8 @@ class ScriptedInspector:
 
 class WordInspector:
     """Finds each of some words wherever it stands, as a class of data."""
+
+    advice: str | None = None
 
     def __init__(self, words: Mapping[str, str]) -> None:
         self.words = dict(words)
