@@ -435,8 +435,8 @@ def test_what_was_restored_is_cleared_though_nothing_was_read_since(
     cleared: list[bool] = []
     clear = lib.llama_memory_clear
 
-    def cleared_first(memory: object, data: object) -> None:
-        cleared.append(bool(data))
+    def cleared_first(memory: lib.llama_memory_t, data: bool) -> None:
+        cleared.append(data)
         clear(memory, data)
 
     monkeypatch.setattr(lib, "llama_memory_clear", cleared_first)
