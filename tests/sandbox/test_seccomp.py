@@ -120,7 +120,9 @@ def test_whoever_only_computes_touches_no_other_process() -> None:
         assert answer == ERROR | errno.EPERM
 
 
-@pytest.mark.parametrize("request_", [FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ])
+@pytest.mark.parametrize(
+    "request_", [FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ]
+)
 def test_whoever_only_computes_changes_no_file_through_its_descriptor(
     request_: int,
 ) -> None:
