@@ -106,7 +106,7 @@ NO_SIGNALS_BY_FILES: Final = {
 """No file sends a signal of the caller's choice to whom he chooses."""
 
 
-def own_process(pid: int) -> Mapping[str, Only]:
+def own_process(pid: int) -> dict[str, Only]:
     """Return conditions by which signals and limits reach this process alone."""
     own = (_CALLERS_OWN, pid)
     return {
