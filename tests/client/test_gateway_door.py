@@ -186,6 +186,20 @@ async def test_who_does_not_read_loses_the_answer(
             await local.left.wait()
 
 
+async def test_who_reads_a_little_now_and_then_loses_the_answer_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway_door, "UNREAD_S", 0.3)
+    local = Endless()
+    content = json.dumps({**ASK, "stream": True}).encode()
+    async with served(local) as port, connected(port) as program:
+        program.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+        async with asyncio.timeout(LONG_S):
+            while not local.left.is_set():
+                await program.reader.read(2**20)
+                await asyncio.sleep(0.01)
+
+
 MALFORMED = {
     "chunk": HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"mod' + CANARY.encode(),
     "chunk size": HEAD

@@ -229,6 +229,17 @@ async def test_beyond_all_bounds_some_may_ask_later() -> None:
     assert [type(each) for each in refused] == [BusyError]
 
 
+async def test_a_crowd_that_asks_for_little_has_nobody_refused() -> None:
+    inspector = Counting()
+    crowd = [asyncio.create_task(inspector.ainspect(ask("hi"))) for _ in range(100)]
+    longer = asyncio.create_task(inspector.ainspect(ask("a longer text " * 20)))
+    await asyncio.sleep(0)
+    again = [asyncio.create_task(inspector.ainspect(ask("hi"))) for _ in range(100)]
+    inspector.go.release(1 + len(crowd) + len(again))
+    await longer
+    await asyncio.gather(*crowd, *again)
+
+
 def test_worker_has_no_socket(inspector: Inspector) -> None:
     assert inspector.worker_pid is not None
     assert psutil.Process(inspector.worker_pid).net_connections() == []

@@ -495,3 +495,25 @@ def test_what_is_held_at_the_end_is_told_before_the_end() -> None:
     assert [type(event) for event in told] == [Delta, Finished]
     with pytest.raises(EnclaveError):
         events(Delta(text="⟦PERSON"), FINISHED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}\u0301.evil.example/x",
+        "{}\U0001f600.evil.example/",
+        "{}\u2122.evil.example",
+        "i\u2764.example/{}",
+        "\U0001f600.example/{}",
+    ],
+)
+def test_signs_and_accents_may_be_letters_of_a_host(text: str) -> None:
+    restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
+    told = restorer.push(text.format("⟦PERSON_1⟧")) + restorer.close()
+    assert "Okafor" not in told
+
+
+def test_prose_without_spaces_is_no_host() -> None:
+    restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
+    text = "⟦PERSON_1⟧" + "\uff0c\u4ed6\u4eca\u5929\u6765\u4e86\u3002" * 60
+    assert (restorer.push(text) + restorer.close()).startswith("Okafor\uff0c")

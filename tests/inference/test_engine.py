@@ -553,6 +553,44 @@ def test_a_turn_is_as_long_as_reading_took() -> None:
         assert not turn.is_over()
 
 
+def test_whoever_wrote_alone_makes_nobodys_wait_look_longer() -> None:
+    now = 0.0
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "time", Clock)
+        turn = engine._Turn(2.0, lambda: False)
+        now += 1
+        assert turn.took_s() == 1
+        assert not turn.is_over()
+        now += 180
+        assert not turn.is_over()
+        # Who waits does so for two seconds of writing, not for three minutes.
+        assert turn.took_s() == 3
+
+
+async def test_a_context_that_is_lost_in_a_pause_ends_the_answers_alone(
+    byte_model: Path,
+) -> None:
+    async with running(byte_model, turn_s=0) as engine:
+        with pytest.MonkeyPatch.context() as patch:
+            first = asyncio.create_task(collect(engine, ENDLESS))
+            await until(lambda: engine.load().running == 1)
+            # What is paused next loses the context, and what waits holds a part of it.
+            second = asyncio.create_task(collect(engine, ENDLESS))
+            await until(lambda: any(job.steps is not None for job in engine._queue))
+            patch.setattr(lib, "llama_init_from_model", returns(None))
+            for task in (first, second):
+                with pytest.raises(EngineFailedError):
+                    await asyncio.wait_for(task, 20)
+            with pytest.raises(EngineFailedError):
+                await collect(engine, ask())
+
+
 async def test_the_wait_is_estimated_by_the_turns_of_late(byte_model: Path) -> None:
     async with running(byte_model) as engine:
         await collect(engine, ask())

@@ -586,5 +586,7 @@ def test_context_that_cannot_be_made_anew_is_freed_once(
         patch.setattr(lib, "llama_init_from_model", returns(None))
         with pytest.raises(NativeError):
             context.clear()
+    # Whoever clears up behind him would look into freed memory.
+    context.clear()
     context.free()
     assert len(freed) == 1

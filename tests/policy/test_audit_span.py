@@ -34,9 +34,24 @@ def within(times: Sequence[int], since: int | None, until: int | None) -> list[i
     sure = 0
     for seq, hour in enumerate(times):
         span.see(record_of(ENTRY, seq=seq, prev="", now=time(hour), key=bytes(32)))
-        begun += [seq] if span.begun else []
+        sure = len(begun) if span.reached_before else sure
+        begun = [*begun, seq] if span.begun else []
         sure = len(begun) if span.reached else sure
     return begun[:sure]
+
+
+def may_be_after(times: Sequence[int], number: int, since: int) -> bool:
+    """Tell whether no line proves that this one was written before."""
+    peak = max(times[: number + 1])
+    behind = [hour for hour in times[number + 1 :] if hour >= peak]
+    dated_back = times[number] < peak
+    return times[number] >= since or (dated_back and (behind or [since])[0] >= since)
+
+
+def may_be_before(times: Sequence[int], number: int, until: int) -> bool:
+    """The same from the end: as if time ran backwards."""
+    turned = [-hour for hour in reversed(times)]
+    return may_be_after(turned, len(times) - 1 - number, 1 - until)
 
 
 @given(st.lists(hours), spans)
@@ -47,8 +62,8 @@ def test_it_reaches_from_the_first_line_that_fits_to_the_last(
     expected = [
         number
         for number in range(len(times))
-        if (since is None or max(times[: number + 1]) >= since)
-        and (until is None or min(times[number:]) < until)
+        if (since is None or may_be_after(times, number, since))
+        and (until is None or may_be_before(times, number, until))
     ]
     assert within(times, since, until) == expected
 
@@ -76,6 +91,14 @@ def test_setting_the_clock_hides_no_line_from_a_span(
     said = [truly[0], *lied, truly[-1]]
     since, until = data.draw(st.integers(0, truly[0])), truly[-1] + 1
     assert within(said, since, until) == list(range(len(said)))
+
+
+def test_a_clock_that_was_wrong_across_an_end_of_the_span_hides_nothing() -> None:
+    assert within([4, 0, 0, 9], 5, None) == [1, 2, 3]
+    assert within([4, 0, 0], 5, None) == [1, 2]
+    assert within([1, 0, 2, 9], 5, None) == [3]
+    assert within([1, 9, 9, 6], None, 5) == [0, 1, 2]
+    assert within([1, 6, 9, 8], None, 5) == [0]
 
 
 def test_steps_back_are_counted() -> None:

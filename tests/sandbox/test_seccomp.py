@@ -1,6 +1,7 @@
 """The programs, run by a small machine of our own: which call gets which verdict."""
 
 import errno
+import os
 import struct
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,8 @@ O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND = 0, 1, 2, 0o100, 0o1000,
 O_TMPFILE, O_CLOEXEC, O_DIRECTORY = 0o20200000, 0o2000000, 0o200000
 CLONE_THREAD, CLONE_VM = 0x10000, 0x100
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK = 1, 2, 10, 16, 40
+F_SETOWN, F_SETSIG, F_SETOWN_EX = 8, 10, 15
+FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ = 0x40086602, 0x40806685, 0x5414
 PROGRAMS = (seccomp.compute_only, seccomp.no_network, seccomp.local_server)
 
 
@@ -63,7 +66,7 @@ def test_whoever_only_computes_has_no_way_out(name: str, machine: str) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_harmless_is_allowed(machine: str) -> None:
-    conditional = {"open", "openat", "clone", "ioctl"}
+    conditional = {"open", "openat", "clone", "ioctl", "tgkill", "prlimit64"}
     known = numbers(machine)
     for name in set(HARMLESS) & set(known) - conditional:
         assert called(seccomp.compute_only, name, machine=machine) == ALLOW, name
@@ -104,6 +107,27 @@ def test_nothing_is_typed_into_a_terminal(
 ) -> None:
     assert called(make, "ioctl", 0, request_) == ERROR | errno.EPERM
     assert called(make, "ioctl", 0, 0x5401) == ALLOW
+
+
+def test_whoever_only_computes_touches_no_other_process() -> None:
+    own, other = os.getpid(), os.getppid()
+    for name in ("tgkill", "prlimit64"):
+        assert called(seccomp.compute_only, name, own) == ALLOW
+        assert called(seccomp.compute_only, name, other) == ERROR | errno.EPERM
+    assert called(seccomp.compute_only, "prlimit64", 0) == ALLOW
+    for command in (F_SETOWN, F_SETSIG, F_SETOWN_EX):
+        answer = called(seccomp.compute_only, "fcntl", 0, command)
+        assert answer == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "request_", [FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ]
+)
+def test_whoever_only_computes_changes_no_file_through_its_descriptor(
+    request_: int,
+) -> None:
+    answer = called(seccomp.compute_only, "ioctl", 0, request_)
+    assert answer == ERROR | errno.EPERM
 
 
 @pytest.mark.parametrize("make", PROGRAMS)

@@ -30,6 +30,12 @@ attempts = {
     "fork": lambda: libc.fork() or os._exit(0),
     "ptrace": lambda: libc.ptrace(1, 0, 0, 0),
     "signal": lambda: libc.kill(os.getppid(), 0),
+    "limits": lambda: libc.syscall(302, os.getppid(), 7, None, None),
+    "thread signal": lambda: libc.syscall(234, os.getppid(), os.getppid(), 0),
+    "file signal": lambda: libc.fcntl(0, 8, os.getppid()),
+    "flags": lambda: libc.ioctl(
+        libc.open(own.encode(), 0), 0x40086602, ctypes.byref(ctypes.c_long(0x40))
+    ),
     "write": lambda: libc.open(own.encode() + b"/made", 0o101, 0o600),
     "write home": lambda: libc.open(home + b"/made", 0o101, 0o600),
     "shared memory": lambda: libc.open(b"/dev/shm/curtilage-made", 0o101, 0o600),

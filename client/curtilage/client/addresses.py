@@ -56,7 +56,15 @@ _FOLDED: Final = str.maketrans(
 )
 # What writers of HTML escape; everything else that is escaped is disguised.
 _ESCAPED: Final = frozenset("&<>\"'`= \xa0")
-_LABEL: Final = re.compile(r"[\w\-\u27e6\u27e7]+\Z")
+# Signs and accents may be letters of a name: i❤.ws is a host.
+_PUNCTUATION: Final = (
+    r"\xa1\xa7\xab\xb6\xb7\xbb\xbf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011"
+    r"\u3014-\u301f\uff01-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff5b\uff5d"
+    r"\uff5f-\uff65"
+)
+_IN_LABEL: Final = rf"(?:[\w\-]|[^\x00-\x7f\s{_PUNCTUATION}])"
+_LETTER: Final = re.compile(_IN_LABEL)
+_LABEL: Final = re.compile(rf"{_IN_LABEL}+\Z")
 _IPV6: Final = re.compile(r"\[[0-9a-f.%]*:[0-9a-z:.%]*\]\Z", re.IGNORECASE)
 _ANY_SCHEME: Final = re.compile(
     r"(?<![\w\"'])<?[a-z][a-z0-9+.\-]{1,31}:\Z", re.IGNORECASE
@@ -96,12 +104,9 @@ h1 h2 h3 h4 h5 h6
 """)
 # What may stand between a name and the end of its host, and what decides there.
 _MAX_BEHIND: Final = 300
-_BEHIND: Final = re.compile(
-    rf"(?:[\w.\-@+:%&#;\u27e6\u27e7{_MARKS}{_DIRECTION}\xad\u034f\u180e"
-    r"\u200b-\u200d\u2060-\u2064\ufeff\ufe00-\ufe0f])+"
-)
+_BEHIND: Final = re.compile(rf"(?:[.@+:%&#;{_MARKS}]|{_IN_LABEL})+")
 _USER: Final = re.compile(r"[\w.+:%\-\u27e6\u27e7]*@[\w\u27e6]")
-_REST_OF_HOST: Final = re.compile(r"[\w\-\u27e6\u27e7]*((?:\.[\w\-\u27e6\u27e7]+)+)\.?")
+_REST_OF_HOST: Final = re.compile(rf"{_IN_LABEL}*((?:\.{_IN_LABEL}+)+)\.?")
 _PATH: Final = re.compile(r"(?::[0-9]+)?[/\\?#]|:[0-9]")
 _FILES: Final = words("""
 bak bib bmp cer csv dcm dicom doc docm docx dot dotx eml epub gif gz heic htm html ics
@@ -431,7 +436,7 @@ class _Hosts:
             return True
         if self._port:
             self._dots *= char.isdecimal()
-        elif char.isalnum() or char in "-_\u27e6\u27e7":
+        elif _LETTER.match(char):
             self._label = (self._label + char)[:_MAX_LABEL_CHARS]
         elif char == "." and self._label:
             self._numbers = self._numbers and self._label.isdecimal()

@@ -24,7 +24,8 @@ REQUEST_S: Final = 10.0
 of a new connection, from its beginning."""
 IDLE_S: Final = 75.0
 UNREAD_S: Final = 30.0
-"""How long a program may leave an answer unread: it holds the local model."""
+"""How long a program may leave an answer unread, all pauses together: meanwhile it
+holds the local model."""
 LINGER_S: Final = 2.0
 MAX_LINE_BYTES: Final = 4096
 MAX_FIELD_BYTES: Final = 8190
@@ -141,6 +142,7 @@ class Connection(web.RequestHandler):
         self._busy = False
         self._request_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._unread_s = UNREAD_S
         self.asker = Asker()
         self.speaks = False
 
@@ -172,22 +174,26 @@ class Connection(web.RequestHandler):
 
     @override
     def pause_writing(self) -> None:
-        """Note that the program does not read; it has so much time."""
+        """Note that the program does not read; it has so much time left."""
         super().pause_writing()
         if self.transport is not None:
-            self._unread_timer = self._loop.call_later(UNREAD_S, self.transport.abort)
+            self._unread_timer = self._loop.call_later(
+                self._unread_s, self.transport.abort
+            )
 
     @override
     def resume_writing(self) -> None:
-        """Note that it reads again."""
+        """Note that it reads again; what it paused for is gone for this answer."""
         super().resume_writing()
         if self._unread_timer is not None:
+            self._unread_s = self._unread_timer.when() - self._loop.time()
             self._unread_timer.cancel()
             self._unread_timer = None
 
     def asked(self) -> None:
         """Note that a whole request is there: its deadline is over."""
         self._busy, self.speaks = True, False
+        self._unread_s = UNREAD_S
         self._stop_request_timer()
         self._server.asked(self)
 

@@ -36,6 +36,8 @@ from curtilage.policy.plan import plan_of
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
+# What any query takes, however short, in characters of prose that take as long.
+_LEAST_COST = 100
 # A word, however long, or a sign by itself: what the detectors take one by one.
 # They take as long for "1/" as for two words, so two of them count as three
 # characters at least. Prose has about five to a token, a page of code or a table
@@ -132,11 +134,11 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
 
 
 def _cost(query: Query, limits: Limits) -> int:
-    """Return how long a query takes compared with others; at least 1."""
+    """Return how long a query takes compared with others."""
     leaves = tuple(query.leaves())
     if _is_oversize(leaves, limits):
         return 1  # no detector sees it
-    return 1 + weight_of([leaf.text for leaf in leaves])
+    return _LEAST_COST + weight_of([leaf.text for leaf in leaves])
 
 
 def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:

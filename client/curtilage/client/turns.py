@@ -16,7 +16,9 @@ from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
 
-MAX_WAITING: Final = 64
+MAX_WAITING: Final = 512
+"""As many as the endpoint has connections, each with one question: who connects is
+not refused by the number of those who ask for less, but waits for its share."""
 
 
 class Asker:

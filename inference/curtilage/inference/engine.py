@@ -100,8 +100,9 @@ class _Turn:
         return now >= self._end and self._others()
 
     def took_s(self) -> float:
-        """Return how long it has taken."""
-        return time.monotonic() - self._began
+        """Return how long it has taken, or would have if others had waited."""
+        now = time.monotonic()
+        return (now if self._end is None else min(now, self._end)) - self._began
 
 
 class LlamaCppEngine:
@@ -368,7 +369,9 @@ class LlamaCppEngine:
                 self._queue.remove(job)
         for job in dropped:
             if job.steps is not None:
-                job.steps.close()
+                # Where the library fails once more, the others must hear all the same.
+                with contextlib.suppress(InferenceError):
+                    job.steps.close()
                 job.steps = None
             job.post(
                 EngineClosedError("the engine was closed")

@@ -503,7 +503,8 @@ class Context(_Owned):
             NativeError: no other could be made; this one is not to be used.
         """
         self._own()
-        if not self._touched:
+        if not self._touched or self._gone:
+            # Where the last call could make no other, nothing is left to look into.
             return
         if self._has_logits:
             self.logits()[:] = 0

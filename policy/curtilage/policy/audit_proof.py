@@ -170,7 +170,15 @@ class Counter:
             return
         self._hashes.append(hash_leaf(data))
         self._ends = [*self._ends[:1], time_text(line.time)]
+        begun = self._span.begun
         self._span.see(line)
+        if self._span.reached_before:
+            self._sure = dict(self._open)
+        if begun and not self._span.begun:
+            # The clock was wrong, and was set right before the span began.
+            self._open = dict.fromkeys(self._open, 0)
+            self._sure = dict(self._open)
+            self._matches.clear()
         if isinstance(line, AuditRecord):
             self._never -= line.classes.keys()
             if self._span.begun:

@@ -7,6 +7,7 @@ mean other calls.
 """
 
 import errno
+import os
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,40 @@ TERMINALS: Final = {
 }
 """Nothing is typed into a terminal."""
 
+# asm-generic/ioctls.h, asm-generic/fcntl.h, linux/socket.h: what libraries ask of an
+# open file. All others may change it, though it was opened for reading: flags of its
+# inode, say, which stay on the disk (FS_IOC_SETFLAGS).
+_ASKED: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
+_F_SETOWN: Final = 8
+_F_SETSIG: Final = 10
+_F_SETOWN_EX: Final = 15
+_CALLERS_OWN: Final = 0
+
+HARMLESS_CONTROLS: Final = {
+    "ioctl": Only(argument=1, test=_EQUAL, values=_ASKED, allowed=True)
+}
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2."""
+
+NO_SIGNALS_BY_FILES: Final = {
+    "fcntl": Only(
+        argument=1,
+        test=_EQUAL,
+        values=(_F_SETOWN, _F_SETSIG, _F_SETOWN_EX),
+        allowed=False,
+    )
+}
+"""No file sends a signal of the caller's choice to whom he chooses."""
+
+
+def own_process(pid: int) -> dict[str, Only]:
+    """Return conditions by which signals and limits reach this process alone."""
+    own = (_CALLERS_OWN, pid)
+    return {
+        "tgkill": Only(argument=0, test=_EQUAL, values=(pid,), allowed=True),
+        "prlimit64": Only(argument=0, test=_EQUAL, values=own, allowed=True),
+    }
+
+
 LOCAL_SOCKETS: Final = {
     "socket": Only(argument=0, test=_EQUAL, values=(_AF_UNIX,), allowed=True)
 }
@@ -104,7 +139,8 @@ def compute_only(machine: str) -> bytes:
 
     An allow-list: what is in no list here, or in no kernel yet, is refused.
     """
-    only = OPENS | THREADS | TERMINALS
+    own = own_process(os.getpid())
+    only = OPENS | THREADS | HARMLESS_CONTROLS | NO_SIGNALS_BY_FILES | own
     return _program(machine, allowed=HARMLESS, only=only, otherwise=_refusal())
 
 
