@@ -393,6 +393,21 @@ def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
     assert done.stdout == "-1\n"
 
 
+def test_what_keeps_its_network_says_so() -> None:
+    code = (
+        "import sys\n"
+        "from curtilage.client import cli\n"
+        "from curtilage.sandbox.wall import Wall\n"
+        "cli.no_network = lambda: Wall(missing=('seccomp: not on this system',))\n"
+        "sys.argv[1:] = ['policy', 'list']\n"
+        "sys.exit(cli.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.endswith("could not give it up: seccomp: not on this system\n")
+
+
 WORDS = {
     "audit": ["verify"],
     "decide": ["--jsonl"],

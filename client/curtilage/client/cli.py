@@ -100,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
     if argv is None and arguments.command in OFFLINE:
-        no_network()
+        for layer in no_network().missing:
+            err(f"this command needs no network, and could not give it up: {layer}")
     try:
         return _run(arguments)
     except OSError as error:  # a reader that went away, a full disk

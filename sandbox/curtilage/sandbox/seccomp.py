@@ -7,7 +7,6 @@ mean other calls.
 """
 
 import errno
-import os
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -134,12 +133,16 @@ _REACH: Final = frozenset(
 )
 
 
-def compute_only(machine: str) -> bytes:
+def compute_only(machine: str, pid: int) -> bytes:
     """Return the program for a process that reads files, computes and answers.
 
     An allow-list: what is in no list here, or in no kernel yet, is refused.
+
+    Args:
+        machine: as ``platform.machine()`` names it.
+        pid: the process's own number, the one that it may signal and limit.
     """
-    own = own_process(os.getpid())
+    own = own_process(pid)
     only = OPENS | THREADS | HARMLESS_CONTROLS | NO_SIGNALS_BY_FILES | own
     return _program(machine, allowed=HARMLESS, only=only, otherwise=_refusal())
 

@@ -105,7 +105,9 @@ def compute_only() -> Wall:
         {
             Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
             Layer.LANDLOCK: lambda: _write_only(()),
-            Layer.SECCOMP: lambda: _filter(seccomp.compute_only),
+            Layer.SECCOMP: lambda: _filter(
+                lambda machine: seccomp.compute_only(machine, os.getpid())
+            ),
         }
     )
 
