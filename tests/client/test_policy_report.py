@@ -228,11 +228,13 @@ rules:
 exclude:
 - {class: identifier.direct.person, dictionary: famous.txt}
 detectors:
-- id: code
-  kind: dictionary
-  class: org.dictionary.code
-  entries: [osprey]
-  base_score: 9
+  wall: required
+  own:
+  - id: code
+    kind: dictionary
+    class: org.dictionary.code
+    entries: [osprey]
+    base_score: 9
 attestation:
   environment: development
   trust_anchors: []
@@ -257,6 +259,7 @@ def test_the_page_tells_the_settings() -> None:
     text = checked(page(policy)).text
     for words in (
         "Emulated SEV-SNP, which proves nothing; but no root is pinned for it",
+        "Without the kernel's wall round them, no detector starts.",
         "Enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
         "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
         "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed",

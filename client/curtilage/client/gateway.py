@@ -297,12 +297,8 @@ def _page(
     )
 
 
-def _json(
-    body: JsonObject, *, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    fields = {**(headers or {})}
-    if status == TOO_MANY:
-        fields["Retry-After"] = str(RETRY_AFTER_S)
+def _json(body: JsonObject, *, status: int = 200) -> web.Response:
+    fields = {"Retry-After": str(RETRY_AFTER_S)} if status == TOO_MANY else {}
     return _page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
 
 

@@ -356,6 +356,8 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
     )
     topics = "stays here" if document.strict_topics else "may leave"
     yield "Topics", f"Talk of a sensitive topic that concerns nobody {topics}."
+    if policy.wall_required:
+        yield "Wall", "Without the kernel's wall round them, no detector starts."
     for each in policy.detectors:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."

@@ -174,6 +174,8 @@ def _inspectors(policy: Policy) -> Generator[Sequence[Inspector]]:
     try:
         with progress("starting detectors"):
             started += [inspector_for(policy) for _ in range(count)]
+        if started[0].advice is not None:
+            err(started[0].advice)
         yield started
     finally:
         for inspector in started:
