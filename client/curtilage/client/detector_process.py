@@ -337,7 +337,8 @@ class DetectorProcess:
         if self._wall_required and self._wall.gaps:
             raise DetectorsError(
                 f"the policy demands a wall round the detectors (detectors: {{wall: "
-                f"required}}), and here {without_a_wall(self._wall)}"
+                f"required}}), and here {without_a_wall(self._wall)}; run it where "
+                "Linux lets a process give these up, or let the policy say wall: wanted"
             )
         return True
 
