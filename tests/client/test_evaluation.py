@@ -83,6 +83,7 @@ class Foreseeable:
     policy: Policy
     worker_pid: int | None = None
     closed: bool = False
+    advice: str | None = None
 
     def inspect(self, query: Query) -> Inspection:
         prepared = prepare(query, self.policy.limits)
@@ -626,7 +627,7 @@ def run(
     started: list[Foreseeable] = []
 
     def start(policy: Policy) -> Foreseeable:
-        started.append(Foreseeable(policy))
+        started.append(Foreseeable(policy, advice="no wall stands"))
         return started[-1]
 
     monkeypatch.setattr(evaluate, "inspector_for", start)
@@ -650,6 +651,7 @@ def test_the_command_measures_writes_and_stops_its_workers(
     assert status == 0
     assert all(each.closed for each in started)
     shown = capsys.readouterr()
+    assert shown.err.startswith("no wall stands\n")
     fields = json.loads(files["json"].read_text())
     assert {each["group"] for each in fields["figures"]} == {
         group for group in WANTED.split(",") if group != "curve"
