@@ -4,8 +4,8 @@ BIN := .venv/bin
 ARGS ?=
 # Newer versions of a library than the pinned one report home (docs/decisions/0026).
 export ORT_DISABLE_TELEMETRY := 1
-PARTS := sandbox wire attest inference policy client relay enclave_server
-CODE := $(PARTS) dev deploy/image benchmarks guard tools tests
+PARTS := sandbox wire attest inference policy client transparency evaluation cli relay enclave_server
+CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors conformance interop
@@ -48,7 +48,7 @@ bench: setup ## Measure everything, or ARGS="wire attest relay starve added memo
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)
-	@PYTHON=$(PYTHON) guard/train.sh $(ARGS)
+	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)
 
 fuzz: setup ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

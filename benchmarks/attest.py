@@ -23,10 +23,10 @@ from curtilage.attest.bundle_checks import trusted_log
 from curtilage.attest.evidence import Tee, encode_bundle
 from curtilage.attest.evidence_kinds import TdxEvidence
 from curtilage.attest.expectations import Expectations
+from curtilage.attest.log.note import verify_checkpoint, verify_proof
 from curtilage.attest.single import verify_device, verify_evidence
-from curtilage.attest.tlog import verify_checkpoint, verify_proof
 from curtilage.attest.verify import verify
-from curtilage.client.enclaves import EnclaveBook
+from curtilage.client.remote.keys import EnclaveBook
 from curtilage_dev.deployment import (
     MEASUREMENT,
     AnyDeployment,

@@ -44,8 +44,8 @@ from curtilage.attest.evidence_kinds import (
     TdxEvidence,
 )
 from curtilage.attest.expectations import Expectations
+from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.single import verify_device, verify_evidence
-from curtilage.attest.tlog import parse_checkpoint, parse_proof
 from curtilage_dev.machines import Gpus, Machine
 
 AIM_MIB: Final = 64.0

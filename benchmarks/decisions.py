@@ -14,14 +14,14 @@ from typing import Literal
 import psutil
 
 from benchmarks.report import Table, quantile
-from curtilage.client.detect import scanner_of
-from curtilage.client.inspection import Inspector
+from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.scanner import Scanner
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query
-from curtilage.client.scan import Scanner
-from curtilage.client.stock_presidio import StockPresidio
-from curtilage.policy.decide import Inspection, decide
-from curtilage.policy.load import load_profile
-from curtilage.policy.plan import NerPlan, plan_of
+from curtilage.evaluation.stock_presidio import StockPresidio
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.document.detection_plan import NerPlan, plan_of
+from curtilage.policy.document.load import load_profile
 
 LENGTHS = (50, 300, 2000)
 WARM_UP = 10  # the first ones fill caches

@@ -27,7 +27,7 @@ from typing import Final, cast
 from benchmarks.relay_load import Work
 from benchmarks.report import Table
 from curtilage.relay.config import parse_config
-from curtilage.relay.nginx import Setting, nginx_config
+from curtilage.relay.nginx.config import Setting, nginx_config
 from curtilage_dev.certificates import Authority
 
 ROUNDS: Final = 6

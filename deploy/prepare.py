@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "dev"))
 
-from curtilage.attest.manifest import parse_manifest  # noqa: E402
+from curtilage.attest.log.manifest import parse_manifest  # noqa: E402
 from curtilage.inference.default_model import DEFAULT_SHA256  # noqa: E402
 from curtilage_dev import devlog, policy  # noqa: E402
 from curtilage_dev.deployment import MEASUREMENT  # noqa: E402

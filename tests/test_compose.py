@@ -14,7 +14,7 @@ import pytest
 import yaml
 from deploy.image.rootfs import ENVIRONMENT
 
-from curtilage.client.detector_process import FORGETTING
+from curtilage.client.detection.worker import FORGETTING
 from curtilage.enclave_server.config import parse_config as parse_enclave
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.relay.config import UnixAddress

@@ -14,15 +14,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from curtilage.client.detector_process import worker_environment
-from curtilage.policy.load import load_profile
-from curtilage.policy.plan import plan_of
+from curtilage.client.detection.worker import worker_environment
+from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.load import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = (
     *("sandbox", "wire", "attest", "inference", "policy", "client", "relay"),
-    "enclave_server",
-    *("dev", "deploy", "benchmarks", "guard", "tools"),
+    *("enclave_server", "transparency", "evaluation", "cli"),
+    *("dev", "deploy", "benchmarks", "tools"),
 )
 TABLE = "## What native libraries could do"
 REACHING = frozenset({"sockets", "resolver", "TLS", "HTTP"})
@@ -135,8 +135,8 @@ def test_the_table_says_what_the_installed_libraries_could_do() -> None:
 def test_no_native_library_of_the_detectors_could_reach_anybody() -> None:
     code = """
 import json, sys
-from curtilage.client.detect import scanner_of
-from curtilage.policy.plan import DetectionPlan
+from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.policy.document.detection_plan import DetectionPlan
 scanner_of(DetectionPlan.from_fields(json.load(sys.stdin))).scan(["Anna Miller, HIV"])
 print(open("/proc/self/maps").read())
 """
@@ -196,7 +196,7 @@ def test_whoever_imports_the_runtime_has_told_it_to_report_nothing() -> None:
         if IMPORTED.search(text := path.read_text("utf-8"))
     }
     assert {path.name for path in importing} == {
-        *("guard_model.py", "export.py", "measure.py")
+        *("embedded.py", "export.py", "measure.py")
     }
     for path, text in importing.items():
         before = text[: IMPORTED.search(text).start()]  # type: ignore[union-attr]

@@ -60,7 +60,7 @@ def test_the_client_imports_without_the_extras() -> None:
         " 'opentelemetry', 'huggingface_hub'):\n"
         "    sys.modules[name] = None\n"
         "from curtilage.client import Client, SyncClient\n"
-        "from curtilage.client import cli\n"
+        "from curtilage.cli import main as cli\n"
         "cli.build_parser()\n"
     )
     done = subprocess.run(

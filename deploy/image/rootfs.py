@@ -51,9 +51,12 @@ EMULATED_MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").hex
 USERS: Final = {"door": 64010, "evidence": 64011, "serve": 64012}
 # What of Curtilage runs elsewhere: three parties, and the stapler, which fetches.
 OTHER_PARTIES: Final = (
+    "curtilage/cli",
     "curtilage/client",
+    "curtilage/evaluation",
     "curtilage/policy",
     "curtilage/relay",
+    "curtilage/transparency",
     "curtilage/enclave_server/stapler",
 )
 

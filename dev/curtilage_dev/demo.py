@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from curtilage.attest.evidence_kinds import Tee
-from curtilage.client.commands.terminal import out
+from curtilage.cli.terminal import out
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
@@ -225,7 +225,7 @@ def _show_checks(stack: Stack) -> None:
     """Let the verifier check the bundle that the relay serves, and show it."""
     _title("What the client checks before a single byte is sealed")
     bundle = stack.fetch_bundle()
-    command = [sys.executable, "-m", "curtilage.client", "attest", "verify"]
+    command = [sys.executable, "-m", "curtilage.cli", "attest", "verify"]
     command += ["--bundle", str(bundle), "--policy", str(stack.policy)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
@@ -369,7 +369,7 @@ def _show_audit(stack: Stack) -> None:
     # A client that runs signs once a minute; one that ends, all that it has written.
     with _timed("the client ends"):
         stack.running["client"].stop()
-    command = [sys.executable, "-m", "curtilage.client", "audit", "verify"]
+    command = [sys.executable, "-m", "curtilage.cli", "audit", "verify"]
     command += ["--dir", str(stack.audit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

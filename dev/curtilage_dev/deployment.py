@@ -29,13 +29,13 @@ from curtilage.attest.expectations import (
     SnpExpectations,
     TrustAnchor,
 )
-from curtilage.attest.manifest import (
+from curtilage.attest.log.manifest import (
     GpuRelease,
     ReleaseManifest,
     encode_manifest,
     parse_manifest,
 )
-from curtilage.attest.spdm import SIGNATURE_BYTES
+from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
 from curtilage.attest.verify import binding_inputs
 from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev.changes import unchanged

@@ -24,26 +24,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from curtilage.attest.encoding.strict_json import encode_base64
 from curtilage.attest.evidence import Tee
-from curtilage.attest.manifest import (
+from curtilage.attest.log.manifest import (
     GpuRelease,
     ReleaseManifest,
     encode_manifest,
     parse_manifest,
 )
-from curtilage.attest.strictjson import encode_base64
-from curtilage.attest.tlog import NoteKey, encode_hashes, parse_checkpoint
-from curtilage.attest.tree import Tree
-from curtilage.client.release_files import make_folder, replace_file
-from curtilage.client.release_log import (
+from curtilage.attest.log.note import NoteKey, encode_hashes, parse_checkpoint
+from curtilage.attest.log.tree import Tree
+from curtilage.transparency.files import make_folder, replace_file
+from curtilage.transparency.log import (
     LogFolder,
     add_cosignatures,
     create_log,
     open_log,
     read_signer,
 )
-from curtilage.client.release_proof import Proven, prove
-from curtilage.client.release_witness import Witness, create_witness
+from curtilage.transparency.proof import Proven, prove
+from curtilage.transparency.witness import Witness, create_witness
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.log import DEFAULT_ORIGIN, DEFAULT_WITNESS

@@ -14,12 +14,12 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from curtilage.attest import hcl_tdreport as layout
+from curtilage.attest.azure import hcl as layout
+from curtilage.attest.azure.hcl import MAGIC, HardwareKind
+from curtilage.attest.encoding.strict_json import encode_base64url
 from curtilage.attest.evidence_kinds import AzureEvidence, Tee
 from curtilage.attest.expectations import TrustAnchor
-from curtilage.attest.hcl import MAGIC, HardwareKind
-from curtilage.attest.snp_report import REPORT_BYTES
-from curtilage.attest.strictjson import encode_base64url
+from curtilage.attest.sev_snp.report import REPORT_BYTES
 from curtilage_dev.changes import unchanged
 from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, make_tpm, ordinary_pcrs
 from curtilage_dev.pki import EmulatedPlatform

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from curtilage.attest.tdx_collateral import SvnLevel, TcbLevel, TcbStatus, TdxModule
+from curtilage.attest.tdx.collateral import SvnLevel, TcbLevel, TcbStatus, TdxModule
 
 LEVEL_SVNS: Final = (3, 3, 2, 2, 4, 1, 0, 5, *(0,) * 8)
 OLDER_SVNS: Final = (2, 2, 2, 2, 3, 1, 0, 5, *(0,) * 8)

@@ -15,18 +15,18 @@ from typing import Final, Self
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest import spdm
 from curtilage.attest.evidence_kinds import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import AnchorKind, GpuExpectations, TrustAnchor
-from curtilage.attest.gpu import (
+from curtilage.attest.log.manifest import GpuRelease
+from curtilage.attest.nvidia import spdm
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO
+from curtilage.attest.nvidia.verify import (
     CHAIN_LENGTH,
     OPAQUE_DRIVER,
     OPAQUE_FWID,
     OPAQUE_PROTECTED_PCIE,
     OPAQUE_VBIOS,
 )
-from curtilage.attest.gpu_dice import DICE_TCB_INFO
-from curtilage.attest.manifest import GpuRelease
 from curtilage_dev.changes import unchanged
 from curtilage_dev.der import element
 from curtilage_dev.p384_pki import (

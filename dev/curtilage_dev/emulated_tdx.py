@@ -13,11 +13,11 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest import tdx_quote as layout
 from curtilage.attest.evidence_kinds import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
-from curtilage.attest.tdx import TD_SEPT_VE_DISABLE
-from curtilage.attest.tdx_pck import PckPlatform
+from curtilage.attest.tdx import quote as layout
+from curtilage.attest.tdx.pck import PckPlatform
+from curtilage.attest.tdx.verify import TD_SEPT_VE_DISABLE
 from curtilage_dev.changes import unchanged
 from curtilage_dev.emulated_collateral import QE_MRSIGNER
 from curtilage_dev.emulated_dcap import (

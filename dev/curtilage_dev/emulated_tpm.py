@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from curtilage.attest.evidence_kinds import Tee, TpmEvidence, TpmQuote
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
-from curtilage.attest.tpm_quote import ATTEST_QUOTE, GENERATED_VALUE, AlgorithmId
+from curtilage.attest.tpm.quote import ATTEST_QUOTE, GENERATED_VALUE, AlgorithmId
 
 PCR_COUNT: Final = 24
 # Registers that an operating system may reset start at ones.

@@ -27,6 +27,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from curtilage.attest.amd_tcb import Product
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
@@ -35,8 +36,7 @@ from curtilage.attest.evidence import (
 from curtilage.attest.evidence_json import device_object
 from curtilage.attest.evidence_kinds import Tee
 from curtilage.attest.expectations import TrustAnchor
-from curtilage.attest.snp_report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
-from curtilage.attest.tcb import Product
+from curtilage.attest.sev_snp.report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
 from curtilage_dev.machines import (
     KINDS,
     MAX_GPUS,

@@ -10,9 +10,9 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from curtilage.attest.signers import LogSigner, WitnessSigner
-from curtilage.attest.tlog import encode_proof
-from curtilage.attest.tree import Tree, hash_leaf
+from curtilage.attest.log.note import encode_proof
+from curtilage.attest.log.signers import LogSigner, WitnessSigner
+from curtilage.attest.log.tree import Tree, hash_leaf
 
 DEFAULT_ORIGIN: Final = "development.invalid/curtilage"
 DEFAULT_WITNESS: Final = "witness.development.invalid"

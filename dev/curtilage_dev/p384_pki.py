@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from curtilage.attest.cose import SIGNATURE_BYTES
+from curtilage.attest.encoding.cose import SIGNATURE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from curtilage.attest.certificates import AMD_ARC, RSA_BITS, RSA_EXPONENT, SALT_BYTES
+from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.evidence_kinds import SnpEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
-from curtilage.attest.snp_report import CHIP_ID_BYTES, SigningKey
-from curtilage.attest.tcb import Product, Tcb
+from curtilage.attest.sev_snp.certificates import (
+    AMD_ARC,
+    RSA_BITS,
+    RSA_EXPONENT,
+    SALT_BYTES,
+)
+from curtilage.attest.sev_snp.report import CHIP_ID_BYTES, SigningKey
 from curtilage_dev.reports import ReportFields, encode_report, sign_report
 
 ORGANIZATION: Final = "Emulated TEE - not AMD"

@@ -15,7 +15,9 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from curtilage.enclave_server.answers import (
+from curtilage.enclave_server.model import Model
+from curtilage.enclave_server.ohttp.chat import ChatLimits, parse_chat_request
+from curtilage.enclave_server.ohttp.openai_answers import (
     AnswerHead,
     Begun,
     Ending,
@@ -24,8 +26,6 @@ from curtilage.enclave_server.answers import (
     last_events,
     piece_event,
 )
-from curtilage.enclave_server.chat import ChatLimits, parse_chat_request
-from curtilage.enclave_server.model import Model
 from curtilage_dev.scripted_enclave import PlayArguments, PlayedEngine, add_play
 
 HEAD = AnswerHead(answer_id="chatcmpl-plain", created=0, model="curtilage")

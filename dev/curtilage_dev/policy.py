@@ -17,11 +17,11 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from curtilage.attest.encoding.strict_json import Fields, parse_object
 from curtilage.attest.evidence_kinds import DeviceKind, Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
-from curtilage.attest.manifest import parse_manifest
-from curtilage.attest.strictjson import Fields, parse_object
-from curtilage.policy.load import profile_text
+from curtilage.attest.log.manifest import parse_manifest
+from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import PADDED, Shape, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.devlog import LOG_FILE, MANIFEST_FILE

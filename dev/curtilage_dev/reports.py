@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from curtilage.attest import snp_report as layout
-from curtilage.attest.tcb import Product, Tcb, encode_tcb
+from curtilage.attest.amd_tcb import Product, Tcb, encode_tcb
+from curtilage.attest.sev_snp import report as layout
 
 # SMT allowed, and bit 17, which is always one.
 DEFAULT_POLICY: Final = 0x30000

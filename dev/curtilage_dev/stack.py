@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from curtilage.attest.evidence_kinds import Tee
-from curtilage.attest.manifest import GpuRelease
+from curtilage.attest.log.manifest import GpuRelease
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev import devlog
@@ -245,7 +245,7 @@ class Stack:
             arguments += ["--relay-ca", str(self.authority)]
         if self.model != EMBEDDED:
             arguments += ["--model", self.model, "--model-sha256", self.model_sha256]
-        process = self._start("client", "curtilage.client", *arguments, *extra)
+        process = self._start("client", "curtilage.cli", *arguments, *extra)
         self.client_url = str(process.wait_ready()["listen"])
 
     def fetch_bundle(self) -> Path:

@@ -18,7 +18,7 @@ from curtilage.attest.expectations import (
     TrustAnchor,
     anchors_for,
 )
-from curtilage.attest.validation import validate_expectations
+from curtilage.attest.expectations_checks import validate_expectations
 
 
 def _refusal(expectations: Expectations) -> RefusedError:

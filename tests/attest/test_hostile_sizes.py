@@ -18,9 +18,9 @@ from functools import partial
 
 import pytest
 
-from curtilage.attest.cbor import decode
-from curtilage.attest.certificates import parse_certificate
-from curtilage.attest.cose import parse_cose_sign1
+from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data
+from curtilage.attest.encoding.cbor import decode
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
@@ -45,22 +45,22 @@ from curtilage.attest.evidence_kinds import (
     MAX_QUOTE_BYTES,
     MAX_TPM_MESSAGE_BYTES,
 )
-from curtilage.attest.gpu_dice import DICE_TCB_INFO, firmware_ids
-from curtilage.attest.gpu_token import refuse_token
-from curtilage.attest.hcl import parse_hcl, parse_runtime_data
-from curtilage.attest.heads import MAX_HISTORY_BYTES, parse_history
-from curtilage.attest.manifest import parse_manifest
-from curtilage.attest.nitro_document import parse_nitro_document
-from curtilage.attest.snp_report import parse_report
-from curtilage.attest.spdm import parse_spdm_report
-from curtilage.attest.tdx_collateral import parse_collateral
-from curtilage.attest.tdx_pck import parse_platform
-from curtilage.attest.tdx_quote import parse_quote
-from curtilage.attest.tlog import parse_checkpoint, parse_proof
-from curtilage.attest.tlog_policy import MAX_POLICY_BYTES, parse_policy
-from curtilage.attest.tpm_quote import parse_attest
+from curtilage.attest.log.heads import MAX_HISTORY_BYTES, parse_history
+from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.log.note import parse_checkpoint, parse_proof
+from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
+from curtilage.attest.nitro.document import parse_nitro_document
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.nvidia.spdm import parse_spdm_report
+from curtilage.attest.nvidia.verify import refuse_token
+from curtilage.attest.sev_snp.certificates import parse_certificate
+from curtilage.attest.sev_snp.report import parse_report
+from curtilage.attest.tdx.collateral import parse_collateral
+from curtilage.attest.tdx.pck import parse_platform
+from curtilage.attest.tdx.quote import parse_quote
+from curtilage.attest.tpm.quote import parse_attest
 from curtilage.attest.verify import verify
-from curtilage.attest.x509_values import parse_revocation_list
+from curtilage.attest.x509.values import parse_revocation_list
 from curtilage_dev.deployment import Deployment
 from curtilage_dev.p384_pki import new_key
 

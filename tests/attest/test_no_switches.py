@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest import expectations as module
+from curtilage.policy.document.load import load_policy
 from curtilage.policy.errors import PolicyError
-from curtilage.policy.load import load_policy
 from support.evidence_policies import SNP, write_policy
 
 ROOTS = {

@@ -32,7 +32,7 @@ from curtilage.attest.evidence import (
     encode_cpu_evidence,
 )
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.manifest import encode_manifest, parse_manifest
+from curtilage.attest.log.manifest import encode_manifest, parse_manifest
 from curtilage.attest.single import verify_device, verify_evidence
 from curtilage.attest.verify import VerifiedKey, verify, verify_challenge
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment

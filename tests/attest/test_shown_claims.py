@@ -27,8 +27,8 @@ from curtilage.attest.evidence import (
     encode_bundle,
 )
 from curtilage.attest.expectations import AnchorKind, Environment, Expectations
-from curtilage.attest.manifest import parse_manifest
-from curtilage.attest.spdm import SIGNATURE_BYTES
+from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
 from curtilage.attest.verify import VerifiedKey, binding_inputs, verify
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.machines import make_gpus, make_machine
@@ -91,7 +91,7 @@ def vendors(monkeypatch: pytest.MonkeyPatch) -> Vendors:
         for root, kind in zip(emulated.roots, kinds, strict=True)
     )
     monkeypatch.setattr(
-        "curtilage.attest.validation.VENDOR_ROOT_FINGERPRINTS",
+        "curtilage.attest.expectations_checks.VENDOR_ROOT_FINGERPRINTS",
         {root.kind: {"": root.fingerprint} for root in roots},
     )
     return Vendors(

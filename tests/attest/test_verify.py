@@ -21,8 +21,8 @@ from curtilage.attest.evidence import (
     parse_bundle,
 )
 from curtilage.attest.expectations import Environment, Expectations
-from curtilage.attest.manifest import encode_manifest, parse_manifest
-from curtilage.attest.snp_report import SIGNED_BYTES
+from curtilage.attest.log.manifest import encode_manifest, parse_manifest
+from curtilage.attest.sev_snp.report import SIGNED_BYTES
 from curtilage.attest.steps import Check, Step
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
@@ -303,7 +303,7 @@ def _pretend_amd(
     (root,) = expectations.roots
     kind = type(root.kind)("amd")
     monkeypatch.setattr(
-        "curtilage.attest.validation.VENDOR_ROOT_FINGERPRINTS",
+        "curtilage.attest.expectations_checks.VENDOR_ROOT_FINGERPRINTS",
         {kind: {root.product: root.fingerprint}},
     )
     return replace(

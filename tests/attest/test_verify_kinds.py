@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from curtilage.attest import dispatch
+from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.binding import (
     base_hash_v2,
     challenge_report_data,
@@ -39,10 +40,9 @@ from curtilage.attest.expectations import (
     PlatformExpectations,
     TrustAnchor,
 )
-from curtilage.attest.manifest import GpuRelease, encode_manifest, parse_manifest
-from curtilage.attest.snp_report import SIGNED_BYTES
+from curtilage.attest.log.manifest import GpuRelease, encode_manifest, parse_manifest
+from curtilage.attest.sev_snp.report import SIGNED_BYTES
 from curtilage.attest.steps import UNFORESEEN, StepLog
-from curtilage.attest.tcb import Product, Tcb
 from curtilage.attest.verify import (
     VerifiedKey,
     binding_inputs,

@@ -1,12 +1,3 @@
-from pathlib import Path
+from support.state import state_home
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the audit trail of the person who runs the tests out of them."""
-    home = tmp_path / "state"
-    monkeypatch.setenv("XDG_STATE_HOME", str(home))
-    monkeypatch.delenv("CURTILAGE_AUDIT", raising=False)
-    return home
+__all__ = ["state_home"]

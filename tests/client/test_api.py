@@ -5,7 +5,7 @@ import pytest
 
 from curtilage.client import Answerer, Client, SyncClient
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.routes import Route
 from support.byte_model import make_byte_model
 
 HARMLESS = "What is HIV?"

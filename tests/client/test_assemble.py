@@ -11,17 +11,18 @@ from typing import cast
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from curtilage.cli import examine
+from curtilage.cli import main as cli
+from curtilage.cli import options as shared
 from curtilage.client import assemble as assembling
-from curtilage.client import cli
 from curtilage.client.assemble import inspector_for, inspector_from
-from curtilage.client.commands import examine, shared
 from curtilage.client.config import Flags, read_config
-from curtilage.client.inspection import Inspector
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Query
 from curtilage.client.session import ClientParts
-from curtilage.policy.decide import Inspection
-from curtilage.policy.load import load_profile
-from curtilage.policy.model import Policy
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import public_pem
 from support.client_parts import ScriptedInspector
 

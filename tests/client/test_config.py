@@ -4,9 +4,9 @@ import pytest
 
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
-from curtilage.client.ordinary_files import read_text
+from curtilage.client.files import read_text
+from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.errors import PolicyError
-from curtilage.policy.load import load_profile, profile_text
 
 
 def test_nothing_said_takes_the_shipped_profile() -> None:

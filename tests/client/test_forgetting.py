@@ -18,27 +18,28 @@ from typing import IO
 import pytest
 from typing_extensions import override
 
-from curtilage.client import detector_process, gateway
-from curtilage.client.answers import AnswerEvent, Delta, Finished
-from curtilage.client.detect import scanner_of
-from curtilage.client.detector_process import (
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.detection import worker as detector_process
+from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.scanner import Scanner
+from curtilage.client.detection.worker import (
     READY,
     encode_frame,
     read_frame,
     serve,
     write_frame,
 )
+from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import (
     EnclaveError,
     FailureReason,
     LocalUnavailableError,
 )
 from curtilage.client.query import Query
-from curtilage.client.scan import Scanner
 from curtilage.client.session import ClientParts, Session
-from curtilage.policy.decide import Inspection
-from curtilage.policy.load import load_profile
-from curtilage.policy.plan import plan_of
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.load import load_profile
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns

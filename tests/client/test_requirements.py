@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from curtilage.attest.binding import challenge_report_data
 from curtilage.attest.claims import Claim, unmet
 from curtilage.attest.evidence import encode_cpu_evidence
-from curtilage.client.answers import Answer, Answerer
-from curtilage.client.challenges import NEGATIVE_TTL
+from curtilage.client.answer import Answer, Answerer
+from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EXPLAINED, UNMET, FailureReason
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.challenges import NEGATIVE_TTL
 from curtilage.client.session import ClientParts, Session
-from curtilage.policy.attestation import CHALLENGE_AGE_S
-from curtilage.policy.audit import Outcome
-from curtilage.policy.load import load_policy
-from curtilage.policy.trust import requirement_for
+from curtilage.policy.document.attestation import CHALLENGE_AGE_S
+from curtilage.policy.document.load import load_policy
+from curtilage.policy.expectations import requirement_for
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.deployment import MEASUREMENT
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answers import Answerer
-from curtilage.client.deidentify import Deidentified, deidentify
-from curtilage.client.obstacles import Obstacle
+from curtilage.client.answer import Answerer
+from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,
@@ -20,10 +20,10 @@ from curtilage.client.route import (
     first_step,
 )
 from curtilage.client.session import ClientParts, Session
-from curtilage.policy.classes import CLASSES
-from curtilage.policy.decide import Inspection, decide
-from curtilage.policy.load import load_profile
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
 from support.memory_enclave import Clock, MemoryEnclave, book
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answers import Answerer
+from curtilage.client.answer import Answerer
 from curtilage.client.errors import (
     BlockedError,
     EnclaveError,
@@ -12,11 +12,11 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
-from curtilage.client.exchange import SealedExchange
 from curtilage.client.query import Message, Query
+from curtilage.client.remote.seal import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
-from curtilage.policy.load import load_policy, load_profile, profile_text
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import (
     Clock,

@@ -13,7 +13,8 @@ from deploy.image import boot, push
 from deploy.image.errors import ImageError
 from deploy.image.guest import door
 
-from curtilage.enclave_server import endorsements, release
+from curtilage.enclave_server.acquire import endorsements
+from curtilage.enclave_server.evidence import release
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -54,10 +54,10 @@ def inputs(tmp_path: Path) -> Inputs:
     packed = {name: kernel_module(needs) for name, needs in MODULES.items()}
     files = {"usr/bin/python3.11": b"python", "usr/bin/sh": b"shell"}
     own = {
-        "curtilage/enclave_server/app.py": b"server",
+        "curtilage/enclave_server/http/server.py": b"server",
         "curtilage/enclave_server/stapler/fetch.py": b"fetches",
         "curtilage/client/session.py": b"client",
-        "curtilage/policy/load.py": b"policy",
+        "curtilage/policy/document/load.py": b"policy",
         "curtilage/relay/forward.py": b"relay",
     }
     return Inputs(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from curtilage.attest.encoding.strict_json import decode_base64
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.manifest import parse_manifest
-from curtilage.attest.strictjson import decode_base64
-from curtilage.attest.tlog import (
+from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.log.note import (
     Checkpoint,
     NoteKey,
     TrustedLog,
@@ -17,11 +17,11 @@ from curtilage.attest.tlog import (
     verify_checkpoint,
     verify_proof,
 )
-from curtilage.attest.tlog_policy import simple_policy
-from curtilage.attest.tree import hash_leaf, verify_consistency
-from curtilage.client.release_audit import Flag, audit
-from curtilage.client.release_log import LogFolder
-from curtilage.client.release_proof import ReleaseRules
+from curtilage.attest.log.tree import hash_leaf, verify_consistency
+from curtilage.attest.log.witness_policy import simple_policy
+from curtilage.transparency.auditor import Flag, audit
+from curtilage.transparency.log import LogFolder
+from curtilage.transparency.proof import ReleaseRules
 from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.devlog import (
     ReleaseArguments,

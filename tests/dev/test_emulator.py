@@ -15,13 +15,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from curtilage.attest.amd_tcb import Product
 from curtilage.attest.binding import device_nonce_v2
 from curtilage.attest.evidence import SnpEvidence, Tee, parse_cpu_evidence
 from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import AnchorKind, SnpExpectations, TrustAnchor
-from curtilage.attest.snp import SnpRules, verify_snp
+from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tcb import Product
 from curtilage.enclave_server import evidence_protocol
 from curtilage.enclave_server.evidence_protocol import parse_devices
 from curtilage_dev import emulator

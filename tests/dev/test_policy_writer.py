@@ -11,8 +11,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import encode_bundle
 from curtilage.attest.evidence_kinds import Tee
 from curtilage.attest.verify import verify
-from curtilage.policy.load import load_policy, profile_text
-from curtilage.policy.trust import expectations_from, transport_expectations
+from curtilage.policy.document.load import load_policy, profile_text
+from curtilage.policy.expectations import expectations_from, transport_expectations
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import (
     MEASUREMENT,

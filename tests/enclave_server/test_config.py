@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.attest.tlog import COSIGNATURE_V1, ED25519, SUBTREE_V1, NoteKey
-from curtilage.attest.vkeys import VerifierKey
+from curtilage.attest.log.note import COSIGNATURE_V1, ED25519, SUBTREE_V1, NoteKey
+from curtilage.attest.log.vkeys import VerifierKey
 from curtilage.enclave_server.config import (
     AnchorFile,
     ChallengeChoice,

@@ -9,15 +9,15 @@ from time import thread_time_ns
 
 import pytest
 
-from curtilage.enclave_server.chat import ChatLimits
-from curtilage.enclave_server.gateway import (
+from curtilage.enclave_server.ohttp.chat import ChatLimits
+from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
     Form,
     OuterError,
     Terms,
     open_exchange,
 )
-from curtilage.enclave_server.keys import ServerKey, make_key
+from curtilage.enclave_server.ohttp.keys import ServerKey, make_key
 from curtilage.wire.shaping import UNPADDED
 from curtilage.wire.suite import KEM_X25519, KEM_XWING, Suite
 from support.enclave_parts import (

@@ -9,8 +9,6 @@ import pytest
 from typing_extensions import override
 
 import curtilage.enclave_server.model as model_module
-from curtilage.enclave_server.answers import Answer, Begun, Ending, Piece
-from curtilage.enclave_server.chat import ChatMessage, ChatRequest
 from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
 from curtilage.enclave_server.errors import (
     BusyError,
@@ -25,6 +23,8 @@ from curtilage.enclave_server.model import (
     Model,
     open_model,
 )
+from curtilage.enclave_server.ohttp.chat import ChatMessage, ChatRequest
+from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import (
     ContextTooLongError,

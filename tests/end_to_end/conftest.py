@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.access import AccessFiles, read_access
-from curtilage.client.enclaves import EnclaveBook
-from curtilage.client.inspection import Inspector
-from curtilage.client.local import LocalModel
-from curtilage.client.models import Registry
+from curtilage.client.detection.inspection import Inspector
+from curtilage.client.local.model import LocalModel
+from curtilage.client.local.registry import Registry
+from curtilage.client.remote.access import AccessFiles, read_access
+from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.transport import RelayAddress, RelayTransport
 from curtilage.client.session import AnswersLocally, ClientParts, Session
-from curtilage.client.transport import RelayAddress, RelayTransport
-from curtilage.policy.load import load_policy, profile_text
-from curtilage.policy.trust import expectations_from
+from curtilage.policy.document.load import load_policy, profile_text
+from curtilage.policy.expectations import expectations_from
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.emulator import ROOT_FILE
 from curtilage_dev.processes import Processes

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from curtilage.attest.verify import verify
-from curtilage.client.cli import main
-from curtilage.client.verdicts import key_object
-from curtilage.policy.load import load_policy
-from curtilage.policy.trust import expectations_from
+from curtilage.cli.attest.verdict_json import key_object
+from curtilage.cli.main import main
+from curtilage.policy.document.load import load_policy
+from curtilage.policy.expectations import expectations_from
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.stack import Stack
 

@@ -3,11 +3,11 @@
 import pytest
 from end_to_end.conftest import OpenSession
 
-from curtilage.client.answers import Answerer
-from curtilage.client.inspection import Inspector
+from curtilage.client.answer import Answerer
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import ClientParts, Session
-from curtilage.policy.load import load_profile
+from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedLocal
 from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
 

@@ -20,7 +20,7 @@ DEVELOPMENT = Path(__file__).resolve().parents[2] / "dev"
 def test_a_stopped_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "curtilage.client", "demo", "--ask", "What is HIV?"],
+        [sys.executable, "-m", "curtilage.cli", "demo", "--ask", "What is HIV?"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment,

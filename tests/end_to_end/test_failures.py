@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from end_to_end.conftest import OpenSession, make_stack, patient_profile
 
-from curtilage.client.answers import Answerer
+from curtilage.client.answer import Answerer
+from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import (
     FailureReason,
     LocalUnavailableError,
 )
-from curtilage.client.inspection import Inspector
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import UnavailableLocal
-from curtilage.policy.load import load_policy
+from curtilage.policy.document.load import load_policy
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
@@ -273,7 +273,7 @@ async def test_a_broken_policy_starts_nothing(stack: Stack, tmp_path: Path) -> N
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "curtilage.client",
+        "curtilage.cli",
         "ask",
         "--policy",
         str(broken),

@@ -11,11 +11,11 @@ from typing_extensions import override
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import Tee
 from curtilage.attest.verify import verify
-from curtilage.client.answers import Answerer
+from curtilage.client.answer import Answerer
 from curtilage.client.errors import FailureReason
 from curtilage.client.query import Message, Query, Settings
-from curtilage.policy.load import load_policy
-from curtilage.policy.trust import expectations_from
+from curtilage.policy.document.load import load_policy
+from curtilage.policy.expectations import expectations_from
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
 

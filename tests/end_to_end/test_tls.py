@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from end_to_end.conftest import QUICK, OpenSession, beside, patient_profile
 
-from curtilage.client.answers import Answerer
+from curtilage.client.answer import Answerer
 from curtilage.client.errors import FailureReason
 from curtilage.client.query import Message, Query, Settings
 from curtilage_dev.asking import open_answer

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from end_to_end.conftest import OpenSession, make_stack
 
-from curtilage.client.answers import Answerer
+from curtilage.client.answer import Answerer
 from curtilage.client.query import Message, Query, Settings
 from curtilage_dev.processes import Processes
 from support.ledger import HopRow, MessageRow, read_ledger

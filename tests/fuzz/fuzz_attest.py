@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 from fuzz.common import Harness, hold, run_harnesses
 
-from curtilage.attest.certificates import parse_certificate
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     AzureEvidence,
@@ -37,11 +36,12 @@ from curtilage.attest.evidence import (
     parse_cpu_evidence,
     parse_device_evidence,
 )
-from curtilage.attest.manifest import parse_manifest
-from curtilage.attest.snp_report import parse_report
-from curtilage.attest.tlog import TrustedLog, verify_proof
+from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.log.note import TrustedLog, verify_proof
+from curtilage.attest.sev_snp.certificates import parse_certificate
+from curtilage.attest.sev_snp.report import parse_report
 from curtilage.attest.verify import UNFORESEEN, verify
-from curtilage.attest.x509_values import parse_revocation_list
+from curtilage.attest.x509.values import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform
 

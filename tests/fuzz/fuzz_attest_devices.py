@@ -15,16 +15,15 @@ import cbor2
 from fuzz.common import Harness, hold, run_harnesses
 from fuzz.fuzz_attest import damaged, refused
 
-from curtilage.attest.cbor import MAX_ITEMS, decode
-from curtilage.attest.cose import parse_cose_sign1
+from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence_kinds import GpuEvidence, NitroEvidence, Tee
-from curtilage.attest.gpu import GpuRules, verify_gpu
-from curtilage.attest.gpu_dice import DICE_TCB_INFO, firmware_ids
-from curtilage.attest.gpu_token import refuse_token
-from curtilage.attest.nitro import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
-from curtilage.attest.nitro_document import parse_nitro_document
-from curtilage.attest.spdm import parse_spdm_report
+from curtilage.attest.nitro.document import parse_nitro_document
+from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.nvidia.spdm import parse_spdm_report
+from curtilage.attest.nvidia.verify import GpuRules, refuse_token, verify_gpu
 from curtilage.attest.steps import StepLog
 from curtilage_dev.emulated_gpu import (
     EmulatedGpu,

@@ -18,20 +18,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fuzz.common import Harness, run_harnesses
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.heads import HeadHistory, TreeHead, parse_history
-from curtilage.attest.signers import LogSigner, WitnessSigner
-from curtilage.attest.tiles import Tile, encode_bundle, parse_bundle, parse_path
-from curtilage.attest.tlog import (
+from curtilage.attest.log.heads import HeadHistory, TreeHead, parse_history
+from curtilage.attest.log.note import (
     TrustedLog,
     encode_hashes,
     parse_hashes,
     verify_checkpoint,
     verify_proof,
 )
-from curtilage.attest.tlog_policy import parse_policy
-from curtilage.attest.tree import verify_consistency
-from curtilage.attest.vkeys import parse_verifier_key
-from curtilage.client.release_witness import WitnessRequest, parse_request
+from curtilage.attest.log.signers import LogSigner, WitnessSigner
+from curtilage.attest.log.tiles import Tile, encode_bundle, parse_bundle, parse_path
+from curtilage.attest.log.tree import verify_consistency
+from curtilage.attest.log.vkeys import parse_verifier_key
+from curtilage.attest.log.witness_policy import parse_policy
+from curtilage.transparency.witness import WitnessRequest, parse_request
 from curtilage_dev.log import DevelopmentLog
 
 NOW: Final = datetime(2027, 6, 1, 12, tzinfo=UTC)

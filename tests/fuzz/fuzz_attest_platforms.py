@@ -20,16 +20,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fuzz.common import Harness, run_harnesses
 from fuzz.fuzz_attest import damaged, deployment, refused
 
-from curtilage.attest.azure import AzureRules, verify_azure
+from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data, parse_td_report
+from curtilage.attest.azure.verify import AzureRules, verify_azure
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence_kinds import AzureEvidence
 from curtilage.attest.expectations import SnpExpectations, TdxExpectations
-from curtilage.attest.hcl import parse_hcl, parse_runtime_data
-from curtilage.attest.hcl_tdreport import parse_td_report
-from curtilage.attest.snp import SnpRules
+from curtilage.attest.sev_snp.verify import SnpRules
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tdx import TdxRules
-from curtilage.attest.tpm_quote import (
+from curtilage.attest.tdx.verify import TdxRules
+from curtilage.attest.tpm.quote import (
     parse_attest,
     require_quote_key,
     verify_quote,

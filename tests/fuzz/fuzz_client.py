@@ -15,15 +15,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.common import Harness, hold, run_harnesses
 
-from curtilage.client.answer_content import (
+from curtilage.client.answer import Delta
+from curtilage.client.errors import ClientError, EnclaveError, UsageError
+from curtilage.client.openai_chat import parse_chat_request
+from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
     nothing_reader,
 )
-from curtilage.client.answers import Delta
-from curtilage.client.completions import parse_chat_request
-from curtilage.client.errors import ClientError, EnclaveError, UsageError
-from curtilage.client.exchange import AnswerReader
+from curtilage.client.remote.seal import AnswerReader
 from curtilage.wire.bhttp import ResponseHead, encode_response_head
 from curtilage.wire.chunked import ChunkedResponseOpener
 from curtilage.wire.dates import format_date, parse_date

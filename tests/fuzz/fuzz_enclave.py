@@ -16,27 +16,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.common import Harness, hold, run_harnesses
 
 from curtilage.attest.receipt import KEY_FIELD
-from curtilage.enclave_server.acquire_nsm import parse_attestation_response
-from curtilage.enclave_server.acquire_tsm import parse_certificate_table
-from curtilage.enclave_server.answers import ERROR_CODES, encode_error
-from curtilage.enclave_server.challenge import (
-    ChallengeRequest,
-    parse_challenge_request,
-)
-from curtilage.enclave_server.chat import (
-    ChatLimits,
-    ChatRequest,
-    parse_chat_request,
-)
+from curtilage.enclave_server.acquire.configfs_tsm import parse_certificate_table
+from curtilage.enclave_server.acquire.nitro_nsm import parse_attestation_response
+from curtilage.enclave_server.acquire.tpm_commands import Tpm
 from curtilage.enclave_server.config import parse_config
-from curtilage.enclave_server.cover import CoverRequest, parse_cover_request
-from curtilage.enclave_server.dates import is_in_window
 from curtilage.enclave_server.errors import (
     AcquisitionError,
     ChatError,
     ConfigError,
 )
-from curtilage.enclave_server.gateway import (
+from curtilage.enclave_server.ohttp.chat import (
+    ChatLimits,
+    ChatRequest,
+    parse_chat_request,
+)
+from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
     UNKNOWN_KEY,
     Exchange,
@@ -44,10 +38,17 @@ from curtilage.enclave_server.gateway import (
     OuterError,
     Terms,
     form_of,
+    is_in_window,
     open_exchange,
 )
-from curtilage.enclave_server.keys import ReceiptTerms, make_key
-from curtilage.enclave_server.tpm_commands import Tpm
+from curtilage.enclave_server.ohttp.inner_requests import (
+    ChallengeRequest,
+    CoverRequest,
+    parse_challenge_request,
+    parse_cover_request,
+)
+from curtilage.enclave_server.ohttp.keys import ReceiptTerms, make_key
+from curtilage.enclave_server.ohttp.openai_answers import ERROR_CODES, encode_error
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.shaping import PADDED, UNPADDED

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.common import Harness, hold, run_harnesses
 
+from curtilage.policy.document.load import load_policy
 from curtilage.policy.errors import PolicyError
-from curtilage.policy.load import load_policy
 
 
 def check_policy(data: bytes) -> None:

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.common import Harness, hold, run_harnesses
 
-from curtilage.relay.access import AccessKeys, parse_key_record
+from curtilage.relay.access_keys import AccessKeys, parse_key_record
 from curtilage.relay.config import parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.forward import (

@@ -27,7 +27,7 @@ from curtilage.attest.evidence import (
     encode_bundle,
     encode_cpu_evidence,
 )
-from curtilage.policy.load import profile_text
+from curtilage.policy.document.load import profile_text
 from curtilage.wire.bhttp import Request, encode_request
 from curtilage.wire.keyconfig import encode_key_configs
 from curtilage.wire.varint import encode_varint

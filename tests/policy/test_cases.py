@@ -18,10 +18,10 @@ from curtilage.policy.cases import (
     parse_cases,
     shipped_cases,
 )
-from curtilage.policy.decide import Decision, RuleHit
+from curtilage.policy.decision.decide import Decision, RuleHit
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import PROFILES
 from curtilage.policy.errors import PolicyError
-from curtilage.policy.load import PROFILES
-from curtilage.policy.routes import Route
 
 HEAD = "version: 1\ncases:\n"
 TURN = HEAD + "- {id: a, route: local, messages: [{role: user, "

@@ -1,11 +1,11 @@
 import pytest
 
-from curtilage.policy.classes import CLASSES
-from curtilage.policy.decide import Inspection, decide
-from curtilage.policy.findings import Finding, View, Where
-from curtilage.policy.load import load_profile, profile_text
-from curtilage.policy.model import PACKS
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_profile, profile_text
+from curtilage.policy.document.model import PACKS
 
 DEFAULT = load_profile("default")
 PERSON = "identifier.direct.person"

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from curtilage.policy.classes import CLASSES, is_uncertain
-from curtilage.policy.decide import Inspection, decide
-from curtilage.policy.findings import Finding, View, Where
-from curtilage.policy.load import PROFILES, load_profile, profile_text
-from curtilage.policy.model import PACKS, Policy
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.classes import CLASSES, is_uncertain
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import PROFILES, load_profile, profile_text
+from curtilage.policy.document.model import PACKS, Policy
 
 LOADED = {name: load_profile(name) for name in PROFILES}
 STRICT = [name for name in PROFILES if name != "default"]

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.policy.decide import Inspection, decide
-from curtilage.policy.load import load_profile
-from curtilage.policy.routes import Route
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_profile
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
     MAX_TIME,

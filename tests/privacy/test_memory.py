@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 from deploy.image.rootfs import ENVIRONMENT
 
-from curtilage.policy.load import profile_text
+from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack

@@ -304,7 +304,7 @@ def test_silence_libraries_silences(
 
 def test_only_telemetry_imports_logging_or_opentelemetry() -> None:
     folder = Path(telemetry.__file__).parent
-    for source in folder.glob("*.py"):
+    for source in folder.rglob("*.py"):
         if source.name != "telemetry.py":
             text = source.read_text()
             assert "import logging" not in text

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest.tlog import NoteKey
-from curtilage.policy.audit import AuditEntry, Outcome
-from curtilage.policy.audit_checkpoint import log_id, sign_head
-from curtilage.policy.audit_tail import Tail
-from curtilage.policy.audit_verify import See, Segment, VerifiedLog, see_nothing
-from curtilage.policy.audit_verify import verify_log as verify
-from curtilage.policy.routes import Route
+from curtilage.attest.log.note import NoteKey
+from curtilage.client.audit.checkpoint import log_id, sign_head
+from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.audit.tail import Tail
+from curtilage.client.audit.verify import See, Segment, VerifiedLog, see_nothing
+from curtilage.client.audit.verify import verify_log as verify
+from curtilage.policy.decision.routes import Route
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ORGANISATION = bytes(range(32))

@@ -4,12 +4,12 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
-from curtilage.client.answers import AnswerEvent, Delta, Finished
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
-from curtilage.policy.audit import AuditEntry, ReceiptEntry, receipt_secret
-from curtilage.policy.decide import Inspection
-from curtilage.policy.findings import Finding, View, Where
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.decision.findings import Finding, View, Where
 
 ORGANISATION = bytes(range(32))
 

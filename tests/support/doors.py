@@ -70,7 +70,7 @@ class Use:
 def parts(root: Path) -> list[Path]:
     """Return the parts' folders, from the tree and not from a list."""
     found = {
-        folder.parents[1]
+        folder.parent
         for folder in root.glob("*/curtilage/*")
         if folder.is_dir() and folder.name != "__pycache__"
     }

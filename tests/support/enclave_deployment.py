@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from curtilage.attest.evidence import CpuEvidence, GpuEvidence, SnpEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
-from curtilage.attest.manifest import ReleaseManifest
-from curtilage.enclave_server.bundle import BundleKeeper
+from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.enclave_server.config import EnclaveConfig, parse_config
 from curtilage.enclave_server.errors import EvidenceError
-from curtilage.enclave_server.keys import KeyRing
-from curtilage.enclave_server.release import read_anchors
+from curtilage.enclave_server.evidence.bundle import BundleKeeper
+from curtilage.enclave_server.evidence.release import read_anchors
+from curtilage.enclave_server.ohttp.keys import KeyRing
 from curtilage.enclave_server.telemetry import Counters
 from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.wire.shaping import TransportParameters

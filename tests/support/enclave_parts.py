@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from curtilage.enclave_server.app import EnclaveServer
-from curtilage.enclave_server.chat import ChatLimits
+from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.keys import KeyRing, Published, ServerKey, make_key
+from curtilage.enclave_server.http.record import Recorder
+from curtilage.enclave_server.http.server import EnclaveServer
+from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.model import Model
-from curtilage.enclave_server.pacing import LOOP_TIMER, Timer
-from curtilage.enclave_server.record import Recorder
-from curtilage.enclave_server.services import Services
-from curtilage.enclave_server.tables import Listen
+from curtilage.enclave_server.ohttp.chat import ChatLimits
+from curtilage.enclave_server.ohttp.keys import KeyRing, Published, ServerKey, make_key
 from curtilage.enclave_server.telemetry import Counters
+from curtilage.enclave_server.toml_reader import Listen
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date

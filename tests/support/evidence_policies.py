@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from curtilage.policy.load import profile_text
+from curtilage.policy.document.load import profile_text
 
 KEY = b64encode(bytes(range(32))).decode()
 WITNESS = b64encode(bytes(range(32, 64))).decode()

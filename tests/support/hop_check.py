@@ -1,6 +1,6 @@
 """Hold what passed the hops of one stack against the ledger."""
 
-from curtilage.enclave_server import gateway
+from curtilage.enclave_server.ohttp import gateway
 from curtilage.relay import forward
 from curtilage.wire.media import KEYS_PATH, OHTTP_KEYS
 from support.hop_exchanges import CACHE_S, QUICK

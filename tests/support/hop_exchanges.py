@@ -5,8 +5,8 @@ import hashlib
 from datetime import timedelta
 from pathlib import Path
 
-from curtilage.client.answers import Answerer
-from curtilage.client.cover import CoverSettings
+from curtilage.client.answer import Answerer
+from curtilage.client.remote.cover import CoverSettings
 from curtilage.wire.media import OHTTP_CHUNKED_REQUEST, OHTTP_REQUEST
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes

@@ -12,18 +12,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from curtilage.client.cover import CoverSettings
-from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.query import Message, Query, Settings
-from curtilage.client.session import ClientParts, Session
-from curtilage.client.transport import (
+from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.transport import (
     MirrorAddress,
     MirrorTransport,
     RelayAddress,
     RelayTransport,
 )
-from curtilage.policy.load import load_policy
-from curtilage.policy.trust import expectations_from
+from curtilage.client.session import ClientParts, Session
+from curtilage.policy.document.load import load_policy
+from curtilage.policy.expectations import expectations_from
 from curtilage.wire import bhttp, ohttp
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.media import KEYS_PATH

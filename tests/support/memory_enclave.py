@@ -19,7 +19,7 @@ from curtilage.attest.evidence import (
     encode_cpu_evidence,
     parse_bundle,
 )
-from curtilage.attest.manifest import parse_manifest
+from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.receipt import (
     KEY_FIELD,
     NO_MODEL,
@@ -33,10 +33,10 @@ from curtilage.attest.receipt import (
     sign_receipt,
 )
 from curtilage.attest.verify import VerifiedKey, verify
-from curtilage.client.enclaves import EnclaveBook
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.exchange import CHAT_PATH, SealedExchange
-from curtilage.policy.load import profile_text
+from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.seal import CHAT_PATH, SealedExchange
+from curtilage.policy.document.load import profile_text
 from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.encapsulation import GatewayKey

@@ -1,6 +1,6 @@
 """Merkle trees word for word as RFC 6962, section 2.1, defines them.
 
-Slow, recursive and independent of ``curtilage.attest.tree``, so that the two can
+Slow, recursive and independent of ``curtilage.attest.log.tree``, so that the two can
 be compared.
 """
 

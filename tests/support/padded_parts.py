@@ -4,18 +4,18 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
-from curtilage.enclave_server.answering import AnswersChallenges, AnswerUnderway
-from curtilage.enclave_server.answers import (
+from curtilage.enclave_server.answer.run import AnswersChallenges, AnswerUnderway
+from curtilage.enclave_server.errors import BusyError, ModelError
+from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
+from curtilage.enclave_server.ohttp.keys import ReceiptTerms, make_key
+from curtilage.enclave_server.ohttp.openai_answers import (
     Answer,
     AnswerHead,
     Begun,
     Ending,
     Piece,
 )
-from curtilage.enclave_server.chat import ChatLimits, ChatRequest
-from curtilage.enclave_server.errors import BusyError, ModelError
-from curtilage.enclave_server.gateway import Form, Terms, open_exchange
-from curtilage.enclave_server.keys import ReceiptTerms, make_key
 from curtilage.enclave_server.telemetry import Event
 from curtilage.wire import bhttp
 from curtilage.wire.shaping import TransportParameters

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from curtilage.relay.config import parse_config
-from curtilage.relay.nginx import Setting, nginx_config
+from curtilage.relay.nginx.config import Setting, nginx_config
 from support.relay_wire import HANG_S, Answer, Wire, raw_request, read_answer
 
 if TYPE_CHECKING:

@@ -4,18 +4,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from curtilage.attest.manifest import encode_manifest
-from curtilage.attest.signers import WitnessSigner
-from curtilage.attest.tlog import NoteKey, parse_checkpoint
-from curtilage.client.release_files import read_key
-from curtilage.client.release_log import (
+from curtilage.attest.log.manifest import encode_manifest
+from curtilage.attest.log.note import NoteKey, parse_checkpoint
+from curtilage.attest.log.signers import WitnessSigner
+from curtilage.transparency.files import read_key
+from curtilage.transparency.log import (
     Added,
     LogFolder,
     create_log,
     open_log,
     read_signer,
 )
-from curtilage.client.release_witness import KEY, create_witness
+from curtilage.transparency.witness import KEY, create_witness
 from curtilage_dev import devlog
 from curtilage_dev.deployment import make_manifest
 from curtilage_dev.log import DEFAULT_WITNESS, DevelopmentLog

@@ -14,7 +14,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence_kinds import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tdx import TdxRules, verify_tdx
+from curtilage.attest.tdx.verify import TdxRules, verify_tdx
 from curtilage_dev.emulated_dcap import CollateralFields, generate_dcap_keys
 from curtilage_dev.emulated_tdx import (
     ChangeCollateral,

@@ -7,11 +7,11 @@ from datetime import datetime
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from curtilage.attest.der import elements, only_element
+from curtilage.attest.encoding.der import elements, only_element
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import TdxEvidence
-from curtilage.attest.tdx_collateral import Collateral, TcbStatus, parse_collateral
-from curtilage.attest.tdx_library import LibraryRules, ask_library
+from curtilage.attest.tdx.collateral import Collateral, TcbStatus, parse_collateral
+from curtilage.attest.tdx.dcap_qvl import LibraryRules, ask_library
 from curtilage_dev.der import element
 from curtilage_dev.emulated_tdx import EmulatedTdx
 from support.tdx_evidence import edited, platform

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 from dataclasses import dataclass, field
 
-from curtilage.enclave_server.pacing import Timer
+from curtilage.enclave_server.answer.pacing import Timer
 
 SETTLE = 30
 """How often others may run before time goes on; nobody needs as many turns."""

@@ -27,20 +27,20 @@ from curtilage.attest.expectations import (
     LogExpectations,
     PlatformExpectations,
 )
-from curtilage.attest.manifest import ReleaseManifest, parse_manifest
-from curtilage.attest.steps import Check, StepLog
-from curtilage.attest.tlog import (
+from curtilage.attest.expectations_checks import (
+    validate_evidence_expectations,
+    validate_expectations,
+)
+from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.log.note import (
     Checkpoint,
     NoteKey,
     TrustedLog,
     verify_checkpoint,
     verify_proof,
 )
-from curtilage.attest.tree import verify_consistency
-from curtilage.attest.validation import (
-    validate_evidence_expectations,
-    validate_expectations,
-)
+from curtilage.attest.log.tree import verify_consistency
+from curtilage.attest.steps import Check, StepLog
 from curtilage.wire.shaping import Shape, TransportParameters
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import (
@@ -21,13 +22,12 @@ from curtilage.attest.evidence_kinds import (
     TpmEvidence,
 )
 from curtilage.attest.expectations import Expectations, GpuExpectations, anchors_for
-from curtilage.attest.manifest import GpuRelease, ReleaseManifest
-from curtilage.attest.snp import SnpRules, verify_snp
+from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
+from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tcb import Product, Tcb
 
 if TYPE_CHECKING:
-    from curtilage.attest.tdx import TdxRules
+    from curtilage.attest.tdx.verify import TdxRules
 
 _ClaimsT = TypeVar("_ClaimsT")
 
@@ -147,7 +147,7 @@ def _snp_rules(
 def _tdx_rules(
     evidence: TdxEvidence | AzureEvidence, judgement: _Judgement
 ) -> "TdxRules":
-    from curtilage.attest.tdx import TdxRules  # noqa: PLC0415 - see the module's text
+    from curtilage.attest.tdx.verify import TdxRules  # noqa: PLC0415 - see the module's text
 
     expectations = judgement.expectations
     return TdxRules(
@@ -159,14 +159,14 @@ def _tdx_rules(
 
 
 def _verify_tdx(evidence: TdxEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tdx import verify_tdx  # noqa: PLC0415 - as above
+    from curtilage.attest.tdx.verify import verify_tdx  # noqa: PLC0415 - as above
 
     rules = _tdx_rules(evidence, judgement)
     return verify_tdx(evidence, rules, now=judgement.now, log=judgement.log)
 
 
 def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.nitro import (  # noqa: PLC0415 - as above
+    from curtilage.attest.nitro.verify import (  # noqa: PLC0415 - as above
         NitroRules,
         verify_nitro,
     )
@@ -181,7 +181,7 @@ def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
 
 
 def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.azure import (  # noqa: PLC0415 - as above
+    from curtilage.attest.azure.verify import (  # noqa: PLC0415 - as above
         AzureRules,
         verify_azure,
     )
@@ -195,7 +195,7 @@ def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
 
 
 def _verify_tpm(evidence: TpmEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tpm import TpmRules, verify_tpm  # noqa: PLC0415 - as above
+    from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
 
     rules = TpmRules(
         anchors=anchors_for(judgement.expectations.roots, evidence.tee),
@@ -207,7 +207,7 @@ def _verify_tpm(evidence: TpmEvidence, judgement: _Judgement) -> CpuClaims:
 def _verify_gpu(
     evidence: GpuEvidence, judgement: _Judgement, index: int
 ) -> DeviceClaims:
-    from curtilage.attest.gpu import GpuRules, verify_gpu  # noqa: PLC0415 - as above
+    from curtilage.attest.nvidia.verify import GpuRules, verify_gpu  # noqa: PLC0415 - as above
 
     expectations = judgement.expectations
     rules = GpuRules(

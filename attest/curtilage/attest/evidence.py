@@ -10,6 +10,12 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from curtilage.attest.encoding.strict_json import (
+    Fields,
+    encode_base64,
+    malformed,
+    parse_object,
+)
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_json import (
     cpu_object,
@@ -29,12 +35,6 @@ from curtilage.attest.evidence_kinds import (
     Tee,
     TpmEvidence,
     TpmQuote,
-)
-from curtilage.attest.strictjson import (
-    Fields,
-    encode_base64,
-    malformed,
-    parse_object,
 )
 
 __all__ = [

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from curtilage.attest.encoding.strict_json import Fields, encode_base64, malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import (
     MAX_CERTIFICATE_BYTES,
@@ -35,7 +36,6 @@ from curtilage.attest.evidence_kinds import (
     TpmEvidence,
     TpmQuote,
 )
-from curtilage.attest.strictjson import Fields, encode_base64, malformed
 
 _KIND_LIMIT: Final = 64
 _SNP_KEYS: Final = ("tee", "report", "vek", "ask", "crl", "ark")

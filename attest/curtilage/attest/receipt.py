@@ -32,8 +32,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 from typing_extensions import override
 
+from curtilage.attest.encoding.strict_json import decode_base64url, encode_base64url
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.strictjson import decode_base64url, encode_base64url
 
 KEY_FIELD: Final = b"curtilage-receipt-key"
 """Field of the sealed request that carries ``k``, see ``encode_field``."""

@@ -39,6 +39,7 @@ from typing import Final, Never, NoReturn
 from typing_extensions import override
 
 from curtilage.attest import bundle_checks as checks
+from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.binding import (
     NONCE_BYTES,
     base_hash_v2,
@@ -50,10 +51,9 @@ from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import EvidenceBundle, parse_cpu_evidence
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.manifest import ReleaseManifest
+from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.log.note import Checkpoint
 from curtilage.attest.steps import UNFORESEEN, Check, Step, StepLog, refusing
-from curtilage.attest.tcb import Product, Tcb
-from curtilage.attest.tlog import Checkpoint
 from curtilage.wire.shaping import TransportParameters
 
 __all__ = [

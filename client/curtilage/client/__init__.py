@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from curtilage.client.answers import Answer, Answerer, Delta, Provenance
+    from curtilage.client.answer import Answer, Answerer, Delta, Provenance
     from curtilage.client.api import Client, SyncClient
     from curtilage.client.errors import ClientError
 
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> object:
 
         return errors.ClientError
     if name in __all__:
-        from curtilage.client import answers  # noqa: PLC0415
+        from curtilage.client import answer as answers  # noqa: PLC0415
 
         return getattr(answers, name)
     raise AttributeError(name)

@@ -15,14 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 
-from curtilage.client.answer_stream import AnswerStream
-from curtilage.client.answers import Answer, Delta
+from curtilage.client.answer import Answer, AnswerStream, Delta
 from curtilage.client.assemble import assemble
-from curtilage.client.completions import query_from
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import UsageError
+from curtilage.client.openai_chat import query_from
 from curtilage.client.session import Session
-from curtilage.policy.decide import Decision
+from curtilage.policy.decision.decide import Decision
 
 Messages = str | Sequence[Mapping[str, object]]
 T = TypeVar("T")

@@ -10,29 +10,28 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from curtilage.client.access import RelayAccess, read_access
-from curtilage.client.audit import AuditLog
-from curtilage.client.audit_files import state_directory
-from curtilage.client.audit_trail import AuditTrail
+from curtilage.client.audit.directory import state_directory
+from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
-from curtilage.client.cover import CoverSettings
-from curtilage.client.currency import CheckedInspector
-from curtilage.client.enclaves import EnclaveBook
+from curtilage.client.detection.inspection import CheckedInspector, Inspector
 from curtilage.client.errors import FailureReason, LocalUnavailableError
-from curtilage.client.inspection import Inspector
-from curtilage.client.local import LocalModel
-from curtilage.client.log_memory import LogBook, MemoryFiles
-from curtilage.client.models import Registry, data_directory
-from curtilage.client.parties import require_apart
-from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
-from curtilage.client.transport import (
+from curtilage.client.local.model import LocalModel
+from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.remote.access import RelayAccess, read_access
+from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.log_history import LogBook, MemoryFiles
+from curtilage.client.remote.separation import require_apart
+from curtilage.client.remote.transport import (
     MirrorAddress,
     MirrorTransport,
     RelayAddress,
     RelayTransport,
 )
-from curtilage.policy.model import Policy
-from curtilage.policy.trust import expectations_from
+from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
+from curtilage.policy.document.model import Policy
+from curtilage.policy.expectations import expectations_from
 
 
 async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:

@@ -6,15 +6,23 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from curtilage.client.access import AccessFiles
+from curtilage.client.detection.detectors.model.operator import (
+    OperatorModelError,
+    model_digest,
+)
+from curtilage.client.detection.detectors.patterns.re2 import LinearError
+from curtilage.client.detection.detectors.policy_detectors import PolicyDetector
 from curtilage.client.errors import ConfigError
-from curtilage.client.linear import LinearError
-from curtilage.client.operator_models import OperatorModelError, model_digest
-from curtilage.client.ordinary_files import open_ordinary, read_text
-from curtilage.client.own_detectors import PolicyDetector
-from curtilage.policy.checks import Complaint, Tree, as_written
-from curtilage.policy.load import PROFILES, load_policy, profile_text, read_tree
-from curtilage.policy.model import Policy
+from curtilage.client.files import open_ordinary, read_text
+from curtilage.client.remote.access import AccessFiles
+from curtilage.policy.document.checks import Complaint, Tree, as_written
+from curtilage.policy.document.load import (
+    PROFILES,
+    load_policy,
+    profile_text,
+    read_tree,
+)
+from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
     SIGNATURE_LIMIT_BYTES,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from curtilage.policy.findings import Where
+from curtilage.policy.decision.findings import Where
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 # The answer's length as programs usually write it: round numbers, powers of two

@@ -8,10 +8,10 @@ local model outward.
 
 from dataclasses import dataclass
 
-from curtilage.client.deidentify import Deidentified
-from curtilage.client.obstacles import Obstacle
-from curtilage.policy.decide import Allowed, Decision
-from curtilage.policy.routes import Route
+from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.pseudonyms.rewrite import Deidentified
+from curtilage.policy.decision.decide import Allowed, Decision
+from curtilage.policy.decision.routes import Route
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,20 +16,17 @@ from typing import Protocol, Self
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
-from curtilage.client.answer_stream import AnswerStream
-from curtilage.client.answers import (
+from curtilage.client.answer import (
     Answer,
     Answerer,
     AnswerEvent,
+    AnswerStream,
     Delta,
     Provenance,
 )
-from curtilage.client.audit_trail import Trail
-from curtilage.client.case import Case, TakeDown, record_dummy
-from curtilage.client.cover import Cover, CoverSettings
-from curtilage.client.deidentify import deidentify, findings_asked
-from curtilage.client.draining import MAX_RUNNING, Drains
-from curtilage.client.enclaves import EnclaveBook
+from curtilage.client.audit.record import Outcome
+from curtilage.client.audit.recorder import Case, TakeDown, record_dummy
+from curtilage.client.audit.trail import Trail
 from curtilage.client.errors import (
     UNMET,
     BlockedError,
@@ -38,20 +35,24 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
-from curtilage.client.obstacles import Obstacle
-from curtilage.client.pace import TIMER, Timer
-from curtilage.client.pins import Pins
+from curtilage.client.pinned import Pins
+from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.pseudonyms.restore import AnswerRestorer
+from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
+from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
-from curtilage.client.receipts import ReceiptSecret
-from curtilage.client.refresh import Refresher
-from curtilage.client.remote import (
+from curtilage.client.remote.cover import Cover, CoverSettings
+from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Drains, Timer
+from curtilage.client.remote.enclave import (
     FIRST_EVENT_S,
     Departure,
     Remote,
     Renewal,
     Tell,
 )
-from curtilage.client.restore import AnswerRestorer
+from curtilage.client.remote.keys import EnclaveBook, Refresher
+from curtilage.client.remote.receipts import ReceiptSecret
+from curtilage.client.remote.transport import KeyMirror, Transport
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
@@ -61,13 +62,10 @@ from curtilage.client.route import (
     after_rewriting,
     first_step,
 )
-from curtilage.client.transport import KeyMirror, Transport
-from curtilage.client.vault import ConversationKeys
-from curtilage.policy.audit import Outcome
-from curtilage.policy.decide import Decision, Inspection, decide, pins
-from curtilage.policy.model import Policy
-from curtilage.policy.routes import Route
-from curtilage.policy.trust import requirement_for
+from curtilage.policy.decision.decide import Decision, Inspection, decide, pins
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.model import Policy
+from curtilage.policy.expectations import requirement_for
 
 
 class Inspects(Protocol):

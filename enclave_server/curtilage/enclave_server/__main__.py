@@ -21,6 +21,8 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     EnclaveError,
 )
+from curtilage.enclave_server.evidence.release import read_anchors, read_release
+from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.process import (
     OutputError,
     forbid_core_dumps,
@@ -29,9 +31,7 @@ from curtilage.enclave_server.process import (
     say,
     version,
 )
-from curtilage.enclave_server.release import read_anchors, read_release
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
-from curtilage.enclave_server.tls import server_context
 
 EXIT_OK: Final = 0
 EXIT_CONFIG: Final = 2
@@ -79,9 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [EVIDENCE]:
-        from curtilage.enclave_server import (  # noqa: PLC0415 - another process
-            evidence_command,
-        )
+        from curtilage.enclave_server.acquire import command as evidence_command  # noqa: PLC0415 - another process
 
         return evidence_command.main(given[1:])
     forbid_core_dumps()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.enclave_server.errors import ConfigError
-from curtilage.enclave_server.tables import Listen, Table, is_loopback
+from curtilage.enclave_server.toml_reader import Listen, Table, is_loopback
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"

@@ -18,6 +18,7 @@ import hashlib
 import json
 from typing import Final
 
+from curtilage.attest.encoding.strict_json import parse_object
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
@@ -25,7 +26,6 @@ from curtilage.attest.evidence import (
     GpuEvidence,
 )
 from curtilage.attest.evidence_json import device_object, parse_device
-from curtilage.attest.strictjson import parse_object
 
 CPU_EVIDENCE: Final = 1
 DEVICE_EVIDENCE: Final = 2

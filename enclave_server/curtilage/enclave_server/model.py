@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from curtilage.enclave_server.answers import Answer, Begun, Ending, Piece
-from curtilage.enclave_server.chat import ChatRequest
 from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
 from curtilage.enclave_server.errors import (
     BusyError,
@@ -20,6 +18,8 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
+from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,

@@ -16,24 +16,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from curtilage.enclave_server.app import EnclaveServer
-from curtilage.enclave_server.bundle import BundleKeeper, Held
-from curtilage.enclave_server.challenger import Challenger
-from curtilage.enclave_server.chat import ChatLimits
+from curtilage.enclave_server.answer.challenger import Challenger
 from curtilage.enclave_server.config import EnclaveConfig
-from curtilage.enclave_server.keys import KeyRing
+from curtilage.enclave_server.evidence.bundle import BundleKeeper, Held
+from curtilage.enclave_server.evidence.release import read_anchors
+from curtilage.enclave_server.evidence.report import (
+    EvidenceSource,
+    SocketEvidenceSource,
+)
+from curtilage.enclave_server.http.record import Recorder
+from curtilage.enclave_server.http.server import EnclaveServer
+from curtilage.enclave_server.http.services import Services
+from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.model import Model, open_model
+from curtilage.enclave_server.ohttp.chat import ChatLimits
+from curtilage.enclave_server.ohttp.keys import KeyRing
 from curtilage.enclave_server.process import OutputError
-from curtilage.enclave_server.record import Recorder
-from curtilage.enclave_server.release import read_anchors
-from curtilage.enclave_server.report import EvidenceSource, SocketEvidenceSource
-from curtilage.enclave_server.services import Services
 from curtilage.enclave_server.telemetry import (
     Counters,
     Event,
     silence_libraries,
 )
-from curtilage.enclave_server.tls import server_context
 from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0

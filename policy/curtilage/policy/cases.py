@@ -29,12 +29,12 @@ from functools import cache
 from importlib import resources
 from typing import Final, cast
 
-from curtilage.policy.checks import Complaint, Location, Tree
-from curtilage.policy.classes import is_class
-from curtilage.policy.decide import Decision
+from curtilage.policy.decision.classes import is_class
+from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.checks import Complaint, Location, Tree
+from curtilage.policy.document.load import PROFILES, read_tree
 from curtilage.policy.errors import PolicyError, Problem
-from curtilage.policy.load import PROFILES, read_tree
-from curtilage.policy.routes import Route
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 ELSE: Final = "else"
@@ -223,7 +223,7 @@ def shipped_cases(profile: str) -> CaseFile:
 
 @cache
 def _shipped(name: str) -> CaseFile:
-    path = resources.files("curtilage.policy") / "cases" / f"{name}.yaml"
+    path = resources.files("curtilage.policy") / "test_cases" / f"{name}.yaml"
     return parse_cases(path.read_text("utf-8"), source=f"cases {name}")
 
 

@@ -34,14 +34,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from curtilage.attest.errors import RefusedError
-from curtilage.attest.strictjson import (
+from curtilage.attest.encoding.strict_json import (
     Fields,
     canonical_json,
     encode_base64,
     parse_object,
 )
-from curtilage.policy.findings import Finding, View, Where
+from curtilage.attest.errors import RefusedError
+from curtilage.policy.decision.findings import Finding, View, Where
 
 FORMAT: Final = "curtilage/policy-signature/v1"
 SIGNATURE_LIMIT_BYTES: Final = 1024  # ours have about 340

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay import key_command, nginx_command
+from curtilage.relay import access_keys as key_command
 from curtilage.relay.app import Relay
 from curtilage.relay.config import RelayConfig, is_exposed, parse_config
 from curtilage.relay.errors import ConfigError, StartError
+from curtilage.relay.nginx import command as nginx_command
 from curtilage.relay.process import (
     OutputError,
     allow_descriptors,

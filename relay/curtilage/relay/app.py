@@ -13,10 +13,9 @@ from curtilage.relay.config import Listen, RelayConfig, TCPAddress, UnixAddress
 from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
 from curtilage.relay.forward import Refusal
-from curtilage.relay.handshakes import TLSListener, bind
 from curtilage.relay.service import Service
 from curtilage.relay.telemetry import Telemetry, silence_libraries
-from curtilage.relay.tls import make_server_context
+from curtilage.relay.tls import TLSListener, bind, make_server_context
 from curtilage.relay.upstream import Upstreams
 from curtilage.relay.view import UnsafeRecordView
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
-from curtilage.relay.access import KeyRecord, parse_key_record
-from curtilage.relay.clients import ClientLimits
+from curtilage.relay.access_keys import KeyRecord, parse_key_record
+from curtilage.relay.client_limits import ClientLimits
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.telemetry import TelemetrySettings
 

@@ -1,4 +1,6 @@
-"""The door inward: aiohttp's low-level server, with the relay's rules on it.
+"""The date as HTTP writes it: made once a second, not once an answer.
+
+The door inward: aiohttp's low-level server, with the relay's rules on it.
 
 Every default of aiohttp that would change, keep or tell something is set here
 (wire.md, section 7): no decompression, no log, no field of its own, no error
@@ -8,22 +10,39 @@ octet; aiohttp parses requests and keeps connections.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any, Final, cast
 
 from aiohttp import StreamReader, web
 from typing_extensions import override
 
 from curtilage.relay import forward
-from curtilage.relay.clock import HTTPClock
+from curtilage.relay.admission import Seat, make_door
+from curtilage.relay.body import Sink
 from curtilage.relay.config import RelayConfig
-from curtilage.relay.door import Seat, make_door
+from curtilage.relay.fair_queue import make_turns
 from curtilage.relay.forward import Refusal, RefusedError, RequestHead
-from curtilage.relay.pieces import Sink
 from curtilage.relay.service import CutError, Fields, Service
 from curtilage.relay.telemetry import Telemetry, silent_logger
-from curtilage.relay.turns import make_turns
 from curtilage.relay.view import Outline, Sight, UnsafeRecordView
+
+
+class HTTPClock:
+    """Tells the present second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def date(self) -> str:
+        """Return an IMF-fixdate (RFC 9110, section 5.6.7)."""
+        now = int(time.time())
+        if now != self._second:
+            self._second, self._text = now, formatdate(now, usegmt=True)
+        return self._text
+
 
 MAX_LINE_BYTES: Final = 2048
 """A relay's path is below 50; the rest is room for a query we ignore."""

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from curtilage.relay import forward
-from curtilage.relay.access import AccessKeys
-from curtilage.relay.body import RequestBody
+from curtilage.relay.access_keys import AccessKeys
+from curtilage.relay.body import RequestBody, RequestPieces, Sink
 from curtilage.relay.cache import SharedCopy
 from curtilage.relay.config import RelayConfig
 from curtilage.relay.forward import Action, Passage, Refusal, RefusedError, RequestHead
-from curtilage.relay.pieces import RequestPieces, Sink
 from curtilage.relay.telemetry import Fetch, StatusClass, Telemetry
 from curtilage.relay.upstream import UpstreamAnswer, Upstreams
 from curtilage.relay.view import Sight

@@ -20,9 +20,9 @@ from aiohttp.http import HttpProcessingError, RawResponseMessage
 from typing_extensions import override
 
 from curtilage.relay import forward
+from curtilage.relay.body import Sink
 from curtilage.relay.config import RelayConfig
 from curtilage.relay.forward import Passage, Refusal, RefusedError
-from curtilage.relay.pieces import Sink
 from curtilage.relay.pool import Dial, Pool, make_target
 from curtilage.relay.tls import make_client_context
 

@@ -15,7 +15,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from curtilage.attest.azure import AzureRules, verify_azure
+from curtilage.attest.amd_tcb import Tcb
+from curtilage.attest.azure.hcl import (
+    HardwareKind,
+    parse_hcl,
+    parse_runtime_data,
+    parse_td_report,
+)
+from curtilage.attest.azure.verify import AzureRules, verify_azure
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import (
@@ -31,14 +38,11 @@ from curtilage.attest.expectations import (
     TdxExpectations,
     TrustAnchor,
 )
-from curtilage.attest.hcl import HardwareKind, parse_hcl, parse_runtime_data
-from curtilage.attest.hcl_tdreport import parse_td_report
-from curtilage.attest.snp import SnpRules
+from curtilage.attest.sev_snp.verify import SnpRules
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tcb import Tcb
-from curtilage.attest.tdx import TdxRules
-from curtilage.attest.tdx_quote import parse_quote
-from curtilage.attest.tpm_quote import verify_quote
+from curtilage.attest.tdx.quote import parse_quote
+from curtilage.attest.tdx.verify import TdxRules
+from curtilage.attest.tpm.quote import verify_quote
 
 # Inside the validity of the Milan list and of both keys.
 NOW = datetime(2025, 9, 1, tzinfo=UTC)

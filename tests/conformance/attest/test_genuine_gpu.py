@@ -15,7 +15,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import GpuEvidence
 from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import AnchorKind, GpuExpectations, TrustAnchor
-from curtilage.attest.gpu import GpuRules, verify_gpu
+from curtilage.attest.nvidia.verify import GpuRules, verify_gpu
 from curtilage.attest.steps import StepLog
 
 NOW = datetime(2026, 9, 1, tzinfo=UTC)

@@ -8,18 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import CpuClaims, Measurement
-from curtilage.attest.cose import parse_cose_sign1
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import NitroEvidence
 from curtilage.attest.evidence_kinds import Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
-from curtilage.attest.nitro import (
+from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
+from curtilage.attest.nitro.verify import (
     MAX_DOCUMENT_AGE_S,
     NitroCheck,
     NitroRules,
     verify_nitro,
 )
-from curtilage.attest.nitro_document import NitroDocument, parse_nitro_document
 from curtilage.attest.steps import StepLog
 
 # Each at the time that it was made.

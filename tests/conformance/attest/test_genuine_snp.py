@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "dev"))
 
-from curtilage.attest.certificates import parse_certificate
+from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
@@ -36,17 +36,17 @@ from curtilage.attest.expectations import (
     SnpExpectations,
     TrustAnchor,
 )
-from curtilage.attest.manifest import encode_manifest
-from curtilage.attest.snp import SnpRules, verify_snp
-from curtilage.attest.snp_chain import (
+from curtilage.attest.log.manifest import encode_manifest
+from curtilage.attest.sev_snp.certificates import parse_certificate
+from curtilage.attest.sev_snp.chain import (
     VekChain,
     check_dates,
     check_issued,
     check_revocation,
 )
-from curtilage.attest.snp_report import SigningKey, parse_report
+from curtilage.attest.sev_snp.report import SigningKey, parse_report
+from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import Check, StepLog
-from curtilage.attest.tcb import Product, Tcb
 from curtilage.attest.verify import verify
 from curtilage.wire.shaping import PADDED
 from curtilage_dev.deployment import make_manifest

@@ -19,8 +19,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence_kinds import Tee, TpmEvidence, TpmQuote
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.steps import StepLog
-from curtilage.attest.tpm import TpmRules, verify_tpm
-from curtilage.attest.tpm_quote import require_quote_key
+from curtilage.attest.tpm.quote import require_quote_key
+from curtilage.attest.tpm.verify import TpmRules, verify_tpm
 
 OWN_PCRS = (0, 1, 2, 3, 4, 7, 11, 12)
 # tpm2-tools write TPML_PCR_SELECTION as the C compiler lays it out (132 bytes),

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.heads import HeadHistory, TreeHead
-from curtilage.attest.tlog import (
+from curtilage.attest.log.heads import HeadHistory, TreeHead
+from curtilage.attest.log.note import (
     NoteKey,
     TrustedLog,
     parse_proof,
     verify_checkpoint,
     verify_proof,
 )
-from curtilage.attest.tlog_policy import parse_policy
-from curtilage.attest.vkeys import parse_verifier_key
+from curtilage.attest.log.vkeys import parse_verifier_key
+from curtilage.attest.log.witness_policy import parse_policy
 
 
 @pytest.fixture(scope="module")

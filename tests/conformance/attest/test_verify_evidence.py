@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from curtilage.attest.cose import parse_cose_sign1
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.evidence import (
     AzureEvidence,
     DeviceKind,
@@ -22,17 +22,17 @@ from curtilage.attest.evidence import (
     TdxEvidence,
     Tee,
 )
-from curtilage.attest.gpu import driver_version, golden_digest, vbios_version
-from curtilage.attest.nitro_document import parse_nitro_document
-from curtilage.attest.snp_report import parse_report
-from curtilage.attest.spdm import parse_spdm_report
-from curtilage.attest.tdx_quote import parse_quote
-from curtilage.client.cli import main
-from curtilage.client.evidence_files import (
+from curtilage.attest.nitro.document import parse_nitro_document
+from curtilage.attest.nvidia.spdm import parse_spdm_report
+from curtilage.attest.nvidia.verify import driver_version, golden_digest, vbios_version
+from curtilage.attest.sev_snp.report import parse_report
+from curtilage.attest.tdx.quote import parse_quote
+from curtilage.cli.attest.evidence_files import (
     EvidenceFiles,
     cpu_evidence,
     device_evidence,
 )
+from curtilage.cli.main import main
 from support.evidence_policies import SNP, SNP_MINIMUM, write_policy
 
 Section = dict[str, Any]

@@ -14,9 +14,14 @@ import pytest
 from curtilage.relay.__main__ import main
 from curtilage.relay.config import HTTPUpstream, parse_config
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.nginx import FOLDER_MODE, RUNTIME_FOLDER, Setting, nginx_config
-from curtilage.relay.nginx_text import CUSTOMERS
-from curtilage.relay.nginx_text import DIFFERENCES as TOLD
+from curtilage.relay.nginx.config import (
+    FOLDER_MODE,
+    RUNTIME_FOLDER,
+    Setting,
+    nginx_config,
+)
+from curtilage.relay.nginx.text import CUSTOMERS
+from curtilage.relay.nginx.text import DIFFERENCES as TOLD
 from support.relay_certificates import Certificates
 from support.relay_differences import DIFFERENCES
 from support.relay_processes import NGINX, Tree

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.client.api import SyncClient
-from curtilage.enclave_server.acquire_tsm import TsmProvider
-from curtilage.enclave_server.evidence_command import serve_until_signalled
-from curtilage.enclave_server.evidence_process import EvidenceServer, EvidenceSettings
+from curtilage.enclave_server.acquire.command import serve_until_signalled
+from curtilage.enclave_server.acquire.configfs_tsm import TsmProvider
+from curtilage.enclave_server.acquire.process import EvidenceServer, EvidenceSettings
 from curtilage_dev.deployment import MEASUREMENT
 from support.enclave_devices import FakeTsm
 from support.enclave_vendors import snp_platform

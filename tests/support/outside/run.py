@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from curtilage.attest.evidence import CpuEvidence, SnpEvidence, parse_cpu_evidence
-from curtilage.attest.snp_report import SnpReport, parse_report
-from curtilage.enclave_server.endorsements import CRL_FILE
+from curtilage.attest.sev_snp.report import SnpReport, parse_report
+from curtilage.enclave_server.acquire.endorsements import CRL_FILE
 from curtilage.enclave_server.evidence_protocol import (
     CPU_EVIDENCE,
     DATA_BYTES,
@@ -32,7 +32,7 @@ from curtilage.enclave_server.evidence_protocol import (
     LENGTH_BYTES,
     encode_request,
 )
-from curtilage.policy.load import profile_text
+from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import open_answer
 from curtilage_dev.processes import Process, Processes
@@ -373,7 +373,7 @@ def _program(name: str, *arguments: str) -> list[str]:
 
 
 def _curtilage(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "curtilage.client", *arguments]
+    return [sys.executable, "-m", "curtilage.cli", *arguments]
 
 
 async def _signed(path: Path, asked: int) -> CpuEvidence:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from curtilage.attest.tcb import Product
+from curtilage.attest.amd_tcb import Product
 from curtilage.enclave_server.process import (
     OutputError,
     parse,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from curtilage.attest.tcb import Product, Tcb
+from curtilage.attest.amd_tcb import Product, Tcb
 
 AMD_KDS: Final = "https://kdsintf.amd.com"
 INTEL_PCS: Final = "https://api.trustedservices.intel.com"

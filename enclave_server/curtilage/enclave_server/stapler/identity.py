@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from curtilage.attest.amd_tcb import Product, Tcb, parse_tcb
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_CPU_EVIDENCE_BYTES,
@@ -19,11 +20,10 @@ from curtilage.attest.evidence import (
     TdxEvidence,
     parse_cpu_evidence,
 )
-from curtilage.attest.snp_report import SigningKey, SnpReport, parse_report
-from curtilage.attest.tcb import Product, Tcb, parse_tcb
-from curtilage.attest.tdx_certificates import parse_pem_chain
-from curtilage.attest.tdx_pck import parse_platform
-from curtilage.attest.tdx_quote import parse_quote
+from curtilage.attest.sev_snp.report import SigningKey, SnpReport, parse_report
+from curtilage.attest.tdx.certificates import parse_pem_chain
+from curtilage.attest.tdx.pck import parse_platform
+from curtilage.attest.tdx.quote import parse_quote
 from curtilage.enclave_server.evidence_protocol import (
     DATA_BYTES,
     IDENTITY,

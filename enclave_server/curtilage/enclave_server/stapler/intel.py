@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence_kinds import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
-from curtilage.attest.tdx_collateral import parse_collateral
-from curtilage.attest.x509_values import parse_revocation_list
-from curtilage.enclave_server.endorsements import COLLATERAL_FILE
+from curtilage.attest.tdx.collateral import parse_collateral
+from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.enclave_server.acquire.endorsements import COLLATERAL_FILE
 from curtilage.enclave_server.stapler.addresses import (
     Addresses,
     intel_root_crl_url,

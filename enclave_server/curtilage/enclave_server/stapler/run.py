@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from curtilage.attest.amd_tcb import Product
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
-from curtilage.attest.tcb import Product
-from curtilage.enclave_server.ordinary_files import read_ordinary
+from curtilage.enclave_server.files import read_ordinary
 from curtilage.enclave_server.stapler.addresses import Addresses
 from curtilage.enclave_server.stapler.amd import amd_expires, fetch_amd
 from curtilage.enclave_server.stapler.errors import IdentityError, StaplerError

@@ -1,0 +1,198 @@
+"""An Azure confidential VM: hardware, paravisor, vTPM, in this order.
+
+The hardware's report (SEV-SNP, or TDX through its quote) carries the SHA-256 of
+the paravisor's runtime data; these name the key of the vTPM (HCLAkPub); that
+key signs a quote over the registers, with our binding as qualifying data. Each
+arrow is checked; without any one of them, the report of one machine could stand
+beside the quote of another.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from curtilage.attest.azure.hcl import (
+    HardwareKind,
+    HclBlob,
+    RuntimeData,
+    parse_hcl,
+    parse_runtime_data,
+    parse_td_report,
+)
+from curtilage.attest.claims import CpuClaims, Link, Measurement
+from curtilage.attest.encoding.strict_json import malformed
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_json import hardware_of
+from curtilage.attest.evidence_kinds import AzureEvidence, SnpEvidence, TdxEvidence
+from curtilage.attest.sev_snp.verify import SnpRules, verify_snp_platform
+from curtilage.attest.steps import StepLog
+from curtilage.attest.tdx.verify import TdxRules, verify_td
+from curtilage.attest.tpm.quote import (
+    VerifiedQuote,
+    check_registers,
+    require_quote_key,
+    verify_quote,
+)
+from curtilage.attest.tpm.verify import quote_link
+
+
+class AzureCheck(StrEnum):
+    """The steps that only Azure's evidence has, as a person reads them."""
+
+    HCL_BLOB = "HCL blob"
+    TD_REPORT = "TD report"
+    RUNTIME_BINDING = "runtime data binding"
+    RUNTIME_DATA = "runtime data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureRules:
+    """What one VM's evidence is held against.
+
+    Attributes:
+        snp: rules for the hardware where it is SEV-SNP; its measurements are
+            not used.
+        tdx: rules for the hardware where it is TDX; its measurements are not
+            used.
+        measurements: the sets of registers that will do: the hardware's and
+            the quote's together.
+    """
+
+    snp: SnpRules
+    tdx: TdxRules
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What has been verified on the way to the claims."""
+
+    blob: HclBlob
+    hardware: CpuClaims
+    runtime: RuntimeData
+    quote: VerifiedQuote = field(repr=False)
+
+
+def verify_azure(
+    evidence: AzureEvidence, rules: AzureRules, *, now: datetime, log: StepLog
+) -> CpuClaims:
+    """Verify hardware, runtime data and quote, except the qualifying data.
+
+    Args:
+        evidence: unverified bytes.
+        rules: what to hold them against.
+        now: aware UTC.
+        log: where each step is noted as it passes.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    blob = _check_blob(evidence, log)
+    hardware = _check_hardware(evidence, rules, now, log)
+    _check_td_report(blob, hardware, log)
+    runtime = _check_runtime_data(blob, hardware, log)
+    quote = verify_quote(evidence.quote, runtime.attestation_key, log=log)
+    claims = _claims(
+        evidence,
+        _Parts(blob=blob, hardware=hardware, runtime=runtime, quote=quote),
+    )
+    check_registers(claims.registers, rules.measurements, evidence.tee, log=log)
+    return claims
+
+
+def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
+    # The blob is whole, and it holds the report that is verified next.
+    log.begin(AzureCheck.HCL_BLOB)
+    blob = parse_hcl(evidence.hcl)
+    hardware = evidence.hardware
+    if hardware.tee is not hardware_of(evidence.tee):
+        raise malformed("another kind of hardware evidence than the VM's")
+    snp = isinstance(hardware, SnpEvidence)
+    if blob.kind is not (HardwareKind.SNP if snp else HardwareKind.TDX):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the blob holds another kind of report"
+        )
+    if isinstance(hardware, SnpEvidence) and blob.report != hardware.report:
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the blob holds another report"
+        )
+    log.passed(f"version {blob.version}, {blob.kind.name}")
+    return blob
+
+
+def _check_hardware(
+    evidence: AzureEvidence, rules: AzureRules, now: datetime, log: StepLog
+) -> CpuClaims:
+    # The steps of the hardware's own verifier, without its measurement.
+    if isinstance(evidence.hardware, TdxEvidence):
+        return verify_td(evidence.hardware, rules.tdx, now=now, log=log)
+    return verify_snp_platform(evidence.hardware, rules.snp, now=now, log=log)
+
+
+def _check_td_report(blob: HclBlob, hardware: CpuClaims, log: StepLog) -> None:
+    # A TDREPORT carries no signature: what it says must be what the quote says.
+    if blob.kind is not HardwareKind.TDX:
+        return
+    log.begin(AzureCheck.TD_REPORT)
+    report = parse_td_report(blob.report)
+    if report.report_data != hardware.bound:
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "TD report and quote: report data differ"
+        )
+    for name, value in report.registers.items():
+        if hardware.registers.get(name) != value:
+            raise RefusedError(
+                RefusalCode.BINDING_MISMATCH, f"TD report and quote: {name} differs"
+            )
+    log.passed(f"{len(report.registers)} registers as in the quote")
+
+
+def _check_runtime_data(
+    blob: HclBlob, hardware: CpuClaims, log: StepLog
+) -> RuntimeData:
+    # The hash comes first: what is not vouched for is not looked at.
+    log.begin(AzureCheck.RUNTIME_BINDING)
+    digest = hashlib.sha256(blob.runtime_data).digest()
+    if hardware.bound != digest.ljust(len(hardware.bound), b"\0"):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the report vouches for other runtime data"
+        )
+    log.passed(f"sha256 {digest.hex()[:16]}")
+    log.begin(AzureCheck.RUNTIME_DATA)
+    runtime = parse_runtime_data(blob.runtime_data)
+    require_quote_key(runtime.attestation_key)
+    log.passed(f"HCLAkPub, RSA-{runtime.attestation_key.key_size}")
+    return runtime
+
+
+def _claims(evidence: AzureEvidence, parts: _Parts) -> CpuClaims:
+    hardware, quote = parts.hardware, parts.quote
+    return CpuClaims(
+        tee=evidence.tee,
+        registers={**hardware.registers, **quote.registers()},
+        bound=quote.extra_data,
+        expires_at=hardware.expires_at,
+        details={
+            **hardware.details,
+            **quote.details(),
+            "hardware": hardware.tee.value,
+            "hcl_version": parts.blob.version,
+            "vm_settings": parts.runtime.flags,
+        },
+        links=(*hardware.links, *_links(evidence, parts, hardware.links)),
+        platform=hardware.platform,
+    )
+
+
+def _links(
+    evidence: AzureEvidence, parts: _Parts, hardware: tuple[Link, ...]
+) -> tuple[Link, ...]:
+    runtime = Link(
+        subject="attestation key",
+        issuer=hardware[-1].subject,
+        role="the vTPM's key, named by runtime data that the report vouches for",
+        fingerprint=hashlib.sha256(parts.blob.runtime_data).hexdigest(),
+        not_after=None,
+    )
+    return runtime, quote_link(evidence.quote.message, parts.quote)

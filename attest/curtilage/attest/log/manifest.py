@@ -1,0 +1,340 @@
+"""The release manifest: which code a published release consists of.
+
+Canonical JSON, so that one release has one leaf in the log. Knows the shape;
+that a manifest was logged and is still good is ``verify``'s business.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from curtilage.attest.amd_tcb import Product, Tcb
+from curtilage.attest.claims import Measurement
+from curtilage.attest.encoding.strict_json import (
+    Fields,
+    canonical_json,
+    malformed,
+    parse_object,
+)
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import MAX_MANIFEST_BYTES
+from curtilage.wire.errors import MalformedError
+from curtilage.wire.shaping import Shape, TransportParameters
+
+MANIFEST_VERSION: Final = 3
+MAX_MEASUREMENTS: Final = 64
+MAX_MODELS: Final = 64
+MAX_IMAGES: Final = 16
+MAX_REGISTERS: Final = 32
+MAX_GPU_VALUES: Final = 64
+_TEXT_LIMIT: Final = 256
+# A register holds a SHA-256 or a SHA-384.
+_REGISTER: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{96}")
+_REGISTER_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,31}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SHA256_OR_NONE: Final = re.compile(r"([0-9a-f]{64})?")
+_PRINTABLE: Final = re.compile(r"[ -~]{1,256}")
+# What a policy can write down, so that no release is beyond being denied.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}")
+_VERSION: Final = re.compile(r"[!-~]{1,128}")
+_TEE: Final = re.compile(r"[a-z0-9-]{1,32}")
+_KEYS: Final = (
+    "v",
+    "name",
+    "version",
+    "source",
+    "images",
+    "models",
+    "measurements",
+    "min_tcb",
+    "gpu",
+    "sandbox",
+    "not_after",
+    "transport",
+)
+_IMAGE_KEYS: Final = ("name", "sha256")
+_GPU_KEYS: Final = ("drivers", "vbioses", "golden")
+_TCB_KEYS: Final = ("product", "fmc", "bl", "tee", "snp", "ucode")
+_TRANSPORT_KEYS: Final = (
+    "shape",
+    "frame_bytes",
+    "period_ms",
+    "first_bucket",
+    "buckets",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One file that a release consists of.
+
+    Attributes:
+        name: what it is called.
+        sha256: lower-case hex.
+    """
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRelease:
+    """The GPUs that a release may use; a list that is empty says nothing.
+
+    Attributes:
+        drivers: driver versions.
+        vbioses: VBIOS versions.
+        golden: SHA-256 over a GPU's measurement records, lower-case hex.
+    """
+
+    drivers: tuple[str, ...] = ()
+    vbioses: tuple[str, ...] = ()
+    golden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseManifest:
+    """One published release.
+
+    Attributes:
+        name: what is released, such as ``curtilage-enclave``; up to 128 letters,
+            digits and ``._/+-``.
+        version: the release's version; up to 128 printable signs, no space.
+        source: the source it was built from, such as a commit.
+        measurements: for each kind of evidence the measurements that it may
+            show; each names registers and their values in lower-case hex.
+        models: SHA-256 of each model file, lower-case hex.
+        min_tcb: the lowest patch levels the release may run on, in addition
+            to what a policy demands.
+        not_after: Unix time at which the release is withdrawn.
+        transport: how the release shapes its answers.
+        images: the files it consists of.
+        gpu: the GPUs it may use, in addition to what a policy demands.
+        sandbox: SHA-256 of the sandbox policy it runs under, lower-case hex, or
+            "" where it runs under none.
+    """
+
+    name: str
+    version: str
+    source: str
+    measurements: Mapping[str, tuple[Measurement, ...]]
+    models: tuple[str, ...]
+    min_tcb: Mapping[Product, Tcb]
+    not_after: int
+    transport: TransportParameters
+    images: tuple[Image, ...] = ()
+    gpu: GpuRelease = field(default_factory=GpuRelease)
+    sandbox: str = ""
+
+    def __post_init__(self) -> None:
+        """Make the mappings immutable, so that nothing changes once parsed."""
+        measured = {
+            tee: tuple(MappingProxyType(dict(each)) for each in accepted)
+            for tee, accepted in self.measurements.items()
+        }
+        object.__setattr__(self, "measurements", MappingProxyType(measured))
+        object.__setattr__(self, "min_tcb", MappingProxyType(dict(self.min_tcb)))
+
+
+def encode_manifest(manifest: ReleaseManifest) -> bytes:
+    """Encode a manifest; these bytes are the log's leaf."""
+    return canonical_json(
+        {
+            "v": MANIFEST_VERSION,
+            "name": manifest.name,
+            "version": manifest.version,
+            "source": manifest.source,
+            "images": [
+                {"name": image.name, "sha256": image.sha256}
+                for image in manifest.images
+            ],
+            "models": list(manifest.models),
+            "measurements": {
+                tee: [dict(each) for each in accepted]
+                for tee, accepted in manifest.measurements.items()
+            },
+            "min_tcb": [
+                _tcb_object(product, tcb)
+                for product, tcb in sorted(manifest.min_tcb.items())
+            ],
+            "gpu": {
+                "drivers": list(manifest.gpu.drivers),
+                "vbioses": list(manifest.gpu.vbioses),
+                "golden": list(manifest.gpu.golden),
+            },
+            "sandbox": manifest.sandbox,
+            "not_after": manifest.not_after,
+            "transport": _transport_object(manifest.transport),
+        }
+    )
+
+
+def parse_manifest(data: bytes) -> ReleaseManifest:
+    """Parse a manifest; anything but its canonical encoding is refused.
+
+    Raises:
+        RefusedError: ``malformed``, ``too_large`` or ``unsupported_version``.
+    """
+    fields = parse_object(data, where="manifest", limit_bytes=MAX_MANIFEST_BYTES)
+    # The version first: another version's keys are not "unknown", just others.
+    if fields.integer("v") != MANIFEST_VERSION:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION, f"manifest.v is not {MANIFEST_VERSION}"
+        )
+    fields.require(_KEYS)
+    manifest = ReleaseManifest(
+        name=_named(fields, "name", _NAME),
+        version=_named(fields, "version", _VERSION),
+        source=_printable(fields, "source"),
+        images=_parse_images(fields),
+        models=_texts(fields, "models", _SHA256, MAX_MODELS),
+        measurements=_parse_measurements(fields.child("measurements")),
+        min_tcb=_parse_min_tcb(fields),
+        gpu=_parse_gpu(fields.child("gpu")),
+        sandbox=_matching(fields, "sandbox", _SHA256_OR_NONE),
+        not_after=fields.integer("not_after"),
+        transport=_parse_transport(fields.child("transport")),
+    )
+    if encode_manifest(manifest) != data:
+        raise malformed("manifest: not in canonical form")
+    return manifest
+
+
+def _tcb_object(product: Product, tcb: Tcb) -> dict[str, str | int]:
+    return {
+        "product": product.value,
+        "fmc": tcb.fmc,
+        "bl": tcb.bl,
+        "tee": tcb.tee,
+        "snp": tcb.snp,
+        "ucode": tcb.ucode,
+    }
+
+
+def _transport_object(transport: TransportParameters) -> dict[str, str | int]:
+    return {
+        "shape": transport.shape.value,
+        "frame_bytes": transport.frame_bytes,
+        "period_ms": transport.period_ms,
+        "first_bucket": transport.first_bucket,
+        "buckets": transport.buckets,
+    }
+
+
+def _printable(fields: Fields, name: str) -> str:
+    text = fields.text(name, limit=_TEXT_LIMIT)
+    if _PRINTABLE.fullmatch(text) is None:
+        raise malformed(f"manifest.{name}: not printable ASCII")
+    return text
+
+
+def _named(fields: Fields, key: str, pattern: re.Pattern[str]) -> str:
+    text = fields.text(key, limit=_TEXT_LIMIT)
+    if pattern.fullmatch(text) is None:
+        raise malformed(f"manifest.{key}: a space, another sign, or too long")
+    return text
+
+
+def _matching(fields: Fields, name: str, pattern: re.Pattern[str]) -> str:
+    text = fields.text(name, limit=_TEXT_LIMIT)
+    if pattern.fullmatch(text) is None:
+        raise _not_hex()
+    return text
+
+
+def _texts(
+    fields: Fields, name: str, pattern: re.Pattern[str], limit: int
+) -> tuple[str, ...]:
+    texts = fields.texts(name, limit=limit, item_limit=_TEXT_LIMIT)
+    if not all(pattern.fullmatch(text) for text in texts):
+        raise _not_hex() if pattern is _SHA256 else _not_printable()
+    return texts
+
+
+def _not_hex() -> RefusedError:
+    return malformed("manifest: not lower-case hex of the right length")
+
+
+def _not_printable() -> RefusedError:
+    return malformed("manifest: not printable ASCII")
+
+
+def _parse_images(fields: Fields) -> tuple[Image, ...]:
+    entries = fields.children("images", limit=MAX_IMAGES)
+    for entry in entries:
+        entry.require(_IMAGE_KEYS)
+    return tuple(
+        Image(
+            name=_printable(entry, "name"),
+            sha256=_matching(entry, "sha256", _SHA256),
+        )
+        for entry in entries
+    )
+
+
+def _parse_measurements(fields: Fields) -> dict[str, tuple[Measurement, ...]]:
+    if not all(_TEE.fullmatch(name) for name in fields.names):
+        raise malformed("manifest.measurements: not a kind of evidence")
+    return {
+        name: tuple(
+            _parse_measurement(entry)
+            for entry in fields.children(name, limit=MAX_MEASUREMENTS)
+        )
+        for name in fields.names
+    }
+
+
+def _parse_measurement(fields: Fields) -> Measurement:
+    names = fields.names
+    if not 1 <= len(names) <= MAX_REGISTERS:
+        raise malformed("manifest.measurements: no register, or too many")
+    if not all(_REGISTER_NAME.fullmatch(name) for name in names):
+        raise malformed("manifest.measurements: not a register's name")
+    return {name: _matching(fields, name, _REGISTER) for name in names}
+
+
+def _parse_gpu(fields: Fields) -> GpuRelease:
+    fields.require(_GPU_KEYS)
+    return GpuRelease(
+        drivers=_texts(fields, "drivers", _PRINTABLE, MAX_GPU_VALUES),
+        vbioses=_texts(fields, "vbioses", _PRINTABLE, MAX_GPU_VALUES),
+        golden=_texts(fields, "golden", _SHA256, MAX_GPU_VALUES),
+    )
+
+
+def _parse_min_tcb(fields: Fields) -> dict[Product, Tcb]:
+    minimums: dict[Product, Tcb] = {}
+    for entry in fields.children("min_tcb", limit=len(Product)):
+        entry.require(_TCB_KEYS)
+        name = entry.text("product", limit=_TEXT_LIMIT)
+        if name not in {product.value for product in Product}:
+            raise malformed("manifest.min_tcb: unknown product")
+        if Product(name) in minimums:
+            raise malformed("manifest.min_tcb: product named twice")
+        minimums[Product(name)] = Tcb(
+            fmc=entry.integer("fmc", maximum=255),
+            bl=entry.integer("bl", maximum=255),
+            tee=entry.integer("tee", maximum=255),
+            snp=entry.integer("snp", maximum=255),
+            ucode=entry.integer("ucode", maximum=255),
+        )
+    return minimums
+
+
+def _parse_transport(fields: Fields) -> TransportParameters:
+    fields.require(_TRANSPORT_KEYS)
+    shape = fields.text("shape", limit=_TEXT_LIMIT)
+    if shape not in {known.value for known in Shape}:
+        raise malformed("manifest.transport: unknown shape")
+    try:
+        return TransportParameters(
+            shape=Shape(shape),
+            frame_bytes=fields.integer("frame_bytes"),
+            period_ms=fields.integer("period_ms"),
+            first_bucket=fields.integer("first_bucket"),
+            buckets=fields.integer("buckets"),
+        )
+    except MalformedError:
+        raise malformed("manifest.transport: a number out of its range") from None

@@ -1,0 +1,224 @@
+"""Nitro evidence: one signed document, its chain, and what both must say.
+
+    1. document layout: at most 32 KiB, an untagged COSE_Sign1 with ES384 alone
+    2. document fields: each field's type and size, no other field
+    3. document root: the first certificate is the pinned one
+    4. document chain: P-384 and SHA-384 throughout; names, authority, path length
+    5. document certificate dates: all valid now
+    6. document signature: ECDSA P-384 by the leaf over the bytes as they came
+    7. document time: neither of the future nor older than a leaf lives
+    8. debug mode: registers 0 to 2 were measured
+    9. document measurement: an accepted set of registers
+
+One path for genuine and for emulated evidence; only the pinned root differs.
+Not signed, and therefore fixed: tag and unprotected header. Inherent in ECDSA:
+for a signature (r, s) also (r, n - s) holds, so a document has two spellings,
+and nothing may be keyed by its digest. AWS publishes revocation lists for the
+intermediates; they are not looked at, for the leaf lives three hours.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from curtilage.attest.claims import CpuClaims, Measurement, require_measurement
+from curtilage.attest.encoding.cose import CoseSign1, parse_cose_sign1
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import MAX_DOCUMENT_BYTES, NitroEvidence
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
+from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.p384_chain import (
+    P384Certificate,
+    chain_links,
+    check_chain,
+    check_dates,
+    check_pinned_root,
+    parse_chain,
+    verify_p384,
+)
+
+# As long as the leaf that AWS issues to an enclave lives.
+MAX_DOCUMENT_AGE_S: Final = 3 * 3600
+# Image, kernel and application; zeros where the enclave was started for
+# debugging, whose console the host can read.
+MEASURED_AT_START: Final = (0, 1, 2)
+
+
+class NitroCheck(StrEnum):
+    """The steps of a Nitro document, as a person reads them."""
+
+    LAYOUT = "document layout"
+    FIELDS = "document fields"
+    ROOT = "document root"
+    CHAIN = "document chain"
+    DATES = "document certificate dates"
+    SIGNATURE = "document signature"
+    TIME = "document time"
+    DEBUG = "debug mode"
+    MEASUREMENT = "document measurement"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NitroRules:
+    """What one document is held against.
+
+    Attributes:
+        anchors: the pinned roots of the evidence's kind.
+        clock_skew_s: how far ahead the platform's clock may run.
+        max_age_s: how old a document may be; never more than a leaf's life counts.
+        measurements: the accepted sets of registers.
+    """
+
+    anchors: tuple[TrustAnchor, ...]
+    clock_skew_s: int
+    max_age_s: int
+    measurements: tuple[Measurement, ...]
+
+
+def verify_nitro(
+    evidence: NitroEvidence, rules: NitroRules, *, now: datetime, log: StepLog
+) -> CpuClaims:
+    """Verify a document, its chain and its claims, except what it binds.
+
+    Args:
+        evidence: unverified bytes.
+        rules: what to hold them against.
+        now: aware UTC.
+        log: where each step is noted as it passes.
+
+    Returns:
+        Claims whose ``bound`` is the document's user data, as long as it is,
+        and empty where it has none.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    signed = _check_layout(evidence, log)
+    document = _check_fields(signed, log)
+    _check_root(document, rules, log)
+    chain = _check_chain(document, log)
+    expires_at = _check_dates(chain, rules, now, log)
+    _check_signature(signed, chain[-1], log)
+    old_at = _check_time(document, rules, now, log)
+    _check_debug(document, log)
+    claims = _claims(evidence, document, chain, min(expires_at, old_at))
+    _check_measurement(claims, rules, log)
+    return claims
+
+
+def _check_layout(evidence: NitroEvidence, log: StepLog) -> CoseSign1:
+    # 1. Exact framing.
+    log.begin(NitroCheck.LAYOUT)
+    signed = parse_cose_sign1(
+        evidence.document, where="document", limit_bytes=MAX_DOCUMENT_BYTES
+    )
+    log.passed(f"COSE_Sign1, ES384, {len(evidence.document)} bytes")
+    return signed
+
+
+def _check_fields(signed: CoseSign1, log: StepLog) -> NitroDocument:
+    # 2. Shape only. Nothing of its text is repeated before the signature holds.
+    log.begin(NitroCheck.FIELDS)
+    document = parse_nitro_document(signed.payload)
+    log.passed(f"{len(document.pcrs)} registers")
+    return document
+
+
+def _check_root(document: NitroDocument, rules: NitroRules, log: StepLog) -> None:
+    # 3. The root is served, and believed because the policy pins it.
+    log.begin(NitroCheck.ROOT)
+    fingerprint = check_pinned_root(document.cabundle[0], rules.anchors)
+    log.passed(f"sha256 {fingerprint[:16]}")
+
+
+def _check_chain(document: NitroDocument, log: StepLog) -> tuple[P384Certificate, ...]:
+    # 4. From the root to the enclave's own certificate.
+    log.begin(NitroCheck.CHAIN)
+    chain = parse_chain((*document.cabundle, document.certificate))
+    check_chain(chain)
+    log.passed(f"{len(chain)} certificates on P-384")
+    return chain
+
+
+def _check_dates(
+    chain: tuple[P384Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
+) -> datetime:
+    # 5. The leaf ends first: it lives three hours.
+    log.begin(NitroCheck.DATES)
+    end = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
+    log.passed(f"valid until {end:%Y-%m-%d %H:%M:%S} UTC")
+    return end
+
+
+def _check_signature(signed: CoseSign1, leaf: P384Certificate, log: StepLog) -> None:
+    # 6. The hypervisor's key for this enclave signed the payload.
+    log.begin(NitroCheck.SIGNATURE)
+    if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "document signature")
+    log.passed(f"ECDSA P-384 over {len(signed.payload)} bytes of payload")
+
+
+def _check_time(
+    document: NitroDocument, rules: NitroRules, now: datetime, log: StepLog
+) -> datetime:
+    # 7. The signed time, compared with the clock.
+    log.begin(NitroCheck.TIME)
+    made = _made(document)
+    max_age_s = min(rules.max_age_s, MAX_DOCUMENT_AGE_S)
+    if made > now + timedelta(seconds=rules.clock_skew_s):
+        raise RefusedError(RefusalCode.NOT_YET_VALID, "a document of the future")
+    old_at = made + timedelta(seconds=max_age_s)
+    if now > old_at:
+        raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
+    log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
+    return old_at
+
+
+def _check_debug(document: NitroDocument, log: StepLog) -> None:
+    # 8. An enclave in debug mode reports zeros in place of its measurements.
+    log.begin(NitroCheck.DEBUG)
+    measured = (document.pcrs.get(index, b"") for index in MEASURED_AT_START)
+    if not any(any(register) for register in measured):
+        raise RefusedError(
+            RefusalCode.DEBUG_ENABLED, "registers 0 to 2 are zero: debug mode"
+        )
+    log.passed("registers 0 to 2 were measured")
+
+
+def _check_measurement(claims: CpuClaims, rules: NitroRules, log: StepLog) -> None:
+    # 9. What was launched is accepted.
+    log.begin(NitroCheck.MEASUREMENT)
+    require_measurement(claims.registers, rules.measurements, claims.tee)
+    log.passed(f"pcr0 {claims.registers['pcr0'][:16]}…")
+
+
+def _claims(
+    evidence: NitroEvidence,
+    document: NitroDocument,
+    chain: tuple[P384Certificate, ...],
+    expires_at: datetime,
+) -> CpuClaims:
+    return CpuClaims(
+        tee=evidence.tee,
+        registers={f"pcr{n}": value.hex() for n, value in document.pcrs.items()},
+        bound=document.user_data or b"",
+        expires_at=expires_at,
+        details={
+            "module_id": document.module_id,
+            "made": f"{_made(document):%Y-%m-%dT%H:%M:%SZ}",
+            "nonce": (document.nonce or b"").hex(),
+            "public_key": (document.public_key or b"").hex(),
+        },
+        links=chain_links(
+            chain, root="root of Nitro Enclaves", leaf="this enclave's certificate"
+        ),
+        platform=document.module_id,
+    )
+
+
+def _made(document: NitroDocument) -> datetime:
+    seconds, milliseconds = divmod(document.timestamp_ms, 1000)
+    whole = datetime.fromtimestamp(seconds, tz=UTC)
+    return whole + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,114 @@
+"""The firmware identity in a device's certificate (TCG DICE, 2.23.133.5.4.1).
+
+The extension comes in two forms under one identifier. Older devices carry a
+CompositeDeviceID (version, the issuer's public key, FWID); newer ones a
+DiceTcbInfo, whose member [6] lists FWIDs. A FWID is an algorithm and a digest.
+Both are parsed exactly as DER; a search for the digest's bytes would also find
+it where it means something else.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from curtilage.attest.encoding import der
+from curtilage.attest.encoding.strict_json import malformed
+from curtilage.attest.errors import RefusalCode, RefusedError
+
+DICE_TCB_INFO: Final = "2.23.133.5.4.1"
+FWID_BYTES: Final = 48
+# OBJECT IDENTIFIER id-sha384, with its header.
+_SHA384: Final = bytes.fromhex("0609608648016503040202")
+# DiceTcbInfo's members are all optional and stand in order; [6] holds the FWIDs.
+_FWIDS: Final = 0xA6
+_CONTEXT_SPECIFIC: Final = 0x80
+_CLASS: Final = 0xC0
+_MEMBER: Final = 0x1F
+_COMPOSITE_PARTS: Final = 3
+_WHERE: Final = "leaf's firmware identity"
+
+
+def firmware_ids(
+    extensions: Mapping[str, bytes], issuer_key: ec.EllipticCurvePublicKey
+) -> tuple[bytes, ...]:
+    """Return the SHA-384 firmware identities that a certificate names.
+
+    Args:
+        extensions: the leaf's unrecognised extensions, raw, by OID.
+        issuer_key: the key that issued the leaf, which an older device's
+            extension must name.
+
+    Raises:
+        RefusedError: ``endorsement_mismatch`` without the extension or with
+            another issuer's key in it, ``malformed`` if it cannot be read.
+    """
+    extension = extensions.get(DICE_TCB_INFO)
+    if extension is None:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "the leaf names no firmware"
+        )
+    elements = _elements(_sequence(_only(extension)))
+    if elements and elements[0].tag == der.INTEGER:
+        return (_composite(elements, issuer_key),)
+    return _tcb_info(elements)
+
+
+def _composite(
+    elements: tuple[der.Element, ...], issuer_key: ec.EllipticCurvePublicKey
+) -> bytes:
+    if len(elements) != _COMPOSITE_PARTS:
+        raise malformed(f"{_WHERE}: not three parts")
+    _, device_key, fwid = elements
+    issuer = issuer_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if device_key.encoded != issuer:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "the firmware's device is another"
+        )
+    return _fwid(_sequence(fwid))
+
+
+def _tcb_info(elements: tuple[der.Element, ...]) -> tuple[bytes, ...]:
+    members = [each.tag & _MEMBER for each in elements]
+    alien = any(each.tag & _CLASS != _CONTEXT_SPECIFIC for each in elements)
+    if alien or members != sorted(set(members)):
+        raise malformed(f"{_WHERE}: unknown form")
+    lists = [each.content for each in elements if each.tag == _FWIDS]
+    named = tuple(_fwid(_sequence(each)) for each in _elements(b"".join(lists)))
+    if not named:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "the leaf names no firmware"
+        )
+    return named
+
+
+def _fwid(content: bytes) -> bytes:
+    if not content.startswith(_SHA384):
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_ALGORITHM, "the firmware's digest is not SHA-384"
+        )
+    digest = _only(content[len(_SHA384) :])
+    if digest.tag != der.OCTET_STRING or len(digest.content) != FWID_BYTES:
+        raise malformed(f"{_WHERE}: not {FWID_BYTES} bytes")
+    return digest.content
+
+
+def _sequence(element: der.Element) -> bytes:
+    if element.tag != der.SEQUENCE:
+        raise malformed(f"{_WHERE}: not a sequence")
+    return element.content
+
+
+def _elements(data: bytes) -> tuple[der.Element, ...]:
+    try:
+        return tuple(der.elements(data))
+    except ValueError:
+        raise malformed(f"{_WHERE}: not DER") from None
+
+
+def _only(data: bytes) -> der.Element:
+    elements = _elements(data)
+    if len(elements) != 1:
+        raise malformed(f"{_WHERE}: not one element")
+    return elements[0]

@@ -1,0 +1,357 @@
+"""Verdicts of other verifiers, which are no evidence: recognised and refused.
+
+NVIDIA's remote service (NRAS) and its local verifier both answer in JSON Web
+Tokens. The local one's say ``{"alg":"none"}``: anybody can write them. Even a
+signed one is somebody's opinion of evidence that is not shown here, so none is
+accepted; a report begins with SPDM's version and cannot be mistaken for one.
+
+Evidence of an NVIDIA GPU: an SPDM report, its chain, and what both must say.
+
+    1. GPU report layout: a request and a response of SPDM 1.1, exact; no token
+    2. GPU root: the last certificate is the pinned one
+    3. GPU certificate chain: five certificates, P-384 and SHA-384 throughout
+    4. GPU certificate dates: all valid now
+    5. GPU report signature: ECDSA P-384 by the leaf over all but the signature
+    6. GPU firmware identity: the leaf was made for the firmware that reports
+    7. GPU driver and VBIOS: both accepted
+    8. GPU measurements: an accepted set of measurements
+
+Whether the nonce is the one that was derived from the CPU's evidence is the
+caller's to compare; without that, the report says nothing about which machine
+the GPU is in. Not covered offline: revocation (the certificates run to the year
+9999) and NVIDIA's reference manifests (RIM), whose place the golden digests take.
+
+The golden digest is SHA-256 over the measurement record exactly as the report
+carries it: every block with its index, specification, sizes, type and value, in
+the report's order, and nothing else: no nonce and no opaque field. No block is
+left out. In NVIDIA's sample manifests the blocks 8 and 22 to 41 speak of the
+driver, 1 to 7 and 9 to 13 of the VBIOS; 14 to 21 and 42 to 64 are not compared
+there, and are zero in NVIDIA's sample report. Blocks 13, 24, 25 and 36 have
+several good values there, and NVIDIA's verifier passes over block 36 where the
+first video decoder is off. So one driver with one VBIOS may have a few golden
+digests, one for each state in which an operator runs the GPU; each is listed.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from curtilage.attest.claims import DeviceClaims
+from curtilage.attest.encoding.cose import der_signature
+from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import (
+    MAX_CERTIFICATE_BYTES,
+    MAX_GPU_REPORT_BYTES,
+    GpuEvidence,
+)
+from curtilage.attest.expectations import GpuExpectations, TrustAnchor
+from curtilage.attest.nvidia.dice import firmware_ids
+from curtilage.attest.nvidia.spdm import SPDM_VERSION, SpdmReport, parse_spdm_report
+from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.p384_chain import (
+    P384Certificate,
+    chain_links,
+    check_chain,
+    check_dates,
+    check_pinned_root,
+    parse_chain,
+    verify_p384,
+)
+
+# RFC 7515, section 7.1: three base64url texts, of which the last may be empty.
+# A header is a JSON object, so its text begins with that of "{" and a quote, a
+# blank or "}".
+_TOKEN: Final = re.compile(
+    rb"(?<![A-Za-z0-9_-])(e[yw3][A-Za-z0-9_-]{1,1024})\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+)
+_JSON_OPENINGS: Final = (b"{", b"[", b'"')
+# One for the whole and one for each device; more are refused by the first ones.
+_MAX_TOKENS: Final = 32
+_MAX_HEADER_BYTES: Final = 1024
+_MAX_ALGORITHM_BYTES: Final = 32
+
+
+def refuse_token(data: bytes) -> None:
+    """Refuse what is a JSON Web Token, or JSON that may hold one.
+
+    Raises:
+        RefusedError: ``unsigned`` if a token says that it is not signed,
+            ``unsupported_algorithm`` for every other.
+    """
+    if data[:1] == bytes([SPDM_VERSION]):
+        return
+    text = data.lstrip()
+    headers = [match[1] for match in islice(_TOKEN.finditer(data), _MAX_TOKENS)]
+    if not headers and not text.startswith(_JSON_OPENINGS):
+        return
+    if any(_algorithm(header).lower() == "none" for header in headers):
+        raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
+    raise RefusedError(
+        RefusalCode.UNSUPPORTED_ALGORITHM, "a verdict of others is no evidence"
+    )
+
+
+def _algorithm(header: bytes) -> str:
+    """Return a token's algorithm, or "" if its header cannot be read."""
+    try:
+        decoded = base64.urlsafe_b64decode(header + b"=" * (-len(header) % 4))
+        fields = parse_object(decoded, where="token", limit_bytes=_MAX_HEADER_BYTES)
+        return fields.text("alg", limit=_MAX_ALGORITHM_BYTES)
+    except (binascii.Error, RefusedError):
+        return ""
+
+
+CHAIN_LENGTH: Final = 5
+# NVIDIA's types of opaque fields.
+OPAQUE_DRIVER: Final = 3
+OPAQUE_VBIOS: Final = 6
+OPAQUE_FWID: Final = 20
+OPAQUE_PROTECTED_PCIE: Final = 21
+VBIOS_BYTES: Final = 8
+# Four bytes of version, most significant last, and one of revision.
+_VBIOS_VERSION: Final = (3, 2, 1, 0, 4)
+_MAX_TEXT_BYTES: Final = 64
+
+
+class GpuCheck(StrEnum):
+    """The steps of a GPU's report, as a person reads them."""
+
+    LAYOUT = "GPU report layout"
+    ROOT = "GPU root"
+    CHAIN = "GPU certificate chain"
+    DATES = "GPU certificate dates"
+    SIGNATURE = "GPU report signature"
+    FIRMWARE = "GPU firmware identity"
+    VERSIONS = "GPU driver and VBIOS"
+    MEASUREMENTS = "GPU measurements"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRules:
+    """What one GPU's report is held against.
+
+    Attributes:
+        anchors: the pinned roots of the evidence's kind.
+        expectations: accepted drivers, VBIOSes and golden digests.
+        clock_skew_s: how far ahead the issuers' clocks may run.
+    """
+
+    anchors: tuple[TrustAnchor, ...]
+    expectations: GpuExpectations
+    clock_skew_s: int
+
+
+def verify_gpu(
+    evidence: GpuEvidence,
+    rules: GpuRules,
+    *,
+    index: int,
+    now: datetime,
+    log: StepLog,
+) -> DeviceClaims:
+    """Verify a report, its chain and its claims, except the nonce.
+
+    Args:
+        evidence: unverified bytes.
+        rules: what to hold them against.
+        index: the device's place among its kind, from 0.
+        now: aware UTC.
+        log: where each step is noted as it passes.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    report = _check_layout(evidence, index, log)
+    _check_root(evidence, rules, log)
+    chain = _check_chain(evidence, log)
+    expires_at = _check_dates(chain, rules, now, log)
+    _check_signature(report, chain[-1], log)
+    _check_firmware(report, chain, log)
+    _check_versions(report, rules.expectations, log)
+    _check_measurements(report, rules.expectations, log)
+    return DeviceClaims(
+        kind=evidence.kind,
+        index=index,
+        signed_part=report.signed_part,
+        nonce=report.nonce,
+        expires_at=expires_at,
+        device=_device(chain[-2]),
+        details=_details(report, chain),
+        links=chain_links(
+            chain, root="root of NVIDIA devices", leaf="this GPU's firmware key"
+        ),
+    )
+
+
+def golden_digest(report: SpdmReport) -> str:
+    """Return the digest of a report's measurements, as the module defines it."""
+    return hashlib.sha256(report.record).hexdigest()
+
+
+def driver_version(report: SpdmReport) -> str:
+    """Return the driver's version, such as ``550.90.07``.
+
+    Raises:
+        RefusedError: ``malformed``.
+    """
+    return _text(report, OPAQUE_DRIVER, "driver version")
+
+
+def vbios_version(report: SpdmReport) -> str:
+    """Return the VBIOS's version as NVIDIA writes it, in lower case.
+
+    Raises:
+        RefusedError: ``malformed``.
+    """
+    raw = report.opaque.get(OPAQUE_VBIOS, b"")
+    if len(raw) != VBIOS_BYTES:
+        raise malformed(f"VBIOS version: not {VBIOS_BYTES} bytes")
+    parts = [*(raw[place] for place in _VBIOS_VERSION)]
+    # Bytes that no version has used yet still make another version.
+    if any(raw[len(parts) :]):
+        parts += raw[len(parts) :]
+    return ".".join(f"{part:02x}" for part in parts)
+
+
+def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport:
+    # 1. Exact framing; a verdict of somebody else's is not a report.
+    log.begin(GpuCheck.LAYOUT)
+    size = len(evidence.report)
+    if size > MAX_GPU_REPORT_BYTES:
+        raise too_large(f"report: {size} bytes, limit {MAX_GPU_REPORT_BYTES}")
+    refuse_token(evidence.report)
+    report = parse_spdm_report(evidence.report)
+    log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
+    return report
+
+
+def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
+    # 2. The root is served, and believed because the policy pins it.
+    log.begin(GpuCheck.ROOT)
+    if len(evidence.chain) != CHAIN_LENGTH:
+        raise RefusedError(
+            RefusalCode.CHAIN_INVALID,
+            f"{len(evidence.chain)} certificates, not {CHAIN_LENGTH}",
+        )
+    fingerprint = check_pinned_root(evidence.chain[-1], rules.anchors)
+    log.passed(f"sha256 {fingerprint[:16]}")
+
+
+def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[P384Certificate, ...]:
+    # 3. From the root to the key of the firmware that runs.
+    log.begin(GpuCheck.CHAIN)
+    if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
+        raise too_large(f"chain: more than {MAX_CERTIFICATE_BYTES} bytes")
+    chain = parse_chain(evidence.chain[::-1])
+    check_chain(chain)
+    log.passed(f"{len(chain)} certificates on P-384")
+    return chain
+
+
+def _check_dates(
+    chain: tuple[P384Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
+) -> datetime:
+    # 4. NVIDIA's certificates do not end in practice; others' may.
+    log.begin(GpuCheck.DATES)
+    end = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
+    log.passed(f"valid until {end:%Y-%m-%d}")
+    return end
+
+
+def _check_signature(report: SpdmReport, leaf: P384Certificate, log: StepLog) -> None:
+    # 5. The firmware's key signed request and response.
+    log.begin(GpuCheck.SIGNATURE)
+    signature = der_signature(report.signature)
+    if not verify_p384(leaf.public_key, report.signed_part, signature):
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
+    log.passed(f"ECDSA P-384 over {len(report.signed_part)} bytes")
+
+
+def _check_firmware(
+    report: SpdmReport, chain: tuple[P384Certificate, ...], log: StepLog
+) -> None:
+    # 6. The leaf is derived from the firmware; a report that names one names the
+    # same. Older drivers' reports name none, and the leaf's key signs that too.
+    log.begin(GpuCheck.FIRMWARE)
+    named = firmware_ids(chain[-1].unrecognised, chain[-2].public_key)
+    reported = report.opaque.get(OPAQUE_FWID)
+    if reported is not None and named != (reported,):
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
+        )
+    who = "the key's alone" if reported is None else "report's and key's"
+    log.passed(f"{who}: {', '.join(each.hex()[:16] for each in named)}…")
+
+
+def _check_versions(
+    report: SpdmReport, expectations: GpuExpectations, log: StepLog
+) -> None:
+    # 7. Old versions have known holes, so they are listed, not compared.
+    log.begin(GpuCheck.VERSIONS)
+    driver, vbios = driver_version(report), vbios_version(report)
+    if driver not in expectations.drivers:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
+        )
+    if vbios not in {accepted.lower() for accepted in expectations.vbioses}:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
+        )
+    log.passed(f"driver {driver}, VBIOS {vbios}")
+
+
+def _check_measurements(
+    report: SpdmReport, expectations: GpuExpectations, log: StepLog
+) -> None:
+    # 8. The whole record at once, see the module's text.
+    log.begin(GpuCheck.MEASUREMENTS)
+    golden = golden_digest(report)
+    if golden not in expectations.golden:
+        # Whole, for this is where an operator reads what to put into a policy.
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"golden {golden} is not accepted"
+        )
+    log.passed(f"golden digest {golden[:16]}…")
+
+
+def _device(authority: P384Certificate) -> str:
+    # The key burnt into the GPU. The leaf's follows from it and the firmware, and
+    # may be another after a start, by which one GPU would pass for two.
+    key = authority.public_key.public_bytes(
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(key).hexdigest()
+
+
+def _details(
+    report: SpdmReport, chain: tuple[P384Certificate, ...]
+) -> dict[str, str | int | bool | tuple[str, ...]]:
+    return {
+        "driver": driver_version(report),
+        "vbios": vbios_version(report),
+        "golden": golden_digest(report),
+        "measurements": len(report.blocks),
+        "fwid": report.opaque.get(OPAQUE_FWID, b"").hex(),
+        "device": chain[-2].common_name,
+        "device_serial": f"{chain[-2].serial:x}",
+        "protected_pcie": report.opaque.get(OPAQUE_PROTECTED_PCIE, b"").hex(),
+    }
+
+
+def _text(report: SpdmReport, kind: int, name: str) -> str:
+    raw = report.opaque.get(kind, b"")
+    text = raw.removesuffix(b"\0")
+    if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
+        raise malformed(f"{name}: not a terminated text")
+    if not (text.isascii() and text.decode("ascii").isprintable()):
+        raise malformed(f"{name}: not printable")
+    return text.decode("ascii")

@@ -1,0 +1,351 @@
+"""The endorsement chain of a SEV-SNP report: ARK, ASK, VEK and their list.
+
+ARK is AMD's root for one product, ASK (ASVK for VLEKs) its intermediate, VEK
+the key that signs reports: a chip's own (VCEK), or one that a cloud provider
+loaded (VLEK). The root comes from the policy; a served one is only ever used
+in its place if it is the same, byte for byte.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from curtilage.attest.amd_tcb import TCB_BYTES, Product, product_named
+from curtilage.attest.claims import Link
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.sev_snp.certificates import (
+    Certificate,
+    parse_certificate,
+    verify_rsa_pss,
+)
+from curtilage.attest.sev_snp.report import SigningKey, SnpReport
+from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+
+# AMD's extensions (1.3.6.1.4.1.3704.1.*).
+_PRODUCT_NAME: Final = "2"
+_HARDWARE_ID: Final = "4"
+_CSP_ID: Final = "5"
+_DER_INTEGER: Final = 0x02
+_DER_OCTET_STRING: Final = 0x04
+_DER_IA5_STRING: Final = 0x16
+# Which byte of a TCB version each patch level extension speaks of; the
+# reserved ones (.3.4 to .3.7) speak of bytes that must be zero.
+_LEVELS_MILAN_GENOA: Final = {
+    "3.1": 0,
+    "3.2": 1,
+    "3.4": 2,
+    "3.5": 3,
+    "3.6": 4,
+    "3.7": 5,
+    "3.3": 6,
+    "3.8": 7,
+}
+_LEVELS_TURIN: Final = {
+    "3.9": 0,
+    "3.1": 1,
+    "3.2": 2,
+    "3.3": 3,
+    "3.5": 4,
+    "3.6": 5,
+    "3.7": 6,
+    "3.8": 7,
+}
+# The levels that a certificate may leave out: reserved bytes, always zero.
+_OPTIONAL_LEVELS: Final = frozenset({"3.4", "3.5", "3.6", "3.7"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VekChain:
+    """The three certificates of one report, root first.
+
+    Attributes:
+        product: the processor line whose root it is.
+        vlek: whether the key is a provider's, not a chip's own.
+        provider: whom a VLEK was made for, or "".
+        ark: the pinned root.
+        ask: the intermediate as it was served.
+        vek: the key that signed the report, as it was served.
+    """
+
+    product: Product
+    vlek: bool
+    provider: str
+    ark: Certificate
+    ask: Certificate
+    vek: Certificate
+
+    @property
+    def first_end(self) -> datetime:
+        """When the first of the three certificates runs out."""
+        return min(each.not_after for each in (self.ark, self.ask, self.vek))
+
+    def endorsed_tcb(self) -> bytes:
+        """Return the patch levels that the key was derived for, 8 bytes.
+
+        Raises:
+            RefusedError: ``chain_invalid``: the certificate does not say them.
+        """
+        turin = self.product is Product.TURIN
+        levels = _LEVELS_TURIN if turin else _LEVELS_MILAN_GENOA
+        return _endorsed_levels(self.vek, levels)
+
+    def hardware_id(self, length: int) -> bytes:
+        """Return the chip's id: raw bytes, or in newer keys an OCTET STRING.
+
+        Raises:
+            RefusedError: ``chain_invalid``: the certificate does not say it.
+        """
+        raw = self.vek.amd.get(_HARDWARE_ID, b"")
+        return raw if len(raw) == length else _der_value(raw, _DER_OCTET_STRING)
+
+
+def build_chain(
+    evidence: SnpEvidence,
+    report: SnpReport,
+    vek: Certificate,
+    anchors: tuple[TrustAnchor, ...],
+) -> VekChain:
+    """Find the pinned root of the key's product; nothing is verified yet.
+
+    Args:
+        evidence: what was served; root and intermediate in either order.
+        report: names the kind of key, and from version 3 on the product.
+        vek: the key's certificate.
+        anchors: the pinned roots of the evidence's kind.
+
+    Raises:
+        RefusedError: ``untrusted_root``, ``endorsement_mismatch``,
+            ``unsupported_product`` or ``chain_invalid``.
+    """
+    product = product_named(_text(vek, _PRODUCT_NAME))
+    if report.product not in {None, product}:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two products"
+        )
+    root, ask = _pinned_root(evidence, product, anchors)
+    return VekChain(
+        product=product,
+        vlek=report.signing_key is SigningKey.VLEK,
+        provider=_text(vek, _CSP_ID) if _CSP_ID in vek.amd else "",
+        ark=parse_certificate(root, "ARK"),
+        ask=parse_certificate(ask, "ASK"),
+        vek=vek,
+    )
+
+
+def _pinned_root(
+    evidence: SnpEvidence, product: Product, anchors: tuple[TrustAnchor, ...]
+) -> tuple[bytes, bytes]:
+    """Return the root and, of what was served, the other certificate."""
+    pinned = [anchor for anchor in anchors if anchor.product == product.value]
+    pairs = [pair for anchor in pinned if (pair := _pair(evidence, anchor)) is not None]
+    if not pairs:
+        raise RefusedError(
+            RefusalCode.UNTRUSTED_ROOT, _why_no_root(evidence, product, pinned)
+        )
+    # Of several roots of one product, the one that issued the intermediate.
+    # Whichever it is, it is a pinned one, and ``check_issued`` follows.
+    if len(pairs) == 1:
+        return pairs[0]
+    return next((pair for pair in pairs if _issued(*pair)), pairs[0])
+
+
+def _pair(evidence: SnpEvidence, anchor: TrustAnchor) -> tuple[bytes, bytes] | None:
+    served = (evidence.ark, evidence.ask)
+    for first, second in (served, served[::-1]):
+        root = anchor.root(first)
+        # A root that came must be the pinned one, though the policy may have it:
+        # nothing stands in accepted evidence that nobody looked at.
+        if root is not None and (not evidence.ark or root in served):
+            return root, first if second == root else second
+    return None
+
+
+def _why_no_root(
+    evidence: SnpEvidence, product: Product, pinned: list[TrustAnchor]
+) -> str:
+    if not pinned:
+        return f"no {evidence.tee} root is pinned for {product}"
+    if not evidence.ark:
+        return f"the root pinned for {product} did not come with the evidence"
+    return f"the root that came is not the one pinned for {product}"
+
+
+def _issued(root: bytes, ask: bytes) -> bool:
+    try:
+        issuer, child = parse_certificate(root, "ARK"), parse_certificate(ask, "ASK")
+    except RefusedError:
+        return False
+    return verify_rsa_pss(issuer.public_key, child.signed_part, child.signature)
+
+
+def check_issued(chain: VekChain) -> None:
+    """Check names, key usage and the three RSA-4096 PSS signatures.
+
+    Raises:
+        RefusedError: ``chain_invalid``.
+    """
+    vlek = "VLEK-" if chain.vlek else ""
+    if chain.ark.common_name != f"ARK-{chain.product}":
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "ARK: unexpected name")
+    if chain.ask.common_name != f"SEV-{vlek}{chain.product}":
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "ASK: unexpected name")
+    for name, authority in (("ARK", chain.ark), ("ASK", chain.ask)):
+        if not (authority.is_ca and authority.signs_certificates):
+            raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: no authority")
+    if chain.vek.is_ca:
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: is an authority")
+    _verify_issued("ARK", chain.ark, chain.ark)
+    _verify_issued("ASK", chain.ask, chain.ark)
+    _verify_issued("VEK", chain.vek, chain.ask)
+
+
+def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
+    if child.issuer != issuer.subject:
+        raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: issuer's name")
+    if not child.pss:
+        raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: not RSASSA-PSS")
+    if not verify_rsa_pss(issuer.public_key, child.signed_part, child.signature):
+        raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: signature")
+
+
+def check_dates(chain: VekChain, *, now: datetime) -> None:
+    """Check that all three certificates are valid now.
+
+    Raises:
+        RefusedError: ``not_yet_valid`` or ``expired_endorsement``.
+    """
+    for name, certificate in (
+        ("ARK", chain.ark),
+        ("ASK", chain.ask),
+        ("VEK", chain.vek),
+    ):
+        if now < certificate.not_before:
+            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+        if now > certificate.not_after:
+            raise RefusedError(RefusalCode.EXPIRED_ENDORSEMENT, f"{name} has expired")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedList:
+    """A revocation list that holds now and does not name the chain.
+
+    Attributes:
+        end: until when it may be used.
+        revoked: how many certificates it revokes.
+        fingerprint: SHA-256 of what the root signed, lower-case hex.
+    """
+
+    end: datetime
+    revoked: int
+    fingerprint: str
+
+
+def check_revocation(
+    served: bytes,
+    chain: VekChain,
+    *,
+    max_age_s: int,
+    clock_skew_s: int,
+    now: datetime,
+) -> CheckedList:
+    """Check a current list of the root's.
+
+    It speaks of intermediates, for AMD revokes no single chip's key: the
+    minimum TCB does that work.
+
+    Raises:
+        RefusedError: ``crl_missing``, ``crl_invalid``, ``not_yet_valid``,
+            ``crl_expired`` or ``revoked``.
+    """
+    if not served:
+        raise RefusedError(RefusalCode.CRL_MISSING, "no revocation list was served")
+    crl = parse_revocation_list(served, "CRL")
+    if crl.issuer != chain.ark.subject:
+        raise RefusedError(RefusalCode.CRL_INVALID, "issued by someone else")
+    if not verify_rsa_pss(chain.ark.public_key, crl.signed_part, crl.signature):
+        raise RefusedError(RefusalCode.CRL_INVALID, "signature")
+    end = _list_end(crl, max_age_s)
+    if crl.issued > now + timedelta(seconds=clock_skew_s):
+        raise RefusedError(RefusalCode.NOT_YET_VALID, "the list is not valid yet")
+    if now > end:
+        raise RefusedError(RefusalCode.CRL_EXPIRED, f"current until {end:%Y-%m-%d}")
+    if {chain.ark.serial, chain.ask.serial} & crl.revoked:
+        raise RefusedError(RefusalCode.REVOKED, "a certificate of the chain is revoked")
+    return CheckedList(
+        end=end,
+        revoked=len(crl.revoked),
+        fingerprint=hashlib.sha256(crl.signed_part).hexdigest(),
+    )
+
+
+def _list_end(crl: RevocationList, max_age_s: int) -> datetime:
+    if crl.next_update is None:
+        raise RefusedError(RefusalCode.CRL_INVALID, "the list never ends")
+    return min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
+
+
+def chain_links(
+    chain: VekChain, revocation: CheckedList, *, emulated: bool
+) -> tuple[Link, ...]:
+    """Say who vouches for what, root first."""
+    ark, ask, vek = chain.ark, chain.ask, chain.vek
+    maker = "the emulator's" if emulated else "AMD's"
+    key = "a provider's key" if chain.vlek else "a chip's key"
+    return (
+        _link(ark, ark, f"{maker} root key for {chain.product}"),
+        Link(
+            subject="revocation list",
+            issuer=ark.common_name,
+            role=f"which of {maker} keys no longer count",
+            fingerprint=revocation.fingerprint,
+            not_after=revocation.end,
+        ),
+        _link(ask, ark, f"{maker} key that vouches for keys of {chain.product}"),
+        _link(vek, ask, f"{key}, which signs reports"),
+    )
+
+
+def _link(certificate: Certificate, issuer: Certificate, role: str) -> Link:
+    return Link(
+        subject=certificate.common_name,
+        issuer=issuer.common_name,
+        role=role,
+        fingerprint=certificate.fingerprint,
+        not_after=certificate.not_after,
+    )
+
+
+def _text(vek: Certificate, name: str) -> str:
+    raw = _der_value(vek.amd.get(name, b""), _DER_IA5_STRING)
+    # Bytes that are no ASCII come out as U+FFFD, which no product name holds.
+    return raw.decode("ascii", errors="replace")
+
+
+def _endorsed_levels(vek: Certificate, levels: Mapping[str, int]) -> bytes:
+    endorsed = bytearray(TCB_BYTES)
+    for name, index in levels.items():
+        if name in vek.amd or name not in _OPTIONAL_LEVELS:
+            endorsed[index] = _level(vek.amd.get(name, b""))
+    return bytes(endorsed)
+
+
+def _level(der: bytes) -> int:
+    """Read a patch level: a DER INTEGER from 0 to 255, shortest form."""
+    value = _der_value(der, _DER_INTEGER)
+    number = int.from_bytes(value, "big", signed=True)
+    shortest = 1 if number < 0x80 else 2  # noqa: PLR2004 - the sign bit
+    if not 0 <= number <= 0xFF or len(value) != shortest:  # noqa: PLR2004 - one byte
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: patch level")
+    return number
+
+
+def _der_value(der: bytes, tag: int) -> bytes:
+    """Return the content of one short DER value that fills the extension."""
+    if len(der) < 2 or der[0] != tag or der[1] != len(der) - 2:  # noqa: PLR2004
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: malformed extension")
+    return der[2:]

@@ -1,0 +1,396 @@
+"""SEV-SNP evidence: the report, its key's chain, and what both must say.
+
+One path for genuine and for emulated evidence; only the pinned root differs.
+The steps run in the order of ``Check``, from the report's layout to the
+measurement, and each is marked below. The report data are the caller's to
+compare.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from curtilage.attest.amd_tcb import Product, Tcb, encode_tcb, parse_tcb
+from curtilage.attest.claims import (
+    CpuClaims,
+    Detail,
+    Link,
+    Measurement,
+    require_measurement,
+)
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.expectations import SnpExpectations, TrustAnchor
+from curtilage.attest.sev_snp.certificates import (
+    Certificate,
+    parse_certificate,
+    verify_ecdsa_p384,
+)
+from curtilage.attest.sev_snp.chain import (
+    CheckedList,
+    VekChain,
+    build_chain,
+    chain_links,
+    check_dates,
+    check_issued,
+    check_revocation,
+)
+from curtilage.attest.sev_snp.report import (
+    CHIP_ID_BYTES,
+    POLICY_DEBUG,
+    POLICY_MIGRATION_AGENT,
+    SIGNED_BYTES,
+    SigningKey,
+    SnpReport,
+    parse_report,
+)
+from curtilage.attest.steps import Check, StepLog
+
+# Turin's hardware id is the first 8 bytes of the report's chip id.
+_TURIN_HARDWARE_ID_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpRules:
+    """What one report is held against.
+
+    Attributes:
+        anchors: the pinned roots of the evidence's kind.
+        expectations: the policy's rules.
+        clock_skew_s: how far ahead the issuers' clocks may run.
+        release_min_tcb: the release's own lowest patch levels; empty where
+            there is no release.
+        measurements: the launch measurements that will do.
+    """
+
+    anchors: tuple[TrustAnchor, ...]
+    expectations: SnpExpectations
+    clock_skew_s: int
+    release_min_tcb: Mapping[Product, Tcb]
+    measurements: tuple[Measurement, ...]
+
+
+def verify_snp(
+    evidence: SnpEvidence, rules: SnpRules, *, now: datetime, log: StepLog
+) -> CpuClaims:
+    """Verify a report, its chain and its claims, except the report data.
+
+    Args:
+        evidence: unverified bytes.
+        rules: what to hold them against.
+        now: aware UTC.
+        log: where each step is noted as it passes.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    claims = verify_snp_platform(evidence, rules, now=now, log=log)
+    _check_measurement(claims, rules, log)
+    return claims
+
+
+def verify_snp_platform(
+    evidence: SnpEvidence, rules: SnpRules, *, now: datetime, log: StepLog
+) -> CpuClaims:
+    """Verify everything but the measurement, which Azure's needs more for.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    report = _check_layout(evidence, rules.expectations, log)
+    vek = _check_signing_key(evidence, report, rules.expectations, log)
+    chain = _check_pinned_root(evidence, report, vek, rules.anchors, log)
+    _check_chain(chain, log)
+    _check_dates(chain, now, log)
+    revocation = _check_revocation(evidence, chain, rules, now, log)
+    _check_signature(report, chain.vek, log)
+    _check_chip(report, chain, rules.expectations, log)
+    _check_endorsed_tcb(report, chain, log)
+    _check_guest_policy(report, log)
+    _check_privilege_level(report, rules.expectations, log)
+    _check_minimum_tcb(report, chain.product, rules, log)
+    _check_host_data(report, rules.expectations, log)
+    return _claims(evidence, report, chain, revocation)
+
+
+def _check_layout(
+    evidence: SnpEvidence, expectations: SnpExpectations, log: StepLog
+) -> SnpReport:
+    # Exact length, fixed bits, reserved bytes, version.
+    log.begin(Check.REPORT_LAYOUT)
+    report = parse_report(evidence.report)
+    if report.version < expectations.min_version:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION,
+            f"version {report.version}, at least {expectations.min_version} wanted",
+        )
+    log.passed(f"version {report.version}, {len(evidence.report)} bytes")
+    return report
+
+
+def _check_signing_key(
+    evidence: SnpEvidence,
+    report: SnpReport,
+    expectations: SnpExpectations,
+    log: StepLog,
+) -> Certificate:
+    # The report, the leaf and the policy agree on the kind of key.
+    log.begin(Check.SIGNING_KEY)
+    kind = report.signing_key
+    if kind is None or kind is SigningKey.NONE:
+        raise RefusedError(RefusalCode.UNSIGNED, "the report names no signing key")
+    if kind is SigningKey.VLEK and not expectations.allow_vlek:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "signed by a VLEK, which is not allowed"
+        )
+    vek = parse_certificate(evidence.vek, "VEK")
+    if vek.common_name != f"SEV-{kind.name}":
+        raise RefusedError(
+            RefusalCode.CHAIN_INVALID, f"the certificate is no {kind.name}'s"
+        )
+    log.passed(kind.name)
+    return vek
+
+
+def _check_pinned_root(
+    evidence: SnpEvidence,
+    report: SnpReport,
+    vek: Certificate,
+    anchors: tuple[TrustAnchor, ...],
+    log: StepLog,
+) -> VekChain:
+    # The root comes from the policy, chosen by product; a served one is used
+    # only where it is the pinned one.
+    log.begin(Check.PINNED_ROOT)
+    chain = build_chain(evidence, report, vek, anchors)
+    log.passed(f"ARK-{chain.product}, sha256 {chain.ark.fingerprint[:16]}")
+    return chain
+
+
+def _check_chain(chain: VekChain, log: StepLog) -> None:
+    # Names, key usage and the three RSA-4096 PSS signatures.
+    log.begin(Check.CERTIFICATE_CHAIN)
+    check_issued(chain)
+    log.passed("ARK, ASK, VEK: three RSA-4096 signatures")
+
+
+def _check_dates(chain: VekChain, now: datetime, log: StepLog) -> None:
+    # All three certificates are valid now.
+    log.begin(Check.CERTIFICATE_DATES)
+    check_dates(chain, now=now)
+    log.passed(f"valid until {chain.first_end:%Y-%m-%d}")
+
+
+def _check_revocation(
+    evidence: SnpEvidence,
+    chain: VekChain,
+    rules: SnpRules,
+    now: datetime,
+    log: StepLog,
+) -> CheckedList:
+    # A current list of the root's names neither root nor intermediate.
+    log.begin(Check.REVOCATION)
+    revocation = check_revocation(
+        evidence.crl,
+        chain,
+        max_age_s=rules.expectations.max_crl_age_s,
+        clock_skew_s=rules.clock_skew_s,
+        now=now,
+    )
+    log.passed(f"current until {revocation.end:%Y-%m-%d}, {revocation.revoked} revoked")
+    return revocation
+
+
+def _check_signature(report: SnpReport, vek: Certificate, log: StepLog) -> None:
+    # The chip's key signed the report.
+    log.begin(Check.REPORT_SIGNATURE)
+    signature = encode_dss_signature(report.signature_r, report.signature_s)
+    if not verify_ecdsa_p384(vek.public_key, report.signed_part, signature):
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
+    log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
+
+
+def _check_chip(
+    report: SnpReport, chain: VekChain, expectations: SnpExpectations, log: StepLog
+) -> None:
+    # The key was made for the chip that the report names.
+    log.begin(Check.CHIP_IDENTITY)
+    hidden = not any(report.chip_id)
+    if (report.chip_masked or hidden) and not expectations.allow_masked_chip:
+        raise RefusedError(RefusalCode.ENDORSEMENT_MISMATCH, "the chip id is masked")
+    if hidden:
+        log.passed("masked, which is allowed")
+        return
+    if report.signing_key is SigningKey.VLEK:
+        log.passed("a VLEK names no chip")
+        return
+    turin = chain.product is Product.TURIN
+    length = _TURIN_HARDWARE_ID_BYTES if turin else CHIP_ID_BYTES
+    if chain.hardware_id(length) != report.chip_id[:length]:
+        raise RefusedError(RefusalCode.ENDORSEMENT_MISMATCH, "key of another chip")
+    log.passed(f"chip {report.chip_id[:8].hex()}")
+
+
+def _check_endorsed_tcb(report: SnpReport, chain: VekChain, log: StepLog) -> None:
+    # The key was derived for the patch levels that the report names.
+    log.begin(Check.TCB_ENDORSEMENT)
+    tcb = parse_tcb(report.reported_tcb, chain.product)
+    if chain.endorsed_tcb() != encode_tcb(tcb, chain.product):
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH,
+            f"reported TCB ({tcb.describe()}) is not the key's",
+        )
+    log.passed(tcb.describe())
+
+
+def _check_guest_policy(report: SnpReport, log: StepLog) -> None:
+    # Nobody may read the guest's memory by design.
+    log.begin(Check.GUEST_POLICY)
+    if report.policy & POLICY_DEBUG:
+        raise RefusedError(RefusalCode.DEBUG_ENABLED, "the host may debug the guest")
+    if report.policy & POLICY_MIGRATION_AGENT:
+        raise RefusedError(
+            RefusalCode.MIGRATION_AGENT_ALLOWED, "a migration agent may take the guest"
+        )
+    log.passed(f"{report.policy:#x}: no debugging, no migration agent")
+
+
+def _check_privilege_level(
+    report: SnpReport, expectations: SnpExpectations, log: StepLog
+) -> None:
+    # The report was asked for at an allowed privilege level.
+    log.begin(Check.PRIVILEGE_LEVEL)
+    if report.vmpl not in expectations.vmpl:
+        raise RefusedError(RefusalCode.VMPL, f"VMPL {report.vmpl} is not allowed")
+    log.passed(f"VMPL {report.vmpl}")
+
+
+def _check_minimum_tcb(
+    report: SnpReport, product: Product, rules: SnpRules, log: StepLog
+) -> None:
+    # Firmware is recent, cannot be rolled back, and was so at launch.
+    log.begin(Check.MINIMUM_TCB)
+    minimum = rules.expectations.min_tcb.get(product.value)
+    if minimum is None:
+        raise RefusedError(RefusalCode.TCB_TOO_LOW, f"no minimum for {product}")
+    # What runs now is told to people; a host can take it back, so it proves
+    # nothing, but its form is fixed.
+    parse_tcb(report.current_tcb, product)
+    for name, raw in (
+        ("reported", report.reported_tcb),
+        ("committed", report.committed_tcb),
+        ("launch", report.launch_tcb),
+    ):
+        tcb = parse_tcb(raw, product)
+        low = tcb.short_of(minimum) + tcb.short_of(
+            rules.release_min_tcb.get(product, minimum)
+        )
+        if low:
+            raise RefusedError(
+                RefusalCode.TCB_TOO_LOW, f"{name} TCB: {', '.join(sorted(set(low)))}"
+            )
+    log.passed("reported, committed and launch TCB suffice")
+
+
+def _check_host_data(
+    report: SnpReport, expectations: SnpExpectations, log: StepLog
+) -> None:
+    # The host set nothing at launch that the policy does not expect.
+    log.begin(Check.HOST_DATA)
+    if report.host_data not in expectations.host_data:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, "host data is not an expected value"
+        )
+    log.passed("an expected value")
+
+
+def _check_measurement(claims: CpuClaims, rules: SnpRules, log: StepLog) -> None:
+    # What was launched is one of the accepted measurements.
+    log.begin(Check.MEASUREMENT)
+    require_measurement(claims.registers, rules.measurements, claims.tee)
+    log.passed(f"launch {claims.registers['launch'][:16]}… is accepted")
+
+
+def _claims(
+    evidence: SnpEvidence,
+    report: SnpReport,
+    chain: VekChain,
+    revocation: CheckedList,
+) -> CpuClaims:
+    emulated = evidence.tee.emulated
+    own = Link(
+        subject="SEV-SNP report",
+        issuer=chain.vek.common_name,
+        role="what the chip says of the machine",
+        fingerprint=hashlib.sha256(report.signed_part).hexdigest(),
+        not_after=None,
+    )
+    return CpuClaims(
+        tee=evidence.tee,
+        registers={"launch": report.measurement.hex()},
+        bound=report.report_data,
+        expires_at=min(chain.first_end, revocation.end),
+        details=_details(report, chain),
+        links=(*chain_links(chain, revocation, emulated=emulated), own),
+        platform=report.chip_id.hex() if any(report.chip_id) else "",
+    )
+
+
+def _details(report: SnpReport, chain: VekChain) -> dict[str, Detail]:
+    details: dict[str, Detail] = {
+        "product": chain.product.value,
+        "version": report.version,
+        "vmpl": report.vmpl,
+        "signer": "VLEK" if chain.vlek else "VCEK",
+        "debug": False,
+        "guest_svn": report.guest_svn,
+        "guest_policy": report.policy_words,
+        "platform_info": report.platform_words,
+        "firmware": _dotted(report.current_firmware),
+        "committed_firmware": _dotted(report.committed_firmware),
+        "host_data": report.host_data.hex(),
+        "report_id": report.report_id.hex(),
+    }
+    details |= _tcb_details(report, chain.product)
+    details |= _identity_details(report)
+    if chain.provider:
+        details["provider"] = chain.provider
+    if report.cpu is not None:
+        details["cpu"] = "family {:#x}, model {:#x}, stepping {:#x}".format(*report.cpu)
+    if report.mitigations is not None:
+        launch, current = report.mitigations
+        details["launch_mitigations"] = f"{launch:#018x}"
+        details["current_mitigations"] = f"{current:#018x}"
+    return details
+
+
+def _tcb_details(report: SnpReport, product: Product) -> dict[str, Detail]:
+    return {
+        name: parse_tcb(raw, product).describe()
+        for name, raw in (
+            ("reported_tcb", report.reported_tcb),
+            ("current_tcb", report.current_tcb),
+            ("committed_tcb", report.committed_tcb),
+            ("launch_tcb", report.launch_tcb),
+        )
+    }
+
+
+def _identity_details(report: SnpReport) -> dict[str, Detail]:
+    """Return what the guest's owner put into its identity block, if anything."""
+    fields = {
+        "family_id": report.family_id,
+        "image_id": report.image_id,
+        "id_key_digest": report.id_key_digest,
+    }
+    if report.author_key:
+        fields["author_key_digest"] = report.author_key_digest
+    return {name: value.hex() for name, value in fields.items() if any(value)}
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(str(number) for number in version)

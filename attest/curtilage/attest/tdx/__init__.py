@@ -1,0 +1,5 @@
+"""Intel TDX: quote layout, collateral, verification, and Intel's own logic beside ours.
+
+Both must accept. Knows Intel's formats; collateral comes with the evidence and is never
+fetched here.
+"""

@@ -1,0 +1,159 @@
+"""The one door to ``dcap_qvl``: a second opinion about a TDX quote.
+
+Imported when it is first asked, so that whoever verifies other evidence needs
+no such library; where it is missing, no quote is believed. Always asked with a
+policy: without one it returns for platforms that are out of date as if nothing
+were wrong. Its errors are texts, and texts are no interface: everything that it
+refuses is refused with the code that the caller names. It fetches nothing here,
+for that would tell somebody which platform is asked about.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol, cast
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.steps import panicked
+from curtilage.attest.tdx.collateral import Collateral, TcbStatus
+
+# The library lets a platform that is out of date pass for a time after its
+# level's date. Where the policy accepts such platforms, this is that time.
+_ALWAYS_S: Final = 100 * 365 * 86400
+_OUT_OF_DATE: Final = frozenset(
+    {TcbStatus.OUT_OF_DATE, TcbStatus.OUT_OF_DATE_CONFIGURATION_NEEDED}
+)
+
+
+class _Policy(Protocol):
+    """What is used of the library's policy; each call returns a new one."""
+
+    def allow_dynamic_platform(self, value: bool, /) -> "_Policy": ...
+    def allow_cached_keys(self, value: bool, /) -> "_Policy": ...
+    def allow_smt(self, value: bool, /) -> "_Policy": ...
+    def allow_status(self, status: str, /) -> "_Policy": ...
+    def min_tcb_eval_data_number(self, value: int, /) -> "_Policy": ...
+    def reject_advisories(self, ids: list[str], /) -> "_Policy": ...
+    def platform_grace_period(self, secs: int, /) -> "_Policy": ...
+    def qe_grace_period(self, secs: int, /) -> "_Policy": ...
+
+
+class _Policies(Protocol):
+    def strict(self, now_secs: int, /) -> _Policy: ...
+
+
+class _Verifier(Protocol):
+    def verify_with_policy(
+        self, raw_quote: bytes, collateral: object, now_secs: int, policy: _Policy, /
+    ) -> object: ...
+
+
+class _Library(Protocol):
+    """What is used of the package, which has no types of its own."""
+
+    QuotePolicy: _Policies
+
+    def QuoteVerifier(self, root_ca_der: bytes, /) -> _Verifier: ...  # noqa: N802
+    def QuoteCollateralV3(self, **fields: str | bytes) -> object: ...  # noqa: N802
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryRules:
+    """What the library is told to hold a quote against.
+
+    Attributes:
+        root: the pinned root, DER.
+        statuses: the statuses that will do.
+        min_evaluation_number: how recent Intel's judgement must be.
+        rejected_advisories: advisories that may not be open.
+    """
+
+    root: bytes
+    statuses: frozenset[TcbStatus]
+    min_evaluation_number: int
+    rejected_advisories: Iterable[str]
+
+
+def ask_library(
+    quote: bytes,
+    collateral: Collateral,
+    rules: LibraryRules,
+    *,
+    now: datetime,
+    code: RefusalCode,
+) -> None:
+    """Refuse what the library refuses.
+
+    Args:
+        quote: exact; the library looks at no length and at nothing behind it.
+        collateral: what was stapled.
+        rules: what to hold them against.
+        now: aware; the library knows no clock of its own.
+        code: for whatever it refuses.
+
+    Raises:
+        RefusedError: with ``code``, or ``verifier_unavailable`` where the
+            library is missing or broke down.
+    """
+    library = _load()
+    seconds = int(now.timestamp())
+    try:
+        library.QuoteVerifier(rules.root).verify_with_policy(
+            quote,
+            _collateral(library, collateral),
+            seconds,
+            _policy(library, rules, seconds),
+        )
+    except ValueError:
+        raise RefusedError(code, "dcap-qvl refuses it") from None
+    except BaseException as error:
+        if not panicked(error):
+            raise
+        raise RefusedError(
+            RefusalCode.VERIFIER_UNAVAILABLE, "dcap-qvl broke down"
+        ) from None
+
+
+def _load() -> _Library:
+    try:
+        import dcap_qvl  # type: ignore[import-untyped] # noqa: PLC0415 - see above
+    except ImportError:
+        raise RefusedError(
+            RefusalCode.VERIFIER_UNAVAILABLE, "dcap-qvl is not installed"
+        ) from None
+    return cast("_Library", dcap_qvl)
+
+
+def _collateral(library: _Library, collateral: Collateral) -> object:
+    return library.QuoteCollateralV3(
+        pck_crl_issuer_chain=collateral.pck_crl_chain,
+        root_ca_crl=collateral.root_ca_crl,
+        pck_crl=collateral.pck_crl,
+        tcb_info_issuer_chain=collateral.tcb_info_chain,
+        tcb_info=collateral.tcb_info,
+        tcb_info_signature=collateral.tcb_info_signature,
+        qe_identity_issuer_chain=collateral.qe_identity_chain,
+        qe_identity=collateral.qe_identity,
+        qe_identity_signature=collateral.qe_identity_signature,
+    )
+
+
+def _policy(library: _Library, rules: LibraryRules, seconds: int) -> _Policy:
+    """Build the strictest policy that ordinary servers pass.
+
+    Servers with several sockets are dynamic platforms with cached keys, and run
+    with hyperthreading; refusing those would refuse nearly all.
+    """
+    policy = (
+        library.QuotePolicy.strict(seconds)
+        .allow_dynamic_platform(True)
+        .allow_cached_keys(True)
+        .allow_smt(True)
+        .min_tcb_eval_data_number(rules.min_evaluation_number)
+        .reject_advisories(sorted(rules.rejected_advisories))
+    )
+    for status in sorted(rules.statuses):
+        policy = policy.allow_status(status.value)
+    if rules.statuses & _OUT_OF_DATE:
+        policy = policy.platform_grace_period(_ALWAYS_S).qe_grace_period(_ALWAYS_S)
+    return policy

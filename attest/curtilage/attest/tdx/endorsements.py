@@ -1,0 +1,390 @@
+"""Who vouches for a TDX quote: Intel's root, its authorities, its collateral.
+
+From the pinned root down to the platform's key and to the signed statements
+about it. Nothing here looks into the quote's report. The steps are named in
+``tdx_steps`` and marked below.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from curtilage.attest.claims import Link
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.steps import StepLog
+from curtilage.attest.tdx.certificates import (
+    ECDSA_SHA256,
+    IntelCertificate,
+    parse_pem_chain,
+    verify_ecdsa_p256,
+    verify_raw_p256,
+)
+from curtilage.attest.tdx.collateral import QE_ID, TDX_ID, Collateral
+from curtilage.attest.tdx.pck import PckPlatform, parse_platform
+from curtilage.attest.tdx.steps import TdxCheck
+from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+
+ROOT_NAME: Final = "Intel SGX Root CA"
+PCK_AUTHORITY_NAMES: Final = frozenset(
+    {"Intel SGX PCK Platform CA", "Intel SGX PCK Processor CA"}
+)
+PCK_NAME: Final = "Intel SGX PCK Certificate"
+SIGNER_NAME: Final = "Intel SGX TCB Signing"
+# The root stands above one authority, and that above leaves alone.
+_ROOT_PATH_LENGTH: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """Every certificate that came with the evidence.
+
+    Attributes:
+        root: the root; the pinned one, once the step of that name has passed.
+        authority: who issued the PCK certificate.
+        pck: the platform's certificate.
+        list_authority: the PCK authority as the collateral has it.
+        tcb_signer: who signed the TCB info.
+        qe_signer: who signed the QE identity.
+        served_roots: the roots that the collateral's chains end in.
+    """
+
+    root: IntelCertificate
+    authority: IntelCertificate
+    pck: IntelCertificate
+    list_authority: IntelCertificate
+    tcb_signer: IntelCertificate
+    qe_signer: IntelCertificate
+    served_roots: tuple[IntelCertificate, ...]
+
+    @property
+    def named(self) -> tuple[tuple[str, IntelCertificate], ...]:
+        """Each certificate with a name for people, root first."""
+        return (
+            ("root", self.root),
+            ("PCK authority", self.authority),
+            ("PCK", self.pck),
+            ("CRL issuer", self.list_authority),
+            ("TCB info signer", self.tcb_signer),
+            ("QE identity signer", self.qe_signer),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endorsements:
+    """What a platform's endorsements amount to, verified.
+
+    Attributes:
+        chains: the certificates.
+        platform: what the PCK certificate says.
+        collateral: what Intel says.
+        lists: both revocation lists.
+    """
+
+    chains: Chains
+    platform: PckPlatform
+    collateral: Collateral
+    lists: tuple[RevocationList, ...]
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the first certificate, list or statement runs out."""
+        ends = [certificate.not_after for _, certificate in self.chains.named]
+        ends += [each.next_update for each in self.lists if each.next_update]
+        return min(
+            *ends, self.collateral.tcb.next_update, self.collateral.qe.next_update
+        )
+
+    @property
+    def latest_issue(self) -> datetime:
+        """When the youngest list or statement was made."""
+        issued = [each.issued for each in self.lists]
+        return max(*issued, self.collateral.tcb.issued, self.collateral.qe.issued)
+
+
+def check_collateral_dates(
+    collateral: Collateral, now: datetime, skew: timedelta, log: StepLog
+) -> None:
+    """Step: both statements were made, and are current."""
+    log.begin(TdxCheck.COLLATERAL_DATES)
+    for name, made in (("TCB info", collateral.tcb), ("QE identity", collateral.qe)):
+        if made.issued > now + skew:
+            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+        if now >= made.next_update:
+            raise RefusedError(
+                RefusalCode.COLLATERAL_EXPIRED,
+                f"{name} was current until {made.next_update:%Y-%m-%d}",
+            )
+    end = min(collateral.tcb.next_update, collateral.qe.next_update)
+    log.passed(f"current until {end:%Y-%m-%d}")
+
+
+def check_endorsements(
+    pck_chain: bytes,
+    collateral: Collateral,
+    anchors: Iterable[TrustAnchor],
+    *,
+    now: datetime,
+    skew: timedelta,
+    log: StepLog,
+) -> Endorsements:
+    """Verify everything that stands between the pinned root and the quote.
+
+    Args:
+        pck_chain: the quote's own chain, PEM.
+        collateral: parsed; its dates have been checked.
+        anchors: the pinned roots of the evidence's kind.
+        now: aware UTC.
+        skew: how far ahead Intel's clocks may run.
+        log: where each step is noted as it passes.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    chains = _check_root(_read_chains(pck_chain, collateral, log), anchors, log)
+    _check_chains(chains, log)
+    _check_certificate_dates(chains, now, log)
+    _check_statements(chains, collateral, log)
+    platform = _check_platform(chains, collateral, log)
+    lists = _check_lists(chains, collateral, now, skew, log)
+    return Endorsements(
+        chains=chains, platform=platform, collateral=collateral, lists=lists
+    )
+
+
+def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chains:
+    # Leaf, authority and root in the quote; signer and root in the collateral.
+    log.begin(TdxCheck.CERTIFICATES)
+    known: dict[bytes, IntelCertificate] = {}
+    # Intel's quoting service leaves the NUL of a C string behind the last one.
+    pck, authority, root = parse_pem_chain(
+        pck_chain.removesuffix(b"\0"), "PCK chain", count=3, known=known
+    )
+    served = {
+        "CRL chain": collateral.pck_crl_chain,
+        "TCB info chain": collateral.tcb_info_chain,
+        "QE identity chain": collateral.qe_identity_chain,
+    }
+    lists, tcb, qe = (
+        parse_pem_chain(text.encode("utf-8"), name, count=2, known=known)
+        for name, text in served.items()
+    )
+    log.passed("four chains")
+    return Chains(
+        root=root,
+        authority=authority,
+        pck=pck,
+        list_authority=lists[0],
+        tcb_signer=tcb[0],
+        qe_signer=qe[0],
+        served_roots=(lists[1], tcb[1], qe[1]),
+    )
+
+
+def _check_root(chains: Chains, anchors: Iterable[TrustAnchor], log: StepLog) -> Chains:
+    # All four chains end in one root, and that is the pinned one, byte for byte.
+    log.begin(TdxCheck.PINNED_ROOT)
+    served = chains.root.encoded
+    anchor = next((each for each in anchors if each.root(served) == served), None)
+    if anchor is None:
+        raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
+    if any(root.encoded != served for root in chains.served_roots):
+        raise RefusedError(
+            RefusalCode.UNTRUSTED_ROOT, "the collateral has another root"
+        )
+    log.passed(f"{chains.root.common_name}, sha256 {anchor.fingerprint[:16]}")
+    return chains
+
+
+def _check_chains(chains: Chains, log: StepLog) -> None:
+    # Names, key usage and signatures, down to every leaf.
+    log.begin(TdxCheck.CERTIFICATE_CHAINS)
+    root, authority = chains.root, chains.authority
+    _require_name("root", root, frozenset({ROOT_NAME}))
+    _require_authority("root", root)
+    if root.path_length is not None and root.path_length < _ROOT_PATH_LENGTH:
+        raise _chain_invalid("root", "may not stand above an authority")
+    _verify_issued("root", root, root)
+    for name, each in (
+        ("PCK authority", authority),
+        ("CRL issuer", chains.list_authority),
+    ):
+        _require_name(name, each, PCK_AUTHORITY_NAMES)
+        _require_authority(name, each)
+        _verify_issued(name, each, root)
+    _check_leaf("PCK", chains.pck, PCK_NAME, authority)
+    _check_leaf("TCB info signer", chains.tcb_signer, SIGNER_NAME, root)
+    _check_leaf("QE identity signer", chains.qe_signer, SIGNER_NAME, root)
+    log.passed(f"{PCK_NAME}, {authority.common_name}, {SIGNER_NAME}")
+
+
+def _require_name(name: str, each: IntelCertificate, wanted: frozenset[str]) -> None:
+    if each.common_name not in wanted:
+        raise _chain_invalid(name, "unexpected name")
+
+
+def _require_authority(name: str, each: IntelCertificate) -> None:
+    if not (each.is_ca and each.signs_certificates and each.signs_lists):
+        raise _chain_invalid(name, "no authority")
+
+
+def _check_leaf(
+    name: str, leaf: IntelCertificate, wanted: str, issuer: IntelCertificate
+) -> None:
+    _require_name(name, leaf, frozenset({wanted}))
+    if leaf.is_ca:
+        raise _chain_invalid(name, "is an authority")
+    _verify_issued(name, leaf, issuer)
+
+
+def _verify_issued(
+    name: str, child: IntelCertificate, issuer: IntelCertificate
+) -> None:
+    if child.issuer != issuer.subject:
+        raise _chain_invalid(name, "issuer's name")
+    if child.key is None or not child.ecdsa_sha256:
+        raise _chain_invalid(name, "not ECDSA P-256 with SHA-256")
+    if not verify_ecdsa_p256(issuer.key, child.signed_part, child.signature):
+        raise _chain_invalid(name, "signature")
+
+
+def _chain_invalid(name: str, detail: str) -> RefusedError:
+    return RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: {detail}")
+
+
+def _check_certificate_dates(chains: Chains, now: datetime, log: StepLog) -> None:
+    # Every certificate is valid now.
+    log.begin(TdxCheck.CERTIFICATE_DATES)
+    for name, certificate in chains.named:
+        if now < certificate.not_before:
+            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+        if now > certificate.not_after:
+            raise RefusedError(RefusalCode.EXPIRED_ENDORSEMENT, f"{name} has expired")
+    end = min(certificate.not_after for _, certificate in chains.named)
+    log.passed(f"valid until {end:%Y-%m-%d}")
+
+
+def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> None:
+    # Intel signed both statements, exactly as they stand.
+    log.begin(TdxCheck.COLLATERAL_SIGNATURES)
+    for name, signer, text, signature in (
+        (
+            "TCB info",
+            chains.tcb_signer,
+            collateral.tcb_info,
+            collateral.tcb_info_signature,
+        ),
+        (
+            "QE identity",
+            chains.qe_signer,
+            collateral.qe_identity,
+            collateral.qe_identity_signature,
+        ),
+    ):
+        if not verify_raw_p256(signer.key, text.encode("utf-8"), signature):
+            raise RefusedError(RefusalCode.COLLATERAL_INVALID, f"{name}: signature")
+    log.passed("TCB info and QE identity: two signatures")
+
+
+def _check_platform(
+    chains: Chains, collateral: Collateral, log: StepLog
+) -> PckPlatform:
+    # The statements are about TDX, and about this very kind of platform.
+    log.begin(TdxCheck.COLLATERAL_PLATFORM)
+    if collateral.tcb.name != TDX_ID or collateral.qe.name != QE_ID:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "the collateral is not about TDX"
+        )
+    platform = parse_platform(chains.pck.sgx)
+    if platform.fmspc != collateral.tcb.fmspc:
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "TCB info of another FMSPC"
+        )
+    if platform.pce_id != collateral.tcb.pce_id:
+        raise RefusedError(RefusalCode.ENDORSEMENT_MISMATCH, "TCB info of another PCE")
+    log.passed(f"FMSPC {platform.fmspc.hex()}, PCE {platform.pce_id.hex()}")
+    return platform
+
+
+def _check_lists(
+    chains: Chains,
+    collateral: Collateral,
+    now: datetime,
+    skew: timedelta,
+    log: StepLog,
+) -> tuple[RevocationList, ...]:
+    # Current lists of the root and of the PCK authority revoke none of these.
+    log.begin(TdxCheck.REVOCATION)
+    by_root = _verified_list("root CRL", collateral.root_ca_crl, chains.root)
+    listed = chains.list_authority
+    if (listed.subject, listed.key_info) != (
+        chains.authority.subject,
+        chains.authority.key_info,
+    ):
+        raise RefusedError(RefusalCode.CRL_INVALID, "PCK CRL: of another PCK authority")
+    by_authority = _verified_list("PCK CRL", collateral.pck_crl, chains.authority)
+    for name, each in (("root CRL", by_root), ("PCK CRL", by_authority)):
+        _check_list_dates(name, each, now, skew)
+    below_root = (
+        chains.authority,
+        listed,
+        chains.tcb_signer,
+        chains.qe_signer,
+        chains.root,
+    )
+    if {each.serial for each in below_root} & by_root.revoked:
+        raise RefusedError(RefusalCode.REVOKED, "an authority or signer is revoked")
+    if chains.pck.serial in by_authority.revoked:
+        raise RefusedError(RefusalCode.REVOKED, "the PCK certificate is revoked")
+    count = len(by_root.revoked) + len(by_authority.revoked)
+    log.passed(f"two lists, {count} revoked, none of these")
+    return by_root, by_authority
+
+
+def _verified_list(name: str, der: bytes, issuer: IntelCertificate) -> RevocationList:
+    if not der:
+        raise RefusedError(RefusalCode.CRL_MISSING, f"{name}: none was served")
+    parsed = parse_revocation_list(der, name)
+    if parsed.issuer != issuer.subject:
+        raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: issued by someone else")
+    if parsed.algorithm != ECDSA_SHA256 or not verify_ecdsa_p256(
+        issuer.key, parsed.signed_part, parsed.signature
+    ):
+        raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: signature")
+    return parsed
+
+
+def _check_list_dates(
+    name: str, parsed: RevocationList, now: datetime, skew: timedelta
+) -> None:
+    if parsed.next_update is None:
+        raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
+    if parsed.issued > now + skew:
+        raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+    if now >= parsed.next_update:
+        raise RefusedError(
+            RefusalCode.CRL_EXPIRED,
+            f"{name} was current until {parsed.next_update:%Y-%m-%d}",
+        )
+
+
+def endorsement_links(endorsements: Endorsements) -> tuple[Link, ...]:
+    """Return who vouches for what, from the root to the platform's key."""
+    chains = endorsements.chains
+    return (
+        _link(chains.root, "the policy", "pinned root"),
+        _link(chains.tcb_signer, ROOT_NAME, "signs statements about platforms"),
+        _link(chains.authority, ROOT_NAME, "issues platforms' keys"),
+        _link(chains.pck, chains.authority.common_name, "this platform's key"),
+    )
+
+
+def _link(certificate: IntelCertificate, issuer: str, role: str) -> Link:
+    return Link(
+        subject=certificate.common_name,
+        issuer=issuer,
+        role=role,
+        fingerprint=certificate.fingerprint,
+        not_after=certificate.not_after,
+    )

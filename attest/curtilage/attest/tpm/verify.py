@@ -1,0 +1,118 @@
+"""A TPM quote by itself, under an attestation key that the policy pins.
+
+It shows which software was started on a machine with that TPM. It does not show
+that memory is encrypted, that the operator is kept out, or that there is a
+machine at all: a software TPM quotes just as well, and its operator owns the
+key. So no such evidence is accepted in production, and the claims say so.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+from curtilage.attest.claims import CpuClaims, Link, Measurement
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_kinds import TpmEvidence
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.steps import StepLog
+from curtilage.attest.tpm.quote import (
+    QuoteCheck,
+    VerifiedQuote,
+    check_registers,
+    require_quote_key,
+    verify_quote,
+)
+
+# A quote names no end; whoever holds a key says how old it may be.
+NO_END: Final = datetime.max.replace(tzinfo=UTC)
+MEANING: Final = "shows what was started, not that anybody is kept out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmRules:
+    """What one TPM's evidence is held against.
+
+    Attributes:
+        anchors: the pinned attestation keys.
+        measurements: the sets of registers that will do.
+    """
+
+    anchors: tuple[TrustAnchor, ...]
+    measurements: tuple[Measurement, ...]
+
+
+def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuClaims:
+    """Verify a quote under a pinned key, except its qualifying data.
+
+    No time is asked for: nothing in a quote ends.
+
+    Args:
+        evidence: unverified bytes.
+        rules: what to hold them against.
+        log: where each step is noted as it passes.
+
+    Raises:
+        RefusedError: the first step that does not hold.
+    """
+    key = _check_key(evidence, rules, log)
+    quote = verify_quote(evidence.quote, key, log=log)
+    registers = quote.registers()
+    check_registers(registers, rules.measurements, evidence.tee, log=log)
+    return CpuClaims(
+        tee=evidence.tee,
+        registers=registers,
+        bound=quote.extra_data,
+        expires_at=NO_END,
+        details={"isolates": False, "meaning": MEANING, **quote.details()},
+        links=_links(evidence, quote),
+    )
+
+
+def _check_key(
+    evidence: TpmEvidence, rules: TpmRules, log: StepLog
+) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey:
+    # The key is one that the policy pins; nothing else vouches for it.
+    log.begin(QuoteCheck.ATTESTATION_KEY)
+    fingerprint = hashlib.sha256(evidence.ak).hexdigest()
+    if fingerprint not in {anchor.fingerprint for anchor in rules.anchors}:
+        raise RefusedError(
+            RefusalCode.UNTRUSTED_ROOT, "the attestation key is not pinned"
+        )
+    try:
+        key = load_der_public_key(evidence.ak)
+    except (ValueError, UnsupportedAlgorithm):
+        raise RefusedError(
+            RefusalCode.CHAIN_INVALID, "the attestation key is no key"
+        ) from None
+    usable = require_quote_key(key)
+    log.passed(f"pinned, sha256 {fingerprint[:16]}")
+    return usable
+
+
+def _links(evidence: TpmEvidence, quote: VerifiedQuote) -> tuple[Link, ...]:
+    return (
+        Link(
+            subject="attestation key",
+            issuer="the policy",
+            role="a TPM's key, pinned; no maker vouches for it here",
+            fingerprint=hashlib.sha256(evidence.ak).hexdigest(),
+            not_after=None,
+        ),
+        quote_link(evidence.quote.message, quote),
+    )
+
+
+def quote_link(message: bytes, quote: VerifiedQuote) -> Link:
+    """Say what a quote vouches for."""
+    return Link(
+        subject="TPM quote",
+        issuer="attestation key",
+        role=f"what was started: {len(quote.pcrs)} registers",
+        fingerprint=hashlib.sha256(message).hexdigest(),
+        not_after=None,
+    )

@@ -1,0 +1,5 @@
+"""X.509 certificates, read once and then plain values.
+
+The one place that follows chains of NIST P-384 keys to a root. Which roots count, and
+what an extension must say, each vendor's folder knows.
+"""

@@ -1,0 +1,198 @@
+"""``curtilage ask``: one question, answered where the policy permits."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from time import monotonic
+
+from curtilage.cli.options import (
+    add_client_flags,
+    add_text,
+    config_from,
+    session_from,
+    text_from,
+)
+from curtilage.cli.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    err,
+    out,
+    out_json,
+)
+from curtilage.client.answer import Answer, Answerer, Provenance
+from curtilage.client.audit.export import new_file
+from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.config import ClientConfig
+from curtilage.client.errors import EXPLAINED, ClientError, ConfigError, UsageError
+from curtilage.client.files import read_text
+from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
+from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
+from curtilage.client.query import Query
+from curtilage.client.remote.receipts import Transcript
+from curtilage.client.session import Session
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "ask",
+        summary="answer one question, at home or by the enclave",
+        text="Classify a question on this machine, then answer it where the policy "
+        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
+        "answer may be\ncomplete before its connection has the length that every "
+        "answer has; the command\nends when it has, so that nobody on the line learns "
+        "how long this one was.",
+        example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
+        'curtilage ask "What is the difference between a virus and a bacterium?"',
+    )
+    add_text(parser, "the question")
+    add_client_flags(parser)
+    parser.add_argument(
+        "--system", metavar="TEXT", help="a system message; others can read it, too"
+    )
+    parser.add_argument(
+        "--system-file", metavar="FILE", help="a file that holds the system message"
+    )
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="the local model answers alike again; an enclave gets another number "
+        "with every run",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        help="write question and answer there as they stood inside the seal, for "
+        "`curtilage audit receipt`; whoever reads the files reads both",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer."""
+    turns = [{"role": "user", "content": text_from(arguments.text)}]
+    if system := _system(arguments):
+        turns.insert(0, {"role": "system", "content": system})
+    options = {
+        name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
+    }
+    query = query_from(turns, options, stream=not arguments.json)
+    take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
+    config = config_from(arguments)
+    asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
+    return DONE
+
+
+def _system(arguments: argparse.Namespace) -> str | None:
+    file: str | None = arguments.system_file
+    if file is None:
+        told: str | None = arguments.system
+        return told
+    if arguments.system:
+        raise UsageError("--system and --system-file are two messages: give one")
+    return read_text(Path(file), MAX_REQUEST_BYTES)
+
+
+def keeping(directory: Path) -> TakeDown:
+    """Return what writes an exchange to two new files of a directory, 0600.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: no such directory")
+
+    def keep(query: str, transcript: Transcript) -> None:
+        parts = {"question": transcript.question, "answer": bytes(transcript.answer)}
+        try:
+            for name, content in parts.items():
+                with new_file(directory / f"{query}.{name}") as file:
+                    file.write(content)
+        except (ClientError, OSError) as failure:
+            err(f"not kept: {failure}")
+        else:
+            err(f"kept as {directory / query}.question and .answer")
+
+    return keep
+
+
+async def _ask(
+    config: ClientConfig, query: Query, take_down: TakeDown | None, *, as_json: bool
+) -> None:
+    async with session_from(config, take_down=take_down) as session:
+        if as_json:
+            out_json(answer_object(await session.ask(query)))
+        else:
+            await _show(session, query)
+
+
+async def _show(session: Session, query: Query) -> None:
+    started = monotonic()
+    stream = session.stream(query)
+    err(provenance_line(await stream.begin()))
+    first_s = monotonic() - started
+    async for piece in stream:
+        out(piece.text, end="")
+    out("")
+    err(
+        f"[{stream.answer.finished.completion_tokens} tokens, "
+        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+    )
+
+
+def provenance_line(provenance: Provenance) -> str:
+    """Say in one line who answers and why."""
+    found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
+    why = f"rule {provenance.rule}: {provenance.reason}"
+    if provenance.fallback is not None:
+        why += f"; it might have left, but {EXPLAINED[provenance.fallback]}"
+    if provenance.deidentified:
+        many = sum(count for _, count in provenance.deidentified)
+        why += f"; {many} left as pseudonyms only"
+    if provenance.obstacle is not None:
+        why += f"; it did not leave: {EXPLAINED_OBSTACLE[provenance.obstacle]}"
+    if not provenance.recorded:
+        why += "; NOT in the audit trail, which cannot be written"
+    return f"[{_who(provenance)}; found: {found}; {why}]"
+
+
+def _who(provenance: Provenance) -> str:
+    if provenance.route is Answerer.LOCAL:
+        return "answered here, by the local model"
+    if (provenance.evidence or "").startswith("emulated-"):
+        return "answered by an enclave whose evidence is EMULATED and proves nothing"
+    return "answered by the attested enclave"
+
+
+def answer_object(answer: Answer) -> dict[str, object]:
+    """Build the JSON object of an answer."""
+    provenance = answer.provenance
+    fallback, obstacle = provenance.fallback, provenance.obstacle
+    return {
+        "text": answer.text,
+        "route": provenance.route.value,
+        "classes": list(provenance.classes),
+        "uncertain": list(provenance.uncertain),
+        "rule": provenance.rule,
+        "reason": provenance.reason,
+        "policy": provenance.policy_digest,
+        "verdict": provenance.verdict_id,
+        "evidence": provenance.evidence,
+        "fallback": None if fallback is None else fallback.value,
+        "recorded": provenance.recorded,
+        "deidentified": dict(provenance.deidentified),
+        "obstacle": None if obstacle is None else obstacle.value,
+        "receipt": answer.finished.receipted,
+        "finish_reason": answer.finished.finish_reason,
+        "usage": {
+            "prompt_tokens": answer.finished.prompt_tokens,
+            "completion_tokens": answer.finished.completion_tokens,
+        },
+    }

@@ -1,0 +1,90 @@
+"""Which file to bring, where a refusal only says that something is missing.
+
+Pure. Words behind a refusal's own; the code, the step and the verdict stay. Knows
+the options of ``curtilage attest verify-evidence``, and judges nothing.
+"""
+
+from typing import Final
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import (
+    AzureEvidence,
+    CpuEvidence,
+    GpuEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    TpmEvidence,
+)
+from curtilage.cli.attest.evidence_files import EvidenceFiles
+from curtilage.cli.attest.tdx_collateral import has_statement_objects
+
+_NO_LEAF: Final = "bring the chip's certificate (VCEK or VLEK) with --vek or --certs"
+_NO_CHAIN: Final = "bring the chip's ASK or ASVK, and ARK, with --chain or --certs"
+_NO_COLLATERAL: Final = "bring Intel's collateral with --collateral"
+_NO_CERTIFICATES: Final = "bring the GPU's five certificates with --certs"
+_NO_QUOTE: Final = (
+    "bring the TPM's quote with --quote-message, --quote-signature and --pcrs"
+)
+_REWRITTEN: Final = (
+    "tcb_info and qe_identity must be the text as Intel signed it, letter for "
+    "letter; here one is an object"
+)
+_CHAIN_CODES: Final = frozenset({RefusalCode.CHAIN_INVALID, RefusalCode.UNTRUSTED_ROOT})
+
+
+def with_hint(
+    refusal: RefusedError, evidence: CpuEvidence | GpuEvidence, files: EvidenceFiles
+) -> RefusedError:
+    """Return a refusal that also says which file would have been needed.
+
+    Args:
+        refusal: of this very evidence.
+        evidence: as it was put together.
+        files: what it was put together from.
+    """
+    hint = _hint(refusal, evidence, files)
+    if hint is None:
+        return refusal
+    return RefusedError(
+        refusal.code,
+        f"{refusal.detail}; {hint}",
+        step=refusal.step,
+        steps=refusal.steps,
+    )
+
+
+def _hint(
+    refusal: RefusedError, evidence: CpuEvidence | GpuEvidence, files: EvidenceFiles
+) -> str | None:
+    code = refusal.code
+    if isinstance(evidence, AzureEvidence | TpmEvidence) and not evidence.quote.message:
+        # What comes before the quote may be refused for a reason of its own.
+        unread = code is RefusalCode.MALFORMED and refusal.detail.startswith("quote")
+        return _NO_QUOTE if unread else None
+    if isinstance(evidence, AzureEvidence):
+        return _hint(refusal, evidence.hardware, files)
+    if isinstance(evidence, SnpEvidence):
+        return _snp_hint(code, evidence)
+    if isinstance(evidence, TdxEvidence):
+        return _tdx_hint(code, evidence, files)
+    missing = isinstance(evidence, GpuEvidence) and not evidence.chain
+    return _NO_CERTIFICATES if missing and code in _CHAIN_CODES else None
+
+
+def _snp_hint(code: RefusalCode, evidence: SnpEvidence) -> str | None:
+    if code not in _CHAIN_CODES:
+        return None
+    if not evidence.vek:
+        return _NO_LEAF
+    rootless = code is RefusalCode.UNTRUSTED_ROOT and not evidence.ark
+    return _NO_CHAIN if rootless or not evidence.ask else None
+
+
+def _tdx_hint(
+    code: RefusalCode, evidence: TdxEvidence, files: EvidenceFiles
+) -> str | None:
+    if code is not RefusalCode.COLLATERAL_INVALID:
+        return None
+    if not evidence.collateral:
+        return _NO_COLLATERAL
+    return _REWRITTEN if has_statement_objects(files.collateral) else None

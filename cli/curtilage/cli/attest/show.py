@@ -1,0 +1,98 @@
+"""``curtilage attest show``: who vouches for what, in words, as a tree."""
+
+import argparse
+import asyncio
+from datetime import datetime
+from pathlib import Path
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.verify import VerifiedKey
+from curtilage.cli.attest.encodings import MAX_FILE_BYTES
+from curtilage.cli.attest.tree import verdict_text
+from curtilage.cli.attest.verdict_json import key_object
+from curtilage.cli.attest.words import (
+    tell_refusal,
+)
+from curtilage.cli.options import add_relay_flags, config_from, time_of
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.assemble import ways_out
+from curtilage.client.config import ClientConfig
+from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
+from curtilage.client.files import read_start
+from curtilage.client.remote.keys import EnclaveBook
+from curtilage.policy.expectations import expectations_from
+
+
+def add(actions: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        actions,
+        "show",
+        summary="print who vouches for an enclave, and until when",
+        text="Fetch the enclave's evidence through the relay, or read it from a file,\n"
+        "verify it and print who vouches for what as a tree, with the end of each.\n"
+        "No question is sent. Exit 1 when it is refused; then each check is printed.",
+        example="curtilage attest show --policy clinic.yaml "
+        "--relay https://relay.example/ward\n"
+        "curtilage attest show --policy clinic.yaml --bundle bundle.json --json",
+    )
+    parser.add_argument(
+        "--bundle", metavar="FILE", help="a bundle instead of the live enclave's"
+    )
+    parser.add_argument(
+        "--at", metavar="RFC3339", help="with --bundle: as of this time (default: now)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    add_relay_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show; exit 1 where the evidence is refused."""
+    config = config_from(arguments)
+    now = time_of(arguments.at)
+    if arguments.at is not None and arguments.bundle is None:
+        raise UsageError("--at needs --bundle: the live enclave is verified now")
+    book = EnclaveBook(expectations=expectations_from(config.policy))
+    mirrored: bytes | None = None
+    if arguments.bundle is not None:
+        bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
+    else:
+        bundle, mirrored = asyncio.run(_fetched(config))
+    try:
+        key = book.accept(bundle, now, mirrored=mirrored)
+    except RefusedError as refusal:
+        tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
+        return REFUSED
+    _tell(key, now, as_json=arguments.json)
+    return DONE
+
+
+async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
+    """Fetch the bundle as a client does, and the mirror's list where one is named."""
+    ways = ways_out(config)
+    if ways.transport is None:
+        raise ConfigError(f"{EXPLAINED[ways.absent]}; or name a file with --bundle")
+    try:
+        bundle = await ways.transport.fetch_bundle()
+        if ways.mirror is None:
+            return bundle, None
+        return bundle, await ways.mirror.fetch_key_configs()
+    finally:
+        await ways.transport.close()
+        if ways.mirror is not None:
+            await ways.mirror.close()
+
+
+def _tell(key: VerifiedKey, now: datetime, *, as_json: bool) -> None:
+    if as_json:
+        out_json(key_object(key, at=now))
+    else:
+        out(verdict_text(key))

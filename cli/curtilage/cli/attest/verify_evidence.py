@@ -1,0 +1,198 @@
+"""``curtilage attest verify-evidence``: one piece of evidence by itself."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.attest.expectations import Expectations
+from curtilage.attest.single import EvidenceVerdict, verify_device, verify_evidence
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.cli.attest.encodings import MAX_FILE_BYTES
+from curtilage.cli.attest.evidence_files import (
+    EvidenceFiles,
+    cpu_evidence,
+    device_evidence,
+)
+from curtilage.cli.attest.hints import with_hint
+from curtilage.cli.attest.tree import tree_text
+from curtilage.cli.attest.verdict_json import evidence_object, time_text
+from curtilage.cli.attest.words import (
+    claims_text,
+    steps_text,
+    tell_refusal,
+)
+from curtilage.cli.options import time_of
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.config import read_policy
+from curtilage.client.errors import UsageError
+from curtilage.client.files import read_start
+from curtilage.policy.expectations import expectations_from
+
+_FILES: Final = {
+    "evidence": "the report, quote or document, or an agent's JSON",
+    "vek": "SEV-SNP: the VCEK or VLEK certificate",
+    "chain": "SEV-SNP: ASK or ASVK, and ARK, in any order",
+    "crl": "SEV-SNP: the ARK's revocation list",
+    "collateral": "TDX: QuoteCollateralV3 as JSON",
+    "certs": "NVIDIA: the GPU's certificates, in one file or several; SEV-SNP: the "
+    "host's table of them",
+    "hcl": "Azure: the HCLA blob, where --evidence is not JSON",
+    "td-quote": "Azure with TDX: the TD quote, likewise",
+    "quote-message": "Azure, TPM: the quote's TPMS_ATTEST, likewise",
+    "quote-signature": "Azure, TPM: its signature, likewise",
+    "pcrs": "Azure, TPM: the register values, likewise",
+    "ak": "TPM: the attestation key, likewise",
+}
+_QUOTED: Final = frozenset({"hcl", "quote-message", "quote-signature", "pcrs"})
+# Beside --evidence; a file that nobody looks at would look as if it had been.
+_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
+    "sev-snp": frozenset({"vek", "chain", "crl", "certs"}),
+    "tdx": frozenset({"collateral"}),
+    "nitro": frozenset(),
+    "azure-snp": frozenset({"vek", "chain", "crl", "certs"}) | _QUOTED,
+    "azure-tdx": frozenset({"collateral", "td-quote"}) | _QUOTED,
+    "tpm": frozenset({"ak"}) | _QUOTED - {"hcl"},
+    "nvidia-gpu": frozenset({"certs"}),
+}
+_EvidenceT = TypeVar("_EvidenceT")
+_SEVERAL: Final = MappingProxyType({"nargs": "+", "action": "extend"})
+_DER: Final = b"\x30"
+TEES: Final = (*(tee.value for tee in Tee), *(kind.value for kind in DeviceKind))
+
+
+def add(actions: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        actions,
+        "verify-evidence",
+        summary="verify one piece of evidence by itself",
+        text="Verify one report, quote or document against a policy, offline.\n"
+        "Releases, log and key are not asked: what runs must be one of the policy's\n"
+        "own `measurements`. Files are taken as tools deliver them: raw, DER, PEM,\n"
+        "hexadecimal, base64. Exit 1 when it is refused.",
+        example="curtilage attest verify-evidence --tee sev-snp --evidence report.bin\n"
+        "  --vek vcek.der --chain cert_chain.pem --crl crl.der\n"
+        "  --policy clinic.yaml --at 2026-11-21T12:00:00Z --json",
+    )
+    parser.add_argument("--tee", required=True, choices=TEES, metavar="KIND")
+    for name, text in _FILES.items():
+        parser.add_argument(
+            f"--{name}",
+            required=name == "evidence",
+            metavar="FILE",
+            help=text,
+            **_SEVERAL if name == "certs" else {},
+        )
+    parser.add_argument(
+        "--report-data",
+        metavar="HEX",
+        help="what the evidence must have signed: report data, extra data or nonce",
+    )
+    parser.add_argument("--policy", required=True, metavar="FILE")
+    parser.add_argument(
+        "--at", metavar="RFC3339", help="verify as of this time (default: now)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify; exit 1 where the evidence is refused."""
+    policy, _ = read_policy(arguments.policy)
+    now = time_of(arguments.at)
+    bound = _bound(arguments.report_data)
+    files = _files(arguments)
+    try:
+        verdict = _verified(arguments.tee, files, expectations_from(policy), now, bound)
+    except RefusedError as refusal:
+        tell_refusal("evidence", refusal, at=now, as_json=arguments.json)
+        return REFUSED
+    if arguments.json:
+        out_json(evidence_object(verdict, at=now))
+    else:
+        out(steps_text(verdict.steps))
+        out(f"\n{claims_text(verdict.claims)}\n\n{tree_text(verdict.claims.links)}\n")
+        out(_accepted(verdict))
+    return DONE
+
+
+def _verified(
+    kind: str,
+    files: EvidenceFiles,
+    expectations: Expectations,
+    now: datetime,
+    bound: bytes | None,
+) -> EvidenceVerdict:
+    if kind in {device.value for device in DeviceKind}:
+        device = _decoded(lambda: device_evidence(DeviceKind(kind), files))
+        try:
+            return verify_device(device, expectations, now=now, nonce=bound)
+        except RefusedError as refusal:
+            raise with_hint(refusal, device, files) from None
+    evidence = _decoded(lambda: cpu_evidence(Tee(kind), files))
+    try:
+        return verify_evidence(evidence, expectations, now=now, bound=bound)
+    except RefusedError as refusal:
+        raise with_hint(refusal, evidence, files) from None
+
+
+def _decoded(decode: Callable[[], _EvidenceT]) -> _EvidenceT:
+    """Decode files; every failure, foreseen or not, is a refusal."""
+    try:
+        return decode()
+    except RefusedError:
+        raise
+    # An outermost edge, as in verify: what went wrong may hold the file's bytes.
+    except Exception:  # noqa: BLE001 - see above
+        raise RefusedError(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
+
+
+def _accepted(verdict: EvidenceVerdict) -> str:
+    until = f"ACCEPTED until {time_text(verdict.claims.expires_at)}"
+    if verdict.bound_checked:
+        return until
+    return f"{until}; what it signs for us was not compared (no --report-data)"
+
+
+def _files(arguments: argparse.Namespace) -> EvidenceFiles:
+    kind = arguments.tee.removeprefix("emulated-")
+    found: dict[str, bytes] = {}
+    for name in _FILES:
+        field = name.replace("-", "_")
+        given: str | list[str] | None = getattr(arguments, field)
+        if given is not None and name not in {"evidence", *_OF_KIND[kind]}:
+            takes = ", ".join(f"--{each}" for each in sorted(_OF_KIND[kind])) or "none"
+            raise UsageError(f"--{name} is nothing of {kind}'s, which takes {takes}")
+        paths = [given] if isinstance(given, str) else given or []
+        found[field] = _joined([read_start(Path(p), MAX_FILE_BYTES) for p in paths])
+    return EvidenceFiles(**found)
+
+
+def _joined(files: list[bytes]) -> bytes:
+    # DER objects end where they say; texts need a line of their own.
+    between = b"" if all(file.startswith(_DER) for file in files) else b"\n"
+    return between.join(files)
+
+
+def _bound(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        bound = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        bound = b""
+    if not bound:
+        raise UsageError("--report-data needs hexadecimal digits, two a byte")
+    return bound

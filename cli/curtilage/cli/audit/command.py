@@ -1,0 +1,532 @@
+"""``curtilage audit``: make an audit log, verify it, prove and export from it."""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+from curtilage.cli.audit import receipt as audit_receipt
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    err,
+    err_again,
+    out,
+    out_json,
+)
+from curtilage.client.audit.checkpoint import CHECKPOINT_S, encode_key
+from curtilage.client.audit.directory import (
+    AuditDirectory,
+    parse_organisation_key,
+    state_directory,
+)
+from curtilage.client.audit.export import (
+    COLUMNS,
+    Exporter,
+    as_csv,
+    as_it_is,
+    csv_line,
+    new_file,
+)
+from curtilage.client.audit.proof import Claim, encode_proof, when_of_classes
+from curtilage.client.audit.reader import LogToRead
+from curtilage.client.audit.record import Outcome, time_text
+from curtilage.client.audit.span import Span
+from curtilage.client.audit.verify import VerifiedLog
+from curtilage.client.audit.writer import AuditLog
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.files import read_text
+from curtilage.policy.errors import AuditRefusedError, AuditStep
+
+SHOWN_AFTER_S = 2.0
+MAX_SHOWN = 20
+MAX_TEXT_BYTES = 64 * 1024
+MAX_PROOF_BYTES = 64 * 1024 * 1024
+
+BY_POSITION = """\
+by position alone: the clock went back, so their times do not say
+  whether they were written in this time"""
+AHEAD = """\
+the log ends in the future: a clock is wrong, and until the log's clock has gone
+back, a span of time may pass over what was written in it"""
+NOT_SIGNED = """\
+in no checkpoint yet; whoever can write
+  to the log's folder can have made or changed them"""
+LEFT_UNSIGNED = """\
+  a client signs within a minute, and when it ends, and the last of them is older.
+  So it was killed, or they are not its own: find out before a client that is
+  started signs them"""
+NOT_COMPARED = """\
+not compared with a checkpoint kept elsewhere (--checkpoint FILE): without one, a
+log that was cut back to an earlier checkpoint, with a minute made up behind it,
+verifies too"""
+
+ABOUT = """\
+Work with the audit trail. Every query that is asked (ask, serve, the library)
+leaves a record before anything else does: time, policy digest, data classes as
+counts, route, rule, verdict id, and a commitment under the organisation's key;
+never a word of the query. What cannot be recorded does not leave. A decision
+without a query (decide, explain, policy test) leaves no record.
+
+The records are a hash chain, signed at short intervals. An edit, a gap, another
+order or a loss is found, and the record named. What no log can show by itself is
+that it was replaced as a whole, or cut back, together with its checkpoints, to an
+earlier one while no client ran: so keep the public key (show-key) and now and then
+the last checkpoint (checkpoint) elsewhere, and `verify --checkpoint` it."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(
+        commands,
+        "audit",
+        summary="verify what was decided; prove what did not leave",
+        text=ABOUT,
+        example="curtilage audit verify\n"
+        "curtilage audit prove --class health --route enclave --from 2026-07-01",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_init(actions)
+    _add_verify(actions)
+    _add_prove(actions)
+    _add_export(actions)
+    receipt = audit_receipt.add(actions)
+    _add_directory(receipt)
+    _add_key(receipt)
+    receipt.set_defaults(run=run_receipt)
+    _add_shows(actions)
+
+
+def _add_init(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "init",
+        summary="make an audit log and its keys",
+        text="Make a directory with a log and its keys (0600): organisation.key keys\n"
+        "the commitments, signing.key signs, log.vkey is public. Without --dir the\n"
+        "user's own log is made, which its first use would make too.",
+        example="curtilage audit init --dir /var/lib/curtilage/audit\n"
+        "curtilage serve --audit /var/lib/curtilage/audit",
+    )
+    _add_directory(parser)
+    parser.add_argument(
+        "--organisation-key",
+        metavar="FILE",
+        help="take this key (64 hex digits) instead of a new one, so that several "
+        "machines commit under one",
+    )
+    parser.set_defaults(run=run_init)
+
+
+def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "verify",
+        summary="verify a log, a kept checkpoint, or a proof",
+        text="Verify every record, file and checkpoint of a log, and print the steps.\n"
+        "Exit 1 at the first record that is not what was written; it is named.",
+        example="curtilage audit verify --key log.vkey --checkpoint march.note\n"
+        "curtilage audit verify --proof q3.json",
+    )
+    _add_directory(parser)
+    _add_key(parser)
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a checkpoint that was kept elsewhere; the log must agree with it",
+    )
+    parser.add_argument(
+        "--proof", metavar="FILE", help="count again what this proof of `prove` claims"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run_verify)
+
+
+def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "prove",
+        summary="count what was found and where it went, with a proof",
+        text="Verify the log and count the records in which such classes were found "
+        "and\nwhich took this route. Exit 0 if there is none; 1 if there are some, "
+        "which are\nlisted; 2 if the log knows nothing of what was asked for. What "
+        "was found counts,\nhowever unsure: a question about diabetes has a health "
+        "class and may leave; ask\nwith --when for health data of somebody. A claim "
+        "is about records: queries that\nwent through this log.",
+        example="curtilage audit prove --class health --route enclave --out q3.json\n"
+        "curtilage audit prove --route enclave \\\n"
+        '    --when "(health.* | topic.health) & identifier.direct.*"',
+    )
+    _add_directory(parser)
+    _add_key(parser)
+    parser.add_argument(
+        "--class",
+        dest="classes",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="class, pattern (financial.*) or branch (health: health.* and "
+        "topic.health); several: any of them",
+    )
+    parser.add_argument(
+        "--when", metavar="EXPR", help="a condition as in a policy, instead of --class"
+    )
+    parser.add_argument(
+        "--route",
+        required=True,
+        choices=[outcome.value for outcome in Outcome],
+        help="where it was answered; enclave: it was sealed and may have been sent",
+    )
+    _add_span(parser)
+    parser.add_argument(
+        "--allow-unseen",
+        action="store_true",
+        help="count also where a class of the organisation's own that is named is in "
+        "no record, or the span has no decision; the proof says so",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the proof here (JSON)")
+    parser.add_argument("--json", action="store_true", help="print the proof")
+    parser.set_defaults(run=run_prove)
+
+
+def _add_export(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "export",
+        summary="write the records of a verified log to a file",
+        text="Verify the whole log and write its records of a span of time. A log "
+        "that\ndoes not verify is not exported.",
+        example="curtilage audit export --format csv --out decisions.csv",
+    )
+    _add_directory(parser)
+    _add_key(parser)
+    parser.add_argument("--format", choices=["jsonl", "csv"], default="jsonl")
+    parser.add_argument("--out", metavar="FILE", required=True, help="a new file")
+    _add_span(parser)
+    parser.set_defaults(run=run_export)
+
+
+def _add_shows(actions: "Commands[argparse.ArgumentParser]") -> None:
+    key = add_command(
+        actions,
+        "show-key",
+        summary="print the public key; give it to the auditor",
+        text="Print the public key of a log, a C2SP verifier key of one line.",
+        example="curtilage audit show-key > log.vkey",
+    )
+    _add_directory(key)
+    key.set_defaults(run=run_show_key)
+    note = add_command(
+        actions,
+        "checkpoint",
+        summary="print the last checkpoint; keep it elsewhere",
+        text="Verify the log and print its last checkpoint, a signed note. A log that\n"
+        "is cut or replaced later does not agree with it.",
+        example="curtilage audit checkpoint > march.note",
+    )
+    _add_directory(note)
+    _add_key(note)
+    note.set_defaults(run=run_checkpoint)
+
+
+def _add_directory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir",
+        metavar="DIR",
+        help="the log's directory (default: $CURTILAGE_AUDIT, else your own in "
+        "$XDG_STATE_HOME/curtilage/audit)",
+    )
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key",
+        metavar="KEY|FILE",
+        help="the public key as `show-key` printed it; without it, the key beside the "
+        "log is believed",
+    )
+
+
+def _add_span(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="since",
+        metavar="TIME",
+        type=_time,
+        help="RFC 3339 (2026-07-01T00:00:00Z) or a date, which is midnight UTC",
+    )
+    parser.add_argument(
+        "--to", dest="until", metavar="TIME", type=_time, help="not included"
+    )
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time") from None
+    if time.tzinfo is not None:
+        return time
+    if "T" in text or " " in text:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; end it with Z")
+    return time.replace(tzinfo=UTC)
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    """Make a log."""
+    path = _directory(arguments)
+    directory = AuditDirectory(path)
+    if directory.made:
+        raise ConfigError(f"{path}: there is an audit log already")
+    organisation = None
+    if arguments.organisation_key is not None:
+        text = read_text(Path(arguments.organisation_key), MAX_TEXT_BYTES)
+        organisation = parse_organisation_key(text)
+    directory.make(
+        random=secrets.token_bytes, now=datetime.now(UTC), organisation=organisation
+    )
+    AuditLog(path).prepare()
+    out(encode_key(directory.public_key()))
+    err(f"made {path}; give the line above, its public key, to whoever audits it")
+    return DONE
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Verify; exit 1 at the first problem."""
+    try:
+        reading = _reading(arguments, kept=arguments.checkpoint)
+        if arguments.proof is None:
+            log = reading.verify()
+        else:
+            proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
+            log = reading.check_proof(proof.encode())
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=arguments.json)
+    if arguments.json:
+        out_json({"ok": True, **_fields(log, datetime.now(UTC))})
+    else:
+        for line in _steps(log, datetime.now(UTC), given=arguments.key is not None):
+            out(line)
+        if not arguments.checkpoint:
+            out(NOT_COMPARED)
+        if arguments.proof is not None:
+            out(f"{arguments.proof}: the log counts the same")
+    return DONE
+
+
+def run_prove(arguments: argparse.Namespace) -> int:
+    """Prove; exit 1 where there is something."""
+    claim = _claim(arguments)
+    try:
+        document, log = _reading(arguments).prove(
+            claim, allow_unseen=arguments.allow_unseen
+        )
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=arguments.json)
+    if arguments.out is not None:
+        with new_file(Path(arguments.out)) as file:
+            file.write(encode_proof(document))
+    if arguments.json:
+        out(encode_proof(document).decode(), end="")
+    else:
+        _tell_proof(claim, document, log)
+        if log.last > datetime.now(UTC):
+            out(AHEAD)
+    return REFUSED if document["matching"] else DONE
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Export; exit 1 where the log does not verify."""
+    table = arguments.format == "csv"
+    try:
+        with new_file(Path(arguments.out)) as file:
+            if table:
+                file.write(csv_line(COLUMNS))
+            span = Span(since=arguments.since, until=arguments.until)
+            exporter = Exporter(file, as_csv if table else as_it_is, span)
+            log = _reading(arguments).verify(exporter.see)
+            exporter.end()
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=False)
+    err(f"{exporter.written} records")
+    if exporter.by_position:
+        err(f"  {exporter.by_position} of them {BY_POSITION}")
+    if log.signed < log.size:
+        err(f"  lines {log.signed} to {log.size - 1} of the log are {NOT_SIGNED}")
+    return DONE
+
+
+def run_receipt(arguments: argparse.Namespace) -> int:
+    """Show receipts; exit 1 where one is about something else."""
+    try:
+        return audit_receipt.run(arguments, _reading(arguments))
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=arguments.json)
+
+
+def run_show_key(arguments: argparse.Namespace) -> int:
+    """Print the public key."""
+    out(encode_key(AuditDirectory(_directory(arguments)).public_key()))
+    return DONE
+
+
+def run_checkpoint(arguments: argparse.Namespace) -> int:
+    """Print the last checkpoint of a log that verifies."""
+    try:
+        log = _reading(arguments).verify()
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=False)
+    out(log.checkpoint, end="")
+    return DONE
+
+
+def _directory(arguments: argparse.Namespace) -> Path:
+    named = arguments.dir or os.environ.get("CURTILAGE_AUDIT")
+    return Path(named) if named else state_directory(os.environ, Path.home())
+
+
+def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> LogToRead:
+    key: str | None = arguments.key
+    if key is not None and "+" not in key:
+        key = read_text(Path(key), MAX_TEXT_BYTES)
+    notes = [read_text(Path(name), MAX_TEXT_BYTES) for name in kept or ()]
+    return LogToRead.open(
+        _directory(arguments), key=key, kept=notes, progress=_shown_progress()
+    )
+
+
+def _shown_progress() -> Callable[[int], None]:
+    """Tell a person how far it came, once it takes a while."""
+    started = monotonic()
+
+    def show(lines: int) -> None:
+        if sys.stderr.isatty() and monotonic() - started > SHOWN_AFTER_S:
+            err_again(f"{lines} records …", end="\r")
+
+    return show
+
+
+def _claim(arguments: argparse.Namespace) -> Claim:
+    if bool(arguments.classes) == bool(arguments.when):
+        raise UsageError("say what is counted: --class NAME, or --when EXPR")
+    try:
+        when = arguments.when or when_of_classes(arguments.classes)
+        return Claim(
+            when=when,
+            outcome=Outcome(arguments.route),
+            since=arguments.since,
+            until=arguments.until,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _tell_proof(claim: Claim, document: dict[str, object], log: VerifiedLog) -> None:
+    counted = json.loads(json.dumps(document["counted"]))
+    matching = json.loads(json.dumps(document["matching"]))
+    out(f"{counted['matching']} records have {claim.when} and went: {claim.outcome}")
+    span = f"{claim.since or 'the beginning'} to {claim.until or 'the end'}"
+    out(f"  decisions from {span}: {counted['records']}")
+    if "clock" in document:
+        clock = cast("dict[str, int]", document["clock"])
+        out(f"  of these, {clock['records_by_position']} {BY_POSITION}")
+    out(f"  with such a class: {counted['with_class']}")
+    out(f"  that went {claim.outcome}: {counted['with_outcome']}")
+    for each in cast("list[str]", document["unseen"]):
+        out(f"  note: {each}")
+    if matching:
+        numbers = [str(each["seq"]) for each in matching[:MAX_SHOWN]]
+        more = " …" if len(matching) > MAX_SHOWN else ""
+        out(f"  records: {', '.join(numbers)}{more}")
+        about = counted["matching_about_somebody"]
+        out(f"  of these, with an identifier or in the first person: {about}")
+    out(
+        f"over {log.signed} signed lines of {log.log}, head {log.head[:16]}…, "
+        f"{time_text(log.first)} to {time_text(log.last)}"
+    )
+    if log.signed < log.size:
+        out(f"  not covered: {log.size - log.signed} lines that are not signed yet")
+
+
+def _steps(log: VerifiedLog, now: datetime, *, given: bool) -> list[str]:
+    source = "as given" if given else "beside the log; compare it with --key"
+    told = {
+        AuditStep.KEY: f"{log.log} ({source})",
+        AuditStep.SEGMENTS: f"{log.segments} files",
+        AuditStep.FORM: f"{log.size} lines, {log.records} of them decisions"
+        f"{f', {log.receipts} receipts' if log.receipts else ''}",
+        AuditStep.NUMBERS: f"0 to {log.size - 1}, none missing",
+        AuditStep.CHAIN: f"head {log.head}",
+        AuditStep.BINDING: "each file continues the one before",
+        AuditStep.CHECKPOINTS: f"{log.checkpoints} signatures, the last one over "
+        f"{log.signed} lines, at {time_text(log.signed_at)}",
+        AuditStep.END: f"{log.size - log.signed} lines after the last signature",
+    }
+    lines = [f"{step.number} {step.title:<12} ok  {told[step]}" for step in AuditStep]
+    times = f"{time_text(log.first)} to {time_text(log.signed_at)}"
+    lines.append(f"verified: {log.signed_records} decisions, {times}")
+    if log.signed < log.size:
+        unsigned = log.records - log.signed_records
+        lines.append(f"not verified: {unsigned} decisions, to {time_text(log.last)}")
+        lines.append(f"  {NOT_SIGNED}")
+    if _left_unsigned(log, now):
+        lines.append(LEFT_UNSIGNED)
+    if log.steps_back:
+        lines.append(
+            f"the clock went back, {log.steps_back} times: a span of time counts by "
+            "position, and so rather too much"
+        )
+    return [*lines, AHEAD] if log.last > now else lines
+
+
+def _left_unsigned(log: VerifiedLog, now: datetime) -> bool:
+    """Tell whether a client that runs, or that ended, would have signed the end."""
+    # Twice, since it looks once in that time.
+    late = (now - log.last).total_seconds() >= 2 * CHECKPOINT_S
+    return log.signed < log.size and late
+
+
+def _fields(log: VerifiedLog, now: datetime) -> dict[str, object]:
+    return {
+        "log": log.log,
+        "lines": log.size,
+        "decisions": log.records,
+        "decisions_signed": log.signed_records,
+        "receipts": log.receipts,
+        "files": log.segments,
+        "checkpoints": log.checkpoints,
+        "signed": log.signed,
+        "signed_at": time_text(log.signed_at),
+        "left_unsigned": _left_unsigned(log, now),
+        "head": log.head,
+        "begins": time_text(log.first),
+        "ends": time_text(log.last),
+        "clock_steps_back": log.steps_back,
+        "checkpoint": log.checkpoint,
+    }
+
+
+def _refused(refusal: AuditRefusedError, *, as_json: bool) -> int:
+    if as_json:
+        out_json(
+            {
+                "ok": False,
+                "step": refusal.step.number,
+                "title": refusal.step.title,
+                "record": refusal.record,
+                "detail": refusal.detail,
+            }
+        )
+    else:
+        err(f"FAILED at {refusal}")
+    return REFUSED

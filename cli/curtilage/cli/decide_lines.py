@@ -1,0 +1,190 @@
+"""Decide many queries, a line each: JSON in, JSON out, in order, no texts.
+
+A line in is an object with ``id`` (text or integer), and either ``text`` (one
+user message) or ``messages`` (objects with ``role``, ``content`` and, if any,
+``name``). A line out has the id, the route, the classes, the rules that fired
+and what was uncertain. A line that cannot be read, a blank one among them,
+stays home; blank lines at the end are no lines.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Protocol, cast
+
+from curtilage.client.query import ROLES, Message, Query
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.findings import Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.model import Policy
+
+BATCH_LINES = 64
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_ID_CHARS = 256
+_LINE_FIELDS = frozenset({"id", "text", "messages"})
+_MESSAGE_FIELDS = frozenset({"role", "content", "name"})
+
+LineId = str | int | None
+
+
+class InspectsMany(Protocol):
+    """What bulk decisions need of the detectors."""
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield one inspection for each query, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    id: LineId
+    query: Query | None
+
+
+def decide_lines(
+    lines: Iterable[bytes], policy: Policy, inspector: InspectsMany
+) -> Iterator[bytes]:
+    """Yield one decision for each line, newline included, in step with them.
+
+    Args:
+        lines: JSON objects in UTF-8; read in batches, never all at once.
+        policy: decides.
+        inspector: looks.
+    """
+    waiting = (_parse_line(line) for line in _without_trailing(lines))
+    while batch := list(islice(waiting, BATCH_LINES)):
+        queries = [line.query for line in batch if line.query is not None]
+        inspections = iter(list(inspector.inspect_many(queries)))
+        for line in batch:
+            if line.query is None:
+                yield _unreadable(line.id)
+            else:
+                yield _decided(line.id, policy, next(inspections))
+
+
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId, Query | None]]:
+    """Yield each line's id and query; a line that cannot be read has none."""
+    for line in _without_trailing(lines):
+        read = _parse_line(line)
+        yield read.id, read.query
+
+
+def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield every line, except blank ones that no other line follows."""
+    blank = 0
+    for line in lines:
+        if line.strip():
+            yield from repeat(b"", blank)
+            blank = 0
+            yield line
+        else:
+            blank += 1
+
+
+def _decided(line_id: LineId, policy: Policy, inspection: Inspection) -> bytes:
+    decision = decide(policy, inspection)
+    return _encode(
+        line_id,
+        route=decision.route,
+        classes=decision.classes,
+        rules=tuple(hit.id for hit in decision.rules),
+        uncertain=decision.uncertain,
+    )
+
+
+def _unreadable(line_id: LineId) -> bytes:
+    return _encode(
+        line_id,
+        route=Route.LOCAL,
+        classes=(),
+        rules=("any-uncertain",),
+        uncertain=("uncertain.undecodable",),
+    )
+
+
+def _encode(
+    line_id: LineId,
+    *,
+    route: Route,
+    classes: Sequence[str],
+    rules: Sequence[str],
+    uncertain: Sequence[str],
+) -> bytes:
+    line = {
+        "id": line_id,
+        "route": route.value,
+        "classes": list(classes),
+        "rules": list(rules),
+        "uncertain": list(uncertain),
+    }
+    return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _parse_line(line: bytes) -> _Line:
+    """Read a line; a line that is wrong keeps its id where it has one."""
+    value: object = None
+    if len(line) <= MAX_LINE_BYTES:
+        try:
+            value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, dict):
+        return _Line(id=None, query=None)
+    fields = cast("dict[str, object]", value)
+    return _Line(id=_parse_id(fields.get("id")), query=_parse_query(fields))
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a key given twice: who reads the line next may take the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+def _parse_id(value: object) -> LineId:
+    if isinstance(value, str) and len(value) <= MAX_ID_CHARS:
+        return value
+    return value if type(value) is int else None
+
+
+def _parse_query(fields: Mapping[str, object]) -> Query | None:
+    text, parts = fields.get("text"), fields.get("messages")
+    if not fields.keys() <= _LINE_FIELDS or ("text" in fields) == (
+        "messages" in fields
+    ):
+        return None
+    if isinstance(text, str):
+        return Query(messages=(Message(role="user", content=text),))
+    if not isinstance(parts, list) or not parts:
+        return None
+    read = [
+        _parse_message(part, index)
+        for index, part in enumerate(cast("list[object]", parts))
+    ]
+    known = [each for each in read if each is not None]
+    if len(known) != len(read):
+        return None
+    return Query(
+        messages=tuple(message for message, _ in known),
+        opaque=tuple(place for _, places in known for place in places),
+    )
+
+
+def _parse_message(
+    part: object, index: int
+) -> tuple[Message, tuple[Where, ...]] | None:
+    if not isinstance(part, dict):
+        return None
+    fields = cast("dict[str, object]", part)
+    role, content, name = (fields.get(key) for key in ("role", "content", "name"))
+    if not (isinstance(role, str) and role in ROLES):
+        return None
+    if not fields.keys() <= _MESSAGE_FIELDS or not isinstance(name, str | None):
+        return None
+    if isinstance(content, str):
+        return Message(role=role, content=content, name=name), ()
+    # Parts are not looked into here: one may be an image or a file.
+    place = Where(message=index, role=role, json_path="content")
+    return Message(role=role, content="", name=name), (place,)

@@ -1,0 +1,86 @@
+"""``curtilage demo``: the whole path on this machine; from a source checkout."""
+
+import argparse
+import importlib.util
+import os
+import signal
+import subprocess  # noqa: TID251 - a door
+import sys
+from pathlib import Path
+
+from curtilage.cli.terminal import (
+    COULD_NOT,
+    Commands,
+    add_command,
+    err,
+)
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "demo",
+        summary="show the whole path on this machine",
+        text="Start an enclave server with emulated evidence, a relay and a client "
+        "on loopback,\nask real questions of a working day, and show what each party "
+        "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
+        "source checkout, since the\nemulator is no part of the product.",
+        example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
+        "was refused, what now?'",
+    )
+    parser.add_argument(
+        "--ask",
+        action="append",
+        metavar="TEXT",
+        help="ask this instead of the six questions; may be given several times. "
+        "Every user of this machine can read it (`ps`): nothing of a real person",
+    )
+    parser.add_argument(
+        "--tee",
+        metavar="KIND",
+        help="the processor to emulate: emulated-sev-snp (as it stands), emulated-tdx,"
+        " emulated-nitro or emulated-azure-snp",
+    )
+    parser.add_argument(
+        "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demonstration as a program of its own."""
+    folder = _development_folder()
+    if folder is None:
+        err(
+            "the demo needs a source checkout (its folder dev/ holds the emulated "
+            "evidence); clone the project and run `make demo`"
+        )
+        return COULD_NOT
+    command = [sys.executable, "-m", "curtilage_dev.demo"]
+    asked: list[str] = arguments.ask or []
+    for text in asked:
+        command += ["--ask", text]
+    if arguments.tee is not None:
+        command += ["--tee", arguments.tee]
+    if arguments.gpus is not None:
+        command += ["--gpus", arguments.gpus]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    process = subprocess.Popen(command, env=environment)  # noqa: S603 - ours
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # It tidies up; this one only waits for it.
+        signal.signal(number, lambda sent, _: process.send_signal(sent))
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # it got the signal too
+            continue
+
+
+def _development_folder() -> Path | None:
+    found = importlib.util.find_spec("curtilage.cli")
+    origin = None if found is None else found.origin
+    if origin is None:
+        return None
+    folder = Path(origin).resolve().parents[3] / "dev"
+    return folder if (folder / "curtilage_dev" / "demo.py").is_file() else None

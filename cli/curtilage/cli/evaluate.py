@@ -1,0 +1,217 @@
+"""``curtilage evaluate``: what the detectors and a policy achieve on data sets."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.terminal import (
+    COULD_NOT,
+    DONE,
+    Commands,
+    add_command,
+    err,
+    err_again,
+    out,
+    progress,
+)
+from curtilage.client.assemble import inspector_for
+from curtilage.client.config import read_usable_policy
+from curtilage.client.detection.inspection import Inspector
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.evaluation.bench import Bench, full_scan
+from curtilage.evaluation.figures import Evaluation, table
+from curtilage.evaluation.plot import curve_svg
+from curtilage.evaluation.rows import Part
+from curtilage.evaluation.run import (
+    GROUPS,
+    Choice,
+    Doors,
+    curve_of,
+    figures_of,
+)
+from curtilage.evaluation.stock_presidio import StockPresidio
+from curtilage.evaluation.timing import in_process
+from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import Policy
+from curtilage.policy.errors import PolicyError
+
+DEFAULT_LIMIT: Final = 2000
+MAX_WORKERS: Final = 4
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "evaluate",
+        summary="measure detectors and policy on folders of data",
+        text="Measure what is caught, what may leave and how long it takes, on data "
+        "sets in their\nauthors' formats, with 95% intervals. A set that is missing "
+        "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
+        f"groups of figures: {', '.join(GROUPS)}",
+        example="""curtilage evaluate --data sets --stock --json figures.json
+curtilage evaluate --data sets --policy clinic --part held-out --only health,leave""",
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", required=True, help="a folder with a folder each set"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE|NAME",
+        help="policy file or shipped profile (default: $CURTILAGE_POLICY, else the "
+        "shipped profile default)",
+    )
+    parser.add_argument(
+        "--part",
+        choices=[part.value for part in Part],
+        default=Part.ALL.value,
+        help="which rows of this project's own split (default: all)",
+    )
+    parser.add_argument(
+        "--only", metavar="IDS", help="groups or figures, with commas between"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        default=DEFAULT_LIMIT,
+        help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
+    )
+    _add_outputs(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--stock", action="store_true", help="measure plain Presidio beside it"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw recall against what may leave, as SVG"
+    )
+    parser.add_argument(
+        "--misses",
+        metavar="FILE",
+        help="write figure and row id of every row on the wrong side; never texts",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; exit 3 where a set was missing."""
+    folder = Path(arguments.data)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: not a folder")
+    if arguments.limit < 1:
+        raise UsageError("--limit is at least 1")
+    choice = _choice(arguments.only)
+    policy, source = _policy(arguments.policy)
+    with _inspectors(full_scan(policy)) as inspectors:
+        bench = Bench(
+            data=folder,
+            part=Part(arguments.part),
+            limit=arguments.limit,
+            policy=policy,
+            inspectors=inspectors,
+            stock=StockPresidio() if arguments.stock else None,
+            tell=_teller(),
+        )
+        evaluation = _measured(bench, choice, source)
+    bench.tell("")
+    _write(arguments, bench, evaluation)
+    out(table(evaluation))
+    return COULD_NOT if evaluation.missing else DONE
+
+
+def _measured(bench: Bench, choice: Choice, source: str) -> Evaluation:
+    doors = Doors(start=inspector_for, detectors=in_process)
+    figures = tuple(figures_of(bench, choice, doors))
+    curve = tuple(curve_of(bench, choice, inspector_for))
+    return Evaluation(
+        date=datetime.now(UTC).date().isoformat(),
+        data=bench.data.resolve().name,
+        part=bench.part.value,
+        policy_source=source,
+        policy_digest=bench.policy.digest,
+        figures=figures,
+        curve=curve,
+        missing=tuple(bench.missing),
+    )
+
+
+def _choice(only: str | None) -> Choice:
+    """Read ``--only``.
+
+    Raises:
+        UsageError: a name begins with no group.
+    """
+    ids = tuple(each.strip() for each in (only or "").split(",") if each.strip())
+    for each in ids:
+        if each.split(".")[0] not in GROUPS:
+            raise UsageError(f"--only: {each!r} is none of {', '.join(GROUPS)}")
+    return Choice(ids=ids)
+
+
+def _policy(wanted: str | None) -> tuple[Policy, str]:
+    """Load a policy file, or a shipped profile by its name."""
+    wanted = wanted or os.environ.get("CURTILAGE_POLICY")
+    if wanted is not None and not Path(wanted).exists() and wanted.isidentifier():
+        with suppress(PolicyError, OSError):
+            return load_profile(wanted), f"profile {wanted!r}"
+    return read_usable_policy(wanted)
+
+
+@contextmanager
+def _inspectors(policy: Policy) -> Generator[Sequence[Inspector]]:
+    """Start a worker for each core, a few at most, and stop them at the end."""
+    count = min(os.cpu_count() or 1, MAX_WORKERS)
+    started: list[Inspector] = []
+    try:
+        with progress("starting detectors"):
+            started += [inspector_for(policy) for _ in range(count)]
+        if started[0].advice is not None:
+            err(started[0].advice)
+        yield started
+    finally:
+        for inspector in started:
+            inspector.close()
+
+
+def _teller() -> Callable[[str], None]:
+    """Return what tells how far it is: one moving line, or a line for each step."""
+    moving = sys.stderr.isatty()
+    told: set[str] = set()
+
+    def tell(line: str) -> None:
+        step = line.strip("\r").partition(":")[0]
+        if moving and "MISSING" not in line:
+            err_again(line.strip("\r"))
+        elif step and (step not in told or "MISSING" in line):
+            told.add(step)
+            err(line.strip("\r") if "MISSING" in line else f"{step} \u2026")
+
+    return tell
+
+
+def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) -> None:
+    """Write the files that were asked for."""
+    if arguments.json:
+        _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
+    if arguments.plot:
+        title = f"Recall and what may leave: {evaluation.policy_source}"
+        _write_file(arguments.plot, curve_svg(evaluation.curve, title))
+    if arguments.misses:
+        lines = [f"{figure}\t{row}\n" for figure, row in bench.misses]
+        _write_file(arguments.misses, "".join(lines))
+
+
+def _write_file(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None

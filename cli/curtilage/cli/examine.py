@@ -1,0 +1,72 @@
+"""Run the detectors to examine a policy: all of them, however long they take.
+
+In use, detection may end once the route is settled, and what takes too long
+stays home. An examination wants to know everything, and the same on a busy
+machine.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+from curtilage.cli.decide_lines import InspectsMany
+from curtilage.cli.terminal import err, err_again, progress
+from curtilage.client.assemble import inspector_for
+from curtilage.client.detection.inspection import CheckedInspector
+from curtilage.client.query import Query
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.document.model import Policy
+from curtilage.policy.signing import Currency
+
+PATIENCE_MS: Final = 60_000  # the most that a policy can ask for
+BATCH: Final = 64
+QUIET_S: Final = 2.0
+
+
+def thorough(policy: Policy) -> Policy:
+    """Return a policy of the same rules that is patient and looks at everything.
+
+    Only for the detectors: decide under the policy itself.
+    """
+    limits = policy.limits.model_copy(
+        update={
+            "deadline_ms": PATIENCE_MS,
+            "deadline_ms_per_1000_chars": PATIENCE_MS,
+        }
+    )
+    document = policy.document.model_copy(update={"scan": "full", "limits": limits})
+    return replace(policy, document=document)
+
+
+def start_detectors(
+    policy: Policy, currency: Currency | None = None
+) -> CheckedInspector:
+    """Start the detectors of a policy, patient and thorough.
+
+    Args:
+        policy: the policy.
+        currency: the signature that it must bear, or None where none is
+            demanded; while it does not, everything stays, here as in use.
+    """
+    with progress("starting detectors"):
+        detectors = inspector_for(thorough(policy))
+    if detectors.advice is not None:
+        err(detectors.advice)
+    return CheckedInspector(detectors, currency)
+
+
+def inspect_all(
+    inspector: InspectsMany, queries: Sequence[Query]
+) -> Iterator[Inspection]:
+    """Yield what is found in each; tell a person how far it is, after a while."""
+    started, told = monotonic(), False
+    for first in range(0, len(queries), BATCH):
+        batch = queries[first : first + BATCH]
+        yield from inspector.inspect_many(batch)
+        if sys.stderr.isatty() and monotonic() - started > QUIET_S:
+            told = True
+            err_again(f"{first + len(batch)} of {len(queries)} queries")
+    if told:
+        err("")

@@ -1,0 +1,224 @@
+"""``curtilage models``: the local models of this user."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from time import monotonic
+
+from curtilage.cli.terminal import (
+    COULD_NOT,
+    DONE,
+    Commands,
+    add_command,
+    err,
+    err_again,
+    out,
+    out_json,
+)
+from curtilage.client.errors import ClientError
+from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
+from curtilage.client.local.registry import (
+    ModelEntry,
+    PullRequest,
+    Registry,
+    data_directory,
+)
+
+MEBIBYTE = 1024 * 1024
+TOLD_EVERY_S = 0.5
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(
+        commands,
+        "models",
+        summary="list, add, pull and verify local models",
+        text="Manage GGUF models. Each is named together with its SHA-256; a file with "
+        "another\ndigest answers nothing.",
+        example="curtilage models list",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_list(actions)
+    _add_add(actions)
+    _add_pull(actions)
+    _add_verify(actions)
+
+
+def registry() -> Registry:
+    """Open the registry of this user."""
+    return Registry(data_directory(os.environ, Path.home()))
+
+
+def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "list",
+        summary="show the models",
+        text="Show the embedded model and the registered ones.",
+        example="curtilage models list --json",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON list")
+    parser.set_defaults(run=_list)
+
+
+def _add_add(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "add",
+        summary="register a GGUF file that is here",
+        text="Register a GGUF file under a name. The digest makes sure that it is the "
+        "file you mean.",
+        example="curtilage models add big ./model.gguf --sha256 HEX",
+    )
+    parser.add_argument("name")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--sha256", required=True, metavar="HEX")
+    parser.set_defaults(run=_add)
+
+
+def _add_pull(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "pull",
+        summary="download a pinned GGUF file from a hub",
+        text="Download one file of a repository at one commit, check its digest, and "
+        "register it.\nA download that broke off goes on where it stopped; the file "
+        "appears under its name\nonly when its digest matched.",
+        example="curtilage models pull big --repo OWNER/NAME --file model.gguf "
+        "--revision 40HEX --sha256 64HEX",
+    )
+    parser.add_argument("name")
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    parser.add_argument("--file", required=True, metavar="PATH")
+    parser.add_argument("--revision", required=True, metavar="COMMIT")
+    parser.add_argument("--sha256", required=True, metavar="HEX")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="another hub that speaks the same API"
+    )
+    parser.set_defaults(run=_pull)
+
+
+def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "verify",
+        summary="hash models again",
+        text="Hash the files of the named models, or of all, and compare. Exit 3 when "
+        "one differs\nor is missing.",
+        example="curtilage models verify",
+    )
+    parser.add_argument("names", nargs="*", metavar="name")
+    parser.set_defaults(run=_verify)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    entries = [_embedded(), *registry().entries()]
+    if arguments.json:
+        out_json([_entry_object(entry) for entry in entries if entry is not None])
+        return DONE
+    if entries == [None]:
+        err("no model is here; in a source checkout `make setup` installs one")
+    for entry in entries:
+        if entry is not None:
+            out(
+                f"{entry.name:<16} {entry.size_bytes / MEBIBYTE:9.1f} MiB  "
+                f"sha256:{entry.sha256[:16]}…  {entry.source or entry.path}"
+            )
+    return DONE
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    entry = registry().add(arguments.name, arguments.file, arguments.sha256)
+    out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
+    return DONE
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    request = PullRequest(
+        name=arguments.name,
+        repo_id=arguments.repo,
+        filename=arguments.file,
+        revision=arguments.revision,
+        sha256=arguments.sha256,
+    )
+    bar = _Bar(request.filename)
+    entry = registry().pull(request, progress=bar, endpoint=arguments.endpoint)
+    bar.end()
+    out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
+    return DONE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    known = registry()
+    names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
+    failed = False
+    for name in names:
+        try:
+            entry = _verified_embedded() if name == DEFAULT_NAME else known.verify(name)
+        except ClientError as error:
+            err(f"{name}: {error}")
+            failed = True
+        else:
+            out(f"{name}: ok, sha256:{entry.sha256}")
+    return COULD_NOT if failed else DONE
+
+
+def _embedded() -> ModelEntry | None:
+    """Return the embedded model, or None where its package is not installed."""
+    try:
+        choice = resolve(None, registry=registry())
+    except ClientError:
+        return None
+    return ModelEntry(
+        name=DEFAULT_NAME,
+        path=str(choice.path),
+        sha256=choice.sha256,
+        size_bytes=choice.path.stat().st_size,
+        source=f"embedded ({choice.model_id})",
+    )
+
+
+def _verified_embedded() -> ModelEntry:
+    choice = resolve(None, registry=registry())
+    verify_choice(choice)
+    return ModelEntry(
+        name=DEFAULT_NAME,
+        path=str(choice.path),
+        sha256=choice.sha256,
+        size_bytes=choice.path.stat().st_size,
+    )
+
+
+def _entry_object(entry: ModelEntry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "path": entry.path,
+        "sha256": entry.sha256,
+        "size_bytes": entry.size_bytes,
+        "source": entry.source,
+    }
+
+
+class _Bar:
+    """A line that shows how much came, for a person."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._told = 0.0
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show it, twice a second at most."""
+        if not self._shown or monotonic() - self._told < TOLD_EVERY_S:
+            return
+        self._told = monotonic()
+        share = f" of {total / MEBIBYTE:.1f}" if total else ""
+        percent = f" ({100 * done // total} %)" if total else ""
+        err_again(f"{self._title}: {done / MEBIBYTE:.1f}{share} MiB{percent}")
+
+    def end(self) -> None:
+        """End the line."""
+        if self._told:
+            err("")

@@ -1,0 +1,213 @@
+"""Flags that several commands share, and the way from flags to a client."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from curtilage.cli.terminal import err, progress
+from curtilage.client.assemble import assemble
+from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.errors import UsageError
+from curtilage.client.session import Session
+
+TOLD_AFTER_S: Final = 2.0
+# Linux keeps 4,095 bytes of a line that is typed, its end among them, and drops
+# the rest without a word: half a question must not be asked.
+_LONGEST_TYPED: Final = 4094
+WAITING: Final = (
+    "waiting for connections to reach the length that they would have with any "
+    "answer: whoever\nwatches the line is not to learn how long this one was, or "
+    "that it was cancelled;\ninterrupt (Ctrl-C) to close them now, which shows"
+)
+
+
+def add_policy_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--policy``."""
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="policy file, or the name of a shipped profile (default: "
+        "$CURTILAGE_POLICY, else the profile 'default')",
+    )
+    parser.add_argument(
+        "--policy-key",
+        metavar="FILE",
+        help="public key (PEM) that must have signed the policy, as FILE.sig beside "
+        "it; while it has not, everything stays (default: $CURTILAGE_POLICY_KEY)",
+    )
+
+
+def add_relay_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every command that may ask an enclave something."""
+    add_policy_flag(parser)
+    parser.add_argument(
+        "--relay",
+        metavar="URL",
+        help="https://host/name of the relay (default: $CURTILAGE_RELAY; without "
+        "one, everything is answered here)",
+    )
+    _add_access_flags(parser)
+
+
+def add_client_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every command that answers."""
+    add_relay_flags(parser)
+    parser.add_argument(
+        "--model",
+        metavar="NAME|FILE",
+        help="local model: a name of `curtilage models list`, or a GGUF file "
+        "(default: $CURTILAGE_MODEL, else the embedded one)",
+    )
+    parser.add_argument(
+        "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
+    )
+    parser.add_argument(
+        "--audit",
+        metavar="DIR",
+        help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
+        "else one of your own, made when first used); what cannot be recorded there "
+        "does not leave",
+    )
+
+
+def _add_access_flags(parser: argparse.ArgumentParser) -> None:
+    access = parser.add_argument_group(
+        "access to the relay",
+        "The relay's operator says which of these it wants. They name your "
+        "organisation\nto the relay, which sees who asks anyway, and to nobody "
+        "behind it.",
+    )
+    access.add_argument(
+        "--relay-ca",
+        metavar="FILE",
+        help="certificates (PEM) of the only authorities to trust for the relay "
+        "(default: $CURTILAGE_RELAY_CA, else those that this system trusts)",
+    )
+    access.add_argument(
+        "--relay-certificate",
+        metavar="FILE",
+        help="certificate (PEM) to show the relay "
+        "(default: $CURTILAGE_RELAY_CERTIFICATE)",
+    )
+    access.add_argument(
+        "--relay-certificate-key",
+        metavar="FILE",
+        help="its private key (PEM), if it is not in the same file "
+        "(default: $CURTILAGE_RELAY_CERTIFICATE_KEY)",
+    )
+    access.add_argument(
+        "--relay-key-file",
+        metavar="FILE",
+        help="file that holds the API key of the relay's operator, mode 0600; the "
+        "key itself is never an argument (default: $CURTILAGE_RELAY_KEY_FILE)",
+    )
+
+
+def config_from(arguments: argparse.Namespace) -> ClientConfig:
+    """Read the configuration that the flags and the environment give."""
+    flags = Flags(
+        policy=arguments.policy,
+        relay=getattr(arguments, "relay", None),
+        relay_ca=getattr(arguments, "relay_ca", None),
+        relay_certificate=getattr(arguments, "relay_certificate", None),
+        relay_certificate_key=getattr(arguments, "relay_certificate_key", None),
+        relay_key_file=getattr(arguments, "relay_key_file", None),
+        model=getattr(arguments, "model", None),
+        model_sha256=getattr(arguments, "model_sha256", None),
+        policy_key=getattr(arguments, "policy_key", None),
+        audit=getattr(arguments, "audit", None),
+    )
+    return read_config(flags, os.environ)
+
+
+@asynccontextmanager
+async def session_from(
+    config: ClientConfig, *, spare: bool = False, take_down: TakeDown | None = None
+) -> AsyncGenerator[Session]:
+    """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
+    with progress("starting detectors and local model"):
+        parts = await assemble(config, spare=spare)
+    if parts.audit.problem is not None:
+        err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
+    if parts.advice is not None:
+        err(parts.advice)
+    session = Session(replace(parts, tell=err, take_down=take_down))
+    try:
+        yield session
+    finally:
+        await asyncio.shield(close_told(session))
+
+
+async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
+    """Close a session; where that takes a while, say what it waits for."""
+    closing = asyncio.ensure_future(session.close())
+    try:
+        await asyncio.wait((closing,), timeout=after_s)
+        if not closing.done() and session.unsettled:
+            err(WAITING)
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        closing.cancel()
+        raise
+
+
+def time_of(text: str | None) -> datetime:
+    """Read ``--at``; now, where it was not given.
+
+    Raises:
+        UsageError: it is no time with a zone.
+    """
+    if text is None:
+        return datetime.now(UTC)
+    # The first and the last day of the calendar may have no such time.
+    with suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    raise UsageError("--at needs a time such as 2026-11-21T12:00:00Z")
+
+
+def add_text(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the text that a command is about; ``text_from`` reads it."""
+    parser.add_argument(
+        "text",
+        nargs="*",
+        help=f"{what}; `-`, or nothing, reads it from standard input, where one may "
+        "type it. As an argument every user of this machine can read it (`ps`), and "
+        "the shell keeps it",
+    )
+
+
+def text_from(words: list[str]) -> str:
+    """Join the words of a command line; none, or a ``-``, reads standard input.
+
+    Somebody at a terminal is told what is awaited. What is typed is shown, so that
+    it can be read over; it ends with the end of the input and not with the line,
+    or what is pasted behind a line would go to the shell.
+
+    Raises:
+        UsageError: there is no text, or the terminal cut it.
+    """
+    if words not in ([], ["-"]):
+        text = " ".join(words)
+    else:
+        typed = sys.stdin.isatty()
+        if typed:
+            err("type the text; Ctrl-D in a line of its own ends it")
+        data = sys.stdin.buffer.read()
+        if typed and any(len(line) >= _LONGEST_TYPED for line in data.splitlines()):
+            raise UsageError(
+                "a terminal cuts longer lines; put the text into a file, and read it "
+                "with `- < FILE`"
+            )
+        text = data.decode("utf-8", "surrogateescape").strip()
+    if not text:
+        raise UsageError("there is no text; give `-` to read it, or give it as words")
+    return text

@@ -1,0 +1,166 @@
+"""``curtilage policy diff``: which queries another policy would send elsewhere."""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.decide_lines import LineId, read_lines
+from curtilage.cli.examine import inspect_all, start_detectors, thorough
+from curtilage.cli.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.errors import ConfigError
+from curtilage.client.query import Query
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.difference import Compared, Difference, Move, difference
+
+MAX_SHOWN: Final = 200
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "diff",
+        summary="say which queries another policy would send elsewhere",
+        text='Decide every line of a corpus ({"id", "text"} or {"id", "messages"}) '
+        "under two\npolicies, and say which queries would take another route, by "
+        "which rule. Never\nthe text. Where a key is given, a policy that it has not "
+        "signed, as FILE.sig, keeps\neverything here, as it would in use.",
+        example="curtilage policy diff default clinic --corpus queries.jsonl\n"
+        "curtilage policy diff old.yaml new.yaml --corpus queries.jsonl --json",
+    )
+    parser.add_argument("old", help="policy file, or the name of a shipped profile")
+    parser.add_argument("new", help="the policy to compare with it")
+    parser.add_argument(
+        "--corpus", required=True, metavar="FILE", help="lines of JSON, a query each"
+    )
+    parser.add_argument(
+        "--policy-key",
+        metavar="FILE",
+        help="public key (PEM) that must have signed both "
+        "(default: $CURTILAGE_POLICY_KEY)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare two policies."""
+    old, new = (
+        read_config(Flags(policy=path, policy_key=arguments.policy_key), os.environ)
+        for path in (arguments.old, arguments.new)
+    )
+    lines = _corpus(Path(arguments.corpus))
+    found = difference(compared(old, new, lines))
+    if arguments.json:
+        out_json(_fields(old.policy, new.policy, found))
+    else:
+        for line in _words(old.policy, new.policy, found):
+            out(line)
+    return DONE
+
+
+def compared(
+    old: ClientConfig, new: ClientConfig, lines: Sequence[tuple[LineId, Query | None]]
+) -> Iterator[Compared]:
+    """Yield every line under both policies.
+
+    The detectors look once, unless the policies ask for different detectors, or
+    must be signed.
+    """
+    queries = [query for _, query in lines if query is not None]
+    before = _inspected(old, queries)
+    after = before if _looks_alike(old, new) else _inspected(new, queries)
+    pairs = iter(zip(before, after, strict=True))
+    for number, (line_id, query) in enumerate(lines, start=1):
+        if query is None:
+            yield Compared(id=line_id, line=number, old=None, new=None)
+            continue
+        seen_before, seen_after = next(pairs)
+        yield Compared(
+            id=line_id,
+            line=number,
+            old=decide(old.policy, seen_before),
+            new=decide(new.policy, seen_after),
+        )
+
+
+def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
+    if old.currency != new.currency:
+        return False
+    one, other = thorough(old.policy), thorough(new.policy)
+    return plan_of(one) == plan_of(other) and one.limits == other.limits
+
+
+def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:
+    inspector = start_detectors(config.policy, config.currency)
+    try:
+        return list(inspect_all(inspector, queries))
+    finally:
+        inspector.close()
+
+
+def _corpus(path: Path) -> list[tuple[LineId, Query | None]]:
+    try:
+        with path.open("rb") as file:
+            return list(read_lines(file))
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
+    yield f"old: {old.source}, {old.digest}"
+    yield f"new: {new.source}, {new.digest}"
+    for move in found.moves[:MAX_SHOWN]:
+        yield _move(move)
+    if len(found.moves) > MAX_SHOWN:
+        yield f"  and {len(found.moves) - MAX_SHOWN} more (--json has all)"
+    unreadable = f" ({found.unreadable} unreadable)" if found.unreadable else ""
+    yield f"{len(found.moves)} of {found.queries} queries change route{unreadable}"
+    for (before, after), count in found.totals().items():
+        yield f"  {count:>6}  {before} -> {after}"
+    for rule, count in found.rules().items():
+        yield f"  {count:>6}  by {rule}"
+
+
+def _move(move: Move) -> str:
+    name = f"line {move.line}" if move.id is None else f"{move.id}"
+    return (
+        f"  {ascii(name)[1:-1]}: {move.before} ({move.rule_before}) -> "
+        f"{move.after} ({move.rule_after})"
+    )
+
+
+def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
+    return {
+        "old": {"source": old.source, "digest": old.digest},
+        "new": {"source": new.source, "digest": new.digest},
+        "queries": found.queries,
+        "unreadable": found.unreadable,
+        "moves": [
+            {
+                "id": each.id,
+                "line": each.line,
+                "before": each.before,
+                "after": each.after,
+                "rule_before": each.rule_before,
+                "rule_after": each.rule_after,
+            }
+            for each in found.moves
+        ],
+        "totals": [
+            {"before": before, "after": after, "queries": count}
+            for (before, after), count in found.totals().items()
+        ],
+        "rules": dict(found.rules()),
+    }

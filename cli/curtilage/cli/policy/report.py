@@ -1,0 +1,95 @@
+"""``curtilage policy report``: a policy as one page for people."""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.options import add_policy_flag, config_from
+from curtilage.cli.policy.test_cases import policy_name
+from curtilage.cli.report.evaluation_json import (
+    MAX_BYTES,
+    Measured,
+    MeasuredError,
+    parse_measured,
+)
+from curtilage.cli.report.policy_report import Report, render
+from curtilage.cli.terminal import DONE, Commands, add_command, out
+from curtilage.client.config import ClientConfig
+from curtilage.client.errors import ConfigError
+from curtilage.policy.signing import key_id
+
+_TITLES: Final = {
+    "default": "The default policy",
+    "clinic": "A clinic",
+    "bank": "A bank",
+    "law-firm": "A law firm",
+    "public-office": "A public office",
+}
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "report",
+        summary="write a policy as one page for people",
+        text="Write one HTML page: the rules in words, who receives what, what laws "
+        "and\nstandards list, and how well it works. It needs no network, no script "
+        "and no other\nfile.",
+        example="curtilage policy report --policy clinic --out clinic.html\n"
+        "curtilage evaluate --data data --policy clinic --json > figures.json\n"
+        "curtilage policy report --policy clinic --evaluation figures.json "
+        "--out clinic.html",
+    )
+    add_policy_flag(parser)
+    parser.add_argument(
+        "--evaluation", metavar="FILE", help="what `curtilage evaluate --json` wrote"
+    )
+    parser.add_argument("--out", required=True, metavar="FILE", help="the page")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page."""
+    config = config_from(arguments)
+    name, now = policy_name(arguments.policy), datetime.now(UTC)
+    page = render(
+        Report(
+            policy=config.policy,
+            name=_TITLES.get(name, name),
+            made=now,
+            measured=_measured(arguments.evaluation),
+            signature=_signature(config, now),
+        )
+    )
+    path = Path(arguments.out)
+    try:
+        path.write_text(page, "utf-8")
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+    out(f"{path}: {len(page.encode()):,} bytes")
+    return DONE
+
+
+def _measured(file: str | None) -> Measured | None:
+    if file is None:
+        return None
+    try:
+        with Path(file).open("rb") as opened:
+            return parse_measured(opened.read(MAX_BYTES + 1))
+    except OSError as failure:
+        raise ConfigError(f"{file}: {failure.strerror}") from None
+    except MeasuredError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _signature(config: ClientConfig, now: datetime) -> str:
+    """Say what is known of the signature; without a key, nothing."""
+    currency = config.currency
+    if currency is None:
+        return "Not checked: no key was given (--policy-key)"
+    problem, signer = currency.problem(now), key_id(currency.public_key)
+    if problem is not None:
+        return f"Not current, so nothing may leave: {problem} (wanted: key {signer})"
+    return f"Valid, by key {signer}"

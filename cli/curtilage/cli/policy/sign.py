@@ -1,0 +1,210 @@
+"""``curtilage policy keygen``, ``sign`` and ``verify``: who put it in force."""
+
+import argparse
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.config import (
+    SIGNATURE_SUFFIX,
+    read_currency,
+    read_policy,
+    read_usable_policy,
+)
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.policy.signing import (
+    KEY_LIMIT_BYTES,
+    SigningError,
+    generate_key,
+    key_id,
+    parse_private_key,
+    private_pem,
+    public_bytes,
+    public_pem,
+    sign_policy,
+)
+
+VALID_DAYS: Final = 90
+MAX_DAYS: Final = 3660
+PRIVATE_MODE: Final = 0o600
+PUBLIC_MODE: Final = 0o644
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the three commands."""
+    _add_keygen(commands)
+    _add_sign(commands)
+    _add_verify(commands)
+
+
+def _add_keygen(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "keygen",
+        summary="make a key that signs policies",
+        text="Write a new Ed25519 private key to KEY.pem, and its public half to "
+        "KEY.pub.pem.\nKeep the first where policies are approved; give the second "
+        "to every client.\nNo file is overwritten.",
+        example="curtilage policy keygen approvals.pem",
+    )
+    parser.add_argument("file", metavar="KEY.pem", help="where the private key goes")
+    parser.set_defaults(run=run_keygen)
+
+
+def _add_sign(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "sign",
+        summary="sign a policy for a number of days",
+        text="Check a policy, as `curtilage policy check` does on this machine, and "
+        "write its\nsignature beside it, to FILE.sig. A client that was given the "
+        "public key\n(--policy-key) lets nothing leave once the signature is missing, "
+        "of another policy or\nkey, or expired.",
+        example="curtilage policy sign --key approvals.pem clinic.yaml\n"
+        "curtilage policy sign --key approvals.pem --valid-days 30 clinic.yaml",
+    )
+    parser.add_argument("file", help="policy file")
+    parser.add_argument(
+        "--key", required=True, metavar="KEY.pem", help="private key, Ed25519"
+    )
+    parser.add_argument(
+        "--valid-days",
+        type=int,
+        default=VALID_DAYS,
+        metavar="N",
+        help=f"how long it is valid, from now (1 to {MAX_DAYS}; default {VALID_DAYS})",
+    )
+    parser.set_defaults(run=run_sign)
+
+
+def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "verify",
+        summary="check that a policy is signed, and still valid",
+        text="Check the signature beside a policy (FILE.sig) against a public key and "
+        "the clock.\nExits with 1 where a client that requires it would let nothing "
+        "leave.",
+        example="curtilage policy verify --key approvals.pub.pem clinic.yaml",
+    )
+    parser.add_argument("file", help="policy file")
+    parser.add_argument(
+        "--key", required=True, metavar="PUB.pem", help="public key, Ed25519"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run_verify)
+
+
+def run_keygen(arguments: argparse.Namespace) -> int:
+    """Make a key pair; exit 2 where a file is there already."""
+    private = Path(arguments.file)
+    public = private.with_suffix(".pub.pem")
+    for path in (private, public):
+        if path.exists():
+            raise ConfigError(f"{path}: is there already")
+    key = generate_key()
+    _write_new(private, private_pem(key), PRIVATE_MODE)
+    _write_new(public, public_pem(key), PUBLIC_MODE)
+    out(f"{private}: private key; whoever has it can put policies in force")
+    out(f"{public}: public key {key_id(public_bytes(key))}")
+    return DONE
+
+
+def run_sign(arguments: argparse.Namespace) -> int:
+    """Sign a policy; exit 2 where it, or the key, is wrong."""
+    if not 1 <= arguments.valid_days <= MAX_DAYS:
+        raise UsageError(f"--valid-days is 1 to {MAX_DAYS}")
+    path = _existing(arguments.file)
+    policy, _ = read_usable_policy(arguments.file)
+    try:
+        key = parse_private_key(_read(Path(arguments.key), KEY_LIMIT_BYTES))
+    except SigningError as error:
+        raise ConfigError(f"{arguments.key}: {error}") from None
+    now = datetime.now(UTC).replace(microsecond=0)
+    until = now + timedelta(days=arguments.valid_days)
+    signed = sign_policy(
+        policy.digest,
+        key,
+        not_before=int(now.timestamp()),
+        not_after=int(until.timestamp()),
+    )
+    _replace(signature_path(path), signed.encode())
+    out(f"{signature_path(path)}: signed by key {signed.key_id}")
+    out(f"  policy  {policy.digest}")
+    out(f"  valid   {_iso(now)} to {_iso(until)}")
+    return DONE
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Verify; exit 1 where the policy is not current."""
+    path = _existing(arguments.file)
+    policy, _ = read_policy(arguments.file)
+    currency = read_currency(policy, arguments.file, Path(arguments.key))
+    problem = currency.problem(datetime.now(UTC))
+    if arguments.json:
+        out_json(
+            {
+                "current": problem is None,
+                "problem": problem,
+                "digest": policy.digest,
+                "key": key_id(currency.public_key),
+            }
+        )
+    else:
+        out(f"{path}: {problem or 'signed and current'}")
+        out(f"  policy  {policy.digest}")
+        out(f"  key     {key_id(currency.public_key)}")
+    return DONE if problem is None else REFUSED
+
+
+def signature_path(policy_path: Path) -> Path:
+    """Return where the signature of a policy file lies."""
+    return policy_path.with_name(policy_path.name + SIGNATURE_SUFFIX)
+
+
+def _existing(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f"{name}: no such file; a signature lies beside a file")
+    return path
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    """Read a small file, and one byte more where it is larger than it may be."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit_bytes + 1)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a server may be reading the old one."""
+    beside = path.with_name(path.name + ".new")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def _iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,175 @@
+"""``curtilage policy test``: whether a policy sends each case where it should go."""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.examine import inspect_all, start_detectors
+from curtilage.cli.options import add_policy_flag, config_from
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.config import SHIPPED_PROFILE, ClientConfig
+from curtilage.client.errors import UsageError
+from curtilage.client.files import read_text
+from curtilage.client.query import Message, Query
+from curtilage.policy.cases import (
+    Case,
+    CaseFile,
+    Failure,
+    judge,
+    parse_case_lines,
+    parse_cases,
+    shipped_cases,
+)
+from curtilage.policy.decision.decide import Decision, decide
+from curtilage.policy.document.load import PROFILES
+from curtilage.policy.document.model import Policy
+
+MAX_CASES_BYTES: Final = 16 * 1024 * 1024
+
+_TEXT = """\
+Decide every case of a file, and compare with the route that it asks for. A case
+that fails is told by its id, never by its text.
+
+A file is YAML:
+
+  version: 1
+  cases:
+  - {id: card, text: "Pay with 4111 1111 1111 1111", route: local}
+  - id: two-turns
+    messages: [{role: user, content: "What is HIV?"}]
+    route: {clinic: local, else: enclave}   # by the name of the policy
+    rules: [phi]                            # optional: these must fire
+    classes: [topic.health]                 # optional: these must be found
+  known_misses: []                          # cases that are known to fail
+
+or, if its name ends in .jsonl, one JSON object a line with the same keys.
+Without a file the cases are used that are shipped with the shipped profiles.
+Exits with 1 if a case fails, or a known miss no longer does."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "test",
+        summary="decide cases, and compare with the routes they ask for",
+        text=_TEXT,
+        example="curtilage policy test mine.cases.yaml --policy mine.yaml\n"
+        "curtilage policy test --policy clinic",
+    )
+    parser.add_argument("file", nargs="?", help="cases (default: the shipped ones)")
+    add_policy_flag(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Test; exit 1 where a case does not hold."""
+    config = config_from(arguments)
+    policy = config.policy
+    name = policy_name(arguments.policy)
+    cases = _cases(arguments.file, name).under(name)
+    if not cases.cases:
+        raise UsageError(f"no case is for a policy of the name {name!r}")
+    known = {each.id for each in cases.known_misses}
+    failed = [
+        failure
+        for case, decision in decided(config, [*cases.cases, *cases.known_misses])
+        if (failure := judge(case, name, decision)) is not None
+    ]
+    failures = [each for each in failed if each.id not in known]
+    missed = known & {each.id for each in failed}
+    if arguments.json:
+        out_json(_fields(policy, cases, failures, missed))
+    else:
+        for line in _lines(policy, cases, failures, missed):
+            out(line)
+    return REFUSED if failures or missed < known else DONE
+
+
+def _lines(
+    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
+) -> Iterator[str]:
+    yield from map(in_words, failures)
+    for each in _mended(cases, missed):
+        yield f"{each}: a known miss that now holds: move it to the cases"
+    more = f", {len(missed)} known misses" if missed else ""
+    yield f"{len(cases.cases)} cases, {len(failures)} failed{more}: {policy.source}"
+
+
+def _fields(
+    policy: Policy, cases: CaseFile, failures: Sequence[Failure], missed: set[str]
+) -> dict[str, object]:
+    return {
+        "policy": {"source": policy.source, "digest": policy.digest},
+        "cases": len(cases.cases),
+        "failures": [asdict(each) for each in failures],
+        "known_misses": sorted(missed),
+        "mended": _mended(cases, missed),
+    }
+
+
+def _mended(cases: CaseFile, missed: set[str]) -> list[str]:
+    return [each.id for each in cases.known_misses if each.id not in missed]
+
+
+def decided(
+    config: ClientConfig, cases: Sequence[Case]
+) -> Iterator[tuple[Case, Decision]]:
+    """Yield every case with what is decided about it."""
+    inspector = start_detectors(config.policy, config.currency)
+    try:
+        queries = [query_of(each) for each in cases]
+        for case, inspection in zip(
+            cases, inspect_all(inspector, queries), strict=True
+        ):
+            yield case, decide(config.policy, inspection)
+    finally:
+        inspector.close()
+
+
+def policy_name(given: str | None) -> str:
+    """Return how cases call a policy: its file's name without the ending."""
+    return Path(given or os.environ.get("CURTILAGE_POLICY") or SHIPPED_PROFILE).stem
+
+
+def query_of(case: Case) -> Query:
+    """Return a case as it would be asked."""
+    return Query(
+        messages=tuple(
+            Message(role=turn.role, content=turn.content, name=turn.name)
+            for turn in case.turns
+        )
+    )
+
+
+def in_words(failure: Failure) -> str:
+    """Tell a failure, without the text."""
+    lines = [f"{failure.id}: expected {failure.expected}, got {failure.got}"]
+    lines.append(f"  decided by {failure.rule!r}: {' '.join(failure.reason.split())}")
+    if failure.missing_rules:
+        lines.append(f"  should have fired: {', '.join(failure.missing_rules)}")
+    if failure.missing_classes:
+        lines.append(f"  should have been found: {', '.join(failure.missing_classes)}")
+    lines.append(f"  fired: {', '.join(failure.fired) or 'no rule'}")
+    return "\n".join(lines)
+
+
+def _cases(file: str | None, name: str) -> CaseFile:
+    if file is None:
+        if name not in PROFILES:
+            raise UsageError(f"no cases are shipped for {name!r}: name a file of them")
+        return shipped_cases(name)
+    text = read_text(Path(file), MAX_CASES_BYTES)
+    parse = parse_case_lines if file.endswith(".jsonl") else parse_cases
+    return parse(text, source=file)

@@ -1,0 +1,133 @@
+"""``curtilage release audit``: every leaf of a log, and whether it is one log."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.attest.verdict_json import unix_text
+from curtilage.cli.options import time_of
+from curtilage.cli.release.options import (
+    Progress,
+    add_rules,
+    refusing,
+    rules_of,
+)
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    Commands,
+    add_command,
+    out,
+    out_json,
+)
+from curtilage.client.files import read_text
+from curtilage.transparency.auditor import (
+    ALARMING,
+    AuditReport,
+    Leaf,
+    audit,
+    compare_checkpoint,
+    compare_copy,
+    with_problems,
+)
+from curtilage.transparency.log import MAX_CHECKPOINT_BYTES, LogFolder
+
+TEXT: Final = """\
+List every leaf of a log and look for what should not be there.
+
+Compares every file of the folder with its checkpoint, and the checkpoint with its
+witnesses. Flags leaves that are no manifest, releases of a name that the policy does
+not know, two leaves of one version, and those that are withdrawn or expired. Compares
+the log with another copy of it, or with a checkpoint that was kept from earlier: two
+histories are a fork, and both checkpoints together prove it.
+
+Exit 0: one whole log and nothing unexpected in it; withdrawn and expired releases
+are listed and are no cause for alarm. Exit 1: something asks for a person."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "audit",
+        summary="list a log's leaves and look for what should not be there",
+        text=TEXT,
+        example="curtilage release audit public/log --policy mine.yaml\n"
+        "curtilage release audit copy --policy mine.yaml --against copy-of-yesterday\n"
+        "curtilage release audit copy --log-policy log.policy "
+        "--name curtilage-enclave --since march.checkpoint",
+    )
+    parser.add_argument("folder", help="the log, or a copy of it")
+    add_rules(parser)
+    parser.add_argument("--against", metavar="DIR", help="another copy of the log")
+    parser.add_argument("--since", metavar="FILE", help="an earlier checkpoint")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run=refusing(run_audit))
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """Audit; exit 1 where something asks for a person."""
+    folder, rules = LogFolder(Path(arguments.folder)), rules_of(arguments)
+    told = Progress().leaves
+    report = audit(folder, rules, now=time_of(arguments.at), told=told)
+    if arguments.against is not None:
+        other = LogFolder(Path(arguments.against))
+        report = with_problems(report, compare_copy(folder, other, rules, told=told))
+    if arguments.since is not None:
+        earlier = read_text(Path(arguments.since), MAX_CHECKPOINT_BYTES)
+        found = compare_checkpoint(folder, earlier, rules, told=told)
+        report = with_problems(report, found)
+    if arguments.json:
+        out_json(_object(report))
+    else:
+        _tell(report)
+    return DONE if report.clean else REFUSED
+
+
+def _tell(report: AuditReport) -> None:
+    out(f"{report.origin}: {report.size} leaves, root {report.root[:16]}")
+    if report.vouched_time is not None:
+        out(f"witnessed {unix_text(report.vouched_time)}")
+    for leaf in report.leaves:
+        mark = "!" if ALARMING & set(leaf.flags) else " "
+        flags = ", ".join(flag.replace("_", " ") for flag in leaf.flags)
+        line = f"{mark}{leaf.index:>6}  {leaf.sha256[:16]}  {_said(leaf)}  {flags}"
+        out(line.rstrip())
+    for problem in report.problems:
+        out(f"PROBLEM: {problem}")
+    out("nothing unexpected" if report.clean else "this log asks for a person")
+
+
+def _said(leaf: Leaf) -> str:
+    manifest = leaf.manifest
+    if manifest is None:
+        return "(no manifest)"
+    until = unix_text(manifest.not_after)[:10]
+    return f"{manifest.name} {manifest.version} until {until}"
+
+
+def _object(report: AuditReport) -> dict[str, object]:
+    return {
+        "clean": report.clean,
+        "origin": report.origin,
+        "size": report.size,
+        "root": report.root,
+        "vouched_time": None
+        if report.vouched_time is None
+        else unix_text(report.vouched_time),
+        "leaves": [_leaf_object(leaf) for leaf in report.leaves],
+        "problems": list(report.problems),
+    }
+
+
+def _leaf_object(leaf: Leaf) -> dict[str, object]:
+    manifest = leaf.manifest
+    return {
+        "index": leaf.index,
+        "sha256": leaf.sha256,
+        "name": manifest.name if manifest else None,
+        "version": manifest.version if manifest else None,
+        "source": manifest.source if manifest else None,
+        "not_after": unix_text(manifest.not_after) if manifest else None,
+        "flags": [flag.value for flag in leaf.flags],
+    }

@@ -1,0 +1,224 @@
+"""``curtilage release prove`` and ``verify``: a release, in the log or not."""
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from curtilage.attest.evidence import MAX_MANIFEST_BYTES
+from curtilage.attest.log.note import encode_hashes
+from curtilage.cli.attest.verdict_json import unix_text
+from curtilage.cli.options import time_of
+from curtilage.cli.release.options import (
+    Progress,
+    add_log_key,
+    add_rules,
+    key_of,
+    refusing,
+    rules_of,
+    write_or_print,
+)
+from curtilage.cli.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    err,
+    out,
+    out_json,
+)
+from curtilage.client.errors import UsageError
+from curtilage.client.files import read_bounded, read_text
+from curtilage.transparency.log import LogFolder
+from curtilage.transparency.proof import (
+    VerifiedRelease,
+    prove,
+    verify_release,
+)
+from curtilage.transparency.sigstore import (
+    MAX_BUNDLE_BYTES,
+    Publisher,
+    PublisherSignature,
+    verify_bundle,
+)
+
+MAX_PROOF_BYTES: Final = 512 * 1024
+VERIFY: Final = """\
+Verify that a manifest was logged and is good now: offline, from files alone.
+
+What is checked: the log's signature, the witnesses' quorum, the proof that the
+manifest is a leaf, its name and version against the policy, its expiry, and how old
+the checkpoint is. With --sigstore the publisher's own signature is verified as well;
+it never stands in for the log. Exit 0: accepted; 1: refused, with a code."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add both commands."""
+    _add_prove(commands)
+    _add_verify(commands)
+
+
+def _add_prove(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "prove",
+        summary="prove that a manifest is in a log",
+        text="Write the proof (C2SP tlog-proof) that a manifest is a leaf of a log, "
+        "under the\ncheckpoint that lies there: have witnesses cosign it before. "
+        "With --since, write as\nwell the proof that the log continues an earlier "
+        "size, for consistency.txt.",
+        example="curtilage release prove public/log --log-key log.vkey "
+        "--manifest manifest.json --out proof.txt",
+    )
+    parser.add_argument("folder", help="the log, or a copy of it")
+    add_log_key(parser)
+    parser.add_argument("--manifest", required=True, metavar="FILE")
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+    parser.add_argument(
+        "--since", type=int, metavar="SIZE", help="an earlier size of the log"
+    )
+    parser.add_argument(
+        "--consistency", metavar="FILE", help="where the proof since then goes"
+    )
+    parser.set_defaults(run=refusing(run_prove))
+
+
+def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "verify",
+        summary="verify a manifest, its proof and its publisher",
+        text=VERIFY,
+        example="curtilage release verify --manifest manifest.json --proof proof.txt "
+        "--policy mine.yaml\n"
+        "curtilage release verify --manifest manifest.json --proof proof.txt \\\n"
+        "  --log-policy log.policy --name curtilage-enclave \\\n"
+        "  --sigstore manifest.sigstore.json --trusted-root trusted_root.json \\\n"
+        "  --identity https://github.com/o/r/.github/workflows/release.yml"
+        "@refs/tags/v1.2.0 \\\n"
+        "  --issuer https://token.actions.githubusercontent.com",
+    )
+    parser.add_argument("--manifest", required=True, metavar="FILE")
+    parser.add_argument("--proof", required=True, metavar="FILE")
+    add_rules(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    signed = parser.add_argument_group("the publisher's Sigstore bundle (an extra)")
+    signed.add_argument("--sigstore", metavar="FILE", help="bundle, version 0.3")
+    signed.add_argument("--trusted-root", metavar="FILE", help="trusted_root.json")
+    signed.add_argument(
+        "--identity", metavar="TEXT", help="who signed, exactly; a workflow by its tag"
+    )
+    signed.add_argument("--issuer", metavar="URL", help="who vouches for that, exactly")
+    parser.set_defaults(run=refusing(run_verify))
+
+
+def run_prove(arguments: argparse.Namespace) -> int:
+    """Write proofs; exit 1 where the manifest is not in the log."""
+    if (arguments.since is None) != (arguments.consistency is None):
+        raise UsageError("--since and --consistency go together")
+    leaf = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
+    log = key_of(arguments.log_key)
+    folder = LogFolder(Path(arguments.folder))
+    proven = prove(folder, log, leaf, told=Progress().leaves)
+    if arguments.since is not None:
+        if not 0 <= arguments.since <= proven.size:
+            raise UsageError(f"--since: the log has {proven.size} leaves")
+        hashes = proven.tree.consistency(arguments.since)
+        write_or_print(arguments.consistency, encode_hashes(hashes).encode())
+    err(f"leaf {proven.index} of {proven.size}")
+    return write_or_print(arguments.out, proven.text.encode())
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Verify; exit 1 where it is refused."""
+    publisher = _publisher(arguments)
+    now = time_of(arguments.at)
+    manifest = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
+    proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
+    release = verify_release(manifest, proof, rules_of(arguments), now=now)
+    signature = None
+    if publisher is not None:
+        bundle = read_bounded(Path(arguments.sigstore), MAX_BUNDLE_BYTES)
+        root = Path(arguments.trusted_root)
+        signature = verify_bundle(manifest, bundle, root, publisher)
+    if arguments.json:
+        out_json(_object(manifest, release, signature))
+    else:
+        _tell(release, signature)
+    return DONE
+
+
+def _publisher(arguments: argparse.Namespace) -> Publisher | None:
+    given = (
+        arguments.sigstore,
+        arguments.trusted_root,
+        arguments.identity,
+        arguments.issuer,
+    )
+    if all(each is None for each in given):
+        return None
+    if not all(given):
+        raise UsageError(
+            "--sigstore, --trusted-root, --identity and --issuer go together, "
+            "and none of them is empty"
+        )
+    return Publisher(identity=arguments.identity, issuer=arguments.issuer)
+
+
+def _tell(release: VerifiedRelease, signature: PublisherSignature | None) -> None:
+    manifest, witnessed = release.manifest, release.witnessed
+    named = "" if release.name_checked else " (any name was to do)"
+    out(f"ACCEPTED  {manifest.name} {manifest.version}{named}")
+    out(f"  source     {manifest.source}")
+    out(f"  expires    {unix_text(manifest.not_after)}")
+    checkpoint = witnessed.checkpoint
+    out(f"  log        {checkpoint.origin}, leaf {release.index} of {checkpoint.size}")
+    for name, time in witnessed.times.items():
+        out(f"  witness    {_shown(name)}, {unix_text(time)}")
+    if not witnessed.times:
+        out("  witness    none: the log could show others something else")
+    if signature is not None:
+        out(f"  publisher  {signature.identity}")
+        out(f"  issuer     {signature.issuer}")
+
+
+def _object(
+    manifest: bytes, release: VerifiedRelease, signature: PublisherSignature | None
+) -> dict[str, object]:
+    parsed, witnessed = release.manifest, release.witnessed
+    return {
+        "accepted": True,
+        "code": None,
+        "detail": "",
+        "release": {
+            "name": parsed.name,
+            "version": parsed.version,
+            "source": parsed.source,
+            "sha256": hashlib.sha256(manifest).hexdigest(),
+            "not_after": unix_text(parsed.not_after),
+            "name_checked": release.name_checked,
+        },
+        "log": {
+            "origin": witnessed.checkpoint.origin,
+            "index": release.index,
+            "size": witnessed.checkpoint.size,
+            "root": witnessed.checkpoint.root.hex(),
+            "witnesses": {
+                _shown(name): unix_text(time) for name, time in witnessed.times.items()
+            },
+            "vouched_time": None
+            if witnessed.vouched_time is None
+            else unix_text(witnessed.vouched_time),
+        },
+        "publisher": None
+        if signature is None
+        else {
+            "identity": signature.identity,
+            "issuer": signature.issuer,
+            "statement": signature.statement,
+        },
+    }
+
+
+def _shown(name: bytes) -> str:
+    """Return a policy's name for a witness; names are opaque octets there."""
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,163 @@
+"""What the ``release`` commands share: keys and rules by option, progress, outcomes."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.log.note import NoteKey
+from curtilage.attest.log.vkeys import parse_verifier_key
+from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
+from curtilage.cli.terminal import (
+    DONE,
+    REFUSED,
+    err,
+    err_again,
+    out_bytes,
+    out_json,
+)
+from curtilage.client.config import read_policy
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.files import read_bounded, read_text
+from curtilage.policy.expectations import expectations_from
+from curtilage.transparency.proof import ReleaseRules, rules_from
+
+MAX_VKEY_BYTES: Final = 8192
+TOLD_AFTER_S: Final = 2.0
+TOLD_EVERY_S: Final = 0.5
+_MEBIBYTE: Final = 1 << 20
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_log_key(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a log by its key."""
+    parser.add_argument(
+        "--log-key",
+        required=True,
+        metavar="VKEY",
+        help="the log's public key (`release log init` prints it), or a file with it",
+    )
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whom to believe, and as of when."""
+    rules = parser.add_mutually_exclusive_group(required=True)
+    rules.add_argument(
+        "--policy", metavar="FILE", help="a Curtilage policy: its log, names, denials"
+    )
+    rules.add_argument(
+        "--log-policy",
+        metavar="FILE",
+        help="a C2SP log policy: log and witness keys, groups, quorum",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="NAME",
+        help="with --log-policy: a release that will do; repeatable (default: every)",
+    )
+    parser.add_argument(
+        "--at", metavar="RFC3339", help="as of this time (default: now)"
+    )
+
+
+def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
+    """Read the rules that ``add_rules`` asked for.
+
+    Raises:
+        RefusedError: ``policy_invalid``.
+    """
+    if arguments.policy is not None:
+        if arguments.name:
+            raise UsageError("--name goes with --log-policy; a policy names its own")
+        policy, _ = read_policy(arguments.policy)
+        return rules_from(expectations_from(policy))
+    data = read_bounded(Path(arguments.log_policy), MAX_POLICY_BYTES)
+    names = frozenset(arguments.name) if arguments.name else None
+    return ReleaseRules(log=parse_policy(data), names=names)
+
+
+def key_of(text: str) -> NoteKey:
+    """Read a public key: the text itself, or the file that holds it.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    path = Path(text)
+    if "+" not in text or path.is_file():
+        text = read_text(path, MAX_VKEY_BYTES).strip()
+    try:
+        return parse_verifier_key(text).key
+    except RefusedError as refusal:
+        raise UsageError(f"not a public key of a log: {refusal.detail}") from None
+
+
+def refusing(run: Run) -> Run:
+    """Wrap a command so that a refusal is told, with its code, and exits with 1."""
+
+    def guarded(arguments: argparse.Namespace) -> int:
+        try:
+            return run(arguments)
+        except RefusedError as refusal:
+            if getattr(arguments, "json", False):
+                out_json(refusal_object(refusal))
+            err(f"REFUSED: {refusal.code}: {refusal.detail}")
+            return REFUSED
+
+    return guarded
+
+
+def refusal_object(refusal: RefusedError) -> dict[str, object]:
+    """Return a refusal as programs read it."""
+    return {
+        "accepted": False,
+        "code": refusal.code.value,
+        "detail": refusal.detail,
+    }
+
+
+def write_or_print(path: str | None, data: bytes) -> int:
+    """Write to the file that was asked for, else to standard output."""
+    if path is None:
+        out_bytes(data)
+        return DONE
+    try:
+        Path(path).write_bytes(data)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+    return DONE
+
+
+class Progress:
+    """A line that says how far a long piece of work is; on a terminal only.
+
+    Says nothing of what takes less than two seconds.
+    """
+
+    def __init__(self) -> None:
+        self._started = monotonic()
+        self._told = 0.0
+        self._shown = sys.stderr.isatty()
+
+    def leaves(self, done: int, total: int) -> None:
+        """Tell how many leaves were looked at."""
+        self._tell(f"{done:,} of {total:,} leaves", done == total)
+
+    def hashed(self, name: str, done: int, total: int) -> None:
+        """Tell how much of a file was hashed."""
+        text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
+        self._tell(text, done == total)
+
+    def _tell(self, text: str, last: bool) -> None:
+        now = monotonic()
+        if not self._shown or now - self._started < TOLD_AFTER_S:
+            return
+        if last:
+            err_again(text, end="\n")
+        elif now - self._told >= TOLD_EVERY_S:
+            err_again(text)
+            self._told = now

@@ -1,0 +1,198 @@
+"""Data classes and conditions in words, for people who are no programmers."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from curtilage.policy.decision.when import AllOf, AnyOf, Condition, Term
+
+_MANY: Final = 12  # a longer list of classes is told by what they are under
+
+FAMILIES: Final = {
+    "identifier.*": "any attribute of a person",
+    "identifier.direct.*": "anything that names or reaches one person",
+    "identifier.direct.gov_id.*": "a number that a state gave to a person",
+    "identifier.quasi.*": "attributes that together can single a person out",
+    "financial.*": "any payment or financial detail",
+    "health.*": "any health detail",
+    "special.*": "a special category of personal data",
+    "secret.*": "a key, password or token",
+    "legal.*": "a mark of legal privilege, or a court file",
+    "export.*": "a mark of export control",
+    "org.*": "anything that the organisation marked or listed as its own",
+    "org.dictionary.*": "a word from a list of the organisation",
+    "org.edm.*": "an exact value from a list of the organisation",
+    "topic.*": "talk of a sensitive topic",
+    "uncertain.*": "anything that could not be read, recognised or checked in time",
+}
+
+_DIRECT: Final = {
+    "person": "a person's name",
+    "email": "an e-mail address",
+    "phone": "a telephone number",
+    "fax": "a fax number",
+    "address": "a postal address",
+    "passport": "a passport number",
+    "licence": "a driving or professional licence",
+    "username": "an account name",
+    "ip": "an IP address",
+    "mac": "a network card's address",
+    "device": "a device identifier",
+    "vehicle": "a vehicle's number",
+    "biometric": "a biometric identifier",
+    "photo": "a photograph of a person",
+    "url_personal": "a personal web page",
+}
+_QUASI: Final = {
+    "date": "a date",
+    "dob": "a date of birth",
+    "age": "an age",
+    "age90": "an age over 89",
+    "zip": "a postal code",
+    "city": "a place",
+    "nationality": "a nationality",
+    "gender": "a gender",
+    "employer": "an employer",
+    "occupation": "an occupation",
+    "url": "a web address",
+}
+_FINANCIAL: Final = {
+    "pan": "a payment card number",
+    "pan_masked": "a truncated card number",
+    "cvv": "a card verification code",
+    "expiry": "a card's expiry date",
+    "track": "magnetic-stripe data",
+    "iban": "an IBAN",
+    "account": "a bank account number",
+    "aba": "a bank routing number",
+    "swift": "a SWIFT code",
+    "crypto": "a wallet address",
+    "tax_id": "a tax number",
+    "income": "an income",
+    "balance": "a balance",
+    "credit_score": "a credit score",
+}
+_HEALTH: Final = {
+    "condition": "a medical condition",
+    "medication": "a medication",
+    "procedure": "a medical procedure",
+    "lab": "a laboratory value",
+    "mrn": "a medical record number",
+    "plan_id": "a health plan number",
+    "npi": "a provider's NPI",
+    "dea": "a prescriber's DEA number",
+    "provider": "a health provider",
+}
+_SPECIAL: Final = {
+    "ethnicity": "ethnic origin",
+    "religion": "religion or belief",
+    "politics": "political opinion",
+    "union": "trade union membership",
+    "sex_life": "sexual life",
+    "orientation": "sexual orientation",
+    "genetic": "genetic data",
+    "biometric": "biometric data",
+    "criminal": "a crime or conviction",
+}
+_SECRET: Final = {
+    "api_key": "an API key",
+    "private_key": "a private key",
+    "password": "a password",
+    "token": "an access token",
+    "dsn": "a connection string with a password",
+    "high_entropy": "a random-looking string",
+}
+_OTHER: Final = {
+    "legal.privilege": "a mark of legal privilege",
+    "legal.docket": "a court file number",
+    "export.itar": "an ITAR mark",
+    "export.eccn": "an export control number",
+    "export.cui": "controlled unclassified information",
+    "export.noforn": "a NOFORN mark",
+    "org.confidential": "a mark of confidentiality",
+    "topic.health": "talk of health",
+    "topic.special": "talk of a special category",
+    "topic.finance": "talk of personal finance",
+    "topic.legal": "talk of a legal matter",
+    "topic.hr": "talk of a personnel matter",
+    "marker.first_person": "words such as “my”, “our patient”, “a client”",
+    "uncertain.number_run": "a long run of digits that nothing explains",
+    "uncertain.opaque_blob": "text that cannot be decoded",
+    "uncertain.language": "a language that is not covered",
+    "uncertain.oversize": "more text than is looked at",
+    "uncertain.timeout": "a detector that took too long",
+    "uncertain.error": "a detector that failed",
+    "uncertain.undecodable": "characters that cannot be read",
+    "uncertain.attachment": "an image, a sound or a file",
+    "uncertain.stale_policy": "a policy that is not signed, or no longer valid",
+    "uncertain.obfuscation": "writing that hides what it says",
+    "uncertain.name": "what may be a name",
+}
+
+
+def _under(parent: str, words: dict[str, str]) -> dict[str, str]:
+    return {f"{parent}.{leaf}": text for leaf, text in words.items()}
+
+
+CLASSES_IN_WORDS: Final = {
+    **_under("identifier.direct", _DIRECT),
+    **_under("identifier.quasi", _QUASI),
+    **_under("financial", _FINANCIAL),
+    **_under("health", _HEALTH),
+    **_under("special", _SPECIAL),
+    **_under("secret", _SECRET),
+    **_OTHER,
+}
+
+
+def class_in_words(name: str) -> str:
+    """Return what a class is, in a few words; its own name where none are known."""
+    if name in CLASSES_IN_WORDS:
+        return CLASSES_IN_WORDS[name]
+    head, _, last = name.rpartition(".")
+    if head == "identifier.direct.gov_id":
+        return f"a national number ({last.replace('_', ' ').upper()})"
+    if head == "org.dictionary":
+        return f"a word from the list {last!r}"
+    if head == "org.edm":
+        return f"an exact value from the list {last!r}"
+    return name
+
+
+def in_words(condition: Condition) -> str:
+    """Return a condition in words."""
+    if isinstance(condition, AllOf):
+        return " together with ".join(_inner(part) for part in condition.parts)
+    if isinstance(condition, AnyOf):
+        return _either(in_words(part) for part in condition.parts)
+    return _term(condition) if isinstance(condition, Term) else ""
+
+
+def _inner(condition: Condition) -> str:
+    """Return one of several parts; where it has alternatives, that shows."""
+    words = in_words(condition)
+    several = isinstance(condition, AnyOf) or " or " in words
+    return f"({words})" if several else words
+
+
+def _term(term: Term) -> str:
+    pattern, sure, least = term.text.partition(">=")
+    head, _, _ = pattern.partition("{")
+    if pattern in FAMILIES:
+        words = FAMILIES[pattern]
+    elif len(term.classes) <= _MANY:
+        words = _either(class_in_words(name) for name in sorted(term.classes))
+    else:
+        words = _either(_alternatives(head, pattern))
+    return f"{words}, at least {least} of 100 sure" if sure else words
+
+
+def _alternatives(head: str, pattern: str) -> Iterable[str]:
+    """Yield the words of each alternative of a long list in braces."""
+    for each in pattern.removeprefix(head).strip("{}").split(","):
+        name = head + each.strip()
+        yield FAMILIES.get(name) or class_in_words(name)
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

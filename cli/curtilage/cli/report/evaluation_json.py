@@ -1,0 +1,192 @@
+"""An evaluation's JSON (``curtilage evaluate --json``), read for a report.
+
+Reads what ``evaluation.figures`` documents as format 1, and no more of it than
+a report shows. Nothing in the file is trusted: a wrong shape is an error.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from curtilage.cli.report.charts import Interval
+
+FORMAT: Final = 1
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_ENTRIES: Final = 2000
+
+
+class MeasuredError(Exception):
+    """A file is no evaluation; says in what way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredFigure:
+    """One figure.
+
+    Attributes:
+        id: stable over releases.
+        group: what it is about.
+        title: for people.
+        unit: ``share``, ``points``, ``ms``, ``ratio`` or ``count``.
+        measured: value and 95% interval.
+        n: observations; 0: nothing is known.
+        sense: ``>=`` or ``<=``; empty without a target.
+        target: in the figure's unit, or None.
+        met: whether it is reached; None where that cannot be said.
+        stock: the same of plain Presidio, or None.
+        note: how to read it.
+    """
+
+    id: str
+    group: str
+    title: str
+    unit: str
+    measured: Interval
+    n: int
+    sense: str
+    target: float | None
+    met: bool | None
+    stock: Interval | None
+    note: str
+
+    def shown(self, value: float) -> str:
+        """Return a value in the figure's unit as people read it."""
+        if self.unit == "share":
+            return f"{100 * value:.1f}%"
+        if self.unit == "points":
+            return f"{100 * value:.1f} points"
+        if self.unit == "ms":
+            return f"{value:.2f} ms"
+        return f"{value:.1f} times" if self.unit == "ratio" else f"{value:.0f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """What one setting of one threshold gives; shares from 0 to 1."""
+
+    knob: str
+    setting: int
+    recall: float
+    leave: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One evaluation.
+
+    Attributes:
+        date: ISO 8601 day.
+        data: what it was measured on.
+        part: which rows of it.
+        policy_digest: under which policy.
+        figures: in the file's order.
+        curve: likewise.
+        missing: sets that were not there.
+    """
+
+    date: str
+    data: str
+    part: str
+    policy_digest: str
+    figures: tuple[MeasuredFigure, ...]
+    curve: tuple[CurvePoint, ...]
+    missing: tuple[str, ...]
+
+
+def parse_measured(data: bytes) -> Measured:
+    """Read an evaluation.
+
+    Raises:
+        MeasuredError: it is none.
+    """
+    if len(data) > MAX_BYTES:
+        raise MeasuredError(f"more than {MAX_BYTES} bytes")
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise MeasuredError("not JSON") from None
+    fields = _mapping(value)
+    if fields.get("format") != FORMAT:
+        raise MeasuredError(f"not an evaluation of format {FORMAT}")
+    return Measured(
+        date=_text(fields, "date"),
+        data=_text(fields, "data"),
+        part=_text(fields, "part"),
+        policy_digest=_text(_mapping(fields.get("policy")), "digest"),
+        figures=tuple(_figure(each) for each in _list(fields, "figures")),
+        curve=tuple(_point(each) for each in _list(fields, "curve")),
+        missing=tuple(str(each) for each in _list(fields, "missing")),
+    )
+
+
+def _figure(value: object) -> MeasuredFigure:
+    fields = _mapping(value)
+    target, met, stock = (fields.get(key) for key in ("target", "met", "stock"))
+    if not isinstance(met, bool | None):
+        raise MeasuredError("'met' is neither true, false nor null")
+    return MeasuredFigure(
+        id=_text(fields, "id"),
+        group=_text(fields, "group"),
+        title=_text(fields, "title"),
+        unit=_text(fields, "unit"),
+        measured=_interval(fields),
+        n=int(_number(fields, "n")),
+        sense="" if fields.get("sense") is None else _text(fields, "sense"),
+        target=None if target is None else _number(fields, "target"),
+        met=met,
+        stock=None if stock is None else _interval(_mapping(stock)),
+        note="" if fields.get("note") is None else _text(fields, "note"),
+    )
+
+
+def _point(value: object) -> CurvePoint:
+    fields = _mapping(value)
+    return CurvePoint(
+        knob=_text(fields, "knob"),
+        setting=int(_number(fields, "setting")),
+        recall=_share(fields, "recall"),
+        leave=_share(fields, "leave"),
+    )
+
+
+def _interval(fields: Mapping[str, object]) -> Interval:
+    value, low, high = (_number(fields, key) for key in ("value", "low", "high"))
+    return Interval(value=value, low=low, high=high)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise MeasuredError("expected an object")
+    return cast("Mapping[str, object]", value)
+
+
+def _list(fields: Mapping[str, object], key: str) -> list[object]:
+    value = fields.get(key)
+    if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ENTRIES:
+        raise MeasuredError(f"{key!r} is no list of at most {MAX_ENTRIES}")
+    return cast("list[object]", value)
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise MeasuredError(f"{key!r} is no text")
+    return value
+
+
+def _number(fields: Mapping[str, object], key: str) -> float:
+    value = fields.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MeasuredError(f"{key!r} is no number")
+    if not math.isfinite(value):
+        raise MeasuredError(f"{key!r} is not finite")
+    return value
+
+
+def _share(fields: Mapping[str, object], key: str) -> float:
+    value = _number(fields, key)
+    if not 0 <= value <= 1:
+        raise MeasuredError(f"{key!r} is not from 0 to 1")
+    return value

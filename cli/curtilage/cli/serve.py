@@ -1,0 +1,128 @@
+"""``curtilage serve``: the OpenAI-compatible endpoint on loopback."""
+
+import argparse
+import asyncio
+import signal
+from contextlib import suppress
+
+from curtilage.cli.options import (
+    add_client_flags,
+    config_from,
+    session_from,
+)
+from curtilage.cli.terminal import (
+    DONE,
+    Commands,
+    add_command,
+    err,
+    out_json,
+)
+from curtilage.client.audit.checkpoint import CHECKPOINT_S
+from curtilage.client.config import ClientConfig
+from curtilage.client.endpoint import server as gateway
+from curtilage.client.errors import EXPLAINED, ClientError
+from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
+
+DEFAULT_PORT = 8642
+MAX_PORT = 65535
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "serve",
+        summary="serve the OpenAI API on this machine",
+        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
+        "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
+        "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
+        "Prints one JSON line when ready.\nWhoever stops it waits until open "
+        "connections to the relay have the length that\nevery answer has.",
+        example="curtilage serve --relay https://relay.example/ward\n"
+        "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
+    )
+    add_client_flags(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="a loopback address (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help=f"0 takes a free one (default: {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
+    )
+    parser.add_argument(
+        "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
+    )
+    parser.set_defaults(run=run)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to {MAX_PORT}")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    configure(
+        TelemetrySettings(
+            otlp_endpoint=arguments.otlp, prometheus_port=arguments.prometheus_port
+        )
+    )
+    try:
+        asyncio.run(_serve(config_from(arguments), arguments.host, arguments.port))
+    finally:
+        shutdown()
+    return DONE
+
+
+async def _serve(config: ClientConfig, host: str, port: int) -> None:
+    stop = asyncio.Event()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def told_to_stop() -> None:
+        """Stop in order; told twice, at once."""
+        if stop.is_set() and task is not None:
+            task.cancel()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told_to_stop)
+    try:
+        await _serve_until(stop, config, host, port)
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+    except ClientError:
+        # A signal reaches the detectors too: then this is no fault of theirs.
+        if not stop.is_set():
+            raise
+
+
+async def _serve_until(
+    stop: asyncio.Event, config: ClientConfig, host: str, port: int
+) -> None:
+    async with (
+        session_from(config, spare=True) as session,
+        gateway.serving(session, host, port) as bound,
+    ):
+        if session.absent is not None:
+            reason = EXPLAINED[session.absent]
+            err(f"{reason}: every question is answered on this machine")
+        shown = f"[{host}]" if ":" in host else host
+        out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
+        while not await _stopped(stop, CHECKPOINT_S):
+            await session.audit.checkpoint()
+        err("stopping")
+
+
+async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:
+    """Wait until told to stop, or for a while; tell which."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await stop.wait()
+    return stop.is_set()

@@ -1,8 +1,0 @@
-"""``python -m curtilage.client`` is ``curtilage``."""
-
-import sys
-
-from curtilage.client.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,206 @@
+"""An answer in pieces and as a whole, whoever made it.
+
+One answer as it is made, whoever makes it.
+
+Holds the pieces, so that the whole can be read at the end; knows neither how
+they are made nor what they say.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from curtilage.client.errors import FailureReason
+from curtilage.client.pseudonyms.obstacles import Obstacle
+
+
+class Answerer(StrEnum):
+    """Who answered a query."""
+
+    LOCAL = "local"
+    ENCLAVE = "enclave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A piece of the answer.
+
+    Attributes:
+        text: what to append.
+        logprobs: (token text, log-probability) of each token; empty unless asked.
+    """
+
+    text: str = field(repr=False)
+    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of a complete answer.
+
+    Attributes:
+        finish_reason: ``stop`` or ``length``.
+        prompt_tokens: tokens of the question.
+        completion_tokens: tokens of the answer.
+        unknown_tokens: pseudonyms in the answer that nobody sent; they stand in
+            it as they came.
+        receipted: the enclave signed a receipt for it, which was verified.
+    """
+
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    unknown_tokens: int = 0
+    receipted: bool = False
+
+
+AnswerEvent = Delta | Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where an answer comes from, known before its first word.
+
+    Attributes:
+        route: who answers.
+        model: what answers: the local model's name, or the release that the
+            enclave's evidence names; never what an answer says of itself.
+        classes: data classes found in the query, sorted.
+        uncertain: what could not be known of it, sorted.
+        rule: id of the rule that decided.
+        reason: that rule's reason, as the policy's author wrote it.
+        policy_digest: ``sha256:…`` of the policy in force.
+        verdict_id: the evidence relied upon, when the enclave answers.
+        evidence: its kind, such as ``sev-snp``; behind one that begins with
+            ``emulated-`` stands no hardware.
+        fallback: why the enclave does not answer although it might have.
+        recorded: whether the audit trail holds this; what leaves always is in
+            it, an answer of this machine is given even if that failed.
+        deidentified: how many values of each class left as pseudonyms, sorted;
+            empty where the query left as it was, or stayed.
+        obstacle: why a query whose names should have been replaced stayed.
+    """
+
+    route: Answerer
+    model: str
+    classes: tuple[str, ...]
+    rule: str
+    reason: str
+    policy_digest: str
+    uncertain: tuple[str, ...] = ()
+    verdict_id: str | None = None
+    evidence: str | None = None
+    fallback: FailureReason | None = None
+    recorded: bool = False
+    deidentified: tuple[tuple[str, int], ...] = ()
+    obstacle: Obstacle | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer, and where it came from.
+
+    Attributes:
+        text: the answer.
+        provenance: who answered, and why it was allowed to.
+        finished: finish reason and token counts.
+        logprobs: (token text, log-probability) pairs when asked for.
+    """
+
+    text: str = field(repr=False)
+    provenance: Provenance
+    finished: Finished
+    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+
+    @property
+    def route(self) -> Answerer:
+        """Who answered."""
+        return self.provenance.route
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The data classes found in the query."""
+        return self.provenance.classes
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that decided."""
+        return self.provenance.rule
+
+    @property
+    def policy_digest(self) -> str:
+        """The digest of the policy in force."""
+        return self.provenance.policy_digest
+
+
+class AnswerStream:
+    """One answer as it is made: iterate for pieces, then read the rest.
+
+    ``provenance`` is known once ``begin()`` returned or the first piece came;
+    ``answer`` after the last piece. Closing it stops whoever answers.
+    """
+
+    def __init__(
+        self, events: "Callable[[AnswerStream], AsyncGenerator[AnswerEvent]]"
+    ) -> None:
+        self._events = events(self)
+        self._waiting: AnswerEvent | None = None
+        self._pieces: list[Delta] = []
+        self._finished: Finished | None = None
+        self._provenance: Provenance | None = None
+
+    async def begin(self) -> Provenance:
+        """Wait until somebody began to answer.
+
+        Raises:
+            ClientError: nobody can, or nobody may.
+        """
+        if self._waiting is None and not self._pieces and self._finished is None:
+            self._waiting = await anext(self._events)
+        return self.provenance
+
+    async def __aiter__(self) -> AsyncGenerator[Delta]:
+        """Yield the pieces of the answer.
+
+        Raises:
+            ClientError: as ``begin``; also when the answer was cut.
+        """
+        await self.begin()
+        async with aclosing(self._events):
+            event, self._waiting = self._waiting, None
+            while event is not None:
+                if isinstance(event, Delta):
+                    self._pieces.append(event)
+                    yield event
+                else:
+                    self._finished = event
+                event = await anext(self._events, None)
+
+    async def aclose(self) -> None:
+        """Stop the answer; whoever makes it is told to stop too."""
+        await self._events.aclose()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Who answers and why; only after ``begin``."""
+        if self._provenance is None:
+            raise RuntimeError("nobody began to answer yet")
+        return self._provenance
+
+    @provenance.setter
+    def provenance(self, value: Provenance) -> None:
+        """Tell who answers; the session does, once it knows."""
+        self._provenance = value
+
+    @property
+    def answer(self) -> Answer:
+        """The whole answer; only after the last piece."""
+        if self._finished is None:
+            raise RuntimeError("the answer is not complete")
+        return Answer(
+            text="".join(piece.text for piece in self._pieces),
+            provenance=self.provenance,
+            finished=self._finished,
+            logprobs=tuple(pair for piece in self._pieces for pair in piece.logprobs),
+        )

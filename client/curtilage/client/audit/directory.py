@@ -1,0 +1,431 @@
+"""The audit log's directory: its files, its keys, and one lock for all writers.
+
+::
+
+    DIR/                  0700
+      organisation.key    the organisation's HMAC key, 64 hex digits
+      signing.key         Ed25519, PKCS#8 PEM; signs the checkpoints
+      log.vkey            the public half, a C2SP verifier key; give it away
+      000001.jsonl …      the log's lines
+      checkpoints         signed notes, one after the other
+      lock                held by whoever writes
+      torn-…              what a crash left of a line that nobody was told of
+
+Every file is 0600 and must stay so: whoever can read the organisation's key can
+test guesses of short questions. The lock is ``flock``: use a local file system.
+"""
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from curtilage.attest.log.note import NoteKey
+from curtilage.client.audit.checkpoint import (
+    MAX_CHECKPOINT_BYTES,
+    encode_key,
+    log_id,
+    parse_key,
+    sign_head,
+)
+from curtilage.client.audit.record import KEY_BYTES
+from curtilage.client.audit.tail import Tail
+from curtilage.client.audit.verify import lines_of
+from curtilage.client.errors import AuditError
+from curtilage.client.files import open_ordinary
+from curtilage.policy.errors import AuditRefusedError
+
+ORGANISATION_KEY: Final = "organisation.key"
+SIGNING_KEY: Final = "signing.key"
+PUBLIC_KEY: Final = "log.vkey"
+CHECKPOINTS: Final = "checkpoints"
+LOCK: Final = "lock"
+NOTE_LINES: Final = 7  # five lines of text, a blank one, one signature
+SIGNATURE_MARK: Final = "\u2014 ".encode()
+MAX_KEY_FILE_BYTES: Final = 4096
+CHUNK_BYTES: Final = 1 << 20
+LOG_ID_BYTES: Final = 8
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+_OTHERS: Final = 0o077
+_SEGMENT: Final = re.compile(r"([0-9]{6})\.jsonl", re.ASCII)
+_HEX_KEY: Final = re.compile(r"[0-9a-f]{64}\n?", re.ASCII)
+
+
+class Disk:
+    """The system calls by which a log is written; a test makes them fail."""
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """Write at the end, in one call; return how many bytes went."""
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        """Return once the bytes are on the medium."""
+        os.fsync(descriptor)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut the file."""
+        os.ftruncate(descriptor, size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditKeys:
+    """The keys of one log.
+
+    Attributes:
+        public: the log's id and the key that its checkpoints bear.
+        organisation: keys the commitments, 32 bytes.
+        signing: signs the checkpoints.
+    """
+
+    public: NoteKey
+    organisation: bytes = field(repr=False)
+    signing: Ed25519PrivateKey = field(repr=False)
+
+
+def state_directory(environ: Mapping[str, str], home: Path) -> Path:
+    """Return where a user's audit log is unless told otherwise (XDG)."""
+    # The specification: a relative path is to be ignored.
+    named = Path(environ.get("XDG_STATE_HOME", ""))
+    base = named if named.is_absolute() else home / ".local" / "state"
+    return base / "curtilage" / "audit"
+
+
+class AuditDirectory:
+    """One directory that holds, or is to hold, one log.
+
+    Args:
+        path: the directory.
+        disk: the system calls.
+    """
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self.path = path
+        self.disk = disk or Disk()
+
+    @property
+    def made(self) -> bool:
+        """Whether a log was made here."""
+        return (self.path / PUBLIC_KEY).exists()
+
+    def make(
+        self,
+        *,
+        random: Callable[[int], bytes],
+        now: datetime,
+        organisation: bytes | None = None,
+    ) -> None:
+        """Make the directory, its keys, the log's first line and its checkpoint.
+
+        Where they are, change nothing. A log is never without a checkpoint,
+        so that one without is known to have lost it.
+
+        Args:
+            random: the keys' randomness.
+            now: aware; the log's first time.
+            organisation: the key of an organisation that has one already.
+
+        Raises:
+            AuditError: it cannot be made, or holds a log without keys.
+        """
+        with told(self.path):
+            self.path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        with self.locked(10.0):
+            if self.made:
+                return
+            if self._holds_records():
+                raise AuditError(f"{self.path}: there is a log, but its keys are gone")
+            self._make(random, organisation or random(KEY_BYTES), now)
+
+    def keys(self) -> AuditKeys:
+        """Read the keys.
+
+        Raises:
+            AuditError: they are missing, readable by others, or do not fit.
+        """
+        public = self.public_key()
+        pem = self._read_private(SIGNING_KEY)
+        try:
+            signing = load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError):
+            signing = None
+        organisation = self._read_private(ORGANISATION_KEY).decode("latin-1")
+        fits = isinstance(signing, Ed25519PrivateKey) and (
+            _raw(signing) == public.public_key
+        )
+        if not isinstance(signing, Ed25519PrivateKey) or not fits:
+            raise AuditError(f"{self.path / SIGNING_KEY}: not the key of this log")
+        return AuditKeys(
+            public=public,
+            organisation=parse_organisation_key(organisation),
+            signing=signing,
+        )
+
+    def public_key(self) -> NoteKey:
+        """Read the public key that lies with the log.
+
+        Raises:
+            AuditError: there is none.
+        """
+        path = self.path / PUBLIC_KEY
+        try:
+            with told(path):
+                return parse_key(_read(path, MAX_KEY_FILE_BYTES).decode("latin-1"))
+        except AuditRefusedError as refusal:
+            raise AuditError(f"{path}: {refusal.detail}") from None
+
+    @contextmanager
+    def locked(self, wait_s: float) -> Generator[None]:
+        """Hold the lock of all writers.
+
+        Raises:
+            AuditError: somebody else holds it for longer than ``wait_s``.
+        """
+        path = self.path / LOCK
+        with told(path):
+            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            with told(path):
+                take_lock(descriptor, wait_s)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def segments(self) -> list[int]:
+        """Return the numbers of the log's files, sorted."""
+        with told(self.path):
+            names = [path.name for path in self.path.iterdir()]
+            matches = map(_SEGMENT.fullmatch, names)
+            return sorted(int(match[1]) for match in matches if match)
+
+    def segment(self, number: int) -> Path:
+        """Return the path of a file of the log."""
+        return self.path / f"{number:06}.jsonl"
+
+    def read_segment(self, number: int) -> Iterator[bytes]:
+        """Yield the bytes of a file of the log, in pieces."""
+        path = self.segment(number)
+        with told(path):
+            yield from self._read(path)
+
+    def notes(self) -> tuple[list[str], int]:
+        """Return the whole checkpoints, and the bytes they take up."""
+        notes = list(self.each_note())
+        texts = [note.decode("utf-8", "replace") for note in notes]
+        return texts, sum(map(len, notes))
+
+    def each_note(self) -> Iterator[bytes]:
+        """Yield the whole checkpoints; a log may have a million."""
+        lines = lines_of(self._read(self.path / CHECKPOINTS))
+        with suppress(FileNotFoundError):
+            while note := b"".join(islice(lines, NOTE_LINES)):
+                # Torn by a crash; what is too long for that is refused by whoever
+                # verifies it.
+                if note.count(b"\n") < NOTE_LINES and len(note) < MAX_CHECKPOINT_BYTES:
+                    return
+                yield note
+
+    def append_note(self, note: bytes) -> None:
+        """Add a checkpoint, in the place of one that a crash cut short.
+
+        Raises:
+            AuditError: it may not be on the medium.
+        """
+        path = self.path / CHECKPOINTS
+        with told(path):
+            descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                self._append_note(descriptor, note)
+            finally:
+                os.close(descriptor)
+
+    def _append_note(self, descriptor: int, note: bytes) -> None:
+        size = os.fstat(descriptor).st_size
+        end = os.pread(
+            descriptor, MAX_CHECKPOINT_BYTES, max(0, size - MAX_CHECKPOINT_BYTES)
+        )
+        if end and not _ends_note(end):  # it is signed again
+            size = self.notes()[1]
+            self.disk.truncate(descriptor, size)
+        try:
+            self.write_all(descriptor, note)
+        except OSError:
+            with suppress(OSError):
+                self.disk.truncate(descriptor, size)
+            raise
+
+    def set_aside(self, name: str, data: bytes) -> None:
+        """Keep bytes that are about to be cut off."""
+        path = self.path / f"torn-{name}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with told(path):
+            descriptor = open_private(path, flags)
+            try:
+                self.write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+
+    def write_all(self, descriptor: int, data: bytes) -> None:
+        """Append bytes in one call and wait until they are on the medium.
+
+        Raises:
+            OSError: they are not; a part of them may be.
+        """
+        written = self.disk.write(descriptor, data)
+        if written != len(data):
+            raise OSError(None, "not all bytes could be written")
+        self.disk.sync(descriptor)
+
+    def sync_folder(self) -> None:
+        """Wait until new names are on the medium."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.disk.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def check_private(self) -> None:
+        """Refuse a directory that others may enter.
+
+        Raises:
+            AuditError: they may, or there is none.
+        """
+        with told(self.path):
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & _OTHERS:
+            raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
+
+    def _holds_records(self) -> bool:
+        """Tell whether there is more than a crash leaves while a log is made."""
+        numbers = self.segments()
+        if numbers != [1]:
+            return bool(numbers)
+        return b"".join(self.read_segment(1)).count(b"\n") > 1
+
+    def _make(
+        self, random: Callable[[int], bytes], organisation: bytes, now: datetime
+    ) -> None:
+        # Not Ed25519PrivateKey.generate(): the randomness is an argument.
+        signing = Ed25519PrivateKey.from_private_bytes(random(KEY_BYTES))
+        public = NoteKey(name=log_id(random(LOG_ID_BYTES)), public_key=_raw(signing))
+        pem = signing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self._write_private(ORGANISATION_KEY, f"{organisation.hex()}\n".encode())
+        self._write_private(SIGNING_KEY, pem)
+        tail = Tail(public.name)
+        first = tail.next_segment(now)
+        tail.take(first)
+        note = sign_head(tail.head(now), public, signing.sign)
+        self._write_private(self.segment(1).name, first)
+        self._write_private(CHECKPOINTS, note.encode())
+        # Last: it is what says that the log is made.
+        self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
+        with told(self.path):
+            self.sync_folder()
+
+    @staticmethod
+    def _read(path: Path) -> Iterator[bytes]:
+        with told(path, missing=True), open_ordinary(path) as file:
+            while data := file.read(CHUNK_BYTES):
+                yield data
+
+    def _write_private(self, name: str, data: bytes) -> None:
+        path, beside = self.path / name, self.path / f".{name}.new"
+        with told(path):
+            descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                self.write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+            beside.rename(path)
+
+    def _read_private(self, name: str) -> bytes:
+        path = self.path / name
+        with told(path):
+            if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+                raise AuditError(f"{path}: others may read it; chmod 600 it")
+            return _read(path, MAX_KEY_FILE_BYTES)
+
+
+def parse_organisation_key(text: str) -> bytes:
+    """Read the organisation's key, 64 hex digits.
+
+    Raises:
+        AuditError: it is none; says nothing of what it is.
+    """
+    if _HEX_KEY.fullmatch(text) is None:
+        raise AuditError("the organisation's key is not 64 hex digits")
+    return bytes.fromhex(text)
+
+
+def _ends_note(data: bytes) -> bool:
+    """Tell whether bytes end with a whole note: its last line is a signature."""
+    last = data[:-1].rpartition(b"\n")[2]
+    return data.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file that nobody else may read; never through a link."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+
+
+def take_lock(descriptor: int, wait_s: float) -> None:
+    """Lock a file, or give up: a writer that was stopped must not stop us all.
+
+    Raises:
+        AuditError: it is still held after ``wait_s``.
+    """
+    until, pause_s = time.monotonic() + wait_s, 0.0002
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise AuditError(
+                    "the audit trail: another process holds it and does not let go"
+                ) from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.01)
+        else:
+            return
+
+
+@contextmanager
+def told(path: Path, *, missing: bool = False) -> Generator[None]:
+    """Tell what the system said as an ``AuditError`` that names the file.
+
+    Args:
+        path: the file.
+        missing: let ``FileNotFoundError`` pass as it is.
+    """
+    try:
+        yield
+    except OSError as failure:
+        if missing and isinstance(failure, FileNotFoundError):
+            raise
+        raise AuditError(f"{path}: {failure.strerror or 'cannot be used'}") from None
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    with open_ordinary(path) as file:
+        return file.read(limit_bytes)
+
+
+def _raw(key: Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)

@@ -1,0 +1,365 @@
+"""A claim about an audit log, counted over every record, as a document.
+
+"No health data went to the enclave in the second quarter" is a claim: a
+condition on classes, an outcome, a span of time. Its proof is the count over a
+log whose chain and checkpoints were verified, the checkpoint that signs that
+very log, and for each record that does fulfil the claim its number and its
+path to the signed root. Absence has no shorter proof than the log: whoever has
+the log counts again and must find the same document.
+
+What is counted are classes found, however weakly, and also those that an
+exclusion of the policy passed over: too many rather than too few. So it is with
+time: where the clock went back, records count that lie in the span by position
+(``audit_span``), and the proof says how many do by nothing else.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.log.note import NoteKey
+from curtilage.attest.log.tree import Tree, hash_leaf, root_from_inclusion
+from curtilage.client.audit.checkpoint import AuditHead, encode_key, verify_head
+from curtilage.client.audit.record import (
+    AuditRecord,
+    Line,
+    Outcome,
+    parse_line,
+    parse_time,
+    time_text,
+)
+from curtilage.client.audit.span import Span
+from curtilage.policy.decision.classes import CLASSES, expand, is_own_class
+from curtilage.policy.decision.when import MAX_SCORE, parse_when
+from curtilage.policy.errors import AuditRefusedError, AuditStep
+
+FORMAT: Final = "curtilage/audit-proof/v1"
+MAX_PROOF_BYTES: Final = 64 * 1024 * 1024
+MAX_PATHS: Final = 10_000
+"""Beyond so many matching records, their numbers are told without paths."""
+
+_OWN_NAME: Final = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]*", re.ASCII)
+_COUNTED: Final = (
+    *("records", "with_class", "with_outcome"),
+    *("matching", "matching_about_somebody"),
+)
+_BY_POSITION: Final = "records_by_position"
+_SOMEBODY: Final = parse_when("identifier.* | marker.first_person")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What is counted.
+
+    Attributes:
+        when: a condition on classes, in the language of a policy's ``when``.
+        outcome: where the query was answered or sent.
+        since: the earliest time, aware, or None.
+        until: the time before which, aware, or None.
+    """
+
+    when: str
+    outcome: Outcome
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a condition that is none, such as one with a mistyped class.
+
+        Raises:
+            ValueError: says what is wrong with it.
+        """
+        parse_when(self.when, own=self.own_classes)
+
+    @property
+    def own_classes(self) -> frozenset[str]:
+        """The classes of a policy's own detectors that the condition names."""
+        return frozenset(_OWN_NAME.findall(self.when))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One record that fulfils a claim.
+
+    Attributes:
+        seq: its number.
+        line: the record as it stands in the log; empty beyond ``MAX_PATHS``.
+    """
+
+    seq: int
+    line: bytes
+
+
+def when_of_classes(patterns: list[str]) -> str:
+    """Turn the names that a person gives into a ``when``.
+
+    A name is a class, a pattern, or a branch of the tree: ``health`` stands
+    for ``health.* | topic.health``.
+
+    Raises:
+        ValueError: a name stands for nothing; nothing is ever counted as zero
+            because of a mistyped name.
+    """
+    return " | ".join(part for pattern in patterns for part in _parts(pattern))
+
+
+def _parts(pattern: str) -> list[str]:
+    if "." in pattern:
+        _require_known(pattern)
+        return [pattern]
+    parts: list[str] = []
+    for part in (f"{pattern}.*", f"topic.{pattern}"):
+        try:
+            expand(part)
+        except ValueError:
+            continue
+        parts.append(part)
+    if not parts:
+        raise ValueError(f"{pattern!r} names no data class and no branch of them")
+    return parts
+
+
+def _require_known(pattern: str) -> None:
+    own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
+    expand(pattern, own=own)
+
+
+class Counter:
+    """Counts the records of a claim while a log is verified.
+
+    Args:
+        claim: what is counted.
+        head: the checkpoint up to which is counted; later lines are passed over.
+    """
+
+    def __init__(self, claim: Claim, head: AuditHead) -> None:
+        self.claim = claim
+        self._head = head
+        # Names that are in no tree: a policy's own, or another release's.
+        self._own = claim.own_classes
+        self._condition = parse_when(claim.when, own=self._own)
+        self._hashes: list[bytes] = []
+        self._ends: list[str] = []
+        self._span = Span(since=claim.since, until=claim.until)
+        # What may lie in the span, and how much of it does for sure: of lines that
+        # seem to be too late, one behind them may show that the clock was wrong.
+        self._open = dict.fromkeys((*_COUNTED, _BY_POSITION), 0)
+        self._sure = dict(self._open)
+        self._matches: list[Match] = []
+        self._never = set(claim.own_classes)
+
+    @property
+    def unseen(self) -> list[str]:
+        """Say what makes a count of zero mean less than it seems.
+
+        A class of a policy's own that is named and in no record of the log:
+        it may be mistyped, or was never looked for. A span without a decision.
+        """
+        said = [f"{name} is in no record of the log" for name in sorted(self._never)]
+        found = self._sure["records"]
+        return said if found else [*said, "no decision was made in this time"]
+
+    def see(self, line: Line, data: bytes) -> None:
+        """Count one line; pass this to ``verify_log``."""
+        if line.seq >= self._head.size:
+            return
+        self._hashes.append(hash_leaf(data))
+        self._ends = [*self._ends[:1], time_text(line.time)]
+        begun = self._span.begun
+        self._span.see(line)
+        if self._span.reached_before:
+            self._sure = dict(self._open)
+        if begun and not self._span.begun:
+            # The clock was wrong, and was set right before the span began.
+            self._open = dict.fromkeys(self._open, 0)
+            self._sure = dict(self._open)
+            self._matches.clear()
+        if isinstance(line, AuditRecord):
+            self._never -= line.classes.keys()
+            if self._span.begun:
+                self._count(line, data)
+        if self._span.reached:
+            self._sure = dict(self._open)
+
+    def document(self, checkpoint: str, key: NoteKey) -> dict[str, object]:
+        """Return the proof; only after ``verify_log`` accepted the whole log.
+
+        Args:
+            checkpoint: the text of the checkpoint up to which was counted.
+            key: the log's key.
+        """
+        claim = self.claim
+        return {
+            "format": FORMAT,
+            "log": self._head.log,
+            "key": encode_key(key),
+            "claim": {
+                "when": claim.when,
+                "outcome": claim.outcome.value,
+                "from": _optional(claim.since),
+                "to": _optional(claim.until),
+            },
+            "range": {
+                "first": 0,
+                "last": self._head.size - 1,
+                "begins": self._ends[0],
+                "ends": self._ends[-1],
+                "head": self._head.head,
+            },
+            "counted": {name: self._sure[name] for name in _COUNTED},
+            **self._clock(),
+            "unseen": self.unseen,
+            "checkpoint": checkpoint,
+            "matching": self._paths(),
+        }
+
+    def _count(self, line: AuditRecord, data: bytes) -> None:
+        unknown = line.classes.keys() - CLASSES - self._own
+        if unknown:
+            # Under a pattern such as ``org.*`` they count: rather too many.
+            self._own |= unknown
+            self._condition = parse_when(self.claim.when, own=self._own)
+        scores = dict.fromkeys(line.classes, MAX_SCORE)
+        found = self._condition.holds(scores)
+        there = line.outcome is self.claim.outcome
+        self._open["records"] += 1
+        self._open["with_class"] += found
+        self._open["with_outcome"] += there
+        self._open[_BY_POSITION] += not self._span.holds(line.time)
+        if found and there:
+            self._open["matching"] += 1
+            self._open["matching_about_somebody"] += _SOMEBODY.holds(scores)
+            shown = data if len(self._matches) < MAX_PATHS else b""
+            self._matches.append(Match(seq=line.seq, line=shown))
+
+    def _clock(self) -> dict[str, object]:
+        """Say what a span is worth; nothing where the clock cannot have moved it."""
+        if not (self._span.ends and self._span.steps_back):
+            return {}
+        told = {"steps_back": self._span.steps_back}
+        return {"clock": {**told, _BY_POSITION: self._sure[_BY_POSITION]}}
+
+    def _paths(self) -> list[dict[str, object]]:
+        matches = self._matches[: self._sure["matching"]]
+        if not matches or len(matches) > MAX_PATHS:
+            return [{"seq": match.seq} for match in matches]
+        tree = Tree(self._hashes)
+        return [_shown(match, tree.inclusion(match.seq)) for match in matches]
+
+
+def _shown(match: Match, path: tuple[bytes, ...]) -> dict[str, object]:
+    return {
+        "seq": match.seq,
+        "record": match.line.decode("ascii"),
+        "path": [base64.b64encode(each).decode() for each in path],
+    }
+
+
+def encode_proof(document: Mapping[str, object]) -> bytes:
+    """Write a proof: JSON, indented for people, its keys in order."""
+    return json.dumps(document, indent=2).encode("ascii") + b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A proof as it was read: its claim, and what it says of it.
+
+    Attributes:
+        claim: what it counted.
+        fields: the whole document.
+        checkpoint: the checkpoint that signs the log it was counted over.
+        head: what that checkpoint says.
+    """
+
+    claim: Claim
+    fields: Mapping[str, object]
+    checkpoint: str
+    head: AuditHead
+
+
+def parse_proof(data: bytes, key: NoteKey) -> Proof:
+    """Read a proof and check all that can be checked without the log.
+
+    That is: its checkpoint is signed by ``key``, it counted over exactly what
+    the checkpoint signs, and each record it shows is in that log.
+
+    Raises:
+        AuditRefusedError: it is no proof, or of another log, or a path fails.
+    """
+    if len(data) > MAX_PROOF_BYTES:
+        raise _refused("too large")
+    try:
+        fields = cast(
+            "dict[str, object]",
+            json.loads(data.decode("ascii"), object_pairs_hook=_each_once),
+        )
+        claim, checkpoint, size = _claimed(fields)
+        canonical = encode_proof(fields) == data
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise _refused("not an audit proof") from None
+    # One spelling for each proof, so that every reader reads the same in it.
+    if not canonical:
+        raise _refused("not in its canonical form")
+    head = verify_head(checkpoint, key)
+    if head.size != size:
+        raise _refused("its checkpoint is of another size")
+    for match in cast("list[dict[str, object]]", fields["matching"]):
+        _check_path(match, head)
+    return Proof(claim=claim, fields=fields, checkpoint=checkpoint, head=head)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Some readers take the first of two equal keys, others the last.
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise _refused("a key is repeated in it")
+    return dict(pairs)
+
+
+def _claimed(fields: Mapping[str, object]) -> tuple[Claim, str, int]:
+    if fields["format"] != FORMAT:
+        raise ValueError("another format")
+    claim = cast("dict[str, str | None]", fields["claim"])
+    covered = cast("dict[str, int]", fields["range"])
+    read = Claim(
+        when=str(claim["when"]),
+        outcome=Outcome(str(claim["outcome"])),
+        since=_time(claim["from"]),
+        until=_time(claim["to"]),
+    )
+    list(cast("list[object]", fields["matching"]))
+    return read, str(fields["checkpoint"]), covered["last"] + 1
+
+
+def _check_path(match: Mapping[str, object], head: AuditHead) -> None:
+    if "path" not in match:
+        return
+    try:
+        record = str(match["record"]).encode("ascii")
+        line = parse_line(record)
+        path = [base64.b64decode(each) for each in cast("list[str]", match["path"])]
+        reached = root_from_inclusion(
+            index=line.seq, size=head.size, leaf_hash=hash_leaf(record), hashes=path
+        )
+    except (ValueError, TypeError, LookupError, RefusedError, AuditRefusedError):
+        raise _refused("a record or a path in it is none") from None
+    if reached != head.root or match["seq"] != line.seq:
+        raise AuditRefusedError(
+            AuditStep.CHECKPOINTS, "not in the log that was signed", record=line.seq
+        )
+
+
+def _optional(time: datetime | None) -> str | None:
+    return None if time is None else time_text(time)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else parse_time(text)
+
+
+def _refused(detail: str) -> AuditRefusedError:
+    return AuditRefusedError(AuditStep.CHECKPOINTS, f"proof: {detail}")

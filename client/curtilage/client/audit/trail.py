@@ -1,0 +1,119 @@
+"""The audit trail as an event loop sees it: what the session asks of it.
+
+Knows when a failure keeps a query home and when it is only told.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from curtilage.client.audit.record import AuditEntry, ReceiptEntry
+from curtilage.client.audit.writer import AuditLog
+from curtilage.client.errors import AuditError
+
+
+class Trail(Protocol):
+    """What the session needs of the audit trail."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last record could not be written, or None."""
+        ...
+
+    async def append(self, entry: AuditEntry) -> None:
+        """Return once the entry is on the disk.
+
+        Raises:
+            AuditError: it is not, so nothing may leave.
+        """
+        ...
+
+    async def append_receipt(self, entry: ReceiptEntry) -> bool:
+        """Keep a receipt beside the record that it belongs to; return whether it is.
+
+        Nothing hangs on it: what it is about has left and come back.
+        """
+        ...
+
+    async def receipt_secret(self, receipt_id: bytes) -> bytes | None:
+        """Return the organisation's secret for one receipt, or None without a key."""
+        ...
+
+    async def checkpoint(self) -> None:
+        """Sign what was written; a failure is a ``problem``."""
+        ...
+
+    async def close(self) -> None:
+        """Sign what was written and let go of the files."""
+        ...
+
+
+class AuditTrail:
+    """``AuditLog`` for an event loop, which it never blocks.
+
+    Args:
+        log: the writer.
+    """
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last record could not be written, or None."""
+        return self._problem
+
+    async def prepare(self) -> None:
+        """Find out now whether it can be written; if not, it is a ``problem``."""
+        await self._quietly(self._log.prepare)
+
+    async def append(self, entry: AuditEntry) -> None:
+        """Return once the entry is on the disk.
+
+        Raises:
+            AuditError: it is not, so nothing may leave.
+        """
+        try:
+            await asyncio.to_thread(self._log.append, entry)
+        except AuditError as error:
+            self._problem = str(error)
+            raise
+        except ValueError:
+            self._problem = "a record could not be written: a field is out of bounds"
+            raise AuditError(self._problem) from None
+        self._problem = None
+
+    async def append_receipt(self, entry: ReceiptEntry) -> bool:
+        """Keep a receipt; a failure is a ``problem``."""
+        try:
+            await asyncio.to_thread(self._log.append_receipt, entry)
+        except AuditError as error:
+            self._problem = str(error)
+            return False
+        except ValueError:
+            self._problem = "a receipt could not be written: a field is out of bounds"
+            return False
+        return True
+
+    async def receipt_secret(self, receipt_id: bytes) -> bytes | None:
+        """Return the secret for one receipt; None where the key cannot be read."""
+        try:
+            return await asyncio.to_thread(self._log.receipt_secret, receipt_id)
+        except AuditError as error:
+            self._problem = str(error)
+            return None
+
+    async def checkpoint(self) -> None:
+        """Sign what was written; a failure is a ``problem``."""
+        await self._quietly(self._log.checkpoint)
+
+    async def close(self) -> None:
+        """Sign what was written and let go of the files."""
+        await self._quietly(self._log.close)
+
+    async def _quietly(self, step: Callable[[], None]) -> None:
+        try:
+            await asyncio.to_thread(step)
+        except AuditError as error:
+            self._problem = str(error)

@@ -1,0 +1,5 @@
+"""A query in, findings out: what is looked at, by whom, and what was not.
+
+Holds our end of the pipe to the detectors' process, and none of their code: only
+``detectors`` may import ``detectors``. May not know ``remote``, ``local``, ``audit``.
+"""

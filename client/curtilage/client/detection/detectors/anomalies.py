@@ -1,0 +1,296 @@
+"""Tell whether a text is in the script and language that the detectors cover.
+
+Patterns and checksums work in any language; words do not. A text outside is
+not clean, it is unknown: ``uncertain.language``.
+
+Find what no pattern names: runs of digits, random tokens, hidden characters.
+
+What they find is uncertain by nature: something that identifies or hides, and
+nothing more is known. Each takes time that grows with the text only.
+"""
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+
+from curtilage.client.detection.detectors.patterns import catalog as recognizers
+from curtilage.client.detection.detectors.patterns.prefilter import gate_of
+from curtilage.client.detection.detectors.patterns.secrets import (
+    HEX_TOKEN,
+    OPAQUE_TOKEN,
+)
+from curtilage.client.detection.detectors.readings import Reading, hidden_text
+from curtilage.client.detection.spans import Span
+from curtilage.client.detection.wordlists import words
+from curtilage.policy.decision.findings import View
+
+_DETECTOR = "language"
+_OBFUSCATION = "obfuscation"
+
+# Function words that are common in one language and are no English words.
+_ENGLISH = words("""
+the a an and or of to in is are was were it this that for with on at by from as be
+been have has had do does did not you your i me my we our he she they his her their
+what which who how when where why can could would should will if but about into than
+then there please
+""")
+# Without those that are English words too, such as "die", "son", "an".
+_FOREIGN = words("""
+der das und ist nicht ich mit ein eine einen einer auf für von dem wie bei auch mein
+meine sie wir haben habe wurde kann oder aber wenn nach zu im le les des est dans
+pour une qui que pas je mon vous nous avec sur sont mais ou où il elle ce cette ses
+au aux mes ai êtes el las una por para con del como pero más yo qué cómo está es
+estoy tengo hay muy sus lo gli della che è sono nel per di mio mia non questo ho
+anche uma não meu minha os dos das ao em seu você het een van niet ik mijn zijn dat
+voor met aan wat hoe och att det som är jag har inte på av till min mitt från nie
+jest się czy jak moja mój ale dla ve bir bu için benim
+""")
+# One of these is enough where no English function word stands beside it.
+_UNMISTAKABLE = words("""
+ich nicht und für wie auch haben wurde oder wenn wir meine welche welcher warum
+wieviel gibt kannst könnte möchte bitte je nous vous une avec quel quelle quels
+quelles pourquoi combien êtes suis qué cómo está estoy tengo muy más cuál cuánto
+dónde quiero puedo pero perché cosa della sono quanto voglio uma não meu minha você
+onde quero een niet mijn zijn hoeveel waarom wanneer och är jag hur czy dlaczego için
+""")
+_MIN_FOREIGN_WORDS = 2
+_MIN_MIXED_CHARS = 4
+_WORD = re.compile(r"[^\W\d_]+")
+_CF_IN_WORD = re.compile(
+    "(?<=\\w)[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]+(?=\\w)|"
+    "[\u202a-\u202e\u2066-\u2069]|[\U000e0000-\U000e007f]"
+)
+_GREEK_LOOK_ALIKES = frozenset(
+    "\u03bf\u039f\u03bd\u03b9\u03ba\u03c5\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u03a1\u03a4\u03a5\u03a7\u03c1"
+)
+
+
+@lru_cache(maxsize=4096)
+def script_of(char: str) -> str:
+    """Return the script of a letter as its Unicode name begins: ``LATIN``."""
+    return unicodedata.name(char, "UNKNOWN").partition(" ")[0]
+
+
+class LanguageDetector:
+    """Find letters of other scripts, and Latin text in other languages."""
+
+    id = _DETECTOR
+
+    def find(self, reading: Reading) -> list[Span]:
+        """Return the words that are not covered.
+
+        One Greek letter alone is mathematics, so only two in a row count; of
+        every other script one letter is enough.
+        """
+        spans: list[Span] = []
+        if not reading.text.isascii():
+            spans = [
+                _span("uncertain.language", _DETECTOR, match)
+                for match in _WORD.finditer(reading.text)
+                if not match[0].isascii() and _is_uncovered(match[0])
+            ]
+        return spans or list(_foreign_words(reading.text))
+
+
+def _is_uncovered(word: str) -> bool:
+    if _is_mixed(word):
+        return False  # a look-alike: obfuscation, found elsewhere
+    scripts = [script_of(char) for char in word if not char.isascii()]
+    greek = scripts.count("GREEK")
+    others = [each for each in scripts if each not in _HARMLESS_SCRIPTS]
+    return len(others) > 0 or greek > 1
+
+
+_HARMLESS_SCRIPTS = words("""
+LATIN GREEK MICRO OHM KELVIN ANGSTROM FEMININE MASCULINE MODIFIER FULLWIDTH
+MATHEMATICAL DOUBLE-STRUCK SCRIPT BLACK-LETTER CIRCLED SUPERSCRIPT SUBSCRIPT
+COMBINING ALEF
+""")
+
+
+def _foreign_words(text: str) -> list[Span]:
+    words = list(_WORD.finditer(text.lower()))
+    foreign = [match for match in words if match[0] in _FOREIGN]
+    english = sum(match[0] in _ENGLISH for match in words)
+    distinct = {match[0] for match in foreign}
+    if not english:
+        alone = [match for match in words if match[0] in _UNMISTAKABLE]
+        if alone:
+            return [_span("uncertain.language", _DETECTOR, match) for match in alone]
+    if len(distinct) < _MIN_FOREIGN_WORDS or len(foreign) <= english:
+        return []
+    return [_span("uncertain.language", _DETECTOR, match) for match in foreign]
+
+
+class ObfuscationDetector:
+    """Find invisible characters inside words, and words of mixed scripts."""
+
+    id = _OBFUSCATION
+
+    def find(self, reading: Reading) -> list[Span]:
+        """Return what a person would hardly write by accident."""
+        text = reading.text
+        if text.isascii():
+            return []
+        hidden = list(_CF_IN_WORD.finditer(text))
+        mixed = [
+            m for m in _WORD.finditer(text) if not m[0].isascii() and _is_mixed(m[0])
+        ]
+        return [_span("uncertain.obfuscation", _OBFUSCATION, m) for m in hidden + mixed]
+
+
+def _is_mixed(word: str) -> bool:
+    scripts = {script_of(char) for char in word}
+    if "LATIN" not in scripts:
+        return False
+    if scripts & {"CYRILLIC", "ARMENIAN", "CHEROKEE"}:
+        return True
+    look_alike = not _GREEK_LOOK_ALIKES.isdisjoint(word)
+    return look_alike and len(word) >= _MIN_MIXED_CHARS
+
+
+def _span(name: str, detector: str, match: re.Match[str]) -> Span:
+    return Span(
+        data_class=name,
+        detector=detector,
+        start=match.start(),
+        end=match.end(),
+        score=100,
+    )
+
+
+RUN_DETECTOR = "number-run"
+_HIGH_ENTROPY = 3.6  # bits for each character; English words stay below 3.5
+_HEX_ENTROPY = 3.0
+_UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
+
+
+class NumberRunDetector:
+    """Find seven digits and more that nothing else may have recognised.
+
+    A run in the compact view counts only where the view made a digit of it:
+    joining lines would otherwise turn every table into a number.
+    """
+
+    id = RUN_DETECTOR
+    gate = gate_of(recognizers.NUMBER_RUN)
+    _run = re.compile(recognizers.NUMBER_RUN)
+    _harmless = re.compile(recognizers.HARMLESS_RUN)
+    _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each run, but no grouped amount and no span of years."""
+        for match in self._run.finditer(reading.text):
+            start, end = match.span()
+            if reading.view is View.COMPACT and reading.made.isdisjoint(
+                range(start, end)
+            ):
+                continue
+            if self._is_harmless(reading.text, match):
+                continue
+            yield _span_of_oddity("uncertain.number_run", self.id, match.span(), 100)
+
+    def _is_harmless(self, text: str, match: re.Match[str]) -> bool:
+        """Tell whether a run is an amount, and nothing near it says otherwise."""
+        if not self._harmless.fullmatch(match[0]):
+            return False
+        start = max(match.start() - recognizers.SSN_REACH, 0)
+        return not self._label.search(text, start, match.end() + recognizers.SSN_REACH)
+
+
+class InvisibleDetector:
+    """Find characters that show nothing, in a number that can carry a text.
+
+    One may stray into a text; a few belong to emoji, one after each picture.
+    """
+
+    id = "invisible"
+
+    def find(self, reading: Reading) -> list[Span]:
+        """Return one span from the first to the last, if they are enough."""
+        if reading.text.isascii():
+            return []
+        found = [match for match in _INVISIBLE.finditer(reading.text) if match[1]]
+        if len(found) < _MIN_INVISIBLE:
+            return []
+        place = found[0].start(1), found[-1].end(1)
+        return [_span_of_oddity("uncertain.obfuscation", self.id, place, 100)]
+
+
+_MIN_INVISIBLE = 4
+_PICTURE = "[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]\ufe0f?"
+# An emoji is passed over as a whole; what is left in the group stands alone.
+_INVISIBLE = re.compile(
+    f"{_PICTURE}(?:\u200d{_PICTURE})*|[0-9#*]\ufe0f\u20e3|"
+    "([\ufe00-\ufe0f\U000e0100-\U000e01ef\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\U000e0000-\U000e007f])"
+)
+
+
+class OpaqueDetector:
+    """Find tokens that look random, and encodings that hide text."""
+
+    id = "opaque"
+    _token = re.compile(OPAQUE_TOKEN)
+    _hex = re.compile(HEX_TOKEN, re.IGNORECASE)
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield random tokens as secrets, hidden text as obfuscation."""
+        # Every character of a token in hex is one of a token: one search first.
+        tokens = list(self._token.finditer(reading.text))
+        if not tokens:
+            return
+        for match in self._hex.finditer(reading.text):
+            if entropy(match[0].lower()) >= _HEX_ENTROPY:
+                yield _span_of_oddity("secret.high_entropy", self.id, match.span(), 70)
+        for match in tokens:
+            if hidden_text(match[0]) is not None:
+                yield _span_of_oddity(
+                    "uncertain.obfuscation", self.id, match.span(), 70
+                )
+            elif _is_random(match[0]):
+                yield _span_of_oddity(
+                    "uncertain.opaque_blob", self.id, match.span(), 70
+                )
+
+
+def entropy(text: str) -> float:
+    """Return the Shannon entropy of a text's characters, in bits for each."""
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts)
+
+
+def _is_random(token: str) -> bool:
+    """Tell whether a token mixes letters and digits as no word or path does."""
+    parts = re.split(r"[/_\-+]", token)
+    longest = max(parts, key=len)
+    kinds = sum(
+        any(test(char) for char in longest)
+        for test in (str.isdigit, str.islower, str.isupper)
+    )
+    return len(longest) >= 20 and kinds == 3 and entropy(longest) >= _HIGH_ENTROPY  # noqa: PLR2004 - shape of a token
+
+
+class UndecodableDetector:
+    """Find characters that are no text: lone surrogates, NUL."""
+
+    id = "undecodable"
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each of them."""
+        if reading.text.isascii() and "\0" not in reading.text:
+            return
+        for match in _UNDECODABLE.finditer(reading.text):
+            yield _span_of_oddity("uncertain.undecodable", self.id, match.span(), 100)
+
+
+def _span_of_oddity(
+    name: str, detector: str, place: tuple[int, int], score: int
+) -> Span:
+    return Span(
+        data_class=name, detector=detector, start=place[0], end=place[1], score=score
+    )

@@ -1,0 +1,493 @@
+"""The embedded model's only door: onnxruntime and tokenizers.
+
+Knows a folder of three files, their digests, and how to turn the network's
+numbers into places of a text. Refuses to know the policy. It loads nothing
+whose digest is not the expected one, and repeats no word of a text in an error.
+It tells the runtime to report nothing; that the process cannot reach anybody is
+the worker's business (``detector_process``), not this module's. Needs the extra
+``pii``.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, Final, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from curtilage.client.detection.detectors.model.entity import Mention
+from curtilage.client.telemetry import UNREPORTED
+
+FORMAT: Final = 1
+FOLDER: Final = "weights"
+MANIFEST: Final = "guard.json"
+NETWORK: Final = "guard.onnx"
+VOCABULARY: Final = "tokenizer.json"
+OUTSIDE: Final = "O"
+OUTPUTS: Final = ("entities", "topics")
+MARGIN_PIECES: Final = 16  # context on either side of where a window decides
+THREADS: Final = 2  # as much CPU time as one, and half as long where a core is free
+_MAX_MANIFEST_BYTES: Final = 65_536
+_MIN_PIECES: Final = 2 * MARGIN_PIECES + 2 + 16
+_HIGHEST: Final = 100
+# What may stand between two words of one name, alone: O'Neil, J.R.; or nothing.
+_GLUE: Final = frozenset(("", *"'\u2019.-_"))
+
+Ids = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float32]
+
+
+class GuardModelError(Exception):
+    """The model cannot be loaded, or it answered nonsense.
+
+    Messages name files, fields and sizes; never a text that was judged.
+    """
+
+
+class Encoding(Protocol):
+    """What is used of a tokenizer's answer."""
+
+    @property
+    def ids(self) -> list[int]:
+        """The pieces' numbers."""
+        ...
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """Where each piece stands in the text, in characters."""
+        ...
+
+    @property
+    def word_ids(self) -> list[int | None]:
+        """The word that each piece belongs to."""
+        ...
+
+
+class Pieces(Protocol):
+    """What is used of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
+        """Cut a text into pieces."""
+        ...
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return a piece's number."""
+        ...
+
+
+class Network(Protocol):
+    """What is used of an inference session."""
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Ids]) -> Sequence[Numbers]:
+        """Return the outputs of these names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What ``guard.json`` says of the network.
+
+    Attributes:
+        entities: the labels of a piece, in the order of the output: ``O``,
+            ``B-`` and ``I-`` of each kind.
+        topics: the topics, in the order of the output.
+        max_pieces: the longest input, the two marks at its ends included.
+        digests: SHA-256 of the other two files, hex.
+        thresholds: the probability from which a topic counts, over 0 and below
+            1; 0.5 where nothing is said.
+    """
+
+    entities: tuple[str, ...]
+    topics: tuple[str, ...]
+    max_pieces: int
+    digests: Mapping[str, str]
+    thresholds: Mapping[str, float]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """``O``, then every kind of entity, in the order of the labels."""
+        named = (label[2:] for label in self.entities if label != OUTSIDE)
+        return (OUTSIDE, *dict.fromkeys(named))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the model says of one text.
+
+    Attributes:
+        mentions: the entities, in the text's order, not overlapping.
+        topics: each topic's score, 0 to 100; 50 is its threshold.
+    """
+
+    mentions: tuple[Mention, ...]
+    topics: Mapping[str, int]
+    _places: tuple[tuple[int, int], ...] = field(repr=False)
+    _kinds: tuple[str, ...] = field(repr=False)
+    _chances: Numbers = field(repr=False)
+
+    def likelihood(self, kind: str, start: int, end: int) -> int:
+        """Return how likely a word in a place is of a kind, in thousandths.
+
+        Of several words the likeliest counts; 0 where no word is.
+        """
+        column = self._kinds.index(kind)
+        rows = [
+            row
+            for row, (begins, ends) in enumerate(self._places)
+            if begins < end and start < ends
+        ]
+        if not rows:
+            return 0
+        return round(float(self._chances[rows, column].max()) * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """The words of a text, and the model's numbers for each."""
+
+    places: list[tuple[int, int]]
+    logits: Numbers  # a row for each word, a column for each label
+
+
+class GuardModel:
+    """The model, ready; one text at a time."""
+
+    def __init__(self, manifest: Manifest, pieces: Pieces, network: Network) -> None:
+        self._manifest = manifest
+        self._pieces = pieces
+        self._network = network
+        self._kinds = manifest.kinds
+        self._first = _mark(pieces, "[CLS]")
+        self._last = _mark(pieces, "[SEP]")
+        self._begins = _columns(manifest, "B-")
+        self._inside = _columns(manifest, "I-")
+        self._outside = manifest.entities.index(OUTSIDE)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the model says of itself."""
+        return self._manifest
+
+    def judge(self, text: str, *, recall: int, beside: Sequence[str] = ()) -> Judgement:
+        """Return the entities and topics of a text.
+
+        Args:
+            text: any text; a longer one than the model takes is looked at in
+                windows that overlap.
+            beside: passages of it whose topics count as well: the highest of
+                each. Names in them are looked for in the text only.
+            recall: hundredths that are taken off the logit of "no entity"; 0 is
+                the model as it was trained, 300 finds far too much.
+
+        Raises:
+            GuardModelError: the network's answer has the wrong shape.
+        """
+        words, topics = self._look(text)
+        for each in beside:
+            topics = np.maximum(topics, self._look(each)[1])
+        logits = words.logits.astype(np.float64)
+        logits[:, self._outside] -= recall / 100
+        shares = _softmax(logits)
+        chances = self._by_kind(shares)
+        return Judgement(
+            mentions=tuple(self._mentions(text, words.places, shares, chances)),
+            topics=self._topic_scores(topics),
+            _places=tuple(words.places),
+            _kinds=self._kinds,
+            _chances=chances.astype(np.float32),
+        )
+
+    def _look(self, text: str) -> tuple[_Words, Numbers]:
+        # A lone surrogate cannot be handed over; what stands in has its length.
+        readable = text.encode("utf-8", "replace").decode("utf-8")
+        encoding = self._pieces.encode(readable, add_special_tokens=False)
+        heads = _heads(encoding.word_ids)
+        rows: list[Numbers] = []
+        topics: list[Numbers] = []
+        for low, high, begin, end in _windows(len(encoding.ids), self._room):
+            entities, about = self._run(encoding.ids[low:high])
+            topics.append(about)
+            rows.append(
+                entities[[1 + head - low for head in heads if begin <= head < end]]
+            )
+        return (
+            _Words(places=_places(encoding, heads), logits=np.concatenate(rows)),
+            np.max(topics, axis=0),
+        )
+
+    @property
+    def _room(self) -> int:
+        return self._manifest.max_pieces - 2
+
+    def _run(self, pieces: Sequence[int]) -> tuple[Numbers, Numbers]:
+        ids = np.array([[self._first, *pieces, self._last]], dtype=np.int64)
+        entities, topics = self._network.run(
+            OUTPUTS, {"ids": ids, "mask": np.ones_like(ids)}
+        )
+        labels, subjects = len(self._manifest.entities), len(self._manifest.topics)
+        if entities.shape != (1, ids.shape[1], labels) or topics.shape != (1, subjects):
+            raise GuardModelError("the network's outputs have other sizes than said")
+        if not (np.isfinite(entities).all() and np.isfinite(topics).all()):
+            raise GuardModelError("the network's outputs are no numbers")
+        return entities[0], topics[0]
+
+    def _by_kind(self, shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Add up ``B-`` and ``I-``: a word of a name is one either way."""
+        kinds = shares[:, self._begins] + shares[:, self._inside]
+        return np.concatenate([shares[:, [self._outside]], kinds], axis=1)
+
+    def _mentions(
+        self,
+        text: str,
+        places: Sequence[tuple[int, int]],
+        shares: npt.NDArray[np.float64],
+        chances: npt.NDArray[np.float64],
+    ) -> Iterator[Mention]:
+        begun: list[int] | None = None  # column of the kind, first word, last word
+        for row, column in enumerate(chances.argmax(axis=1).tolist()):
+            if column == 0:
+                continue
+            if begun is not None and begun[0] == column:
+                opens = shares[row, self._begins[column - 1]]
+                goes_on = opens <= shares[row, self._inside[column - 1]]
+                between = text[places[begun[2]][1] : places[row][0]]
+                near = row == begun[2] + 1 and (goes_on or between == " ")
+                if near or between in _GLUE:
+                    begun[2] = row
+                    continue
+            if begun is not None:
+                yield self._mention(begun, places, chances)
+            begun = [column, row, row]
+        if begun is not None:
+            yield self._mention(begun, places, chances)
+
+    def _mention(
+        self,
+        begun: Sequence[int],
+        places: Sequence[tuple[int, int]],
+        chances: npt.NDArray[np.float64],
+    ) -> Mention:
+        column, first, last = begun
+        return Mention(
+            kind=self._kinds[column],
+            start=places[first][0],
+            end=places[last][1],
+            score=_percent(float(_odds(chances[first : last + 1], column).max())),
+        )
+
+    def _topic_scores(self, logits: Numbers) -> dict[str, int]:
+        return {
+            topic: _calibrated(float(logit), self._manifest.thresholds.get(topic, 0.5))
+            for topic, logit in zip(self._manifest.topics, logits, strict=True)
+        }
+
+
+def load_guard(folder: Traversable | None = None) -> GuardModel:
+    """Load the model that ships with this package, or one in a folder.
+
+    Trusts ``guard.json`` for the digests of the other files. Each file is read
+    once, and what was hashed is what is loaded.
+
+    Raises:
+        GuardModelError: a file is missing, broken or another than expected, or
+            the extra is not installed.
+    """
+    if folder is None:
+        folder = resources.files("curtilage.client.detection.detectors.model").joinpath(
+            FOLDER
+        )
+    manifest = parse_manifest(_read(folder, MANIFEST))
+    network = _verified(folder, NETWORK, manifest)
+    vocabulary = _verified(folder, VOCABULARY, manifest)
+    try:
+        return GuardModel(manifest, _open_pieces(vocabulary), _open_network(network))
+    except GuardModelError:
+        raise
+    except Exception:  # noqa: BLE001 - the libraries raise what they like
+        raise GuardModelError("the model's files cannot be opened") from None
+
+
+def has_guard() -> bool:
+    """Tell whether the model's files ship with this package."""
+    folder = resources.files("curtilage.client.detection.detectors.model").joinpath(
+        FOLDER
+    )
+    return folder.joinpath(MANIFEST).is_file()
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Read ``guard.json``.
+
+    Raises:
+        GuardModelError: it is not as said above; names the field.
+    """
+    if len(data) > _MAX_MANIFEST_BYTES:
+        raise GuardModelError(f"{MANIFEST} is too long")
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise GuardModelError(f"{MANIFEST} is no JSON") from None
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if fields.get("format") != FORMAT:
+        raise GuardModelError(f"{MANIFEST}: format is not {FORMAT}")
+    manifest = Manifest(
+        entities=_names(fields, "entities"),
+        topics=_names(fields, "topics"),
+        max_pieces=_size(fields.get("max_pieces")),
+        digests=_digests(fields.get("sha256")),
+        thresholds=_thresholds(fields.get("topic_thresholds", {})),
+    )
+    paired = {f"{mark}-{kind}" for kind in manifest.kinds[1:] for mark in "BI"}
+    if {OUTSIDE, *paired} != set(manifest.entities):
+        raise GuardModelError(f"{MANIFEST}: entities are O and pairs of B- and I-")
+    return manifest
+
+
+def _names(fields: Mapping[str, object], name: str) -> tuple[str, ...]:
+    value = fields.get(name)
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    names = tuple(each for each in items if isinstance(each, str) and each)
+    if not names or len(set(names)) != len(items):
+        raise GuardModelError(f"{MANIFEST}: {name} are different names")
+    return names
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or not _MIN_PIECES <= value <= 512:  # noqa: PLR2004 - BERT's positions
+        raise GuardModelError(f"{MANIFEST}: max_pieces is out of range")
+    return value
+
+
+def _digests(value: object) -> dict[str, str]:
+    items = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    digests = {name: each for name, each in items.items() if isinstance(each, str)}
+    if not digests.keys() >= {NETWORK, VOCABULARY}:
+        raise GuardModelError(f"{MANIFEST}: sha256 names {NETWORK} and {VOCABULARY}")
+    return digests
+
+
+def _thresholds(value: object) -> dict[str, float]:
+    items = cast("dict[str, object]", value) if isinstance(value, dict) else None
+    if items is None or not all(_is_share(each) for each in items.values()):
+        raise GuardModelError(f"{MANIFEST}: topic_thresholds are over 0 and below 1")
+    return {name: float(cast("float", each)) for name, each in items.items()}
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < 1
+
+
+def _read(folder: Traversable, name: str) -> bytes:
+    try:
+        return folder.joinpath(name).read_bytes()
+    except OSError:
+        raise GuardModelError(f"the model's {name} cannot be read") from None
+
+
+def _verified(folder: Traversable, name: str, manifest: Manifest) -> bytes:
+    data = _read(folder, name)
+    if sha256(data).hexdigest() != manifest.digests[name]:
+        raise GuardModelError(f"the model's {name} is not the one that was named")
+    return data
+
+
+def _open_pieces(data: bytes) -> Pieces:
+    """Open the tokenizer, whole texts in, nothing added, nothing cut."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 - needs the extra
+
+    tokenizer = Tokenizer.from_str(data.decode())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return cast("Pieces", tokenizer)
+
+
+def _open_network(data: bytes) -> Network:
+    # Newer versions than the pinned one report from native code, once they are
+    # loaded, whatever is called afterwards; only the environment keeps them from it.
+    os.environ.update(UNREPORTED)
+    import onnxruntime  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
+
+    runtime: Any = onnxruntime
+    runtime.disable_telemetry_events()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # fatal only: a message may show a shape or more
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return cast(
+        "Network",
+        runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]),
+    )
+
+
+def _mark(pieces: Pieces, token: str) -> int:
+    number = pieces.token_to_id(token)
+    if number is None:
+        raise GuardModelError(f"the tokenizer has no {token}")
+    return number
+
+
+def _columns(manifest: Manifest, mark: str) -> list[int]:
+    return [manifest.entities.index(mark + kind) for kind in manifest.kinds[1:]]
+
+
+def _heads(word_ids: Sequence[int | None]) -> list[int]:
+    """Return the first piece of each word."""
+    return [
+        at
+        for at, word in enumerate(word_ids)
+        if word is not None and (at == 0 or word != word_ids[at - 1])
+    ]
+
+
+def _places(encoding: Encoding, heads: Sequence[int]) -> list[tuple[int, int]]:
+    offsets = encoding.offsets  # made anew at every look
+    ends = [*heads[1:], len(offsets)] if heads else []
+    return [
+        (offsets[head][0], offsets[end - 1][1])
+        for head, end in zip(heads, ends, strict=True)
+    ]
+
+
+def _windows(length: int, room: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield what to look at, and between which pieces that look decides.
+
+    Every piece is decided once, where possible with a margin on either side.
+    """
+    begin = 0
+    while True:
+        low = max(0, begin - MARGIN_PIECES)
+        high = min(length, low + room)
+        end = length if high == length else high - MARGIN_PIECES
+        yield low, high, begin, end
+        if end == length:
+            return
+        begin = end
+
+
+def _odds(chances: npt.NDArray[np.float64], column: int) -> npt.NDArray[np.float64]:
+    """Return the share of one kind where only it and none are asked about."""
+    odds: npt.NDArray[np.float64] = chances[:, column]
+    return odds / (odds + chances[:, 0])
+
+
+def _softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    powers: npt.NDArray[np.float64] = np.exp(logits - logits.max(axis=1, keepdims=True))
+    total: npt.NDArray[np.float64] = powers.sum(axis=1, keepdims=True)
+    return powers / total
+
+
+def _calibrated(logit: float, threshold: float) -> int:
+    """Return a score of which the middle is the threshold, by odds."""
+    shifted = logit - math.log(threshold / (1 - threshold))
+    return _percent(1 / (1 + math.exp(-max(-50.0, min(50.0, shifted)))))
+
+
+def _percent(share: float) -> int:
+    return min(_HIGHEST, max(0, round(share * _HIGHEST)))

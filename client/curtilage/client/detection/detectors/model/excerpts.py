@@ -1,0 +1,80 @@
+"""Cut out of a text what is said of somebody, to be judged by itself.
+
+A model that reads a whole text sees the mean of it: one sentence about an
+illness is lost beside a page about a library. So the sentences in which
+somebody speaks or is spoken of are also read alone. Refuses to judge them.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.lexicon import PersonMarkerDetector
+from curtilage.policy.decision.findings import View
+
+MAX_CHARS: Final = 200  # of one passage
+MAX_PASSAGES: Final = 8
+# What judging them may cost: so many of a short text, and half of a long one.
+LEAST_PASSAGES: Final = 3
+CHARS_FOR_ONE: Final = 400  # a text of so many characters has one passage more
+LEAST_CHARS: Final = 160
+# A sentence, a line, or of what is longer a hundred characters.
+_SENTENCE = re.compile(
+    r"[^\n]{1,200}?(?:[.!?](?=\s)|$)|[^\n]{1,100}(?!\S)|[^\n]{1,100}", re.MULTILINE
+)
+_MARKERS = PersonMarkerDetector()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passage:
+    start: int
+    end: int
+    markers: int  # words that tell of somebody
+
+
+def passages(text: str) -> tuple[str, ...]:
+    """Return the passages of a text that are about somebody, in its order.
+
+    Each is one sentence of at most 200 characters: beside another, even a short
+    one, it would be lost again. Of many those count in which most is said of
+    somebody. None where the text is one sentence: that is judged anyway.
+    """
+    whole = text.strip()
+    if len(whole) <= len(_first(text)):
+        return ()
+    best = sorted(_afforded(text), key=lambda each: each.start)
+    cut = (text[each.start : each.end].strip() for each in best)
+    return tuple(each for each in cut if each != whole)
+
+
+def _afforded(text: str) -> Iterator[_Passage]:
+    most = min(MAX_PASSAGES, LEAST_PASSAGES + len(text) // CHARS_FOR_ONE)
+    left = max(LEAST_CHARS, len(text) // 2)
+    told = sorted(_told(text), key=lambda each: (-each.markers, each.end - each.start))
+    for count, each in enumerate(told[:most]):
+        left -= each.end - each.start
+        if count and left < 0:
+            return
+        yield each
+
+
+def _first(text: str) -> str:
+    match = _SENTENCE.search(text)
+    return "" if match is None else match[0].strip()
+
+
+def _told(text: str) -> Iterator[_Passage]:
+    """Yield the sentences that have a word for a person outside polite frames."""
+    reading = Reading(view=View.RAW, text=text)
+    places = sorted(span.start for span in _MARKERS.find(reading))
+    for match in _SENTENCE.finditer(text) if places else ():
+        count = _between(places, match.start(), match.end())
+        if count:
+            yield _Passage(start=match.start(), end=match.end(), markers=count)
+
+
+def _between(places: Sequence[int], start: int, end: int) -> int:
+    return bisect_left(places, end) - bisect_left(places, start)

@@ -1,0 +1,250 @@
+"""Find what may be a person's name, without a model.
+
+From sure to unsure: who is introduced is a person (``introductions``); a given
+name is perhaps one; and so is every capital inside a sentence that no list
+calls harmless. Without a model the unsure ones are ``uncertain.name``: a span
+nobody should replace, and a query that stays home. With one, ``ner`` weighs
+them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from curtilage.client.detection import wordlists as given_names
+from curtilage.client.detection import wordlists as vocabulary
+from curtilage.client.detection.detectors.names.cues import people
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.spans import Span
+from curtilage.client.detection.wordlists import (
+    ENDINGS,
+    MIN_NAME_CHARS,
+    bag,
+    bare,
+    is_known,
+    is_listed,
+    words,
+)
+
+UNSURE = "uncertain.name"
+
+_WORD = re.compile(r"[^\W\d_][\w]*(?:['\u2019\-](?=[^\W\d_])[\w]+)*")
+_SENTENCE_END = frozenset(".!?:;\n\r•*#>|\"\u201c\u201d([{=\t\u2013\u2014…'\u2018`/")
+_CODE_BEFORE = frozenset("._$@#\\<&%=-/")
+_CODE_AFTER = frozenset("_(=<[\\")
+_PREFIXED = re.compile(
+    r"(?:Mc|Mac|O['\u2019]|D['\u2019]|De|Di|Da|La|Le|Van|Von|Fitz|"
+    r"Ben|Al-|El-)[A-Z][a-zà-ÿ]+"
+)
+_ACRONYM_CHARS = 5
+_ENDING_CHARS = 7
+_SHOUTED_CHARS = 20
+_LISTED, _UNLISTED, _UNLIKELY = 70, 60, 45
+_LOWER_CASE_NAMES = given_names.GIVEN - given_names.NOT_IN_LOWER_CASE
+_HANDLE_NAMES = frozenset(
+    name
+    for name in _LOWER_CASE_NAMES
+    if len(name) > 3  # noqa: PLR2004 - shorter ones stand in too many words
+)
+_SHOUTED_SHARE = 0.6
+_INITIAL_ENDINGS = tuple(
+    words("""
+ing ings ly ous ive ed ies ize ise ful ance ence ances ences ture tures ical ial
+ally ers ors ium
+""")
+)
+_FIRST_ENDINGS = (*ENDINGS, *_INITIAL_ENDINGS)
+_JOINT = re.compile(r"['\u2019\-]")
+_HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+class Why(StrEnum):
+    """Why a word may be a name."""
+
+    GIVEN = "given"  # a given name in lower case
+    LISTED = "listed"  # a given name with a capital
+    CAPITAL = "capital"  # a capital that nothing explains
+    FIRST = "first"  # the same where every word has one
+    HANDLE = "handle"  # a given name inside an account name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A word that may be a name.
+
+    Attributes:
+        start: first character.
+        end: one past the last character.
+        score: how much it looks like one, 1 to 100.
+        why: what it looks like.
+    """
+
+    start: int
+    end: int
+    score: int
+    why: Why
+
+
+class NameDetector:
+    """Find names and what may be names, in raw text."""
+
+    id = "name"
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield people and suspects; one word is one span."""
+        yield from people(reading.text)
+        for each in suspects(reading.text):
+            yield Span(
+                data_class=UNSURE,
+                detector=f"name-{each.why}",
+                start=each.start,
+                end=each.end,
+                score=each.score,
+            )
+
+
+def suspects(text: str) -> Iterator[Suspect]:
+    """Yield every word that may be a name; one word is one suspect."""
+    shouted = _is_shouted(text)
+    plain_words = "_" not in text and _LOWER_CASE_NAMES.isdisjoint(bag(text))
+    before: re.Match[str] | None = None
+    for match in _WORD.finditer(text):
+        last, before = before, match
+        if plain_words and match[0].islower():
+            continue
+        found = _suspicion(text, match, last, shouted=shouted)
+        if found is not None:
+            why, score = found
+            yield Suspect(start=match.start(), end=match.end(), why=why, score=score)
+
+
+def _suspicion(
+    text: str, match: re.Match[str], before: re.Match[str] | None, *, shouted: bool
+) -> tuple[Why, int] | None:
+    """Return why and how much a word looks like a name."""
+    word = match[0]
+    if word.islower():
+        return _lower_case_suspicion(word)
+    if not word[0].isupper():
+        return _handle_suspicion(word)
+    plain = bare(word)
+    if plain in given_names.GIVEN:
+        return Why.LISTED, _LISTED
+    if len(plain) < MIN_NAME_CHARS or _is_code(text, match):
+        return None
+    if word.isupper():
+        return _capitals_suspicion(word, shouted=shouted)
+    return _capital_suspicion(text, match, before)
+
+
+def _capital_suspicion(
+    text: str, match: re.Match[str], before: re.Match[str] | None
+) -> tuple[Why, int] | None:
+    """Judge a word with a capital that is not all capitals."""
+    word = match[0]
+    plain = bare(word)
+    if not _JOINT.sub("", word[1:]).islower():
+        if _PREFIXED.fullmatch(word):
+            return Why.CAPITAL, _UNLISTED
+        return _joined_suspicion(word)
+    if _begins_sentence(text, match):
+        return None if _is_harmless_first(plain) else (Why.FIRST, _UNLIKELY)
+    if plain in given_names.AMBIGUOUS and not _in_heading(before):
+        return Why.CAPITAL, _UNLIKELY
+    if is_known(word) or plain.endswith(ENDINGS):
+        return None
+    return Why.CAPITAL, _UNLISTED
+
+
+def _in_heading(before: re.Match[str] | None) -> bool:
+    """Tell whether the word before has a capital too and is no name."""
+    return (
+        before is not None
+        and before[0][0].isupper()
+        and before[0][1:].islower()
+        and bare(before[0]) in vocabulary.COMMON
+    )
+
+
+def _lower_case_suspicion(word: str) -> tuple[Why, int] | None:
+    plain = bare(word)
+    if plain in _LOWER_CASE_NAMES and not is_listed(plain):
+        return Why.GIVEN, _UNLIKELY
+    return _handle_suspicion(word) if "_" in word else None
+
+
+def _handle_suspicion(word: str) -> tuple[Why, int] | None:
+    """Judge ``john_smith``, ``johnSmith42``: a name made into a word."""
+    parts = [part.lower() for part in _HUMP.findall(word)]
+    if len(parts) > 1 and not _HANDLE_NAMES.isdisjoint(parts):
+        return Why.HANDLE, _UNLIKELY
+    return None
+
+
+def _capitals_suspicion(word: str, *, shouted: bool) -> tuple[Why, int] | None:
+    if len(word) <= _ACRONYM_CHARS and not shouted:
+        return None
+    if is_known(word) or bare(word).endswith(ENDINGS):
+        return None
+    return Why.CAPITAL, _UNLIKELY
+
+
+def _joined_suspicion(word: str) -> tuple[Why, int] | None:
+    """Judge ``Anne-Marie``, ``Smith-Jones``, ``JavaScript`` and ``McKay``."""
+    parts = _JOINT.split(word)
+    if len(parts) == 1:
+        # CamelCase: a product or an identifier of a program, or a handle.
+        return _handle_suspicion(word)
+    unknown = any(
+        part[0].isupper() and part[1:].islower() and not is_known(part)
+        for part in parts
+    )
+    return (Why.CAPITAL, _UNLISTED) if unknown else None
+
+
+def _is_code(text: str, match: re.Match[str]) -> bool:
+    """Tell whether a word is glued to marks that programs are made of."""
+    start, end = match.span()
+    before = text[start - 1] if start else " "
+    after = text[end] if end < len(text) else " "
+    glued_dot = after == "." and end + 1 < len(text) and text[end + 1].isalnum()
+    return (
+        before in _CODE_BEFORE or before.isdigit() or after in _CODE_AFTER or glued_dot
+    )
+
+
+def _begins_sentence(text: str, match: re.Match[str]) -> bool:
+    at = match.start() - 1
+    while at >= 0 and text[at] == " ":
+        at -= 1
+    if at < 0 or text[at] in _SENTENCE_END:
+        return not _is_abbreviated(text, at)
+    # "1) Name" and "- Name" begin one too.
+    return text[at] in ")-]" and (at == 0 or not text[at - 1].isalpha())
+
+
+def _is_abbreviated(text: str, at: int) -> bool:
+    """Tell whether the full stop ends an initial: ``J. Doe``."""
+    return (
+        at >= 1
+        and text[at] == "."
+        and text[at - 1].isupper()
+        and (at == 1 or not text[at - 2].isalnum())
+        and text[at - 1] != "I"
+    )
+
+
+def _is_harmless_first(plain: str) -> bool:
+    if plain in given_names.AMBIGUOUS or is_known(plain):
+        return True
+    return len(plain) >= _ENDING_CHARS and plain.endswith(_FIRST_ENDINGS)
+
+
+def _is_shouted(text: str) -> bool:
+    """Tell whether a text is written in capitals, so that they mean nothing."""
+    capitals = sum(map(str.isupper, text))
+    if capitals < _SHOUTED_CHARS * _SHOUTED_SHARE:
+        return False
+    letters = sum(map(str.isalpha, text))
+    return letters >= _SHOUTED_CHARS and capitals > _SHOUTED_SHARE * letters

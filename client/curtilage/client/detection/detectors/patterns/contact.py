@@ -1,0 +1,281 @@
+"""Patterns of what reaches a person or names a machine, as data.
+
+E-mail, telephone, fax, accounts on the Web, network addresses, devices and
+vehicles. Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded
+or cannot overlap its neighbour, so that time grows with length only.
+"""
+
+from curtilage.client.detection.detectors.patterns import check_digits as checks
+from curtilage.client.detection.detectors.patterns.rule import PatternRule, labelled
+
+_PHONE = r"\+?\(?\d(?:[\s().\-/]{0,3}\d){5,14}"
+
+REACH = (
+    # No suffix list: alice@hospital.local is an address too, and so is
+    # root@localhost (F5, F6).
+    PatternRule(
+        id="email",
+        data_class="identifier.direct.email",
+        regex=r"(?<![\w.+%'\-])[\w.+%'\-]{1,64}@"
+        r"(?:[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,6}|[\w\-]{2,63})",
+        score=90,
+        gate="@",
+        everywhere=True,
+    ),
+    PatternRule(
+        id="email-bracketed-host",
+        data_class="identifier.direct.email",
+        regex=r"(?<![\w.+%'\-])[\w.+%'\-]{1,64}@\[[0-9a-f.:]{3,45}\]",
+        score=90,
+        gate="@",
+        everywhere=True,
+    ),
+    # "jane (at) corp": no dot follows, so that no view joins it.
+    PatternRule(
+        id="email-spoken",
+        data_class="identifier.direct.email",
+        regex=r"(?<![\w.])[\w.\-]{2,40}[ ]?[(\[{<][ ]?at[ ]?[)\]}>][ ]?[\w.\-]{2,63}",
+        score=80,
+        gate="([{<",
+        words=("(at", "( at", "[at", "[ at", "{at", "{ at", "<at", "< at"),
+    ),
+    labelled(
+        "phone-labelled",
+        "identifier.direct.phone",
+        r"tel(?:ephone|efon|efono|éfono|efone|éphone|efoon|efonnummer)?|"
+        r"(?:(?:tele)?phone|fon)|cell(?:phone|ulare)?|mobil(?:e|nummer|telefon)?|"
+        r"handy(?:nummer)?|portable|móvil|movil|celular|telemóvel|komórka|"
+        r"puhelin(?:numero)?|"
+        r"call(?: me)?(?: back)?(?: at| on)?|pager|"
+        r"whatsapp|signal|text me(?: at| on)?|reach me(?: at| on)?|sms|landline",
+        _PHONE,
+        words="tel|phone|fon|cell|mobil|handy|portable|móvil|movil|celular|komórka|"
+        "puhelin|call|pager|whatsapp|signal|text me|reach me|sms|landline",
+    ),
+    labelled(
+        "fax",
+        "identifier.direct.fax",
+        r"(?:tele|e)?fax(?:nummer)?|facsimile|télécopie|faks",
+        _PHONE,
+        words="fax|facsimile|télécopie|faks",
+        score=80,
+    ),
+    PatternRule(
+        id="phone-international",
+        data_class="identifier.direct.phone",
+        regex=r"(?:\+|00)(?<![\w+]\+)(?<![\w+]00)[1-9]\d{0,2}"
+        r"(?:[\s().\-/]{0,3}\d){6,12}(?!\w)",
+        score=70,
+        digits=7,
+    ),
+    PatternRule(
+        id="phone-grouped",
+        data_class="identifier.direct.phone",
+        regex=r"(?<![\w.\-])\(?\d{3}\)?[\s.\-]{1,2}\d{3}[\s.\-]\d{4}(?![\w\-]|\.\d)",
+        score=60,
+        digits=10,
+    ),
+)
+
+ACCOUNTS = (
+    PatternRule(
+        id="username",
+        data_class="identifier.direct.username",
+        regex=r"(?<!\w)(?:user ?name|user ?id|login|handle|screen name|"
+        r"benutzername|nom d'utilisateur|nombre de usuario|nome utente)(?: is|"
+        r":|=| was| ist| est| es| è)\s{0,2}[\"'@]?"
+        r"((?!(?:not|a|an|the|in|my|wrong|incorrect|invalid|required|"
+        r"already|taken|being|str|string|none|null|input|request|"
+        r"too|also|never|no|blocked|locked|disabled|and)\b)[\w.\-]{2,40})",
+        score=60,
+        group=1,
+        words=(
+            "user",
+            "login",
+            "handle",
+            "screen name",
+            "benutzername",
+            "nom d'utilisateur",
+            "nombre de usuario",
+            "nome utente",
+        ),
+    ),
+    PatternRule(
+        id="handle",
+        data_class="identifier.direct.username",
+        regex=r"@(?<![\w@/.]@)[A-Za-z][\w]{2,30}(?:\d|_)\w{0,20}(?![\w.(])",
+        score=45,
+        gate="@",
+    ),
+    PatternRule(
+        id="profile-link",
+        data_class="identifier.direct.url_personal",
+        regex=r"(?<!\w)(?:linkedin\.com/in|facebook\.com|fb\.com|instagram\.com|"
+        r"twitter\.com|x\.com|tiktok\.com/@|t\.me|venmo\.com|paypal\.me|wa\.me|"
+        r"snapchat\.com/add|bsky\.app/profile|github\.com|gitlab\.com|"
+        r"reddit\.com/u(?:ser)?)/?[\w.\-@]{2,40}",
+        score=60,
+        gate=".",
+        words=(
+            "linkedin.com/in",
+            "facebook.com",
+            "fb.com",
+            "instagram.com",
+            "twitter.com",
+            "x.com",
+            "tiktok.com/@",
+            "t.me",
+            "venmo.com",
+            "paypal.me",
+            "wa.me",
+            "snapchat.com/add",
+            "bsky.app/profile",
+            "github.com",
+            "gitlab.com",
+            "reddit.com/u",
+        ),
+    ),
+    PatternRule(
+        id="link",
+        data_class="identifier.quasi.url",
+        regex=r"(?<!\w)(?:https?://|www\.)[^\s<>\"']{3,2000}",
+        score=60,
+        words=("http://", "https://", "www."),
+    ),
+    # What a browser is known by: "Cookie: sid=…", "_ga=GA1.2.…", "JSESSIONID=…".
+    PatternRule(
+        id="cookie",
+        data_class="identifier.direct.device",
+        regex=r"(?<!\w)(?:(?:set-)?cookie:\s{0,3}[\w.\-]{1,64}=[^\s;]{4,400}|"
+        r"(?:_ga|_gid|_fbp|_fbc|_gcl_au|_clck|__utma|__cfduid|datr|IDE|MUID|"
+        r"jsessionid|phpsessid|asp\.net_sessionid|connect\.sid|session_?id|sid)"
+        r"\s?=\s?[\"']?(?=[\w.%:\-]{0,80}\d)[\w.%:\-]{10,400})",
+        score=75,
+        gate="=:",
+        words=(
+            "cookie:",
+            "_ga",
+            "_gid",
+            "_fbp",
+            "_fbc",
+            "_gcl_au",
+            "_clck",
+            "__utma",
+            "__cfduid",
+            "datr",
+            "ide",
+            "muid",
+            "sid",
+            "sessionid",
+            "session_id",
+            "phpsessid",
+        ),
+    ),
+    labelled(
+        "cookie-id",
+        "identifier.direct.device",
+        r"cookie[ -]?ids?|tracking[ -]?id|client[ -]?id cookie|visitor[ -]?id|"
+        r"ad(?:vertising)?[ -]?id|idfa|gaid|aaid|browser fingerprint|"
+        r"device fingerprint",
+        r"(?=[\w.\-]{0,40}\d)[\w.\-]{8,80}",
+        words="cookie|tracking|client|visitor|adid|ad-id|ad id|advertising|idfa|gaid|"
+        "aaid|fingerprint",
+    ),
+)
+
+NETWORK = (
+    PatternRule(
+        id="ipv4",
+        data_class="identifier.direct.ip",
+        regex=r"\d(?<![\w.]\d)\d{0,2}(?:\.\d{1,3}){3}(?![\w]|\.\d)",
+        score=75,
+        check=checks.ip_address,
+        required=True,
+        gate=".",
+        digits=4,
+    ),
+    PatternRule(
+        id="ipv6",
+        data_class="identifier.direct.ip",
+        regex=r"[0-9a-f:](?<![\w:.].)(?:(?<=:)|(?=[0-9a-f]{0,3}:))"
+        r"[0-9a-f:]{2,38}(?![\w:])",
+        score=75,
+        check=checks.ip_address,
+        required=True,
+        gate=":",
+    ),
+    PatternRule(
+        id="mac",
+        data_class="identifier.direct.mac",
+        regex=r"[\dA-Fa-f](?<![\w:\-].)[\dA-Fa-f](?:([:\-])(?:[\dA-Fa-f]{2}\1){4}"
+        r"[\dA-Fa-f]{2}|[\dA-Fa-f]{2}\.[\dA-Fa-f]{4}\.[\dA-Fa-f]{4})(?![\w:\-])",
+        score=85,
+        gate=":-.",
+        cased=True,
+    ),
+)
+
+THINGS = (
+    labelled(
+        "imei-checked",
+        "identifier.direct.device",
+        r"imei(?:sv)?|meid",
+        r"\d{2}[ \-]?\d{6}[ \-]?\d{6}[ \-]?\d{1,2}",
+        words="imei|meid",
+        score=80,
+        check=checks.imei,
+    ),
+    labelled(
+        "imei",
+        "identifier.direct.device",
+        r"imei|meid|udid|iccid|imsi|serial(?: number)?|seriennummer|"
+        r"num[eé]ro de s[eé]rie|número de serie|numero di serie|serienummer|"
+        r"device id|s/n",
+        words="imei|meid|udid|iccid|imsi|serial|seriennummer|serie|série|device id|s/n",
+    ),
+    # Pacemakers and pumps are devices too: 21 CFR 801.40, the UDI's (01) part.
+    PatternRule(
+        id="udi",
+        data_class="identifier.direct.device",
+        regex=r"\(01\)\s?\d{14}",
+        score=80,
+        digits=14,
+        words=("(01)",),
+    ),
+    labelled(
+        "plate",
+        "identifier.direct.vehicle",
+        r"(?:licen[cs]e|number|registration|vehicle) plates?|"
+        r"(?:car|vehicle|my) reg|reg(?:istration)? (?:number|no\.?|plate)|"
+        r"kennzeichen|plaque d'immatriculation|immatriculation|matr[íi]cula|targa|"
+        r"kenteken|nummerplade|registreringsnummer|rekisterinumero|"
+        r"numer rejestracyjny|plate (?:number|no|is|reads)",
+        r"(?=[A-Z0-9\- ]{0,9}\d)[A-Z0-9](?:[A-Z0-9\-]|[ ](?=[A-Z0-9\- ]{0,6}\d)){1,8}"
+        r"[A-Z0-9]",
+        words="plate|reg|kennzeichen|immatriculation|matrícula|matricula|targa|"
+        "kenteken|nummerplade|rekisterinumero|rejestracyjny",
+        score=60,
+    ),
+    PatternRule(
+        id="vin",
+        data_class="identifier.direct.vehicle",
+        regex=r"(?<!\w)(?=\d{0,16}[A-Z])(?=[A-Z]{0,16}\d)[A-HJ-NPR-Z0-9]{17}(?!\w)",
+        score=90,
+        check=checks.vin,
+        required=True,
+        mixed=True,
+    ),
+    labelled(
+        "vin-labelled",
+        "identifier.direct.vehicle",
+        r"vin|vehicle identification number|chassis (?:number|no)|"
+        r"fahrgestellnummer|fahrzeug-?ident(?:ifizierungs)?nummer|"
+        r"num[eé]ro de ch[aâ]ssis",
+        r"(?=[A-Z\-]{0,16}\d)[A-HJ-NPR-Z0-9](?:-?[A-HJ-NPR-Z0-9]){10,16}",
+        words="vin|vehicle ident|chassis|fahrgestell|fahrzeug|châssis",
+        score=80,
+        check=checks.vin,
+    ),
+)
+
+CONTACT = (*REACH, *ACCOUNTS, *NETWORK, *THINGS)

@@ -1,0 +1,497 @@
+"""Patterns of numbers that states give to people, by country, as data.
+
+Presidio has some of them (``presidio_table``); these are the others, and those
+that it misses. Two rules for most numbers: one after a label, in the country's
+languages and in English, where a failing check digit only lowers the score;
+one for the bare number, where the check must hold. Nothing here runs;
+``pattern_set`` runs it. Every repetition is bounded or cannot overlap its
+neighbour, so that time grows with length only.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from curtilage.client.detection.detectors.patterns import check_digits as checks
+from curtilage.client.detection.detectors.patterns import (
+    national_check_digits as national_checks,
+)
+from curtilage.client.detection.detectors.patterns.rule import (
+    ANY_DIGIT,
+    IS,
+    PatternRule,
+    labelled,
+)
+
+_GOV = "identifier.direct.gov_id."
+# Near this word nine digits are a social security number, however written.
+SSN_LABEL = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
+SSN_REACH = 30  # characters
+_NINE_DIGITS = r"(?<!\d)\d(?:(?:\W|_){0,6}\d){8}(?!\d)"
+_MMDD = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+
+UNITED_STATES = (
+    PatternRule(
+        id="ssn-grouped",
+        data_class=_GOV + "us_ssn",
+        regex=r"\d(?<![\w\-]\d)\d\d([\-. /])\d{2}\1\d{4}(?![\w\-])",
+        score=85,
+        check=checks.ssn,
+        required=True,
+        digits=9,
+    ),
+    # As a list or over lines: "ssn": ["536", "22", "1234"]. Issued or not.
+    PatternRule(
+        id="ssn-spread",
+        data_class=_GOV + "us_ssn",
+        regex=rf"(?:{SSN_LABEL})[^\d]{{0,{SSN_REACH}}}({_NINE_DIGITS})",
+        score=90,
+        group=1,
+        digits=9,
+        words=("ssn", "soc"),
+    ),
+    PatternRule(
+        id="ssn-spread-before",
+        data_class=_GOV + "us_ssn",
+        regex=rf"({_NINE_DIGITS})[^\d]{{0,{SSN_REACH}}}(?:{SSN_LABEL})",
+        score=90,
+        group=1,
+        digits=9,
+        words=("ssn", "soc"),
+    ),
+    PatternRule(
+        id="ssn-labelled",
+        data_class=_GOV + "us_ssn",
+        regex=r"(?<!\w)(?:ssn|ss ?#|social(?: security)?(?: number| no\.?|"
+        r" num)?|soc sec)"
+        rf"{IS}(\d(?:[^\w\n]{{0,3}}\d){{3,8}})",
+        score=95,
+        group=1,
+        gate=ANY_DIGIT,
+        words=("ssn", "ss#", "ss #", "social", "soc sec"),
+    ),
+    labelled(
+        "itin",
+        _GOV + "us_itin",
+        r"itin|individual taxpayer identification number",
+        r"9\d\d[\s\-]?\d\d[\s\-]?\d{4}",
+        words="itin|individual taxpayer",
+    ),
+)
+
+DOCUMENTS = (
+    labelled(
+        "passport",
+        "identifier.direct.passport",
+        r"passport|reisepass(?:nummer)?|passeport|pasaporte|passaporto|passaporte|"
+        r"paspoort(?:nummer)?|paszport|passnummer|passinumero",
+        words="passport|reisepass|passeport|pasaporte|passaport|paspoort|paszport|"
+        "passnummer|passinumero",
+    ),
+    labelled(
+        "driving-licence",
+        "identifier.direct.licence",
+        r"driv(?:er'?s?|ing) licen[cs]e|licen[cs]e(?: number| no)|"
+        r"(?:medical|nursing|professional|pilot'?s?|bar|marriage|gun|"
+        r"firearms?) licen[cs]e|"
+        r"f[üu]hrerschein(?:nummer)?|permis de conduire|permiso de conducir|"
+        r"carnet de conducir|patente(?: di guida)?|carta de condução|"
+        r"rijbewijs(?:nummer)?|"
+        r"prawo jazdy|k[øo]rekort|ajokortti|"
+        r"dl(?: number| no|#|:)|permit number|certificate (?:number|no)",
+        words="licence|license|driver|driving|führerschein|fuhrerschein|permis|"
+        "carnet de"
+        "|patente|carta de|rijbewijs|prawo jazdy|kørekort|korekort|ajokortti|dl num|"
+        "dl no|dl#|dl:|permit|certificate",
+    ),
+    labelled(
+        "official-number",
+        _GOV + "other",
+        r"(?:national|citizen|personal|resident|alien|voter|identity|tax(?:payer)?)"
+        r"(?: (?:id|identification|identity|registration|insurance|"
+        r"card))?(?: (?:number|no|card|code))?|"
+        r"personalausweis(?:nummer)?|ausweis(?:nummer)?|carte d'identité|"
+        r"carta d'identità|dni|documento de identidad|cartão de cidadão|"
+        r"dowód osobisty|henkilötunnus|personnummer|steuernummer|numéro fiscal|"
+        r"(?:nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|"
+        r"codice fiscale|steuer-?id|"
+        r"visa|green card|green-card|uscis|i-94)(?: number| no)?",
+        words="national|citizen|personal|resident|alien|voter|identity|tax|ausweis|"
+        "identité|identità|dni|identidad|cidadão|dowód|henkilötunnus|personnummer|"
+        "steuer|fiscal|nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|fiscale|visa|"
+        "green card|green-card|uscis|i-94",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Number:
+    """One country's number: how it is written, checked and called.
+
+    Attributes:
+        name: the class below ``gov_id``, and the rule's name.
+        shape: as a regular expression; begins with its first character.
+        label: alternatives before the number.
+        words: of the labels, with bars between, for the gate.
+        check: None if there is no check digit.
+        bare: the shape without a label; "" if only a label tells it apart.
+        bare_score: where the check of a bare one fails; 0: it is dropped.
+        digits: of the number.
+        data_class: if not that of ``name``.
+        mixed: letters stand right beside the digits.
+    """
+
+    name: str
+    shape: str
+    label: str
+    words: str
+    digits: int
+    check: Callable[[str], bool] | None = None
+    bare: str = ""
+    bare_score: int = 0
+    data_class: str = ""
+    mixed: bool = False
+
+    def rules(self) -> Iterator[PatternRule]:
+        """Yield the rule for the labelled number, and that for the bare one."""
+        name = self.name.replace("_", "-")
+        data_class = self.data_class or _GOV + self.name
+        yield labelled(
+            name, data_class, self.label, self.shape, words=self.words, check=self.check
+        )
+        if self.bare:
+            yield PatternRule(
+                id=f"{name}-bare",
+                data_class=data_class,
+                regex=rf"{self.bare}(?!\w|[.\-]\d)",
+                score=self.bare_score or 85,
+                check=self.check,
+                required=not self.bare_score,
+                digits=self.digits,
+                mixed=self.mixed,
+            )
+
+
+# The first digit of a bare number, nothing that belongs to it before: written
+# with the digit first, since ``re`` finds a digit faster than what is not there.
+def _first(digit: str) -> str:
+    return rf"{digit}(?<![\w.\-]{digit})"
+
+
+_NUMBERS = (
+    # --- Europe ---------------------------------------------------------------
+    _Number(
+        name="fr_nir",
+        shape=r"[1-478][ .]?\d\d[ .]?\d\d[ .]?(?:\d\d|2[ab])[ .]?\d{3}[ .]?\d{3}"
+        r"(?:[ .\-]{0,3}\d\d)?",
+        bare=_first("[1-478]") + r"[ .]?\d\d[ .]?(?:0\d|1[0-2]|[2-9]\d)[ .]?(?:\d\d|"
+        r"2[ab])[ .]?\d{3}[ .]?\d{3}[ .\-]{0,3}\d\d",
+        bare_score=60,
+        label=r"nir|num[eé]ro de s[eé]curit[eé] sociale|s[eé]curit[eé] sociale|"
+        r"n° ?s[eé]cu|num[eé]ro s[eé]cu|insee",
+        words="nir|sécurité|securite|sécurite|securité|sécu|secu|insee",
+        check=national_checks.fr_nir,
+        digits=13,
+    ),
+    _Number(
+        name="nl_bsn",
+        shape=r"\d{2,4}[ .]?\d{2,3}[ .]?\d{3}",
+        label=r"bsn|burger ?service ?nummer|sofi-?nummer|dutch (?:id|citizen) number",
+        words="bsn|burger|sofi|dutch",
+        check=national_checks.nl_bsn,
+        digits=9,
+    ),
+    _Number(
+        name="be_nrn",
+        shape=r"\d\d[. ]?\d\d[. ]?\d\d[\- ]?\d{3}[. ]?\d\d",
+        bare=_first(r"\d") + r"\d\.?[0-5]\d\.?[0-3]\d-?\d{3}\.?\d\d",
+        label=r"rijksregister(?:nummer)?|num[eé]ro national|registre national|insz|"
+        r"niss|"
+        r"belgian national (?:number|id)",
+        words="rijksregister|national|insz|niss",
+        check=national_checks.be_nrn,
+        digits=11,
+    ),
+    _Number(
+        name="pt_nif",
+        shape=r"[1-9]\d{2}[ .]?\d{3}[ .]?\d{3}",
+        label=r"(?:nif|contribuinte|n[uú]mero de identifica[cç][aã]o fiscal|"
+        r"n[uú]mero de contribuinte)(?: pt| portugal)?",
+        words="nif|contribuinte|número de|numero de|número d|numero d",
+        check=national_checks.pt_nif,
+        digits=9,
+    ),
+    _Number(
+        name="ie_pps",
+        shape=r"\d{7}[ ]?[A-W][A-IW]?",
+        bare=_first(r"\d") + r"\d{6}[A-W][A-IW]?",
+        label=r"pps[ns]?|personal public service|uimhir psp",
+        words="pps|personal public|uimhir",
+        check=national_checks.ie_pps,
+        mixed=True,
+        digits=7,
+    ),
+    _Number(
+        name="dk_cpr",
+        shape=r"\d{6}[ \-]?\d{4}",
+        bare=r"(?:0(?<![\w.\-]0)[1-9]|[12](?<![\w.\-][12])\d|3(?<![\w.\-]3)[01])"
+        r"(?:0[1-9]|1[0-2])\d\d-\d{4}",
+        bare_score=70,
+        label=r"cpr(?:[ -]?n(?:umme)?r)?|personnummer|danish (?:id|cpr)",
+        words="cpr|personnummer|danish",
+        check=national_checks.dk_cpr,
+        digits=10,
+    ),
+    _Number(
+        name="cz_rc",
+        shape=r"\d{6}[ ]?/?[ ]?\d{3,4}",
+        bare=_first(r"\d")
+        + r"\d(?:[05][1-9]|[27]\d|[1368][0-2])(?:0[1-9]|[12]\d|3[01])/"
+        r"\d{3,4}",
+        bare_score=65,
+        label=r"rodn[eé] [cč][ií]slo|r\. ?[cč]\.|birth number|"
+        r"czech (?:id|personal) number",
+        words="rodn|birth number|czech|r.c|r.č|r. c|r. č",
+        check=national_checks.cz_rc,
+        digits=9,
+    ),
+    _Number(
+        name="sk_rc",
+        shape=r"\d{6}[ ]?/?[ ]?\d{3,4}",
+        label=r"slovak (?:id|birth|personal) number|slovensk[eé] rodn[eé] [cč][ií]slo|"
+        r"sk rodn[eé] [cč][ií]slo",
+        words="slovak|slovensk|sk rodn",
+        check=national_checks.cz_rc,
+        digits=9,
+    ),
+    _Number(
+        name="ro_cnp",
+        shape=r"[1-9]\d{12}",
+        bare=_first("[1-9]") + rf"\d\d{_MMDD}\d{{6}}",
+        label=r"cnp|cod numeric personal|romanian (?:id|personal) (?:number|code)",
+        words="cnp|cod numeric|romanian",
+        check=national_checks.ro_cnp,
+        digits=13,
+    ),
+    _Number(
+        name="at_svnr",
+        shape=r"\d{4}[ \-/]?\d{6}",
+        bare=_first("[1-9]")
+        + r"\d{3}[ \-]?(?:0[1-9]|[12]\d|3[01])(?:0[1-9]|1[0-5])\d\d",
+        label=r"sv-?n(?:umme)?r|sozialversicherungs-?n(?:umme)?r|versicherungsnummer|"
+        r"austrian (?:insurance|social security) number",
+        words="svnr|sv-nr|svnummer|sv-nummer|versicherung|austrian",
+        check=national_checks.at_svnr,
+        digits=10,
+    ),
+    _Number(
+        name="gr_amka",
+        shape=r"\d{6}[ \-]?\d{5}",
+        bare=r"(?:0(?<![\w.\-]0)[1-9]|[12](?<![\w.\-][12])\d|3(?<![\w.\-]3)[01])"
+        r"(?:0[1-9]|1[0-2])\d{7}",
+        label=r"amka|\u03b1\u03bc\u03ba\u03b1|\u03b1\.\u03bc\.\u03ba\.\u03b1\.?",
+        words="amka|\u03b1\u03bc\u03ba\u03b1|\u03b1.\u03bc",
+        check=national_checks.gr_amka,
+        digits=11,
+    ),
+    _Number(
+        name="gr_afm",
+        shape=r"(?:EL)?\d{9}",
+        label=r"afm|\u03b1\u03c6\u03bc|\u03b1\.\u03c6\.\u03bc\.?|"
+        r"greek tax (?:id|number)",
+        words="afm|\u03b1\u03c6\u03bc|\u03b1.\u03c6|greek tax",
+        check=national_checks.gr_afm,
+        data_class="financial.tax_id",
+        digits=9,
+    ),
+    _Number(
+        name="hu_taj",
+        shape=r"\d{3}[ \-]?\d{3}[ \-]?\d{3}",
+        label=r"taj(?:[ -]?sz[aá]m)?|hungarian (?:social security|insurance) number",
+        words="taj|hungarian",
+        check=national_checks.hu_taj,
+        digits=9,
+    ),
+    _Number(
+        name="bg_egn",
+        shape=r"\d{10}",
+        bare=_first(r"\d") + r"\d(?:[024][1-9]|[135][0-2])(?:0[1-9]|[12]\d|3[01])\d{4}",
+        label=r"egn|егн|единен граждански номер|bulgarian (?:id|citizen) number",
+        words="egn|егн|единен|bulgarian",
+        check=national_checks.bg_egn,
+        digits=10,
+    ),
+    _Number(
+        name="hr_oib",
+        shape=r"(?:HR)?\d{11}",
+        label=r"oib|osobni identifikacijski broj|croatian (?:id|tax) number",
+        words="oib|osobni|croatian",
+        check=national_checks.hr_oib,
+        digits=11,
+    ),
+    _Number(
+        name="ee_ik",
+        shape=r"[1-8]\d{10}",
+        bare=_first("[1-8]") + rf"\d\d{_MMDD}\d{{4}}",
+        label=r"isikukood|estonian (?:id|personal) code",
+        words="isikukood|estonian",
+        check=national_checks.baltic,
+        digits=11,
+    ),
+    _Number(
+        name="lt_ak",
+        shape=r"[1-9]\d{10}",
+        label=r"asmens kodas|lithuanian (?:id|personal) code",
+        words="asmens|lithuanian",
+        check=national_checks.baltic,
+        digits=11,
+    ),
+    _Number(
+        name="lv_pk",
+        shape=r"\d{6}[ \-]?\d{5}",
+        bare=r"(?:0(?<![\w.\-]0)[1-9]|[12](?<![\w.\-][12])\d|3(?<![\w.\-]3)[0-2])"
+        r"\d\d\d\d-[0-2]\d{4}",
+        bare_score=65,
+        label=r"personas kods|latvian (?:id|personal) code",
+        words="personas kods|latvian",
+        check=national_checks.lv_pk,
+        digits=11,
+    ),
+    _Number(
+        name="si_emso",
+        shape=r"\d{13}",
+        bare=r"(?:0(?<![\w.\-]0)[1-9]|[12](?<![\w.\-][12])\d|3(?<![\w.\-]3)[01])"
+        r"(?:0[1-9]|1[0-2])[09]\d{8}",
+        label=r"em[sš]o|jmbg|slovenian (?:id|citizen) number",
+        words="emso|emšo|jmbg|slovenian",
+        check=national_checks.si_emso,
+        digits=13,
+    ),
+    _Number(
+        name="no_fnr",
+        shape=r"\d{6}[ ]?\d{5}",
+        bare=_first("[0-7]") + r"\d(?:[04][1-9]|[15][0-2])\d\d[ ]?\d{5}",
+        label=r"f[øo]dselsnummer|f[øo]dselsnr|fnr|d-?nummer|"
+        r"norwegian (?:id|birth|national) number",
+        words="fødsels|fodsels|fnr|nummer|norwegian",
+        check=national_checks.no_fnr,
+        digits=11,
+    ),
+    _Number(
+        name="ch_ahv",
+        shape=r"756[. ]?\d{4}[. ]?\d{4}[. ]?\d\d",
+        bare=_first("7") + r"56[. ]?\d{4}[. ]?\d{4}[. ]?\d\d",
+        bare_score=75,
+        label=r"ahv(?:[- ]?n(?:umme)?r)?|avs|navs(?:13)?|swiss social security number",
+        words="ahv|avs|swiss",
+        check=national_checks.ch_ahv,
+        digits=13,
+    ),
+    # --- elsewhere ------------------------------------------------------------
+    _Number(
+        name="br_cpf",
+        shape=r"\d{3}\.?\d{3}\.?\d{3}[\-. ]?\d\d",
+        bare=_first(r"\d") + r"\d\d\.\d{3}\.\d{3}-\d\d",
+        bare_score=75,
+        label=r"cpf|cadastro de pessoas? f[ií]sicas?",
+        words="cpf|cadastro",
+        check=national_checks.br_cpf,
+        digits=11,
+    ),
+    _Number(
+        name="cn_ric",
+        shape=r"\d{17}[\dX]",
+        bare=_first("[1-9]") + rf"\d{{5}}(?:19|20)\d\d{_MMDD}\d{{3}}[\dX]",
+        bare_score=75,
+        label=r"身份证(?:号码?|号)?|公民身份号码|chinese (?:id|identity)(?: card)?|"
+        r"resident identity card",
+        words="身份证|公民身|chinese|resident identity",
+        check=national_checks.cn_ric,
+        digits=17,
+    ),
+    _Number(
+        name="mx_curp",
+        shape=r"[A-Z]{4}\d{6}[HMX][A-Z]{5}[A-Z0-9]\d",
+        bare=r"(?<![\w.\-])[A-Z][AEIOUX][A-Z]{2}\d\d"
+        + _MMDD
+        + r"[HMX][A-Z]{5}[A-Z0-9]\d",
+        bare_score=85,
+        label=r"curp|clave [uú]nica de registro",
+        words="curp|clave única|clave unica",
+        check=national_checks.mx_curp,
+        mixed=True,
+        digits=6,
+    ),
+    _Number(
+        name="il_tz",
+        shape=r"\d{5,8}-?\d",
+        label=r"teudat zehut|mispar zehut|t\.z\.?|תעודת זהות|מספר זהות|ת\.ז\.?|"
+        r"israeli (?:id|identity)(?: card)?",
+        words="zehut|t.z|תעודת|מספר|ת.ז|israeli",
+        check=national_checks.il_tz,
+        digits=9,
+    ),
+    _Number(
+        name="jp_my_number",
+        shape=r"\d{4}[ \-]?\d{4}[ \-]?\d{4}",
+        label=r"my number(?: card)?|individual number|マイナンバー|個人番号",
+        words="my number|individual number|マイナンバー|個人番号",
+        check=national_checks.jp_my_number,
+        digits=12,
+    ),
+    _Number(
+        name="ng_nin",
+        shape=r"\d{4}[ \-]?\d{3}[ \-]?\d{4}",
+        label=r"nin|nimc|bvn|nigerian (?:id|national identification)",
+        words="nin|nimc|bvn|nigerian",
+        digits=11,
+    ),
+    _Number(
+        name="nz_ird",
+        shape=r"\d{2,3}[ \-]?\d{3}[ \-]?\d{3}",
+        label=r"ird|inland revenue",
+        words="ird|inland revenue",
+        check=national_checks.nz_ird,
+        digits=8,
+    ),
+    _Number(
+        name="in_aadhaar",
+        shape=r"[2-9]\d{3}[ \-]?\d{4}[ \-]?\d{4}",
+        label=r"aadh?aar|uidai|आधार",
+        words="aadhaar|aadaar|uidai|आधार",
+        check=checks.verhoeff,
+        digits=12,
+    ),
+)
+
+LETTERED = (
+    PatternRule(
+        id="nino",
+        data_class=_GOV + "uk_nino",
+        regex=r"(?<!\w)(?![dfiquv])[a-z](?![dfiquvo])[a-z]\s?\d{2}\s?\d{2}\s?\d{2}\s?[a-d](?!\w)",
+        score=85,
+        digits=6,
+    ),
+    PatternRule(
+        id="in-pan",
+        data_class=_GOV + "in_pan",
+        regex=r"(?<!\w)[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z](?!\w)",
+        score=60,
+        digits=4,
+        mixed=True,
+    ),
+    PatternRule(
+        id="fiscal-code",
+        data_class=_GOV + "it_cf",
+        regex=r"(?<!\w)[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z](?!\w)",
+        score=85,
+        digits=3,
+        mixed=True,
+    ),
+)
+
+IDENTITY = (
+    *UNITED_STATES,
+    *DOCUMENTS,
+    *LETTERED,
+    *(rule for number in _NUMBERS for rule in number.rules()),
+)

@@ -1,0 +1,161 @@
+"""Run all pattern rules of ours over a reading; most of them never start.
+
+Before a rule's expression is run, the text must show what every match of it
+holds: a digit, a long enough run of digits, a character, a word. Words are
+sought all at once (``prefilter``), so that the price of a rule that does not
+apply is next to nothing. A gate never hides a match: it is read off the
+expression, or a test derives from the expression what its matches must hold.
+The time of what does run grows with the text only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    Bank,
+    Gate,
+    gate_of,
+    positions,
+)
+from curtilage.client.detection.detectors.patterns.rule import ANY_DIGIT, PatternRule
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.spans import MAX_SCORE, Span
+from curtilage.policy.decision.findings import View
+
+SHORT = 3  # characters: a shorter word of a gate stands in too many texts
+_DIGIT = re.compile(r"\d")
+# As far apart as the widest rule lets digits stand.
+_DIGIT_RUN = re.compile(r"\d(?:(?:\W|_){0,8}\d)*")
+_MIXED = re.compile(r"\d(?:[^\W\d_]|(?<=[^\W\d_]\d))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compiled:
+    """A rule, ready to run."""
+
+    rule: PatternRule
+    regex: re.Pattern[str] = field(repr=False)
+    everywhere: bool
+
+
+class _Shown:
+    """What a text shows at a glance; looked at once, and only if it is asked."""
+
+    __slots__ = ("_longest_run", "_mixed", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._longest_run: int | None = None
+        self._mixed: bool | None = None
+
+    def passes(self, rule: PatternRule) -> bool:
+        """Tell whether a rule could match, its words aside."""
+        if rule.digits and rule.digits > self.longest_run():
+            return False
+        if rule.mixed and not self.mixed():
+            return False
+        if not rule.gate or rule.gate == ANY_DIGIT:
+            return True
+        return any(char in self.text for char in rule.gate)
+
+    def longest_run(self) -> int:
+        """Return how many digits the longest run has."""
+        if self._longest_run is None:
+            self._longest_run = _longest_run(self.text)
+        return self._longest_run
+
+    def mixed(self) -> bool:
+        """Tell whether a letter stands right beside a digit."""
+        if self._mixed is None:
+            self._mixed = _MIXED.search(self.text) is not None
+        return self._mixed
+
+
+class PatternSet:
+    """One detector for many rules; a finding bears the name of its rule."""
+
+    id = "patterns"
+
+    def __init__(self, rules: Iterable[PatternRule]) -> None:
+        self._rules = [_compiled(rule) for rule in rules]
+        # Two gates for each: as read off the expression, and as written down.
+        gates = [_read_off(each.rule) for each in self._rules]
+        self._bank = Bank([*gates, *(_written(each.rule) for each in self._rules)])
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each match that its check does not refute."""
+        text = reading.text
+        both = self._bank.passed(text)
+        mask = both & (both >> len(self._rules))
+        if not mask:
+            return
+        shown = _Shown(text)
+        compact = reading.view is View.COMPACT
+        for at in positions(mask):
+            compiled = self._rules[at]
+            if (compiled.everywhere or not compact) and shown.passes(compiled.rule):
+                yield from _matches(compiled, text)
+
+
+def _read_off(rule: PatternRule) -> Gate:
+    return gate_of(rule.regex, flags=0 if rule.cased else re.IGNORECASE)
+
+
+def _written(rule: PatternRule) -> Gate:
+    """Return what a rule's author asks of a text."""
+    digits = max(rule.digits, rule.gate == ANY_DIGIT or rule.mixed)
+    signs = "" if rule.gate == ANY_DIGIT else rule.gate
+    return Gate(digits=digits, words=frozenset(rule.words or signs))
+
+
+def fold(text: str) -> str:
+    """Return a text in which a word of a gate is found as ``re`` finds it.
+
+    ``re`` takes the dotted and the dotless i, the long s and the Kelvin sign
+    for their plain letters, if case does not matter.
+    """
+    if text.isascii():
+        return text.lower()
+    return text.translate(_PLAIN).lower()
+
+
+_PLAIN = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
+
+
+def _compiled(rule: PatternRule) -> _Compiled:
+    short = [word for word in rule.words if len(word) < SHORT or word != fold(word)]
+    if short:
+        raise ValueError(
+            f"rule {rule.id}: a word of its gate is short or no lower case"
+        )
+    flags = re.UNICODE if rule.cased else re.IGNORECASE
+    return _Compiled(
+        rule=rule,
+        regex=re.compile(rule.regex, flags),
+        everywhere=rule.everywhere or rule.required,
+    )
+
+
+def _longest_run(text: str) -> int:
+    """Return how many digits the longest run has; 0 if there is none."""
+    if _DIGIT.search(text) is None:
+        return 0
+    runs = (match[0] for match in _DIGIT_RUN.finditer(text))
+    return max(sum(map(str.isdecimal, run)) for run in runs)
+
+
+def _matches(compiled: _Compiled, text: str) -> Iterator[Span]:
+    rule = compiled.rule
+    for match in compiled.regex.finditer(text):
+        holds = rule.check is not None and rule.check(match[rule.group])
+        if rule.required and not holds:
+            continue
+        yield Span(
+            data_class=rule.data_class,
+            detector=rule.id,
+            start=match.start(rule.group),
+            end=match.end(rule.group),
+            score=MAX_SCORE if holds else rule.score,
+            validated=holds,
+        )

@@ -1,0 +1,273 @@
+"""Check digits of the numbers that states give to people; pure arithmetic.
+
+Every function takes the matched text, separators and all, and tells whether
+the check holds. Where a number holds a date of birth, the date must exist too:
+that is worth more than a check digit. No check proves that a number was ever
+issued.
+"""
+
+from collections.abc import Sequence
+from itertools import cycle
+
+from curtilage.client.detection.detectors.patterns.check_digits import (
+    digits_of,
+    luhn_of,
+    mod11_10,
+)
+
+_MONTHS = range(1, 13)
+_DAYS = range(1, 32)
+_TEN = 10  # the remainder that has no digit
+
+
+def weighted(digits: str, weights: Sequence[int]) -> int:
+    """Return the sum of digits times weights; of the shorter of the two."""
+    return sum(int(d) * w for d, w in zip(digits, weights, strict=False))
+
+
+def _is_date(month: str, day: str, *shifts: int) -> bool:
+    """Tell whether a month, perhaps shifted, and a day can be a date."""
+    shifted = (int(month) - shift for shift in (0, *shifts))
+    return int(day) in _DAYS and any(month in _MONTHS for month in shifted)
+
+
+def _exact(text: str, count: int) -> str:
+    """Return the digits if there are so many, and not all equal; else ""."""
+    digits = digits_of(text)
+    return digits if len(digits) == count and len(set(digits)) > 1 else ""
+
+
+def fr_nir(text: str) -> bool:
+    """Tell whether a French number has its key: 97 less the rest modulo 97.
+
+    Corsica's departments 2A and 2B count as 19 and 18.
+    """
+    plain = "".join(char for char in text.upper() if char.isalnum())
+    digits = _exact(plain.replace("2A", "19").replace("2B", "18"), 15)
+    return bool(digits) and 97 - int(digits[:13]) % 97 == int(digits[13:])
+
+
+def nl_bsn(text: str) -> bool:
+    """Tell whether nine digits pass the Dutch test of eleven."""
+    digits = _exact(text, 9)
+    return bool(digits) and weighted(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
+
+
+def be_nrn(text: str) -> bool:
+    """Tell whether a Belgian number has its key; from 2000 on with a 2 before."""
+    digits = _exact(text, 11)
+    if not digits or not 0 <= int(digits[2:4]) % 20 <= 12:  # noqa: PLR2004 - months; BIS numbers add 20 or 40
+        return False
+    keys = {97 - int(century + digits[:9]) % 97 for century in ("", "2")}
+    return int(digits[9:]) in keys
+
+
+def pt_nif(text: str) -> bool:
+    """Tell whether nine digits are a Portuguese tax number (modulo 11)."""
+    digits = _exact(text, 9)
+    if not digits or digits[0] == "0":
+        return False
+    rest = weighted(digits[:8], range(9, 1, -1)) % 11
+    return int(digits[8]) == (0 if rest < 2 else 11 - rest)  # noqa: PLR2004 - 10 and 11 count as 0
+
+
+def ie_pps(text: str) -> bool:
+    """Tell whether an Irish number has its check letter (modulo 23)."""
+    plain = "".join(char for char in text.upper() if char.isalnum())
+    digits, letters = plain[:7], plain[7:]
+    if not digits.isdecimal() or not letters.isalpha() or not letters.isascii():
+        return False
+    total = weighted(digits, range(8, 1, -1))
+    if len(letters) > 1 and letters[1] != "W":
+        total += 9 * (ord(letters[1]) - ord("A") + 1)
+    return "WABCDEFGHIJKLMNOPQRSTUV"[total % 23] == letters[0]
+
+
+def dk_cpr(text: str) -> bool:
+    """Tell whether a Danish number passes modulo 11; many since 2007 do not."""
+    digits = _exact(text, 10)
+    return (
+        bool(digits)
+        and _is_date(digits[2:4], digits[:2])
+        and weighted(digits, (4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+    )
+
+
+def cz_rc(text: str) -> bool:
+    """Tell whether ten digits are a Czech or Slovak birth number (modulo 11).
+
+    Women's months are 50 more; 20 and 70 more where a day's numbers ran out.
+    """
+    digits = _exact(text, 10)
+    if not digits or not _is_date(digits[2:4], digits[4:6], 20, 50, 70):
+        return False
+    return int(digits[:9]) % 11 % _TEN == int(digits[9])
+
+
+def ro_cnp(text: str) -> bool:
+    """Tell whether thirteen digits are a Romanian number (modulo 11; 10 as 1)."""
+    digits = _exact(text, 13)
+    if not digits or digits[0] == "0" or not _is_date(digits[3:5], digits[5:7]):
+        return False
+    rest = weighted(digits[:12], (2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9)) % 11
+    return int(digits[12]) == (1 if rest == _TEN else rest)
+
+
+def at_svnr(text: str) -> bool:
+    """Tell whether ten digits are an Austrian insurance number (modulo 11)."""
+    digits = _exact(text, 10)
+    if not digits or digits[0] == "0" or int(digits[4:6]) not in _DAYS:
+        return False
+    if not 1 <= int(digits[6:8]) <= 15:  # noqa: PLR2004 - 13 to 15 where a day's numbers ran out
+        return False
+    return weighted(digits, (3, 7, 9, 0, 5, 8, 4, 2, 1, 6)) % 11 == int(digits[3])
+
+
+def gr_amka(text: str) -> bool:
+    """Tell whether eleven digits are a Greek number: a date, and Luhn."""
+    digits = _exact(text, 11)
+    return bool(digits) and _is_date(digits[2:4], digits[:2]) and luhn_of(digits)
+
+
+def gr_afm(text: str) -> bool:
+    """Tell whether nine digits are a Greek tax number (powers of two, modulo 11)."""
+    digits = _exact(text, 9)
+    weights = [2**power for power in range(8, 0, -1)]
+    return bool(digits) and weighted(digits[:8], weights) % 11 % 10 == int(digits[8])
+
+
+def hu_taj(text: str) -> bool:
+    """Tell whether nine digits are a Hungarian insurance number (modulo 10)."""
+    digits = _exact(text, 9)
+    weights = (3, 7) * 4
+    return bool(digits) and weighted(digits[:8], weights) % 10 == int(digits[8])
+
+
+def bg_egn(text: str) -> bool:
+    """Tell whether ten digits are a Bulgarian number (modulo 11; 10 as 0)."""
+    digits = _exact(text, 10)
+    if not digits or not _is_date(digits[2:4], digits[4:6], 20, 40):
+        return False
+    rest = weighted(digits[:9], (2, 4, 8, 5, 10, 9, 7, 3, 6)) % 11
+    return rest % 10 == int(digits[9])
+
+
+def hr_oib(text: str) -> bool:
+    """Tell whether eleven digits are a Croatian number (ISO 7064, MOD 11,10)."""
+    digits = _exact(text, 11)
+    return bool(digits) and mod11_10(digits)
+
+
+def baltic(text: str) -> bool:
+    """Tell whether eleven digits are an Estonian or Lithuanian number.
+
+    Modulo 11 in two rounds; 10 after the second counts as 0.
+    """
+    digits = _exact(text, 11)
+    if not digits or not _is_date(digits[3:5], digits[5:7]):
+        return False
+    rest = weighted(digits[:10], (1, 2, 3, 4, 5, 6, 7, 8, 9, 1)) % 11
+    if rest == _TEN:
+        rest = weighted(digits[:10], (3, 4, 5, 6, 7, 8, 9, 1, 2, 3)) % 11
+    return rest % 10 == int(digits[10])
+
+
+def lv_pk(text: str) -> bool:
+    """Tell whether eleven digits are a Latvian number of the older kind.
+
+    The newer kind begins with 32 and has no check digit.
+    """
+    digits = _exact(text, 11)
+    if not digits or not _is_date(digits[2:4], digits[:2]):
+        return False
+    total = 1101 - weighted(digits[:10], (1, 6, 3, 7, 9, 10, 5, 8, 4, 2))
+    return total % 11 % 10 == int(digits[10])
+
+
+def si_emso(text: str) -> bool:
+    """Tell whether thirteen digits are an EMSO or JMBG (modulo 11)."""
+    digits = _exact(text, 13)
+    if not digits or not _is_date(digits[2:4], digits[:2]):
+        return False
+    rest = weighted(digits[:12], (7, 6, 5, 4, 3, 2) * 2) % 11
+    return rest != 1 and (11 - rest) % 11 == int(digits[12])
+
+
+def no_fnr(text: str) -> bool:
+    """Tell whether a Norwegian number has both its check digits (modulo 11).
+
+    D numbers add 40 to the day, H numbers 40 to the month.
+    """
+    digits = _exact(text, 11)
+    if not digits or not _is_date(digits[2:4], f"{int(digits[:2]) % 40:02}", 40):
+        return False
+    first = weighted(digits, (3, 7, 6, 1, 8, 9, 4, 5, 2, 1))
+    second = weighted(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1))
+    return first % 11 == 0 and second % 11 == 0
+
+
+def ch_ahv(text: str) -> bool:
+    """Tell whether thirteen digits from 756 on are a Swiss number (EAN-13)."""
+    digits = _exact(text, 13)
+    weights = tuple(weight for weight, _ in zip(cycle((1, 3)), range(13), strict=False))
+    return digits.startswith("756") and weighted(digits, weights) % 10 == 0
+
+
+def br_cpf(text: str) -> bool:
+    """Tell whether eleven digits have both check digits of a Brazilian CPF."""
+    digits = _exact(text, 11)
+    return bool(digits) and all(
+        weighted(digits[:count], range(count + 1, 1, -1)) * 10 % 11 % 10
+        == int(digits[count])
+        for count in (9, 10)
+    )
+
+
+def cn_ric(text: str) -> bool:
+    """Tell whether a Chinese number has its check (ISO 7064, MOD 11-2), and a date."""
+    plain = text.strip().upper()
+    digits = digits_of(plain[:-1])
+    if len(digits) != 17 or not _is_date(digits[10:12], digits[12:14]):  # noqa: PLR2004 - GB 11643
+        return False
+    rest = sum(int(d) * 2 ** (17 - at) for at, d in enumerate(digits)) % 11
+    return "10X98765432"[rest] == plain[-1]
+
+
+_CURP = "0123456789ABCDEFGHIJKLMN\u00d1OPQRSTUVWXYZ"
+
+
+def mx_curp(text: str) -> bool:
+    """Tell whether a Mexican CURP has its check digit (modulo 10), and a date."""
+    plain = text.upper()
+    if len(plain) != 18 or any(char not in _CURP for char in plain):  # noqa: PLR2004 - RENAPO
+        return False
+    if not plain[4:10].isdecimal() or not _is_date(plain[6:8], plain[8:10]):
+        return False
+    values = (_CURP.index(char) for char in plain[:17])
+    total = sum(v * w for v, w in zip(values, range(18, 1, -1), strict=True))
+    return str(-total % 10) == plain[17]
+
+
+def il_tz(text: str) -> bool:
+    """Tell whether nine digits are an Israeli number (Luhn's sum from the left)."""
+    digits = _exact(text, 9)
+    return bool(digits) and luhn_of(digits)
+
+
+def jp_my_number(text: str) -> bool:
+    """Tell whether twelve digits are a Japanese My Number (modulo 11)."""
+    digits = _exact(text, 12)
+    rest = weighted(digits, (6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2)) % 11
+    return bool(digits) and int(digits[11]) == (0 if rest < 2 else 11 - rest)  # noqa: PLR2004 - 10 and 11 count as 0
+
+
+def nz_ird(text: str) -> bool:
+    """Tell whether eight or nine digits are a New Zealand tax number (modulo 11)."""
+    digits = digits_of(text).zfill(9)
+    if len(digits) != 9 or len(set(digits)) == 1:  # noqa: PLR2004 - IRD's own width
+        return False
+    for weights in ((3, 2, 7, 6, 5, 4, 3, 2), (7, 4, 3, 2, 5, 2, 7, 6)):
+        check = -weighted(digits[:8], weights) % 11
+        if check != _TEN:
+            return check == int(digits[8])
+    return False

@@ -1,0 +1,283 @@
+"""Patterns of what is true of a person without naming one, as data.
+
+Dates, birth, age, town, employer, occupation, and words of biometric data.
+Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded or
+cannot overlap its neighbour, so that time grows with length only.
+"""
+
+from curtilage.client.detection.detectors.patterns.rule import (
+    ANY_DIGIT,
+    IS,
+    PatternRule,
+    listed,
+)
+
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|"
+    r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+# German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,
+# Czech and Finnish; those that are English too stand above.
+_FOREIGN_MONTHS = listed("""
+januar jänner februar märz mai juni juli oktober dezember janvier février fevrier mars
+avril juin juillet août aout septembre octobre novembre décembre decembre enero
+febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre
+diciembre gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
+janeiro fevereiro março maio junho julho setembro outubro dezembro januari februari
+maart mei augustus augusti stycznia lutego marca kwietnia maja czerwca lipca sierpnia
+września października listopada grudnia ledna února března dubna května června
+července srpna září října listopadu prosince tammikuuta helmikuuta maaliskuuta
+huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta lokakuuta marraskuuta
+joulukuuta
+""")
+_DAY = r"(?:[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
+_YEAR = r"(?:19|20)\d\d"
+_NUMERIC_DATE = r"\d{1,4}[/.\-]\s?\d{1,2}[/.\-]\s?\d{1,4}"
+_SHORT_YEAR = rf"(?:{_YEAR}|['\u2019]\d\d)"
+_FOREIGN_DATE = (
+    rf"{_DAY}[.º]?(?: de)? {{1,3}}(?:{'|'.join(_FOREIGN_MONTHS)})"
+    rf"(?:,?(?: de[l]?)? {{1,3}}{_YEAR})?"
+)
+_TEXTUAL_DATE = (
+    rf"{_MONTH} {{1,3}}(?:the )?{_DAY}(?:,? {{1,3}}{_SHORT_YEAR})?|"
+    rf"{_DAY}(?: of)? {{1,3}}{_MONTH}(?:,? {{1,3}}{_SHORT_YEAR})?"
+)
+_DATED = rf"\d{{1,2}}[ \-]{_MONTH}[ \-](?:{_YEAR}|\d\d)"
+_ANY_DATE = rf"(?:{_FOREIGN_DATE}|{_DATED}|{_TEXTUAL_DATE}|{_NUMERIC_DATE}|{_YEAR})"
+_MONTH_WORDS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
+                "nov", "dec")  # fmt: skip
+_BORN = (
+    r"dob|d\.o\.b\.?|d o b|d\. o\. b\.|date of birth|birth ?(?:date|day)|b-?day|"
+    r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en)|né\(e\) le|ne le|"
+    r"date de naissance|geb(?:oren|\.)?(?: am)?|geburts(?:datum|tag)|"
+    r"fecha de nacimiento|nac(?:id[oa]|i)(?: el| en)?|data di nascita|nat[oa] il|"
+    r"data de nascimento|nascid[oa](?: em| a)?|geboortedatum|geboren op|"
+    r"data urodzenia|urodzon[ya]|ur\.|född(?: den)?|födelsedatum|født(?: den)?|"
+    r"fødselsdato|syntymäaika|syntynyt|datum narození|narozena?"
+)
+_BORN_WORDS = (
+    "dob", "d.o.b", "d o b", "d. o. b", "birth", "bday", "b-day", "born",
+    "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "geb",
+    "nacimiento", "nac", "nascita", "nato il", "nata il", "nascimento", "nascid",
+    "urodz", "ur.", "född", "födelse", "født", "fødsel", "syntym", "syntyn", "naroz",
+)  # fmt: skip
+_UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"
+_OLD = rf"[ \-]?{_UNIT}\.?[ \-](?:of[ \-]age|old|young)"
+_I_AM = (
+    r"(?:i'?m|i am|he is|she is|he's|she's|they are|who is|turn(?:ed|ing|s)?|"
+    r"when (?:i|he|she|they) (?:was|were))"
+)
+_ABOUT = r"(?:about |almost |nearly |only |now |just |over )?"
+_AGE = r"(?:age[ds]?(?: of| is)?:?|alter:?|[aâ]ge:?|edad:?|età:?|idade:?|leeftijd:?)"
+_YEARS_ABROAD = r" (?:jahre(?: alt)?|ans|años|anni|anos|jaar(?: oud)?|år|vuotta)"
+_TENS = r"(?:twenty|thirty|forty|fifty|sixty|seventy|eighty)"
+_ONES = r"(?:[ \-](?:one|two|three|four|five|six|seven|eight|nine))?"
+_TEENS = r"(?:thir|four|fif|six|seven|eigh|nine)teen|eleven|twelve"
+_AGE_END = r"(?![\w%]|[.,:]\d)"
+_AGE_WORDS = (
+    "age", "âge", "alter", "edad", "età", "idade", "leeftijd", "old", "young",
+    "i'm", "i am", "im ",
+    "he is", "she is", "he's", "she's", "they are", "who is", "turn", "when i",
+    "when he", "when she", "when they", "jahre", "ans",
+    "años", "anni", "anos", "jaar", " år", "vuotta",
+)  # fmt: skip
+
+DATES = (
+    PatternRule(
+        id="dob",
+        data_class="identifier.quasi.dob",
+        regex=rf"(?<!\w)(?:{_BORN}){IS}(?:(?:on|in|the|le|am|den|il|el) )?"
+        rf"({_ANY_DATE})(?!\w)",
+        score=90,
+        group=1,
+        gate=ANY_DIGIT,
+        words=_BORN_WORDS,
+    ),
+    # The date first: such a day is my date of birth.
+    PatternRule(
+        id="dob-after",
+        data_class="identifier.quasi.dob",
+        regex=r"\d(?<![\w/.\-]\d)(?:\d?[/.\-]\d{1,2}[/.\-](?:\d{4}|\d\d)|"
+        r"\d{3}-\d\d-\d\d)[)\"',]{0,2}\s{1,2}(?:is|was|as|"
+        r"being)\s(?:\w{2,8}'?s?\s)?"
+        r"(?:dob|d\.o\.b\.?|date of birth|birth ?date|birthday)(?!\w)",
+        score=85,
+        digits=4,
+        words=("dob", "d.o.b", "birth"),
+    ),
+    PatternRule(
+        id="textual-date",
+        data_class="identifier.quasi.date",
+        regex=rf"(?<!\w)(?:{_TEXTUAL_DATE}|{_DATED})(?!\w)",
+        score=60,
+        gate=ANY_DIGIT,
+        words=_MONTH_WORDS,
+    ),
+    PatternRule(
+        id="textual-date-foreign",
+        data_class="identifier.quasi.date",
+        regex=rf"(?<!\w)(?:{_FOREIGN_DATE})(?!\w)",
+        score=60,
+        gate=ANY_DIGIT,
+        words=tuple(_FOREIGN_MONTHS),
+    ),
+    PatternRule(
+        id="numeric-date",
+        data_class="identifier.quasi.date",
+        regex=r"\d(?<![\w/.\-]\d)(?:\d?([/.\-])\d{1,2}\1(?:\d{4}|\d{2})|"
+        r"\d{3}([/.\-])\d{1,2}\2\d{1,2})(?![\w/]|[.\-]\d)",
+        score=60,
+        digits=4,
+    ),
+)
+
+AGES = (
+    PatternRule(
+        id="age",
+        data_class="identifier.quasi.age",
+        regex=rf"(?<!\w)(?:{_AGE}\s\d{{1,2}}|"
+        rf"\d{{1,2}}(?:{_OLD}|{_YEARS_ABROAD})|"
+        rf"{_I_AM} {_ABOUT}\d{{1,2}}){_AGE_END}",
+        score=60,
+        gate=ANY_DIGIT,
+        words=_AGE_WORDS,
+    ),
+    # 34 y/o, 34yo, 34-y.o.
+    PatternRule(
+        id="age-short",
+        data_class="identifier.quasi.age",
+        regex=r"\d(?<![\w.]\d)\d?[ \-]?y\.?/?o\.?(?!\w)",
+        score=60,
+        gate=ANY_DIGIT,
+    ),
+    PatternRule(
+        id="age-90-short",
+        data_class="identifier.quasi.age90",
+        regex=r"(?:9(?<![\w.]9)\d|1(?<![\w.]1)[01]\d)[ \-]?"
+        r"(?:y\.?/?o\.?(?!\w)|[MF](?= (?:with|who|pt|patient|presents|presenting)\b))",
+        score=75,
+        digits=2,
+    ),
+    # In brackets, 34F or M 41; and "34M here".
+    PatternRule(
+        id="age-and-sex",
+        data_class="identifier.quasi.age",
+        regex=r"[(\[]\s?(?:[1-9]\d\s?[,/]?\s?[MF]|[MF]\s?[,/]?\s?[1-9]\d)\s?[)\]]|"
+        r"(?<!\w)[1-9]\d ?[MF](?= (?:here|with|who|pt|patient|presents|presenting)\b)",
+        score=60,
+        digits=2,
+        cased=True,
+    ),
+    PatternRule(
+        id="age-spelled",
+        data_class="identifier.quasi.age",
+        regex=rf"(?<!\w)(?:{_TENS}{_ONES}|{_TEENS})(?:{_OLD})(?!\w)",
+        score=60,
+        words=("old", "young", "age"),
+    ),
+    PatternRule(
+        id="age-90",
+        data_class="identifier.quasi.age90",
+        regex=rf"(?<!\w)(?:(?:{_AGE}|{_I_AM}) {_ABOUT}(?:9\d|1[01]\d)|"
+        rf"(?:9\d|1[01]\d)(?:{_OLD}|{_YEARS_ABROAD})){_AGE_END}",
+        score=75,
+        digits=2,
+        words=_AGE_WORDS,
+    ),
+    PatternRule(
+        id="age-90-spelled",
+        data_class="identifier.quasi.age90",
+        regex=rf"(?<!\w)ninety{_ONES}(?:{_OLD})(?!\w)",
+        score=75,
+        words=("ninety",),
+    ),
+)
+
+OTHERS = (
+    PatternRule(
+        id="home-city",
+        data_class="identifier.quasi.city",
+        regex=r"(?<!\w)(?:live[sd]?|living|grew up|born|based|reside[sd]?|"
+        r"i'?m from|i am from|moved)"
+        r"\s(?:in|near|to|at)?\s?([A-Z][\w'\-]{2,30})",
+        score=55,
+        group=1,
+        words=(
+            "live",
+            "living",
+            "grew up",
+            "born",
+            "based",
+            "reside",
+            "i'm from",
+            "im from",
+            "i am from",
+            "moved",
+        ),
+    ),
+    PatternRule(
+        id="employer",
+        data_class="identifier.quasi.employer",
+        regex=r"(?<!\w)(?:i|he|she|we|wife|husband|son|daughter|"
+        r"who)\s(?:currently )?(?:work(?:s|ed|ing)?|am employed|"
+        r"is employed|intern(?:ed)?)\s(?:at|for)\s(?!(?:home|night|"
+        r"least|the|a|an|my|free|all|now|me|you)\b)([\w&.'\-]{2,40})",
+        score=55,
+        group=1,
+        words=("work", "employed", "intern"),
+    ),
+    PatternRule(
+        id="occupation",
+        data_class="identifier.quasi.occupation",
+        regex=r"(?<!\w)(?:i work as|my job is|i am employed as|by profession|"
+        r"occupation:)\s(?:an?\s)?(\w{3,30})",
+        score=55,
+        group=1,
+        words=("work as", "job is", "employed as", "profession", "occupation:"),
+    ),
+    # The data themselves: a file or a template of a body's features.
+    PatternRule(
+        id="biometric",
+        data_class="identifier.direct.biometric",
+        regex=r"(?<!\w)(?:my|his|her|their|patient'?s|employee'?s|customer'?s|"
+        r"client'?s|"
+        r"subject'?s|suspect'?s|the attached|enrolled|stored)\s(?:\w{2,12}\s){0,2}"
+        r"(?:finger ?prints?|(?:iris|retina|retinal|palm|face|facial|vein)[ \-]?"
+        r"(?:scans?|prints?|templates?|images?|geometry|id data)|voice ?prints?|"
+        r"biometric (?:data|templates?|scans?|records?)|dna (?:profile|sample|"
+        r"sequence))"
+        r"(?!\w)",
+        score=65,
+        words=(
+            "print",
+            "iris",
+            "retina",
+            "palm",
+            "face",
+            "facial",
+            "vein",
+            "biometric",
+            "dna ",
+        ),
+    ),
+    PatternRule(
+        id="biometric-template",
+        data_class="identifier.direct.biometric",
+        regex=r"(?<!\w)(?:minutiae|fingerprint|faceprint|voiceprint|iris ?code|"
+        r"biometric|face[ _-]?embedding)[ _\-]?(?:template|hash|vector|id|data|code)?"
+        r"\s?[:=]\s?[\"'\[]?(?=[^\s]{0,24}\d)[\w+/.\-]{6,400}",
+        score=70,
+        gate=ANY_DIGIT,
+        words=(
+            "minutiae",
+            "fingerprint",
+            "faceprint",
+            "voiceprint",
+            "iris",
+            "biometric",
+            "face",
+        ),
+    ),
+)
+
+ATTRIBUTES = (*DATES, *AGES, *OTHERS)

@@ -1,0 +1,449 @@
+"""Patterns of secrets, as data: keys, tokens, passwords, connection strings.
+
+What is told of a key or a password, in code and in a sentence; the shapes that
+vendors publish stand in ``vendor_keys``. Names no real key; runs nothing.
+"""
+
+from curtilage.client.detection.detectors.patterns.rule import (
+    ANY_DIGIT,
+    PatternRule,
+    listed,
+)
+from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_KEYS
+
+_ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
+# Words after "password is" that are none.
+_NO_VALUE = (
+    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|"
+    r"expired|expiring|required|lost|stolen|forgotten|blocked|locked|disabled|still|"
+    r"also|now|already|working|correct|right|secure|safe|strong|weak|good|bad|in|on|"
+    r"and|or|to|for|it|that|this|what|how|why|when|where|who|used|needed|unknown|"
+    r"hidden|encrypted|hashed|stored|sent|saved|entered|set|reset|changed|been|so|"
+    r"don'?t|doesn'?t|you|i|we|they|always|only|just|usually|must|should|string|str|"
+    r"none|null|true|false|empty|optional|all|short|long|easy|hard|different|same|"
+    r"supposed|rejected|accepted|declined|compromised|visible|case|at|is|was|there|"
+    r"if|with|as|from|by|of|one|something|somehow|going|gone|getting|made|input|"
+    r"request\w*|getenv|environ|os|process|self|data|form|user|args|params|config|"
+    r"password|passwd|pass|pwd|secret|token|key|value|text|varchar|char)\b)"
+)
+# What stands behind a variable's name in code, where no value does: a type, a
+# call, another variable, a blank to be filled in.
+_NO_LITERAL = (
+    r"(?!(?:string|str|secretstr|text|varchar|char|int|integer|float|number|bool|"
+    r"boolean|bytes|object|list|dict|array|any|none|null|nil|undefined|true|false|"
+    r"empty|optional|required|process|os|sys|self|this|app|config\w*|settings|params|"
+    r"props|args|opts|options|kwargs|getenv|environ|request|req|input|form|user|body|"
+    r"event|ctx|secrets?|vault|env|var|data|value|field|models|joi|yup|faker|new|await|"
+    r"const|function|lambda|hash\w*|bcrypt|crypto|sha\w*|md5|base64|hmac|uuid\w*|"
+    r"random|passwords?|passwd|pass|pwd|tokens?|the|an?|is|are|was|to|for|of|in|not)"
+    r"(?![\w\-])|[$%*.<{/&\\]|your[_\-]|change[_\-]?me|[\w.\-]{1,80}[(\[])"
+)
+_VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
+_TELL = (
+    r"(?:\s{1,4}(?:is|was|will be|would be|ist|lautet|est|es|è|é|jest|är|"
+    r"er)\s{1,4}(?:now\s|still\s|"
+    r"currently\s)?|\s{0,2}[:=]\s{0,2})"
+)
+
+
+_KINDS = ("key", "token", "secret", "id")
+_OWNERS = listed("""
+api access secret private auth client encryption signing master service consumer app
+deploy webhook
+""")
+_JOINED = tuple(
+    f"{owner}{sign}{kind}"
+    for owner in _OWNERS
+    for sign in ("_", "-", " ", "")
+    for kind in _KINDS
+)
+_TOLD_BY = (
+    r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|contraseña|contrasena|clave|"
+    r"mot de passe|kennwort|parola|senha|wachtwoord|has[łl]o|l[öo]senord|"
+    r"adgangskode|heslo|salasana|credentials? secret"
+)
+_PASSWORD_WORDS = (
+    "password", "passcode", "passphrase", "passwd", "passwort", "pwd", "pswd",
+    "contraseña", "contrasena", "clave", "mot de passe", "kennwort", "parola", "senha",
+    "wachtwoord", "hasło", "haslo", "lösenord", "losenord", "adgangskode", "heslo",
+    "salasana", "credential",
+)  # fmt: skip
+
+KEYS = (
+    PatternRule(
+        id="private-key",
+        data_class="secret.private_key",
+        regex=r"-----\s?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|"
+        r"AGE-SECRET-KEY-1\w{20,80}|PuTTY-User-Key-File",
+        score=100,
+        gate="-",
+        words=("private key", "age-secret-key-1", "putty-user-key-file"),
+    ),
+    # Short, cut or without its armour: DER's beginnings in base64.
+    PatternRule(
+        id="private-key-body",
+        data_class="secret.private_key",
+        regex=r"(?<![\w+/])(?:MII[BCEJ][\w+/]{2}IBA[AD]|MHcCAQEE|MHQCAQEE|MIGHAgEAMBMG|"
+        r"MIGEAgEAMBAG|MC4CAQAwBQYDK2V|b3BlbnNzaC1rZXktdjE)[\w+/=\s]{8,4000}",
+        score=95,
+        cased=True,
+        words=(
+            "iba",
+            "mhccaqee",
+            "mhqcaqee",
+            "mighageambmg",
+            "migeageambag",
+            "mc4caqawbqydk2v",
+            "b3blbnnzac1rzxktdje",
+        ),
+    ),
+    # Key stores and files of secrets, by their own words.
+    PatternRule(
+        id="secret-file",
+        data_class="secret.private_key",
+        regex=r"[\"']?private_key(?:_id)?[\"']?\s?:\s?[\"'][\w\-]{20,80}|"
+        r"kind: ?Secret\b[^\x00]{0,300}?\b(?:string)?data:\s{1,20}"
+        r"[\w.\-]{1,60}:\s?\S{4,400}",
+        score=90,
+        words=("private_key", "kind: secret", "kind:secret"),
+        cased=False,
+    ),
+    PatternRule(
+        id="bearer",
+        data_class="secret.token",
+        regex=r"(?<!\w)(?:bearer|basic|"
+        r"token)\s{1,3}(?=[\w.~+/=\-]{0,60}\d)[\w.~+/=\-]{12,4000}",
+        score=80,
+        gate=ANY_DIGIT,
+        words=("bearer", "basic", "token"),
+    ),
+    PatternRule(
+        id="dsn",
+        data_class="secret.dsn",
+        regex=r"://(?<=\w\w://)[^\s:/@\"'<>]{0,80}:[^\s/@\"'<>]{1,120}@[\w.\-\[\]:]{1,120}",
+        score=95,
+        gate="@",
+        words=("://",),
+    ),
+    PatternRule(
+        id="dsn-fields",
+        data_class="secret.dsn",
+        regex=r"(?<!\w)(?:server|data source|"
+        r"host)=[^;\n]{1,80};[^\n]{0,160}?(?:password|pwd)=[^;\n]{1,80}",
+        score=95,
+        gate="=",
+        words=("password=", "pwd="),
+    ),
+    # host=db user=app password=… ; sqlplus scott/tiger@orcl
+    PatternRule(
+        id="dsn-words",
+        data_class="secret.dsn",
+        regex=r"(?<!\w)(?:user(?:name|id)?|"
+        r"uid)=[^\s;,]{1,60}[\s;,]{1,3}(?:[a-z_]{2,20}="
+        r"[^\s;,]{1,80}[\s;,]{1,3}){0,4}(?:password|pwd|pass)=[^\s;,\"']{2,80}|"
+        r"(?<!\w)sqlplus\s[\w.\-]{1,40}/[^\s@/]{2,60}@",
+        score=90,
+        gate="=@",
+        words=("password=", "pwd=", "pass=", "sqlplus"),
+    ),
+    PatternRule(
+        id="key-assigned",
+        data_class="secret.api_key",
+        regex=rf"(?:{'|'.join(_OWNERS)})"
+        rf"[_\- ]?(?:{'|'.join(_KINDS)})"
+        rf"{_ASSIGN}(?=[^\s]{{0,40}}\d)([\w+/=.\-]{{8,400}})",
+        score=85,
+        group=1,
+        gate=":=",
+        words=_JOINED,
+    ),
+    PatternRule(
+        id="key-told",
+        data_class="secret.api_key",
+        regex=rf"(?<!\w)(?:api|access|secret|license|licence|product|"
+        rf"activation|recovery|encryption|auth|serial|backup)"
+        rf"[_\- ]?(?:key|token|code|"
+        rf"secret){_TELL}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
+        score=75,
+        group=1,
+        gate=ANY_DIGIT,
+        words=("key", "token", "code", "secret"),
+    ),
+    PatternRule(
+        id="seed-phrase",
+        data_class="secret.private_key",
+        regex=r"(?<!\w)(?:seed|recovery|mnemonic|secret|"
+        r"wallet)[ \-]?(?:phrase|words|seed)?"
+        r"(?: is|:| are)\s{1,3}(?:[a-z]{3,8}[ ,]{1,2}){11}[a-z]{3,8}",
+        score=90,
+        words=("seed", "recovery", "mnemonic", "secret", "wallet"),
+    ),
+)
+
+_PINS = (
+    r"pin|passcode|otp|one[- ]time (?:code|password)|"
+    r"verification code|2fa code|security code|tan|geheimzahl|code pin|"
+    r"door code|gate code|alarm code|unlock code|c[oó]digo pin"
+)
+
+PASSWORDS = (
+    PatternRule(
+        id="password-told",
+        data_class="secret.password",
+        regex=rf"(?<![\w])(?:{_TOLD_BY})"
+        rf"(?:\s(?:for|to|of|"
+        rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_TELL}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
+        score=80,
+        group=1,
+        everywhere=True,
+        words=_PASSWORD_WORDS,
+    ),
+    PatternRule(
+        id="password-quoted",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:pass(?:word|code|phrase|wd)|"
+        r"pwd)(?:\s\w{1,10}){0,3}\s[\"'`\u201c\u2018][^\s\"'`\u201d\u2019]{3,80}[\"'`\u201d\u2019]",
+        score=75,
+        words=_PASSWORD_WORDS[:6],
+    ),
+    PatternRule(
+        id="password-with-digit",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:pass(?:word|code|phrase|wd)|pwd)(?:\s(?:to|as|with|"
+        r"using|like|into))?\s{1,2}"
+        r"(?=[^\s]{0,40}[a-z!@#$%^&*])(?=[^\s]{0,40}\d)[^\s\"'`,;()]{5,80}",
+        score=70,
+        gate=ANY_DIGIT,
+        words=_PASSWORD_WORDS[:6],
+    ),
+    # What was spaced out and is joined again by the compact view.
+    PatternRule(
+        id="password-run-together",
+        data_class="secret.password",
+        regex=r"(?:password|passphrase|passcode|passwd)(?:is|was|:|=)"
+        r"(?=\S{0,40}[\d!@#$%^&*])[^\s\"'`,;(){}\[\]<>]{4,60}",
+        score=75,
+        everywhere=True,
+        words=("password", "passphrase", "passcode", "passwd"),
+    ),
+    # "use hunter2 as the password", "hunter2 is my password"
+    PatternRule(
+        id="password-after",
+        data_class="secret.password",
+        regex=r"(?<![^\s\"'`])(?=\S{0,40}\d)(?=\S{0,40}[a-z])[^\s\"'`,;(){}\[\]<>]{5,60}[\"'`]?"
+        r"\s(?:is|as|was)\s(?:my|the|his|her|our|their|a|its)\s(?:\w{2,12}\s){0,2}"
+        r"(?:password|passcode|passphrase|pwd|wifi key)(?!\w)",
+        score=75,
+        gate=ANY_DIGIT,
+        words=("password", "passcode", "passphrase", "pwd", "wifi key"),
+    ),
+    PatternRule(
+        id="pin",
+        data_class="secret.password",
+        regex=rf"(?<!\w)(?:{_PINS})"
+        r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|est|es))?\s{1,2}|"
+        r"\s?[:=]\s{0,2})\d{4,8}(?!\w)|"
+        r"(?<!\w)(?:pin|passcode|(?:door|gate|alarm|unlock|security) code)"
+        r"\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
+        r"\s{1,2}\d{4,8}(?!\w)",
+        score=80,
+        digits=4,
+        words=(
+            "pin",
+            "passcode",
+            "otp",
+            "one-time",
+            "one time",
+            "verification code",
+            "2fa code",
+            "security code",
+            "tan",
+            "geheimzahl",
+            "door code",
+            "gate code",
+            "alarm code",
+            "unlock code",
+        ),
+    ),
+    PatternRule(
+        id="credentials-pair",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:credentials?|creds|login(?: details)?|"
+        r"log ?in (?:with|as)|sign ?in with)(?: are| is|"
+        r":)?\s{1,2}[\w.@\-]{2,40}\s?(?:/|:|\||"
+        r"and)\s?(?=\S{0,20}[\d!@#$%^&*])\S{4,60}",
+        score=70,
+        words=("credential", "creds", "login", "log in", "signin", "sign in"),
+    ),
+    PatternRule(
+        id="command-password",
+        data_class="secret.password",
+        regex=r"(?:--password[= ]|--token[= ]|[ ]-u[ ]{0,2}[\w.\-]{1,40}:|"
+        r"sshpass -p\s?|PGPASSWORD=|MYSQL_PWD=)(?![<${\[])\S{3,80}",
+        score=80,
+        gate="-=",
+        words=(
+            "--password",
+            "--token",
+            " -u",
+            "sshpass -p",
+            "pgpassword=",
+            "mysql_pwd=",
+        ),
+    ),
+)
+
+# The sign between a setting's name and its value, and names of secret settings.
+_SETS = r"[\"'`]?\]?[ \t]{0,3}(?:=>|:=|[:=])[ \t]{0,3}"
+_LETTER_AND_DIGIT = r"(?=[^\s\"'`,;]{0,60}\d)(?=[^\s\"'`,;]{0,60}[a-z])"
+_SETTING = (
+    r"(?:(?<=[a-z0-9_.\-])(?:password|passwd|passphrase)|"
+    r"(?<=[_.\-])(?:pass|pwd|pw|psk|secret)|(?<![a-z])secret_key(?:_base)?|"
+    r"(?-i:(?<=[a-z0-9])(?:Pass|Pwd|Pw|Secret)))"
+)
+# A quoted word that only stands for the value.
+_NO_QUOTED = (
+    r"(?![\"'`](?:[$%*.<{/&\\]|x{3}|your[_\-]|change[_\-]?me|(?:my|the|user|new|db)?"
+    r"[_\-]?(?:password|passwd|pass|pwd|secret|username|string|text|none|null)[\"'`]))"
+)
+_QUOTED = r"[\"'`][^\s\"'`]{3,120}[\"'`]"
+
+SETTINGS = (
+    # db_password = "…", dbPass: a1b2, API_SECRET: with-a-dash
+    PatternRule(
+        id="password-variable",
+        data_class="secret.password",
+        regex=rf"{_SETTING}{_SETS}(?:(?=[\"'`]){_NO_QUOTED}{_QUOTED}|{_NO_LITERAL}"
+        rf"(?=[^\s\"'`,;]{{0,60}}[a-z])(?=[^\s\"'`,;(){{}}\[\]<>]{{0,60}}[\d!@#%^~\-])"
+        rf"{_VALUE})",
+        score=80,
+        gate=":=",
+    ),
+    # In capitals, as of an environment: the value may be a plain word.
+    PatternRule(
+        id="password-environment",
+        data_class="secret.password",
+        regex=r"(?-i:(?<=[A-Z0-9]_)(?:PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|PW|SECRET))"
+        rf"(?:=|:[ \t]{{1,3}}){_NO_LITERAL}{_VALUE}",
+        score=80,
+        gate=":=",
+    ),
+    # db_pass: winterfell, alone on its line
+    PatternRule(
+        id="password-line",
+        data_class="secret.password",
+        regex=rf"{_SETTING}(?:=|:[ \t]{{1,3}}){_NO_LITERAL}"
+        rf"(?-i:[a-z0-9]){_VALUE}(?=[ \t]{{0,8}}(?:[\r\n]|\Z))",
+        score=75,
+        gate=":=",
+    ),
+    # name: DB_PASSWORD, value: …; define("DB_PASS", "a1b2c3"); ENV DB_PASS a1b2c3
+    PatternRule(
+        id="password-named",
+        data_class="secret.password",
+        regex=rf"(?:(?<!\w)(?:password|passwd|passphrase)|{_SETTING})[\"'`]?(?:"
+        r"[,;}]?\s{0,20}[\"']?value[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
+        rf"{_NO_LITERAL}{_VALUE}|"
+        r"(?:\s{0,2},\s{0,3}(?=[\"'])|[ \t]{1,8}|[ \t]{0,8}\|[ \t]{0,8}|"
+        r":[ \t]{0,4}\r?\n[ \t]{1,12}|\s{0,2}[(:=]\s{0,2}[\[(]?(?=[\"']))[\"'`]?"
+        rf"{_NO_LITERAL}{_LETTER_AND_DIGIT}[^\s\"'`<>(){{}}\[\],;|]{{5,80}})",
+        score=75,
+    ),
+    # pass: a1b2c3, psk=…
+    PatternRule(
+        id="password-short",
+        data_class="secret.password",
+        regex=r"(?<![\w\-.$@/])(?:pass|pwd?|psk|creds?|credentials?|secret)"
+        rf"{_SETS}[\"'`]?{_NO_LITERAL}{_LETTER_AND_DIGIT}[^\s\"'`<>(){{}}\[\],;]{{5,80}}",
+        score=75,
+        gate=":=",
+    ),
+    PatternRule(
+        id="token-variable",
+        data_class="secret.token",
+        regex=rf"(?<![a-z])(?:token|jwt|secret|secret_key(?:_base)?){_SETS}[\"'`]?"
+        rf"{_NO_LITERAL}{_LETTER_AND_DIGIT}[\w+/=.~\-]{{10,400}}",
+        score=75,
+        gate=":=",
+    ),
+    # aws_secret_access_key wJalr…: set apart by spaces only
+    PatternRule(
+        id="key-spaced",
+        data_class="secret.api_key",
+        regex=r"(?<=[a-z])_(?:key|token|secret)[ \t]{1,8}(?-i:(?=\S{0,40}[a-z])"
+        r"(?=\S{0,40}[A-Z])(?=\S{0,40}[A-Z0-9]\S{0,40}[A-Z0-9]))[\w+/=]{16,400}(?![\w(])",
+        score=75,
+        words=("_key", "_token", "_secret"),
+    ),
+    # mysql -u root -p…, net user bob … /add, curl --user bob:…
+    PatternRule(
+        id="command-credential",
+        data_class="secret.password",
+        regex=r"(?<!\w)(?:mysql\w{0,10}|mariadb)(?=[ ])[^\n|;]{0,120}?(?-i:[ ]-p)[\"']?"
+        r"(?![$<{\s\"'])\S{3,80}|"
+        r"(?<!\w)net user\s{1,3}[^\s/]{1,40}\s{1,3}(?![/*$<{])\S{3,80}[ ]{1,3}/|"
+        r"(?<!\w)(?:curl|wget)(?=[ ])[^\n|;]{0,160}?[ ](?:--(?:proxy-)?user|-u)[ =]"
+        r"{1,2}[\"']?[^\s:$<{\"']{1,60}:(?![$<{])[^\s\"']{3,80}|"
+        r"(?<!\w)echo\s[\"']?(?!\$)[^\s\"'|]{3,120}[\"']?\s{0,3}\|\s{0,3}"
+        r"(?:sudo (?:-S|chpasswd)|chpasswd|passwd --stdin)|"
+        r"[ ](?-i:-U)[ ]?[\"']?[\w.\\/\-]{1,60}%[^\s\"'%]{3,80}|"
+        r"convertto-securestring (?:-string )?[\"'](?!\$)[^\s\"']{3,80}|"
+        r"(?<!\w)(?:redis-cli(?=[ ])[^\n|;]{0,80}?(?-i:[ ]-a)|docker login(?=[ ])"
+        r"[^\n|;]{0,80}?(?-i:[ ]-p)|(?:un)?zip(?=[ ])[^\n|;]{0,80}?(?-i:[ ]-P))"
+        r"[ ]{1,2}(?![$<{\-])\S{3,80}|"
+        r"--from-literal[= ][\"']?[\w.\-]{1,60}=(?![$<{])[^\s\"']{3,120}",
+        score=80,
+        gate="-/|",
+        words=(
+            "mysql",
+            "mariadb",
+            "net user",
+            "curl",
+            "wget",
+            "echo",
+            " -u",
+            "securestring",
+            "redis-cli",
+            "docker login",
+            "zip",
+            "--from-literal",
+        ),
+    ),
+    # IDENTIFIED BY …, requirepass …
+    PatternRule(
+        id="password-statement",
+        data_class="secret.password",
+        regex=r"(?<!\w)identified(?: with [\w'\"]{1,40})? by (?:password )?"
+        r"(?:[\"'][^\s\"']{3,80}[\"']|(?=[^\s;]{0,60}\d)[^\s\"';<>${}]{4,80})|"
+        r"(?<!\w)(?:requirepass|masterauth|rootpw(?: --plaintext)?|bindpw|"
+        r"enable secret(?: \d)?|ansible_become_pass)[ \t=:]{1,8}[\"']?"
+        r"(?=\S{0,60}[\d!@#$%^&*])[^\s\"'<>${}]{4,120}",
+        score=80,
+        words=(
+            "identified",
+            "requirepass",
+            "masterauth",
+            "rootpw",
+            "bindpw",
+            "enable secret",
+            "ansible_become_pass",
+        ),
+    ),
+    # The last of what a call to connect or to log in is given.
+    PatternRule(
+        id="call-credential",
+        data_class="secret.password",
+        regex=r"(?:connect|getconnection|mysqli)\(\s{0,4}(?:[\"'][^\"'\n]{0,120}[\"']\s{0,4},"
+        rf"\s{{0,4}}){{2}}{_NO_QUOTED}{_QUOTED}|"
+        r"(?:login|authenticate|wifi\.begin|auth\s?=\s?)\(\s{0,4}[\"'][^\"'\n]{1,120}[\"']\s{0,4},"
+        rf"\s{{0,4}}{_NO_QUOTED}{_QUOTED}",
+        score=75,
+        gate="(",
+        words=("connect", "mysqli", "login", "auth", "wifi.begin"),
+    ),
+)
+
+SECRETS = (*VENDOR_KEYS, *KEYS, *PASSWORDS, *SETTINGS)
+
+OPAQUE_TOKEN = r"[A-Za-z0-9+/_\-]{24,}={0,2}"  # noqa: S105 - a pattern
+HEX_TOKEN = r"(?<![0-9a-zA-Z])[0-9a-f]{32,}(?![0-9a-zA-Z])"  # noqa: S105 - a pattern

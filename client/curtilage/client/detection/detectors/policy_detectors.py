@@ -1,0 +1,255 @@
+"""Detectors that a policy brings: its patterns, its words, its exact values.
+
+Built from the plan, in the process that detects. Patterns are RE2's, so that
+no policy can make a text hang; exact values are known by HMAC only. What
+cannot be built fails on every text, so that nothing leaves unseen.
+"""
+
+import hmac
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NoReturn
+
+from curtilage.client.detection.detectors.patterns import check_digits as checks
+from curtilage.client.detection.detectors.patterns.re2 import LinearPattern, encodable
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Detector, Equipment
+from curtilage.client.detection.spans import MAX_SCORE, Span
+from curtilage.policy.decision.findings import View
+from curtilage.policy.document.detection_plan import OwnDetector
+from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, compacted, folded
+
+MAX_VALUE_WORDS: Final = 8  # an exact value is at most so many words in a row
+_MAX_GAP_CHARS: Final = 3  # between two words of an exact value
+_DIGEST_CHARS: Final = 64
+_AS_WRITTEN = frozenset({View.RAW})
+_NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
+# A word, or one mark; dashes and underscores join words and are left out.
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s\-\u2010-\u2015]")
+_VALUE_WORD = re.compile(r"[^\W_]+")
+
+Place = tuple[int, int]
+Places = Callable[[str], Iterable[Place]]
+
+
+class BrokenDetector:
+    """Stand for a detector that could not be built: it fails on every text."""
+
+    def __init__(self, detector_id: str) -> None:
+        self._id = detector_id
+
+    @property
+    def id(self) -> str:
+        """The name of the detector that is missing."""
+        return self._id
+
+    def find(self, reading: Reading) -> NoReturn:
+        """Raise; the text is not looked at."""
+        del reading
+        raise RuntimeError("a detector of the policy could not be built")
+
+
+def or_broken(
+    detector_id: str, build: Callable[[], Detector], views: frozenset[View]
+) -> tuple[Detector, frozenset[View]]:
+    """Return a detector with its views, or one that fails in its place."""
+    try:
+        return build(), views
+    except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
+        return BrokenDetector(detector_id), _AS_WRITTEN
+
+
+def own_detectors(plan: Iterable[OwnDetector]) -> Equipment:
+    """Return a policy's own detectors, each with the views it reads.
+
+    Never raises. In the compact view lines and spaces are joined: a pattern
+    sees it only if a check tells its matches from accidents.
+    """
+    return tuple(
+        or_broken(
+            each.id,
+            partial(PolicyDetector, each),
+            _NOT_COMPACT if each.kind == "regex" and not each.validate else EVERY_VIEW,
+        )
+        for each in plan
+    )
+
+
+class PolicyDetector:
+    """One detector of a policy."""
+
+    def __init__(self, plan: OwnDetector) -> None:
+        """Build it.
+
+        Raises:
+            ValueError: its pattern, its check or its entries cannot be used.
+        """
+        self._plan = plan
+        self._places = _places_of(plan)
+        self._check = _check_of(plan.validate)
+        self._excluded = frozenset(map(folded, plan.exclude))
+        self._context = _words_in_order(plan.context) if plan.context else None
+
+    @property
+    def id(self) -> str:
+        """The name that the policy gives it."""
+        return self._plan.id
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each hit that its check does not refute."""
+        text = reading.text
+        context: list[Place] | None = None
+        for start, end in self._places(text):
+            found = text[start:end]
+            if folded(found) in self._excluded:
+                continue
+            if self._check is not None and not self._check(found):
+                continue
+            if context is None:
+                context = [] if self._context is None else [*self._context(text)]
+            yield self._span((start, end), context)
+
+    def _span(self, place: Place, context: Sequence[Place]) -> Span:
+        plan = self._plan
+        boost = plan.boost if _is_near(place, context, plan.window) else 0
+        return Span(
+            data_class=plan.data_class,
+            detector=plan.id,
+            start=place[0],
+            end=place[1],
+            score=min(plan.base_score + boost, MAX_SCORE),
+            validated=self._check is not None,
+        )
+
+
+def _check_of(name: str) -> Callable[[str], bool] | None:
+    """Return a check by its name.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    return checks.NAMED[name] if name else None
+
+
+def _is_near(place: Place, context: Sequence[Place], window: int) -> bool:
+    """Tell whether a context word stands in the window around a place."""
+    return any(
+        max(place[0], start) - min(place[1], end) <= window for start, end in context
+    )
+
+
+def _places_of(plan: OwnDetector) -> Places:
+    if plan.kind == "regex":
+        return LinearPattern(plan.pattern).spans
+    if plan.kind == "dictionary":
+        return _words_in_order(plan.entries)
+    return ExactValues(plan.entries, salt=bytes.fromhex(plan.salt)).places
+
+
+# --- words ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Node:
+    """A place in the tree of entries; ``ends`` where an entry does."""
+
+    after: dict[str, "_Node"] = field(default_factory=dict["str", "_Node"], repr=False)
+    ends: bool = False
+
+
+def _words_in_order(entries: Iterable[str]) -> Places:
+    """Return what finds any of many entries, case and spacing aside.
+
+    Raises:
+        ValueError: an entry has no word.
+    """
+    root = _Node()
+    for entry in entries:
+        tokens = [token for token, _ in _tokens(folded(entry))]
+        if not tokens:
+            raise ValueError("an entry of a dictionary has no word")
+        node = root
+        for token in tokens:
+            node = node.after.setdefault(token, _Node())
+        node.ends = True
+    if not root.after:
+        raise ValueError("a dictionary has no entry")
+    return partial(_entries_in, root)
+
+
+def _entries_in(root: _Node, text: str) -> Iterator[Place]:
+    """Yield the longest entry at each word, whole words only."""
+    tokens = list(_tokens(text))
+    for at in range(len(tokens)):
+        end = _end_of_entry(root, tokens, at)
+        if end is not None:
+            yield tokens[at][1][0], end
+
+
+def _end_of_entry(
+    root: _Node, tokens: Sequence[tuple[str, Place]], at: int
+) -> int | None:
+    node, end = root.after.get(tokens[at][0]), None
+    while node is not None:
+        if node.ends:
+            end = tokens[at][1][1]
+        at += 1
+        node = node.after.get(tokens[at][0]) if at < len(tokens) else None
+    return end
+
+
+def _tokens(text: str) -> Iterator[tuple[str, Place]]:
+    """Yield words and marks, folded, with the places where they stand."""
+    for match in _TOKEN.finditer(text):
+        word = match[0]
+        if word.isascii():
+            yield word.lower(), match.span()
+        else:
+            # Folding can make several words of one character.
+            for part in _TOKEN.findall(folded(word)):
+                yield part, match.span()
+
+
+# --- exact values ----------------------------------------------------------------
+
+
+class ExactValues:
+    """Finds values of which only keyed digests are known."""
+
+    def __init__(self, entries: Iterable[str], *, salt: bytes) -> None:
+        """Take the digests.
+
+        Raises:
+            ValueError: there is none, one is no digest, or there is no key.
+        """
+        self._digests = frozenset(bytes.fromhex(each) for each in entries)
+        self._salt = salt
+        if not self._digests or not salt:
+            raise ValueError("exact values need digests and a salt")
+        if any(len(each) * 2 != _DIGEST_CHARS for each in self._digests):
+            raise ValueError("an exact value is known by a digest of 32 bytes")
+
+    def places(self, text: str) -> Iterator[Place]:
+        """Yield where one to eight words in a row are such a value."""
+        words = list(_VALUE_WORD.finditer(encodable(text)))
+        parts = [compacted(word[0]) for word in words]
+        for at, first in enumerate(words):
+            value, end = "", first.start()
+            for word, part in zip(
+                words[at : at + MAX_VALUE_WORDS],
+                parts[at : at + MAX_VALUE_WORDS],
+                strict=True,
+            ):
+                if value and word.start() - end > _MAX_GAP_CHARS:
+                    break
+                value, end = value + part, word.end()
+                if len(value) > MAX_ENTRY_CHARS:
+                    break
+                if value and self._is_one(value):
+                    yield first.start(), end
+
+    def _is_one(self, value: str) -> bool:
+        digest = hmac.digest(self._salt, value.encode(), "sha256")
+        return digest in self._digests

@@ -1,0 +1,443 @@
+"""Presidio's only door: its recognizers without its downloads and its logs.
+
+The engine has a blank English tokenizer and no model. The registry is built
+here, in code; recognizers that fetch, that drop private domains or that take
+quadratic time are not in it (``recognizers`` has ours). A pattern that times
+out raises instead of being skipped. Imported lazily: the extra is ``pii``.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol, cast
+
+from typing_extensions import override
+
+from curtilage.client import telemetry
+from curtilage.client.detection.detectors.cache import Memory
+from curtilage.client.detection.detectors.model.detector import ner_detectors
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    OPEN,
+    Bank,
+    Gate,
+    any_of,
+    gate_of,
+    positions,
+)
+from curtilage.client.detection.detectors.policy_detectors import (
+    or_broken,
+    own_detectors,
+)
+from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNIZERS
+from curtilage.client.detection.detectors.presidio.phone import windowed_phone
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.scanner import (
+    EVERY_VIEW,
+    Equipment,
+    Scanner,
+    first_equipment,
+)
+from curtilage.client.detection.spans import Span
+from curtilage.client.errors import ConfigError
+from curtilage.policy.decision.findings import View
+from curtilage.policy.document.detection_plan import DetectionPlan
+
+if TYPE_CHECKING:
+    from presidio_analyzer import (
+        AnalyzerEngine,
+        EntityRecognizer,
+        RecognizerResult,
+    )
+    from presidio_analyzer.nlp_engine import NlpEngine
+
+LANGUAGE = "en"
+PRESIDIO = "presidio"
+PATTERN_TIMEOUT_S = 5.0  # of one pattern; the worker's deadline is shorter
+MIN_SCORE = 35  # below, Presidio guesses; digits alone are a number run anyway
+VALIDATED_SCORE = 100
+
+RECOGNIZER_ID = "recognizer_identifier"  # ``RecognizerResult`` names it so
+PHONE_ENTITY = "PHONE_NUMBER"
+_DIGIT = re.compile(r"\d")
+_LONG_TOKEN = re.compile(r"\S{100,}")
+_NO_WORD = re.compile(r"[\W_]")
+WARM_UP_TEXT = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
+
+
+def require_presidio() -> None:
+    """Raise unless Presidio is installed.
+
+    Raises:
+        ConfigError: names the extra.
+    """
+    if find_spec("presidio_analyzer") is None or find_spec("spacy") is None:
+        raise ConfigError(
+            "the detectors are not installed: pip install 'curtilage[pii]'"
+        )
+
+
+def full_equipment(plan: DetectionPlan) -> Equipment:
+    """Return all detectors of a plan, in the order in which they run."""
+    return (*_first(plan), *ner_detectors(plan.ner))
+
+
+def scanner_of(plan: DetectionPlan) -> Scanner:
+    """Return all detectors of a plan, warm; takes seconds.
+
+    Never raises for a detector that cannot be built: one that fails on every
+    text stands in its place, so that every query stays home.
+    """
+    first, last = _first(plan), ner_detectors(plan.ner)
+    Scanner(first, last).scan([WARM_UP_TEXT])
+    return Scanner(
+        first,
+        last,
+        exits=plan.exit_classes if plan.scan == "early_exit" else (),
+        lists=plan.lists,
+        memory=Memory(digest_of(plan)),
+    )
+
+
+def digest_of(plan: DetectionPlan) -> bytes:
+    """Return SHA-256 of a plan: what was found under another one is void."""
+    return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
+
+
+def _first(plan: DetectionPlan) -> Equipment:
+    build = partial(PresidioDetector, plan.recognizers)
+    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
+    return (
+        *first_equipment(),
+        *([presidio] if plan.recognizers else []),
+        *own_detectors(plan.detectors),
+    )
+
+
+class SpacyPipeline(Protocol):
+    """What is used of spaCy's pipeline."""
+
+    def memory_zone(self) -> AbstractContextManager[object]:
+        """Return a zone after which no word is kept of those split in it."""
+        ...
+
+
+class PresidioDetector:
+    """Run Presidio's pattern and phone recognizers over one text.
+
+    What ``AnalyzerEngine.analyze`` does, in its order, except that words are
+    split only after something was found: findings are the same, since words
+    only raise scores; and a recognizer is asked only where its patterns could
+    match. The test compares both.
+    """
+
+    numeric = True
+    # Every recognizer's matches hold a digit, but for a few of letters alone
+    # (MAC addresses), that ours find.
+    gate = Gate(digits=1)
+
+    def __init__(self, names: Sequence[str] = tuple(RECOGNIZERS)) -> None:
+        """Open the engine with some of the recognizers of the table.
+
+        Args:
+            names: class names, at least one.
+
+        Raises:
+            ConfigError: Presidio is not installed.
+            ValueError: a name does not stand in the table.
+        """
+        require_presidio()
+        telemetry.silence_libraries()
+        self._engine, self._classes = _open_engine(names)
+        self._pipeline = blank_pipeline(self._engine.nlp_engine)
+        self._no_words = self._engine.nlp_engine.process_text("", LANGUAGE)
+        self._recognizers = self._engine.registry.get_recognizers(
+            language=LANGUAGE, all_fields=True
+        )
+        self._bank = Bank([_gate_of(each) for each in self._recognizers])
+        self._contexts = {each.id: _context_of(each) for each in self._recognizers}
+
+    @property
+    def id(self) -> str:
+        """One name for all of Presidio's recognizers."""
+        return PRESIDIO
+
+    @property
+    def engine(self) -> "AnalyzerEngine":
+        """The engine whose results these are; for comparison."""
+        return self._engine
+
+    @property
+    def recognizers(self) -> "Sequence[EntityRecognizer]":
+        """All that runs; for a look."""
+        return self._recognizers
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield what is at least likely, or validated; nothing without a digit."""
+        if _DIGIT.search(reading.text):
+            yield from self.spans_of(self._analyze(reading.text))
+
+    def spans_of(self, results: "Iterable[RecognizerResult]") -> Iterator[Span]:
+        """Yield the results that count, in this project's classes."""
+        for result in results:
+            score = min(math.ceil(result.score * 100), VALIDATED_SCORE)
+            if score >= MIN_SCORE:
+                yield Span(
+                    data_class=self._classes[result.entity_type],
+                    detector=self.id,
+                    start=result.start,
+                    end=result.end,
+                    score=score,
+                    validated=score == VALIDATED_SCORE,
+                )
+
+    def _analyze(self, text: str) -> "list[RecognizerResult]":
+        asked = [self._recognizers[at] for at in positions(self._bank.passed(text))]
+        results = [
+            result
+            for recognizer in asked
+            for result in recognizer.analyze(
+                text, recognizer.supported_entities, self._no_words
+            )
+        ]
+        if self._may_gain(text, results):
+            results = self._enhanced(text, results)
+        return type(self._recognizers[0]).remove_duplicates(results)
+
+    def _may_gain(self, text: str, results: "Sequence[RecognizerResult]") -> bool:
+        """Tell whether a word in the text could raise a score.
+
+        One counts that holds a context word of the recognizer, so the text does.
+        """
+        told = (
+            cast("Mapping[str, str] | None", vars(result)["recognition_metadata"]) or {}
+            for result in results
+        )
+        asked = {each[RECOGNIZER_ID] for each in told if RECOGNIZER_ID in each}
+        if not asked:
+            return False
+        lowered = _plain_lower(text)
+        return any(word in lowered for each in asked for word in self._contexts[each])
+
+    def _enhanced(
+        self, text: str, results: "list[RecognizerResult]"
+    ) -> "list[RecognizerResult]":
+        # Every word that spaCy splits goes into a store of its own, for good,
+        # unless it is split inside a zone; the words are gone with the zone.
+        with self._pipeline.memory_zone():
+            return self._engine.context_aware_enhancer.enhance_using_context(
+                text=text,
+                raw_results=results,
+                nlp_artifacts=self._engine.nlp_engine.process_text(text, LANGUAGE),
+                recognizers=self._recognizers,
+            )
+
+
+def _gate_of(recognizer: "EntityRecognizer") -> Gate:
+    gate = getattr(recognizer, "gate", OPEN)
+    return gate if isinstance(gate, Gate) else OPEN
+
+
+def _context_of(recognizer: "EntityRecognizer") -> frozenset[str]:
+    return frozenset(map(_plain_lower, recognizer.context or ()))
+
+
+def _plain_lower(text: str) -> str:
+    """Return lower case; a sigma is the same wherever its word ends."""
+    return text.lower().replace("\u03c2", "\u03c3")
+
+
+def _open_engine(names: Sequence[str]) -> "tuple[AnalyzerEngine, dict[str, str]]":
+    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # noqa: PLC0415
+
+    chosen, classes = _recognizers(names)
+    registry = RecognizerRegistry(recognizers=chosen, supported_languages=[LANGUAGE])
+    engine = AnalyzerEngine(
+        registry=registry,
+        nlp_engine=_blank_engine(),
+        log_decision_process=False,
+        supported_languages=[LANGUAGE],
+    )
+    return engine, classes
+
+
+def _recognizers(
+    names: Sequence[str],
+) -> "tuple[list[EntityRecognizer], dict[str, str]]":
+    from presidio_analyzer import predefined_recognizers  # noqa: PLC0415
+
+    if not names or not RECOGNIZERS.keys() >= set(names):
+        raise ValueError("a recognizer does not stand in the table")
+    # Recognizers are filtered by language, and a Polish number is one in an
+    # English text too; so all of them claim to be English.
+    chosen: list[EntityRecognizer] = []
+    classes: dict[str, str] = {}
+    for name in names:
+        if name == PHONE:
+            chosen.append(windowed_phone(LANGUAGE))
+            classes[PHONE_ENTITY] = RECOGNIZERS[PHONE]
+            continue
+        made = getattr(predefined_recognizers, name)(supported_language=LANGUAGE)
+        chosen.append(strict_recognizer(made))
+        classes[made.supported_entities[0]] = RECOGNIZERS[name]
+    return chosen, classes
+
+
+class _Pattern(Protocol):
+    regex: str
+    score: float
+
+
+class Patterned(Protocol):
+    """What is used of a recognizer that runs patterns."""
+
+    name: str
+    context: list[str] | None
+    patterns: list[_Pattern]
+    supported_entities: list[str]
+    global_regex_flags: int
+
+    def validate_result(self, pattern_text: str) -> bool | None:
+        """Tell whether a check holds; None: there is none."""
+        ...
+
+    def invalidate_result(self, pattern_text: str) -> bool | None:
+        """Tell whether a match is ruled out; None: nothing is known."""
+        ...
+
+
+def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
+    """Return a recognizer with the same patterns whose timeouts raise (F1).
+
+    Presidio catches a pattern's timeout, logs it and goes on without it: the
+    text then counts as clean.
+    """
+    import regex  # noqa: PLC0415 - Presidio's own dependency; it knows timeouts
+    from presidio_analyzer import (  # noqa: PLC0415
+        AnalysisExplanation,
+        LocalRecognizer,
+        PatternRecognizer,
+        RecognizerResult,
+    )
+    from presidio_analyzer.nlp_engine import NlpArtifacts  # noqa: PLC0415
+
+    if getattr(type(inner), "analyze", None) is not PatternRecognizer.analyze:
+        raise TypeError(f"{type(inner).__name__} does not run patterns as others do")
+    patterns = [
+        (regex.compile(each.regex, inner.global_regex_flags), each.score)
+        for each in inner.patterns
+    ]
+    entity, name = inner.supported_entities[0], inner.name
+    needed = any_of(gate_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns)
+
+    class Strict(LocalRecognizer):
+        """The same recognizer, except that it never skips a pattern."""
+
+        gate = needed
+
+        @override
+        def load(self) -> None:
+            """Do nothing: there is nothing to load."""
+
+        @override
+        def analyze(
+            self,
+            text: str,
+            entities: list[str],
+            nlp_artifacts: NlpArtifacts | None = None,
+        ) -> list[RecognizerResult]:
+            """Return every match whose check does not refute it."""
+            return [
+                RecognizerResult(
+                    entity_type=entity,
+                    start=match.start(),
+                    end=match.end(),
+                    score=score,
+                    # Context words are noted in it; it ends here.
+                    analysis_explanation=AnalysisExplanation(name, base),
+                    recognition_metadata={
+                        RecognizerResult.RECOGNIZER_NAME_KEY: name,
+                        RECOGNIZER_ID: self.id,
+                    },
+                )
+                for pattern, base in patterns
+                for match in pattern.finditer(text, timeout=PATTERN_TIMEOUT_S)
+                if match[0] and (score := _score_of(inner, match[0], base)) > 0
+            ]
+
+    return Strict(
+        supported_entities=[entity],
+        name=name,
+        supported_language=LANGUAGE,
+        context=inner.context,
+    )
+
+
+def _score_of(recognizer: Patterned, found: str, score: float) -> float:
+    """Return a match's score after its checks, as Presidio has it."""
+    if recognizer.invalidate_result(found):
+        return 0.0
+    valid = recognizer.validate_result(found)
+    return score if valid is None else float(valid)
+
+
+def blank_pipeline(engine: "NlpEngine") -> "SpacyPipeline":
+    """Return the tokenizer inside the engine, whose words must not pile up."""
+    pipelines = cast("Mapping[str, SpacyPipeline]", vars(engine)["nlp"])
+    return pipelines[LANGUAGE]
+
+
+def loosen(text: str) -> str:
+    """Return a text in which no token is long, of the same length.
+
+    spaCy strips punctuation from a token a character at a time: a long run of
+    it takes quadratic time. Words stay as they are.
+    """
+    return _LONG_TOKEN.sub(lambda match: _NO_WORD.sub(" ", match[0]), text)
+
+
+def _blank_engine() -> "NlpEngine":
+    """Return an engine that splits words and loads nothing.
+
+    A blank pipeline has empty lemmas, by which context words would silently
+    never match; the lower-case word stands in.
+    """
+    import spacy  # noqa: PLC0415
+    from presidio_analyzer.nlp_engine import (  # noqa: PLC0415
+        NlpArtifacts,
+        SpacyNlpEngine,
+    )
+    from spacy.tokens import Doc  # noqa: PLC0415
+
+    class Blank(SpacyNlpEngine):
+        """Words only; no model, no download."""
+
+        @override
+        def load(self) -> None:
+            """Make the tokenizer; it takes no file beyond spaCy's own."""
+            blank = spacy.blank(LANGUAGE)
+            blank.max_length = 10_000_000  # our own limit is lower, and tells
+            setattr(self, "nlp", {LANGUAGE: blank})  # noqa: B010 - declared as None there
+
+        @override
+        def process_text(self, text: str, language: str) -> NlpArtifacts:
+            """Split a text into words, in linear time."""
+            return super().process_text(loosen(text), language)
+
+        @override
+        def _doc_to_nlp_artifact(self, doc: Doc, language: str) -> NlpArtifacts:
+            return NlpArtifacts(
+                entities=[],
+                tokens=doc,
+                tokens_indices=[token.idx for token in doc],
+                lemmas=[token.lower_ for token in doc],
+                nlp_engine=self,
+                language=language,
+                scores=[],
+            )
+
+    return Blank()

@@ -1,0 +1,213 @@
+"""Presidio's phone recognizer, asked only where it could find something (F4).
+
+It tries every position of the whole text once for each of its regions, in
+Python, and takes most of the time that a text with numbers takes. Here it sees
+windows around enough digits, and of the regions those that have numbers as
+short as what stands there; and of a long row of digits it parses only such
+parts as have a number's length. Findings are the same.
+"""
+
+import re
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Final, cast
+
+from typing_extensions import override
+
+from curtilage.client.detection.detectors.patterns.prefilter import Gate
+
+if TYPE_CHECKING:
+    from phonenumbers import PhoneMetadata, PhoneNumberMatch
+    from presidio_analyzer import EntityRecognizer
+
+# Five digits, joined as the phone library joins them.
+PHONE_DIGITS: Final = 5
+PHONE_CANDIDATE: Final = re.compile(r"\d(?:[^\w\n]{0,4}\d){4,}")
+_PHONE_MARGIN: Final = 24
+_NAME: Final = "PhoneRecognizer"
+# No fewer digits than these dial another country: two to get out, and at least
+# six that follow. The test reads it off the library's tables.
+ABROAD_DIGITS: Final = 8
+_RUN: Final = re.compile(r"\d(?:\D{0,4}\d)*")
+# Signs by which a number is another country's, or has letters that count.
+_SPECIAL: Final = re.compile(
+    r"[+\uff0b#\uff03;~\uff5e]|"
+    r"\d\W*(?:[x\uff58]|ext|\uff45\uff58\uff54|int|\uff49\uff4e\uff54|anexo|доб)",
+    re.IGNORECASE,
+)
+# Digits and what may stand between them, without any sign that is _SPECIAL.
+_PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
+# Rules by which a number is a part of what was dialled, and no longer than it.
+_PARTS: Final = frozenset({None, r"\1", r"\2"})
+MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
+_MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
+
+
+def windowed_phone(language: str) -> "EntityRecognizer":
+    """Return the phone recognizer, looking only where enough digits are."""
+    from phonenumbers import PhoneNumberMatcher  # noqa: PLC0415
+    from presidio_analyzer import AnalysisExplanation, RecognizerResult  # noqa: PLC0415
+    from presidio_analyzer.nlp_engine import NlpArtifacts  # noqa: PLC0415
+    from presidio_analyzer.predefined_recognizers import (  # noqa: PLC0415
+        PhoneRecognizer,
+    )
+
+    class Matcher(PhoneNumberMatcher):
+        """The library's, which parses no row of digits that can be no number.
+
+        Of a row with separators it tries every end, for each region: of the
+        digits "1/1/1/..." alone it made one attempt for each, which took longer
+        than all other detectors together.
+        """
+
+        @override
+        def _parse_and_verify(
+            self, candidate: str, offset: int
+        ) -> "PhoneNumberMatch | None":
+            if not may_be_number(candidate, cast("str", self.preferred_region)):
+                return None
+            return super()._parse_and_verify(candidate, offset)
+
+    class Windowed(PhoneRecognizer):
+        """The same recognizer on windows of the text."""
+
+        gate = Gate(digits=PHONE_DIGITS)
+
+        @override
+        def analyze(
+            self,
+            text: str,
+            entities: list[str],
+            nlp_artifacts: NlpArtifacts | None = None,
+        ) -> list[RecognizerResult]:
+            """Return the phone numbers in every window."""
+            del entities, nlp_artifacts  # not used there either
+            regions = cast("tuple[str, ...]", vars(self)["supported_regions"])
+            places = {
+                (start + match.start, start + match.end)
+                for start, end in phone_windows(text)
+                for region in regions_of(text[start:end], regions)
+                for match in Matcher(
+                    text[start:end], region, leniency=self.leniency or 0
+                )
+            }
+            return self.remove_duplicates([self._result(*each) for each in places])
+
+        def _result(self, start: int, end: int) -> RecognizerResult:
+            return RecognizerResult(
+                entity_type=self.supported_entities[0],
+                start=start,
+                end=end,
+                score=self.SCORE,
+                analysis_explanation=AnalysisExplanation(_NAME, self.SCORE),
+                recognition_metadata={
+                    RecognizerResult.RECOGNIZER_NAME_KEY: _NAME,
+                    RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
+                },
+            )
+
+    return Windowed(supported_language=language)
+
+
+def phone_windows(text: str) -> list[tuple[int, int]]:
+    """Return where a phone number could be, with room around, not overlapping."""
+    windows: list[tuple[int, int]] = []
+    for match in PHONE_CANDIDATE.finditer(text):
+        start = max(match.start() - _PHONE_MARGIN, 0)
+        end = min(match.end() + _PHONE_MARGIN, len(text))
+        if windows and start <= windows[-1][1]:
+            start = windows.pop()[0]
+        windows.append((start, end))
+    return windows
+
+
+def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the regions in which a number of a window could be valid.
+
+    Too few digits for a region's shortest number, and for one abroad, are none
+    of that region.
+    """
+    longest = max((_count(match[0]) for match in _RUN.finditer(window)), default=0)
+    if longest >= ABROAD_DIGITS or _SPECIAL.search(window):
+        return regions
+    return tuple(each for each in regions if least_digits(each) <= longest)
+
+
+def may_be_number(candidate: str, region: str) -> bool:
+    """Tell whether a row of digits has the length of a number, in or abroad.
+
+    True for everything that is not plain, such as one with an extension.
+    """
+    if not _PLAIN.fullmatch(candidate):
+        return True
+    digits = "".join(filter(str.isdecimal, candidate))
+    if least_digits(region) <= len(digits) <= _most_digits(region):
+        return True
+    return ABROAD_DIGITS <= len(digits) <= _MAX_ABROAD and _leads_abroad(region, digits)
+
+
+def _count(run: str) -> int:
+    return sum(map(str.isdecimal, run))
+
+
+@cache
+def least_digits(region: str) -> int:
+    """Return how many digits a region's shortest number has; 0: it is not known.
+
+    Countries that share a calling code share their numbers.
+    """
+    from phonenumbers import (  # noqa: PLC0415 - the extra
+        COUNTRY_CODE_TO_REGION_CODE,
+        PhoneMetadata,
+    )
+
+    own = PhoneMetadata.metadata_for_region(region)
+    if own is None or own.national_prefix_transform_rule not in _PARTS:
+        return 0
+    sharing = COUNTRY_CODE_TO_REGION_CODE[own.country_code or 0]
+    return min(map(_shortest, map(PhoneMetadata.metadata_for_region, sharing)))
+
+
+@cache
+def _most_digits(region: str) -> int:
+    """Return how many digits a region's longest number has, all prefixes told."""
+    from phonenumbers import (  # noqa: PLC0415 - the extra
+        COUNTRY_CODE_TO_REGION_CODE,
+        PhoneMetadata,
+    )
+
+    if not least_digits(region):
+        return sys.maxsize
+    code = cast("PhoneMetadata", PhoneMetadata.metadata_for_region(region)).country_code
+    longest = max(
+        max(metadata.general_desc.possible_length)
+        for each in COUNTRY_CODE_TO_REGION_CODE[code or 0]
+        if (metadata := PhoneMetadata.metadata_for_region(each)) is not None
+        and metadata.general_desc is not None
+    )
+    # The library strips a national prefix before and after the country's code.
+    return len(str(code)) + longest + 2 * _prefix_digits(region)
+
+
+def _prefix_digits(region: str) -> int:
+    """Return how many digits may stand before a national number, at most."""
+    from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
+
+    own = PhoneMetadata.metadata_for_region(region)
+    prefix = None if own is None else own.national_prefix_for_parsing
+    choices = (prefix or "").split("|")
+    plain = all(each.isdecimal() or not each for each in choices)
+    return max(map(len, choices)) if plain else MAX_PREFIX
+
+
+def _leads_abroad(region: str, digits: str) -> bool:
+    from phonenumbers import PhoneMetadata  # noqa: PLC0415 - the extra
+
+    own = PhoneMetadata.metadata_for_region(region)
+    way_out = None if own is None else own.international_prefix
+    return way_out is None or re.match(way_out, digits) is not None
+
+
+def _shortest(metadata: "PhoneMetadata | None") -> int:
+    general = None if metadata is None else metadata.general_desc
+    return 0 if general is None else min(general.possible_length)

@@ -1,0 +1,345 @@
+"""Run detectors over all readings of texts, whatever a detector does.
+
+Knows this project's own detectors and how any detector is run: one that
+raises, or answers nonsense, is a finding of its own, ``uncertain.error``.
+Refuses to know where a text goes, and never repeats one: no message and no
+finding holds a word of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from curtilage.client.detection.detectors.anomalies import (
+    InvisibleDetector,
+    LanguageDetector,
+    NumberRunDetector,
+    ObfuscationDetector,
+    OpaqueDetector,
+    UndecodableDetector,
+)
+from curtilage.client.detection.detectors.cache import Found, Memory
+from curtilage.client.detection.detectors.names.capitals import NameDetector
+from curtilage.client.detection.detectors.patterns import catalog as recognizers
+from curtilage.client.detection.detectors.patterns.matcher import PatternSet
+from curtilage.client.detection.detectors.patterns.prefilter import OPEN, Bank, Gate
+from curtilage.client.detection.detectors.patterns.secrets import SECRETS
+from curtilage.client.detection.detectors.readings import Reading, readings
+from curtilage.client.detection.detectors.topics.lexicon import (
+    LexiconDetector,
+    PersonMarkerDetector,
+)
+from curtilage.client.detection.spans import Span, checked, merge, whole
+from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.findings import View
+from curtilage.policy.document.detection_plan import ExclusionList
+from curtilage.policy.document.dictionaries import folded
+
+EVERY_VIEW = frozenset(View)
+_AS_WRITTEN = frozenset({View.RAW})
+_NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
+# These look for what no ASCII text has.
+_BEYOND_ASCII = (ObfuscationDetector, InvisibleDetector)
+_DIGIT = re.compile(r"\d")
+# A failure may pass, so what was found then is not remembered.
+_PASSING = frozenset({"uncertain.error", "uncertain.timeout"})
+
+
+class Detector(Protocol):
+    """Something that looks at one reading of one text."""
+
+    @property
+    def id(self) -> str:
+        """A fixed name: letters, digits, dot, dash, underscore."""
+        ...
+
+    def find(self, reading: Reading) -> Iterable[Span]:
+        """Return what was found; offsets into the reading's text."""
+        ...
+
+
+Equipment = tuple[tuple[Detector, frozenset[View]], ...]
+Detectors = Sequence[tuple[Detector, frozenset[View]]]
+
+
+def own_equipment() -> Equipment:
+    """Return this project's own detectors, each with the views it reads."""
+    return (*first_equipment(), (NameDetector(), _AS_WRITTEN))
+
+
+def first_equipment() -> Equipment:
+    """Return our own detectors, without those that look for names."""
+    return (
+        (UndecodableDetector(), _AS_WRITTEN),
+        (ObfuscationDetector(), _AS_WRITTEN),
+        (InvisibleDetector(), _AS_WRITTEN),
+        (LanguageDetector(), _NOT_COMPACT - {View.NFKC, View.DECODED}),
+        (NumberRunDetector(), EVERY_VIEW),
+        (PatternSet((*recognizers.PATTERNS, *SECRETS)), EVERY_VIEW),
+        (OpaqueDetector(), _AS_WRITTEN),
+        (LexiconDetector(), _NOT_COMPACT),
+        (PersonMarkerDetector(), _AS_WRITTEN),
+    )
+
+
+# --- the scan -------------------------------------------------------------------
+
+
+class Scanner:
+    """All detectors of one policy, in two stages; for one caller at a time.
+
+    The second stage is dear: it finds names. It is left out where something
+    the first one found keeps the query home whatever else there is.
+    """
+
+    def __init__(
+        self,
+        first: Detectors,
+        last: Detectors = (),
+        *,
+        exits: Iterable[str] = (),
+        lists: Iterable[ExclusionList] = (),
+        memory: Memory | None = None,
+    ) -> None:
+        """Take the detectors.
+
+        Args:
+            first: run over every text.
+            last: run over every text, unless ``exits`` forbid.
+            exits: classes of which one finding, validated or uncertain, settles
+                the route; empty: everything is run.
+            lists: texts whose findings are to be marked.
+            memory: of texts seen before; None: nothing is remembered.
+        """
+        self._first = _Stage(first, lists)
+        self._last = _Stage(last, lists, follows=bool(first))
+        self._exits = frozenset(exits)
+        self._memory = memory
+
+    def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
+        """Return what all detectors find in each text of one conversation.
+
+        Special words about nobody are a topic, not a person's data.
+        """
+        names = [self._name(text) for text in texts]
+        known = [
+            self._known(name) or Found(first=merge(self._first.spans(text)))
+            for name, text in zip(names, texts, strict=True)
+        ]
+        if not any(self._settles(span) for each in known for span in each.first):
+            known = [
+                self._completed(each, text)
+                for each, text in zip(known, texts, strict=True)
+            ]
+        self._keep(names, known)
+        return _about(
+            [
+                merge((*each.first, *each.last)) if each.last else each.first
+                for each in known
+            ]
+        )
+
+    def _completed(self, found: Found, text: str) -> Found:
+        if found.last is not None:
+            return found
+        return replace(found, last=tuple(self._last.spans(text)))
+
+    def _settles(self, span: Span) -> bool:
+        return span.data_class in self._exits and (
+            span.validated or is_uncertain(span.data_class)
+        )
+
+    def _name(self, text: str) -> bytes:
+        return b"" if self._memory is None else self._memory.name_of(text)
+
+    def _known(self, name: bytes) -> Found | None:
+        return None if self._memory is None else self._memory.recall(name)
+
+    def _keep(self, names: Sequence[bytes], found: Sequence[Found]) -> None:
+        if self._memory is None:
+            return
+        for name, each in zip(names, found, strict=True):
+            spans = (*each.first, *(each.last or ()))
+            if _PASSING.isdisjoint(span.data_class for span in spans):
+                self._memory.keep(name, each)
+
+
+def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
+    """Return what detectors find in each text, all of them in one stage."""
+    return Scanner(equipment).scan(texts)
+
+
+class _Stage:
+    """Some detectors, sorted by the views they read."""
+
+    def __init__(
+        self,
+        equipment: Detectors,
+        lists: Iterable[ExclusionList],
+        *,
+        follows: bool = False,
+    ) -> None:
+        """Take the detectors.
+
+        Args:
+            equipment: each with the views it reads.
+            lists: texts whose findings are to be marked.
+            follows: whether a stage before has said what could not be read.
+        """
+        self._as_written = follows and all(
+            views == _AS_WRITTEN for _, views in equipment
+        )
+        self._by_view = {
+            view: [detector for detector, views in equipment if view in views]
+            for view in View
+        }
+        gates = {
+            view: [_gate_of(detector) for detector in detectors]
+            for view, detectors in self._by_view.items()
+        }
+        self._banks = {
+            view: Bank(each) if any(gate != OPEN for gate in each) else None
+            for view, each in gates.items()
+        }
+        self._plain = {
+            view: sum(
+                1 << at
+                for at, each in enumerate(detectors)
+                if not isinstance(each, _BEYOND_ASCII)
+            )
+            for view, detectors in self._by_view.items()
+        }
+        self._marker = _Marker(lists)
+        self._empty = not equipment
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """Yield what the detectors find in one text."""
+        if self._empty:
+            return
+        digits: list[str] | None = None
+        for reading in self._read(text):
+            if reading.cut:
+                yield whole("uncertain.oversize", "readings", len(text))
+            if isinstance(reading, _Unreadable):
+                yield whole("uncertain.error", "readings", len(text))
+            same = False
+            if reading.view is not View.RAW:
+                digits = _digit_words(text) if digits is None else digits
+                same = _digit_words(reading.text) == digits
+            yield from self._found(reading, numbers=not same)
+
+    def _read(self, text: str) -> Iterable[Reading]:
+        if self._as_written:
+            return (Reading(view=View.RAW, text=text),)
+        return _read(text)
+
+    def _found(self, reading: Reading, *, numbers: bool) -> Iterator[Span]:
+        """Yield what is found in one reading, with or without numbers."""
+        for detector in self._called(reading):
+            if (numbers or not is_numeric(detector)) and (
+                found := run(detector, reading)
+            ):
+                yield from self._marker.marked(found, reading)
+
+    def _called(self, reading: Reading) -> Iterable[Detector]:
+        """Return the detectors whose gates the text passes."""
+        detectors = self._by_view[reading.view]
+        bank = self._banks[reading.view]
+        if bank is None:
+            return detectors
+        mask = bank.passed(reading.text)
+        if reading.text.isascii():
+            mask &= self._plain[reading.view]
+        return [each for at, each in enumerate(detectors) if mask >> at & 1]
+
+
+def _gate_of(detector: Detector) -> Gate:
+    gate = getattr(detector, "gate", OPEN)
+    return gate if isinstance(gate, Gate) else OPEN
+
+
+class _Unreadable(Reading):
+    """The raw text, where making the other readings failed."""
+
+
+def _read(text: str) -> tuple[Reading, ...]:
+    """Return all readings of a text; one that cannot be read says so."""
+    try:
+        return tuple(readings(text))
+    except Exception:  # noqa: BLE001 - a text that cannot be read is uncertain
+        return (_Unreadable(view=View.RAW, text=text),)
+
+
+class _Marker:
+    """Notes on findings in which of a policy's lists their texts stand."""
+
+    def __init__(self, lists: Iterable[ExclusionList]) -> None:
+        self._lists = [
+            (each.name, frozenset(each.classes), frozenset(map(folded, each.entries)))
+            for each in lists
+        ]
+
+    def marked(self, spans: Iterable[Span], reading: Reading) -> Iterable[Span]:
+        """Return the spans, with the names of the lists they stand in."""
+        if not self._lists:
+            return spans
+        return [self._mark(span, reading.text) for span in spans]
+
+    def _mark(self, span: Span, text: str) -> Span:
+        names = tuple(
+            name
+            for name, classes, entries in self._lists
+            if span.data_class in classes
+            and folded(text[span.start : span.end]) in entries
+        )
+        return replace(span, listed=names) if names else span
+
+
+def _about(found: list[tuple[Span, ...]]) -> list[tuple[Span, ...]]:
+    """Return special words as a topic where nobody is spoken of."""
+    if any(_is_personal(span) for spans in found for span in spans):
+        return found
+    return [tuple(map(_as_topic, spans)) for spans in found]
+
+
+def _is_personal(span: Span) -> bool:
+    return span.data_class == "marker.first_person" or span.data_class.startswith(
+        ("identifier.direct.", "uncertain.")
+    )
+
+
+def _as_topic(span: Span) -> Span:
+    if span.detector != LexiconDetector.id or not span.data_class.startswith(
+        "special."
+    ):
+        return span
+    return replace(span, data_class="topic.special", score=min(span.score, 40))
+
+
+def _digit_words(text: str) -> list[str]:
+    return [word for word in text.split() if _DIGIT.search(word)]
+
+
+def is_numeric(detector: Detector) -> bool:
+    """Tell whether a detector looks at numbers only, and takes its time.
+
+    Such a one need not see a reading whose numbers are those of the raw text.
+    """
+    return getattr(detector, "numeric", False) is True
+
+
+def run(detector: Detector, reading: Reading) -> tuple[Span, ...]:
+    """Return what one detector finds; a failure of any kind is a finding.
+
+    The exception is dropped unread: its message may hold the text.
+    """
+    try:
+        spans = checked(detector.find(reading), length=len(reading.text))
+    except TimeoutError:
+        spans = (whole("uncertain.timeout", "detectors", len(reading.text)),)
+    except Exception:  # noqa: BLE001 - whatever went wrong, the text is uncertain
+        spans = (whole("uncertain.error", "detectors", len(reading.text)),)
+    if not spans or reading.view is View.RAW:
+        return spans
+    return tuple(replace(span, view=reading.view) for span in spans)

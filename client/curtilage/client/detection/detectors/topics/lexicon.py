@@ -1,0 +1,432 @@
+"""Words that tell what a text is about, and whether it is about somebody.
+
+A word alone keeps nothing home: a rule joins it with a person. Stems end in
+``*`` and match every longer word. The lists are this project's own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.phrases import phrases_in
+from curtilage.client.detection.spans import Span
+from curtilage.client.detection.wordlists import bag, lowered, words
+
+_CONDITIONS = """
+abus* mental mentally self-esteem suicide traumati* narcissis* sociopath*
+psychopath* unhealthy abdominal abscess* ache aches aching acne adhd addict* aids
+alcoholi* allerg* alzheimer* amputat* anaemi* anaphyla* anemi* aneurysm* angina
+anorexi* anxiety anxious appendicitis arrhythmi* arthritis asthma* autis* bacteri*
+benign bipolar bleed* blister* blood bowel breathless* bronchi* bruis* bulimi*
+cancer* carcinoma* cardiac cataract* celiac coeliac chlamydia cholera chronic
+cirrhosis clot clots colitis coma concussion* congesti* conjunctivitis constipat*
+contagious copd cough* covid cramp* crohn* cyst cysts deaf dehydrat* delirium
+dementia depress* dermatitis diabet* diagnos* dialysis diarrh* disab* discharge
+disease* disorder* dizz* drowsy dyslexi* dyspnea eczema edema embolism emphysema
+endometriosis epilep* erectile fatigue fever* fibroid* fibromyalgia fibrosis flu
+fractur* gallstone* gastritis glaucoma gonorrh* gout hallucinat* headache* hearing
+heart heartburn hemorrh* haemorrh* hepatitis hernia* herpes hiv hpv hypertensi*
+hypotensi* hypoglyc* hyperglyc* hypothyroid* hyperthyroid* ibs ill illness*
+impotence incontinen* infect* infertil* inflam* influenza injur* insomnia itch*
+jaundice kidney* lesion* leukemi* leukaemi* liver lump lumps lung lungs lupus lymph*
+lymphoma* malaria malignan* mania manic measles melanoma* meningitis menopaus*
+menstrua* metasta* migraine* miscarr* mumps murmur myocardial nausea* nauseous
+neuropath* numbness obes* ocd osteopor* overdos* ovarian pain pains painful
+palpitation* pancrea* panic paraly* paranoi* parkinson* pcos period periods
+pneumoni* polyp polyps postpartum pregnan* prostat* psoria* psychiatr* psychosis
+psychotic ptsd rash rashes reflux relapse* renal rheumat* scabies schizophren*
+scoliosis seizure* self-harm sepsis septic shingles sick sickness sinus* smok* sober
+sore sores spasm* sprain* std stds sti stis stomach* stroke strokes suicid* swell*
+swollen symptom* syphilis tachycardia tetanus throat thrombosis thyroid tinnitus
+trauma* tremor* tubercul* tumor* tumour* ulcer* unwell urinary uterine uti utis
+vaginal vertigo viral vomit* wheez* wound* addiction hangover eating-disorder
+cutting bpd heroin cocaine opioid* rehab detox stillborn stillbirth ivf impotent
+baldness balding gastro* neuro* ortho* onco* cardio*
+"""
+_MEDICATIONS = """
+acetaminophen paracetamol ibuprofen aspirin naproxen advil tylenol amoxicillin
+azithromycin antibiotic* antidepress* antipsychotic* adderall ritalin albuterol
+alprazolam xanax ambien amlodipine atenolol atorvastatin lipitor benadryl
+benzodiazepine* botox buprenorphine suboxone bupropion wellbutrin celexa cetirizine
+ciprofloxacin citalopram clonazepam klonopin codeine contracept* cortisone coumadin
+warfarin diazepam valium diuretic* dose dosage doses doxycycline duloxetine cymbalta
+epipen escitalopram lexapro fentanyl fluoxetine prozac furosemide lasix gabapentin
+glipizide hydrochlorothiazide hydrocodone vicodin hydroxychloroquine inhaler*
+insulin ketamine lamotrigine levothyroxine synthroid lisinopril lithium lorazepam
+ativan losartan medication* meds metformin methadone methotrexate metoprolol
+morphine narcan omeprazole opiate* oxycodone oxycontin ozempic semaglutide
+penicillin pill pills prednisone prescrib* prescription* pregabalin quetiapine
+seroquel risperidone sertraline zoloft sildenafil viagra simvastatin statin statins
+steroid* supplement* tramadol trazodone truvada prep vaccin* venlafaxine effexor
+wegovy
+"""
+_PROCEDURES = """
+abortion* angioplasty ablation anesthe* anaesthe* amputation biops* bypass cesarean
+c-section chemo* circumcis* colonoscop* ct-scan dialysis ecg ekg endoscop*
+hysterectom* immuniz* immunis* intubat* mammogram* mastectom* mri mris pacemaker pap
+physiotherap* psychotherap* radiation radiotherap* rehabilitat* surger* surgical
+therap* transfus* transplant* ultrasound vasectom* x-ray xray x-rays counseling
+counselling counselor therapist* hospitali* hospital hospitals icu er checkup
+check-up
+"""
+_LABS = """
+bloodwork labs biomarker* glucose a1c hba1c cholesterol triglycerid* creatinine
+hemoglobin platelet* tsh psa bmi urinalysis
+"""
+_PROVIDERS = """
+doctor doctors physician* cardiologist* oncologist* dermatologist* gynecolog*
+gynaecolog* urologist* neurologist* pediatric* paediatric* psychologist* pharmacist*
+dentist* nurse nurses gp midwife surgeon*
+"""
+
+_ETHNICITY = """
+ethnicity ethnic racial biracial hispanic latino latina latinx caucasian romani
+gypsy aboriginal
+"""
+_RELIGION = """
+muslim* christian* catholic* protestant* jewish jew jews hindu hindus buddhist* sikh
+sikhs mormon* atheis* islam islamic religio* mosque synagogue baptist evangelical
+pentecostal jehovah*
+"""
+_POLITICS = """
+democrat democrats republican* socialist* communist* conservative liberal* marxist*
+anarchist* antifa leftist* libertarian* political-party voted maga
+"""
+_UNION = """
+unioni* trade-union labor-union labour-union shop-steward
+"""
+_SEX_LIFE = """
+sexual* porn* intercourse fetish* kink* masturbat* prostitut* escort libido orgasm*
+virgin affair affairs cheating infidelity polyamor* rape raped molest* incest
+"""
+_ORIENTATION = """
+gay lesbian* bisexual* homosexual* transgender* transsexual* lgbt* nonbinary
+non-binary queer asexual* pansexual* transition coming-out closeted
+"""
+_GENETIC = """
+brca brca1 brca2 genome genetic* dna karyotyp* hereditary huntington*
+"""
+_BIOMETRIC = """
+fingerprint* retina* iris-scan faceprint voiceprint biometric*
+"""
+_CRIMINAL = """
+felony felon felonies misdemeanor* convict* arrest* probation parole dui dwi indict*
+imprison* inmate* prison jail jailed criminal-record burglary assault* theft stole
+robbery embezzl* murder*
+"""
+
+# A class is looked up by exact word, or by the longest stem that begins it.
+CLASSES: Mapping[str, str] = {
+    "health.condition": _CONDITIONS,
+    "health.medication": _MEDICATIONS,
+    "health.procedure": _PROCEDURES,
+    "health.lab": _LABS,
+    "health.provider": _PROVIDERS,
+    "special.ethnicity": _ETHNICITY,
+    "special.religion": _RELIGION,
+    "special.politics": _POLITICS,
+    "special.union": _UNION,
+    "special.sex_life": _SEX_LIFE,
+    "special.orientation": _ORIENTATION,
+    "special.genetic": _GENETIC,
+    "special.biometric": _BIOMETRIC,
+    "special.criminal": _CRIMINAL,
+    "topic.finance": """
+bankruptcy foreclosure bankrupt insolven* repossess* garnish* delinquen*
+""",
+    "topic.legal": """
+lawsuit* subpoena* deposition* plaintiff* defendant* litigat* custody divorc*
+alimony settlement*
+""",
+    "topic.hr": """
+fired layoff* severance harass* disciplinary termination grievance* resign* payroll
+""",
+}
+# Of several words, in lower case; looked for where one of ``_PHRASE_WORDS`` is.
+_PHRASES: Mapping[str, str] = {
+    "special.union": r"(?:trade|labou?r) unions?|unions? (?:members?|membership|reps?|"
+    r"representatives?|dues)|(?:joined|join|in) (?:the|a|our|my) union|shop stewards?",
+    "special.politics": r"(?:green|labou?r|conservative|republican|democratic|"
+    r"socialist|communist|political|liberal|nationalist|far-right|far-left) "
+    r"part(?:y|ies)|"
+    r"(?:stand|stood|standing|run|ran|running) for (?:election|office|parliament|"
+    r"congress|mayor|president)|voted for|political (?:views?|opinions?|beliefs?)",
+    "special.criminal": r"criminal (?:records?|convictions?|charges?|past|history)|"
+    r"police record|served time|on bail|sex offenders?|convicted of",
+    "special.orientation": r"came out (?:as|to)|come out (?:as|to) (?:my|his|her)|"
+    r"same[- ]sex|sexual orientation",
+    "special.sex_life": r"sex life|slept with|one[- ]night stand",
+    "special.religion": r"converted to|(?:go|goes|went|going) to (?:church|mass|"
+    r"confession)|born again|bar mitzvah|bat mitzvah",
+    "special.genetic": r"(?:dna|genetic) (?:test|results?|testing)",
+    "special.biometric": r"(?:face|iris|retina) scans?|finger prints?",
+    "health.condition": r"eating disorders?|self harm(?:ing)?|panic attacks?|"
+    r"(?:high|low) blood pressure|nervous breakdown|suicidal thoughts",
+    "health.lab": r"blood (?:tests?|work|sugar|count)|(?:test|lab) results?",
+}
+_PHRASE = re.compile(
+    "|".join(
+        rf"(?P<p{at}>(?<!\w)(?:{text})(?!\w))"
+        for at, text in enumerate(_PHRASES.values())
+    )
+)
+_PHRASE_CLASSES = {f"p{at}": name for at, name in enumerate(_PHRASES)}
+_PHRASE_WORDS = words("""
+union unions shop party parties election office parliament congress mayor president
+voted political criminal police served bail sex convicted came come sexual slept night
+converted church mass confession born mitzvah dna genetic scan scans prints disorder
+disorders harm harming panic pressure breakdown suicidal blood test lab
+""")
+# Words that are as often about something else; a rule may ask for more.
+_COMMON_SCORES = dict.fromkeys(
+    words("""
+blood heart hearing period periods pain smoking stroke discharge labs er prep trauma
+depression supplement supplements panic anxious liver kidney lung lungs stomach
+throat transition affair affairs escort voted conservative liberal transplant dose
+doses radiation infection infected sore clot lithium settlement resign resigned
+bypass hangover cutting chronic
+"""),
+    40,
+)
+_WORD_SCORE = 60
+
+_RELATIVES = (
+    "mother|father|mom|mum|dad|mommy|daddy|parents?|son|daughter|"
+    "child|children|kids?|baby|toddler|"
+    "wife|husband|spouse|partner|fianc[eé]e?|boyfriend|girlfriend|"
+    "bf|gf|ex|sister|brother|sibling|"
+    "aunt|uncle|niece|nephew|cousin|grand(?:ma|pa|mother|father|"
+    "son|daughter)|in-laws?|friend|"
+    "roommate|neighbou?r|boss|manager|colleague|co-?worker|"
+    "employee|client|patient|student|tenant|"
+    "customer|supervisor|landlord|teacher|doctor|therapist|lawyer"
+)
+_PERSONAL = (
+    r"(?<![\w'\u2019])(?:my|mine|myself|our|ours|we|we're|we've|us|"
+    r"i|i'm|im|ive|i've|i\u2019m|i\u2019ve|i'd|i'll|me)(?![\w])"
+)
+_SOMEBODY = (
+    r"(?<![\w'\u2019])(?:he|she|his|her|hers|him|he's|she's|"
+    r"he\u2019s|she\u2019s)(?!\w)|"
+    r"(?<!\w)(?:the|this|that|one|said|above|same|new|an?) (?:\w{2,14} ){0,2}"
+    r"(?:client|employee|worker|claimant|tenant|resident|inmate|"
+    r"applicant|policyholder)(?![\w-])|"
+    r"(?<!\w)(?:the|this|that|said|above|same|our|"
+    r"my) (?:\w{2,14} ){0,2}patient(?![\w-])|"
+    r"(?<!\w)(?:patient|pt|client|resident|employee)(?: (?:is|was|"
+    r"has|had|presents?|presented|reports?|reported|denies|"
+    r"denied|complain\w*|states?|stated|admitted|underwent|named|"
+    r"called|id|takes|took|suffers?|will|who)\b|\s?[:#])|"
+    r"(?<!\w)\d{1,3}[ \-](?:year|yr|month|week|day)s?[ \-]old|"
+    r"(?<!\w)\d{1,3} ?y/?o(?!\w)"
+)
+_FAMILY = (
+    rf"(?<!\w)(?:my|our|a|his|her|their|the) (?:\w{{2,14}} )?(?:{_RELATIVES})(?!\w)"
+)
+
+# All read lower-case text. A rule runs where one of its words is.
+_PERSONAL_RE = re.compile(_PERSONAL)
+_PERSONAL_WORDS = words("my mine myself our ours we us i im ive me")
+_SOMEBODY_RE = re.compile(_SOMEBODY)
+_SOMEBODY_WORDS = words("""
+he she his her hers him client employee worker claimant tenant resident inmate
+applicant policyholder patient pt old yo o
+""")
+_YEARS_OLD = re.compile(r"\dy/?o(?!\w)")
+_FAMILY_RE = re.compile(_FAMILY)
+_FAMILY_WORDS = words("""
+mother father mom mum dad mommy daddy parent parents son daughter child children kid
+kids baby toddler wife husband spouse partner fiance fiancee fiancé fiancée boyfriend
+girlfriend bf gf ex sister brother sibling aunt uncle niece nephew cousin grandma
+grandpa grandmother grandfather grandson granddaughter in friend roommate neighbor
+neighbour boss manager colleague coworker co employee client patient student tenant
+customer supervisor landlord teacher doctor therapist lawyer
+""")
+_WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
+# About the speaker's wish, not his state: "I want to know", "tell me".
+_POLITE = re.compile(
+    r"(?<!\w)(?:can|could|would|will) (?:you|i)(?: please)? (?:\w+ )?(?:me|us)?|"
+    r"(?<!\w)(?:tell|give|help|show|teach|explain to|remind|let|"
+    r"write|find|send|get|list) (?:me|us)(?!\w)|"
+    r"(?<!\w)(?:i|we)(?:'d| would|\u2019d)? (?:want|need|like|"
+    r"would like|wish|have) to (?:know|learn|understand|ask|write|"
+    r"find out|see|hear|get|be told)(?!\w)|"
+    r"(?<!\w)(?:i|we)(?:'m| am| are|\u2019m) (?:writing|preparing|"
+    r"researching|studying|learning|curious|wondering|"
+    r"interested)(?!\w)|"
+    r"(?<!\w)(?:what|how|where|when|which)(?: \w+){0,3} (?:do|does|"
+    r"should|can|could|would|will|did) (?:i|we|you)(?!\w)|"
+    r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering)(?!\w)"
+)
+
+
+def _split(classes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    words: dict[str, str] = {}
+    stems: dict[str, str] = {}
+    for name, text in classes.items():
+        for word in text.split():
+            if word.endswith("*"):
+                stems.setdefault(word[:-1], name)
+            else:
+                words.setdefault(word, name)
+    return words, stems
+
+
+_WORDS, _STEMS = _split(CLASSES)
+# Most words of a text begin like none of these.
+_HEAD_CHARS = 3
+_BEGINNINGS = frozenset(each[:_HEAD_CHARS] for each in (*_WORDS, *_STEMS))
+_STEM_LENGTHS = tuple(sorted({len(stem) for stem in _STEMS}, reverse=True))
+
+
+def class_of(word: str) -> str | None:
+    """Return the class of one lower-case word, or None."""
+    if word in _WORDS:
+        return _WORDS[word]
+    if word in _NOT_BY_STEM:
+        return None
+    found = (
+        _STEMS.get(word[:length]) for length in _STEM_LENGTHS if length <= len(word)
+    )
+    return next((name for name in found if name is not None), None)
+
+
+# Longer words that a stem would take in and that mean something else.
+_NOT_BY_STEM = words("""
+orthodox orthogonal orthogonality orthography orthographic orthonormal neuron
+neurons neural depressing smoker smokers wounded liberally convicts arresting
+conventional smoky smokehouse diagnostics diagnostic disable disabled disabling
+disables gastropub gastronomy gastronomic gastronomical dizzying oncoming
+supplementary supplemental cancelled
+""")
+
+
+# What somebody calls his house's own, and what he asks to be kept there. The
+# rules look at lower-case text; every gap is bounded.
+_OWN = re.compile(
+    r"(?<!\w)(?:our|this|these|the following|attached) (?:[\w'-]+ ){0,2}?(?:internal|"
+    r"proprietary|confidential|unpublished|unreleased|private|sensitive|"
+    r"in-house|production|trade secret|undisclosed)(?!\w)|"
+    r"(?<!\w)our (?:[\w'-]+ ){0,4}?(?:patents?|invention|pricing|revenue|"
+    r"financials?|board|customers?|infrastructure|codebase|source code|repositor\w+|"
+    r"monorepo|data ?cent(?:er|re)|crm|erp|clinical|procurement|compensation|"
+    r"go-to-market|roadmap|chip|fab|leadership)(?!\w)|"
+    r"(?<!\w)(?:internal|confidential|proprietary|unreleased) (?:[\w'-]+ ){0,2}?(?:"
+    r"memos?|reports?|notes|minutes|runbooks?|documents?|documentation|docs|drafts?|"
+    r"briefings?|transcripts?|recordings?|projections|codebase|sdk|postmortems?|"
+    r"incidents?|designs?|spreadsheets?|decks?|rfcs?|planning|review)(?!\w)|"
+    r"(?<!\w)(?:this|these|our) (?:[\w'-]+ ){0,2}?(?:employee|customer|patient|client|"
+    r"applicant|personnel|payroll|crm|hr|health|ehr|member|donor)s?(?:'s?)? "
+    r"(?:[\w'-]+ ){0,2}?(?:records?|data|dataset|directory|exports?|lists?|database|"
+    r"information|ids?|file|table|survey|roster|sheet)(?!\w)|"
+    r"(?<!\w)(?:this|these|our) (?:[\w'-]+ ){0,2}?(?:spreadsheet|dataset|database|list|"
+    r"directory|export|records?|file|table|dump|log)s? (?:of|with|containing|holding|"
+    r"that) (?:[\w'-]+ ){0,3}?(?:employee|customer|patient|client|applicant|member|"
+    r"personal|psychotherapy|medical|biometric|salary|contact)(?!\w)"
+)
+_OWN_WORDS = words("""
+internal confidential proprietary unpublished unreleased private sensitive house
+production trade undisclosed patent patents invention pricing revenue financial
+financials board infrastructure codebase source monorepo data center centre datacenter
+crm erp clinical procurement compensation market roadmap chip fab leadership employee
+employees customer customers patient patients client clients applicant applicants
+personnel payroll hr health ehr member members donor donors personal psychotherapy
+medical biometric salary contact repository repositories
+""")
+_AT_HOME = re.compile(
+    r"(?<!\w)(?:not|don't|don\u2019t|never|no|without|cannot|can't) (?:[\w'-]+ ){0,3}?"
+    r"(?:send|sent|sending|leave|leaving|share|shared|sharing|upload\w*|transfer\w*|"
+    r"external|cloud|third.part\w+)(?: [\w'-]+){0,5}? ?(?:cloud|externally|external|"
+    r"outside|premises|third.part\w+|internet|services?|apis?|jurisdiction|"
+    r"data ?cent(?:er|re)|company|network|transfer)(?!\w)|"
+    r"(?<!\w)(?:process|processed|keep|kept|handle|handled|stay|stays|remain|remains|"
+    r"run|restricted|analysis|handling)(?: [\w'-]+){0,6}? (?:on[- ]prem(?:ises)?|"
+    r"locally|in[- ]house|our jurisdiction|secure enclave|sovereign \w+|"
+    r"our \w+ operations|our local|data residency|local(?:ly)? only)(?!\w)|"
+    r"(?<!\w)(?:must|may|should|can) not leave(?!\w)|cross-border transfer"
+)
+_AT_HOME_WORDS = words("""
+send sent sending leave leaving share shared sharing upload uploading transfer external
+cloud prem premises locally local house jurisdiction enclave sovereign residency
+operations border
+""")
+_CONFIDENTIAL = "org.confidential"
+
+
+class LexiconDetector:
+    """Find words of health, special categories, finance, law and work."""
+
+    id = "lexicon"
+
+    def find(self, reading: Reading) -> Iterable[Span]:
+        """Yield each listed word, whole or cut at a hyphen, and what is internal."""
+        text = lowered(reading.text)
+        here = bag(text)
+        yield from self._confidential(text, here)
+        yield from self._phrases(text, here)
+        for told, phrase in phrases_in(text, here):
+            yield self._span(told, phrase, _WORD_SCORE)
+        for match in _WORD.finditer(text):
+            word = match[0]
+            if word[:_HEAD_CHARS] not in _BEGINNINGS and "-" not in word:
+                continue
+            name = class_of(word)
+            if name is None and "-" in word:
+                parts = (class_of(part) for part in word.split("-"))
+                name = next((each for each in parts if each is not None), None)
+            if name is not None:
+                yield self._span(name, match, _COMMON_SCORES.get(word, _WORD_SCORE))
+
+    def _phrases(self, text: str, here: frozenset[str]) -> Iterable[Span]:
+        if _PHRASE_WORDS.isdisjoint(here):
+            return
+        for match in _PHRASE.finditer(text):
+            yield self._span(_PHRASE_CLASSES[match.lastgroup or ""], match, _WORD_SCORE)
+
+    def _confidential(self, text: str, here: frozenset[str]) -> Iterable[Span]:
+        for gate, pattern in ((_OWN_WORDS, _OWN), (_AT_HOME_WORDS, _AT_HOME)):
+            if not gate.isdisjoint(here):
+                for match in pattern.finditer(text):
+                    yield self._span(_CONFIDENTIAL, match, _WORD_SCORE)
+
+    def _span(self, name: str, match: re.Match[str], score: int) -> Span:
+        return Span(
+            data_class=name,
+            detector=self.id,
+            start=match.start(),
+            end=match.end(),
+            score=score,
+        )
+
+
+class PersonMarkerDetector:
+    """Find words by which a text is about somebody: a speaker or a third.
+
+    "What is HIV?" has none; "I was diagnosed with HIV" and "the patient has
+    HIV" have. A polite frame ("can you tell me", "how do I") is no marker.
+    """
+
+    id = "person-marker"
+
+    def find(self, reading: Reading) -> Iterable[Span]:
+        """Yield each marker that stands outside polite frames."""
+        text = lowered(reading.text)
+        here = bag(text)
+        if not _PERSONAL_WORDS.isdisjoint(here):
+            frames = [match.span() for match in _POLITE.finditer(text)]
+            for match in _PERSONAL_RE.finditer(text):
+                if not any(start <= match.start() < end for start, end in frames):
+                    yield self._span(match)
+        if not _SOMEBODY_WORDS.isdisjoint(here) or _YEARS_OLD.search(text):
+            yield from map(self._span, _SOMEBODY_RE.finditer(text))
+        if not _FAMILY_WORDS.isdisjoint(here):
+            yield from map(self._span, _FAMILY_RE.finditer(text))
+
+    def _span(self, match: re.Match[str]) -> Span:
+        return Span(
+            data_class="marker.first_person",
+            detector=self.id,
+            start=match.start(),
+            end=match.end(),
+            score=70,
+        )

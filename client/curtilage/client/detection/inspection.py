@@ -1,0 +1,397 @@
+"""Inspect a whole query: every text, within limits, in time, or uncertain.
+
+What could not be looked at is a finding, never an absence of findings: too
+long, not text, not decodable, late, or looked at by detectors that failed.
+Decides nothing; ``policy.decide`` does.
+
+Detectors that also ask whether the policy is signed and current.
+
+Where a policy must be signed, every inspection while it is not has one finding
+more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
+can be without.
+"""
+
+import asyncio
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Self
+
+from curtilage.client import telemetry
+from curtilage.client.detection.detectors.presidio.engine import require_presidio
+from curtilage.client.detection.spans import GarbageError, failure, parse_findings
+from curtilage.client.detection.turns import seams, told_numbers
+from curtilage.client.detection.worker import (
+    DetectorProcess,
+    Task,
+    WorkerError,
+    without_a_wall,
+    worker_command,
+)
+from curtilage.client.detection.worker_pool import Workers
+from curtilage.client.errors import BusyError
+from curtilage.client.fair_queue import TurnRefusedError, Turns
+from curtilage.client.query import Leaf, Query
+from curtilage.client.telemetry import RestartCause
+from curtilage.policy.decision.decide import Inspection
+from curtilage.policy.decision.findings import Finding, Where
+from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.signing import Currency, stale_finding
+
+START_TIMEOUT_S = 60.0
+MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
+# What any query takes, however short, in characters of prose that take as long.
+_LEAST_COST = 100
+# A word, however long, or a sign by itself: what the detectors take one by one.
+# They take as long for "1/" as for two words, so two of them count as three
+# characters at least. Prose has about five to a token, a page of code or a table
+# from two on: nothing that people send weighs more than it is long.
+CHARS_PER_TOKEN = 1.5
+_TOKEN = re.compile(r"[^\W_]+|\S")
+_NO_DIGEST = bytes(32)
+_WHOLE_QUERY = Where(message=0, role="user", json_path="")
+_TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
+_DETECTOR = "inspector"
+_CLASS_OF = {
+    RestartCause.TIMEOUT: "uncertain.timeout",
+    RestartCause.CRASH: "uncertain.error",
+    RestartCause.GARBAGE: "uncertain.error",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A query with what is known of it before any detector runs."""
+
+    digest: bytes
+    messages: int
+    findings: tuple[Finding, ...]
+    leaves: tuple[Leaf, ...] = field(repr=False)
+    seams: tuple[str, ...] = field(repr=False)  # read besides, for the whole query
+    told: str = field(repr=False)  # numbers of several turns, or nothing
+    limit_s: float
+
+    @property
+    def places(self) -> tuple[Where, ...]:
+        own = tuple(leaf.where for leaf in self.leaves)
+        told = (_TOLD,) if self.told else ()
+        return (*own, *(_WHOLE_QUERY for _ in self.seams), *told)
+
+    @property
+    def task(self) -> Task:
+        own = tuple(leaf.text for leaf in self.leaves)
+        told = (self.told,) if self.told else ()
+        return Task(texts=(*own, *self.seams, *told), limit_s=self.limit_s)
+
+    def with_findings(self, more: Sequence[Finding]) -> Inspection:
+        return Inspection(
+            findings=(*self.findings, *_without_repeats(more)),
+            payload_digest=self.digest,
+            messages=self.messages,
+        )
+
+
+def weight_of(texts: Sequence[str]) -> int:
+    """Return how much there is to look at in texts, in characters.
+
+    As many as they have; more where they are hardly anything but single signs,
+    which would take the detectors longer than their deadline.
+    """
+    tokens = sum(1 for text in texts for _ in _TOKEN.finditer(text))
+    return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
+
+
+def deadline_s(limits: Limits, weight: int) -> float:
+    """Return how long a query may be looked at; grows with what there is."""
+    thousands = math.ceil(weight / 1000)
+    per_thousand = limits.deadline_ms_per_1000_chars
+    return (limits.deadline_ms + thousands * per_thousand) / 1000
+
+
+def prepare(query: Query, limits: Limits) -> _Prepared:
+    """Check what needs no detector: parts, decodability, size.
+
+    A query beyond the limits is handed to no detector; it stays home anyway.
+    """
+    leaves = tuple(query.leaves())
+    findings = [failure("uncertain.attachment", _DETECTOR, at) for at in query.opaque]
+    try:
+        digest = query.payload_digest()
+    except UnicodeEncodeError:
+        digest = _NO_DIGEST
+        findings.append(failure("uncertain.undecodable", _DETECTOR, _WHOLE_QUERY))
+    if _is_oversize(leaves, limits):
+        findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
+        leaves = ()
+    between = seams(leaves)
+    return _Prepared(
+        digest=digest,
+        messages=len(query.messages),
+        findings=tuple(findings),
+        leaves=leaves,
+        seams=between,
+        told=told_numbers(leaves),
+        limit_s=deadline_s(
+            limits, weight_of([*(leaf.text for leaf in leaves), *between])
+        ),
+    )
+
+
+def _cost(query: Query, limits: Limits) -> int:
+    """Return how long a query takes compared with others."""
+    leaves = tuple(query.leaves())
+    if _is_oversize(leaves, limits):
+        return 1  # no detector sees it
+    return _LEAST_COST + weight_of([leaf.text for leaf in leaves])
+
+
+def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:
+    size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
+    if size > limits.max_chars or len(leaves) > MAX_LEAVES:
+        return True
+    return weight_of([leaf.text for leaf in leaves]) > limits.max_chars
+
+
+def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Drop what a seam shows and one of the texts shows alone as surely.
+
+    The rest crosses from one text into another, and has no place but the whole.
+    Numbers told in turns count where a check holds, or the detectors failed.
+    """
+    surest: dict[str, tuple[bool, int]] = {}
+    for each in findings:
+        if each.where.json_path:
+            sure = (each.validated, each.score)
+            surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
+    for each in findings:
+        known = surest.get(each.data_class, (False, -1))
+        if each.where == _TOLD and not (each.validated or _is_failure(each)):
+            continue
+        if each.where.json_path or known < (each.validated, each.score):
+            yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
+
+
+def _is_failure(finding: Finding) -> bool:
+    return finding.data_class in {"uncertain.error", "uncertain.timeout"}
+
+
+class Inspector:
+    """The detectors, ready; thread-safe, one query after the other.
+
+    A worker that fails is replaced by the spare at once, or else by a new one
+    in the background. While none is warm, every query is ``uncertain.error``:
+    it stays home.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        command: Sequence[str] | None = None,
+        spare: bool = True,
+    ) -> None:
+        self._limits = policy.limits
+        self._lists = frozenset(each.name for each in policy.lists)
+        self._asking = threading.Lock()
+        self._turns = Turns()
+        plan = plan_of(policy)
+
+        def launch(in_background: bool) -> DetectorProcess:
+            ours = worker_command(spare=in_background)
+            return DetectorProcess(
+                command or ours, plan=plan, wall_required=policy.wall_required
+            )
+
+        self._workers = Workers(launch, timeout_s=START_TIMEOUT_S, spare=spare)
+
+    @classmethod
+    def start(
+        cls, policy: Policy, *, command: Sequence[str] | None = None, spare: bool = True
+    ) -> Self:
+        """Start the worker and wait until it is warm, some seconds.
+
+        Args:
+            policy: says what is looked for, and its limits apply.
+            command: another worker than ours; for tests.
+            spare: keep a second worker warm from the first single query on;
+                it takes the memory of a process. ``inspect_many`` needs none.
+
+        Raises:
+            ConfigError: Presidio is not installed.
+            DetectorsError: the worker does not start, or stands behind no wall
+                where the policy demands one.
+        """
+        if command is None:
+            require_presidio()
+        inspector = cls(policy, command=command, spare=spare)
+        inspector._workers.start()
+        return inspector
+
+    @property
+    def advice(self) -> str | None:
+        """What a person should be told of the wall round the worker, or None."""
+        process = self._workers.current
+        wall = None if process is None else process.wall
+        if wall is None or not wall.gaps:
+            return None
+        return (
+            f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
+            "to go on here (detectors: {wall: required})"
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether a warm worker is there."""
+        return self._workers.current is not None
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The worker's process id, or None while there is none."""
+        process = self._workers.current
+        return None if process is None else process.pid
+
+    @property
+    def spare_pid(self) -> int | None:
+        """The spare worker's process id, or None while there is none."""
+        process = self._workers.spare
+        return None if process is None else process.pid
+
+    def inspect(self, query: Query) -> Inspection:
+        """Return everything found in a query; a failure is a finding too."""
+        with telemetry.timed(telemetry.Stage.INSPECT), self._asking:
+            (inspection,) = self._inspect_batch([query])
+        telemetry.inspected()
+        self._workers.keep_spare()
+        return inspection
+
+    async def ainspect(self, query: Query) -> Inspection:
+        """Do the same without blocking the event loop, in turn over who asks.
+
+        Raises:
+            BusyError: too many wait already.
+        """
+        try:
+            await self._turns.take(_cost(query, self._limits))
+        except TurnRefusedError:
+            raise BusyError(
+                "too many queries wait for the detectors; ask again in a while"
+            ) from None
+        work = asyncio.ensure_future(asyncio.to_thread(self.inspect, query))
+        # Not before the detectors have ended, though whoever asked may be gone:
+        # else those who leave at once would fill them, and the threads.
+        work.add_done_callback(self._end_turn)
+        return await asyncio.shield(work)
+
+    def _end_turn(self, work: asyncio.Future[Inspection]) -> None:
+        self._turns.end()
+        if not work.cancelled():
+            work.exception()  # looked at: nobody may be left who would
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield what ``inspect`` would, faster; waits for a new worker.
+
+        Each query has its own deadline. One on which the worker fails is
+        uncertain; the queries after it go to the next worker.
+        """
+        at = 0
+        while at < len(queries):
+            self.wait_ready(START_TIMEOUT_S)
+            with self._asking:
+                done = list(self._inspect_batch(queries[at:]))
+            at += len(done)
+            yield from done
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait for a replacement that is on its way."""
+        return self._workers.wait(timeout_s)
+
+    def close(self) -> None:
+        """Stop the workers; every later query is ``uncertain.error``."""
+        self._workers.close()
+
+    def _inspect_batch(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield inspections up to and including the first failure."""
+        prepared = [prepare(query, self._limits) for query in queries]
+        process = self._workers.current
+        if process is None:
+            self._workers.refill()
+            yield _failed(prepared[0], RestartCause.CRASH)
+            return
+        process.send([each.task for each in prepared])
+        for each in prepared:
+            try:
+                answer = process.receive(each.limit_s)
+                found = parse_findings(answer, each.places, lists=self._lists)
+            except WorkerError as error:
+                self._workers.failed(process, error.cause)
+                yield _failed(each, error.cause)
+                return
+            except GarbageError:
+                self._workers.failed(process, RestartCause.GARBAGE)
+                yield _failed(each, RestartCause.GARBAGE)
+                return
+            yield each.with_findings(found)
+
+
+def _failed(prepared: _Prepared, cause: RestartCause) -> Inspection:
+    return prepared.with_findings([failure(_CLASS_OF[cause], _DETECTOR, _WHOLE_QUERY)])
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class CheckedInspector:
+    """The detectors, and the policy's signature; asked anew for each query.
+
+    Args:
+        inspector: the detectors.
+        currency: the signature that is demanded, or None where none is.
+        clock: the time, aware.
+    """
+
+    def __init__(
+        self,
+        inspector: Inspector,
+        currency: Currency | None,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._inspector = inspector
+        self._currency = currency
+        self._clock = clock
+
+    @property
+    def advice(self) -> str | None:
+        """What a person should be told of the detectors, or None."""
+        return self._inspector.advice
+
+    @property
+    def problem(self) -> str | None:
+        """Why the policy is not current, or None."""
+        return None if self._currency is None else self._currency.problem(self._clock())
+
+    def inspect(self, query: Query) -> Inspection:
+        """Return everything found in a query; see ``Inspector.inspect``."""
+        return self._checked(self._inspector.inspect(query))
+
+    async def ainspect(self, query: Query) -> Inspection:
+        """Do the same without blocking the event loop."""
+        return self._checked(await self._inspector.ainspect(query))
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield what ``inspect`` would, faster."""
+        return map(self._checked, self._inspector.inspect_many(queries))
+
+    def close(self) -> None:
+        """Stop the detectors."""
+        self._inspector.close()
+
+    def _checked(self, inspection: Inspection) -> Inspection:
+        if self.problem is None:
+            return inspection
+        findings = (*inspection.findings, stale_finding())
+        return replace(inspection, findings=findings)

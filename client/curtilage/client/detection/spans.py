@@ -1,0 +1,250 @@
+"""What the detectors hand on: spans of a text, merged; never the text itself.
+
+A span becomes a ``Finding`` of the policy once its place is known. What comes
+from another process is parsed here, and anything unexpected in it is refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from curtilage.policy.decision.classes import is_class
+from curtilage.policy.decision.findings import Finding, View, Where
+
+MAX_SCORE = 100
+MAX_SPANS_PER_CLASS = 64  # of one text and view; more would change no decision
+MAX_DETECTOR_CHARS = 64
+MAX_OFFSET = 2**31
+_FIELDS = 9
+
+SpanFields = tuple[int, str, str, int, int, int, bool, str, tuple[str, ...]]
+
+
+class GarbageError(Exception):
+    """A detector answered with something that is no list of spans."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One thing found in one text; ``Finding`` without the place.
+
+    Attributes:
+        data_class: a name of the class tree.
+        detector: who found it; a fixed name, never content.
+        start: first character, an offset into the text in this view.
+        end: one past the last character.
+        score: 0 to 100.
+        validated: a check digit or checksum held.
+        view: the reading of the text to which the offsets belong.
+        listed: the policy's lists in which the found text stands.
+    """
+
+    data_class: str
+    detector: str
+    start: int
+    end: int
+    score: int
+    validated: bool = False
+    view: View = View.RAW
+    listed: tuple[str, ...] = ()
+
+    def at(self, where: Where) -> Finding:
+        """Return the finding: this span at its place."""
+        return Finding(
+            data_class=self.data_class,
+            detector=self.detector,
+            start=self.start,
+            end=self.end,
+            score=self.score,
+            validated=self.validated,
+            view=self.view,
+            where=where,
+            listed=self.listed,
+        )
+
+
+def whole(data_class: str, detector: str, length: int) -> Span:
+    """Return a span over a whole text: a statement about it, not a place in it."""
+    return Span(
+        data_class=data_class,
+        detector=detector,
+        start=0,
+        end=length,
+        score=MAX_SCORE,
+    )
+
+
+def failure(data_class: str, detector: str, where: Where) -> Finding:
+    """Return the finding that stands for a detector that gave no answer."""
+    return whole(data_class, detector, 0).at(where)
+
+
+def checked(spans: Iterable[object], *, length: int) -> tuple[Span, ...]:
+    """Return what a detector found, or refuse it as a whole.
+
+    Args:
+        spans: the detector's own answer, of any shape.
+        length: of the text that it was given.
+
+    Raises:
+        GarbageError: one of them is no span of this text; says no more.
+    """
+    found = tuple(spans)
+    if not found:
+        return ()
+    good = tuple(each for each in found if isinstance(each, Span))
+    if len(good) != len(found) or not all(_fits(each, length) for each in good):
+        raise GarbageError("a detector's answer is no list of spans")
+    return good
+
+
+def _fits(span: Span, length: int) -> bool:
+    return (
+        is_class(span.data_class)
+        and _is_number(span.start, length)
+        and _is_number(span.end, length)
+        and _is_number(span.score, MAX_SCORE)
+        and span.start <= span.end
+    )
+
+
+def _is_number(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Join overlapping spans of one class and drop what adds nothing.
+
+    Of overlapping spans of one class in one view the best stays: a validated
+    one first, then the highest score, then the longest. A span of another
+    view stays only where the raw text shows fewer of its class.
+    """
+    by_view: dict[tuple[str, View], list[Span]] = defaultdict(list)
+    for span in spans:
+        by_view[span.data_class, span.view].append(span)
+    kept = {key: _best_apart(group) for key, group in by_view.items()}
+    raw = {name: len(each) for (name, view), each in kept.items() if view is View.RAW}
+    return tuple(
+        span
+        for (name, view), group in sorted(kept.items())
+        if view is View.RAW or len(group) > raw.get(name, 0)
+        for span in group[:MAX_SPANS_PER_CLASS]
+    )
+
+
+def _best_apart(spans: Sequence[Span]) -> list[Span]:
+    """Return the best spans that do not overlap, in the text's order."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda each: (each.start, each.end)):
+        if kept and span.start < kept[-1].end:
+            kept[-1] = _better(kept[-1], span)
+        else:
+            kept.append(span)
+    return kept
+
+
+def _better(one: Span, other: Span) -> Span:
+    """Return the better one; listed only where both are.
+
+    An exclusion must not remove a span that swallowed one it does not concern.
+    """
+    best = max(one, other, key=_rank)
+    if one.listed == other.listed:
+        return best
+    common = tuple(name for name in one.listed if name in other.listed)
+    return replace(best, listed=common)
+
+
+def _rank(span: Span) -> tuple[bool, int, int]:
+    return span.validated, span.score, span.end - span.start
+
+
+def to_fields(leaf: int, span: Span) -> SpanFields:
+    """Return a span as a JSON array, with the index of its text."""
+    return (
+        leaf,
+        span.data_class,
+        span.detector,
+        span.start,
+        span.end,
+        span.score,
+        span.validated,
+        span.view.value,
+        span.listed,
+    )
+
+
+def parse_findings(
+    value: object, places: Sequence[Where], *, lists: frozenset[str] = frozenset()
+) -> tuple[Finding, ...]:
+    """Read what the worker says it found in the texts at ``places``.
+
+    Trusts nothing in ``value``: a worker may have been misled by what it read.
+    ``lists`` are the names that may stand in ``listed``.
+
+    Raises:
+        GarbageError: anything unexpected; says no more.
+    """
+    if not isinstance(value, list):
+        raise GarbageError("the worker's answer is no list")
+    items = cast("list[object]", value)
+    return tuple(_parse_one(each, places, lists) for each in items)
+
+
+def _parse_one(
+    value: object, places: Sequence[Where], lists: frozenset[str]
+) -> Finding:
+    fields = cast("list[object]", value) if isinstance(value, list) else []
+    match fields:
+        case [
+            int(leaf),
+            str(name),
+            str(detector),
+            int(start),
+            int(end),
+            int(score),
+            bool(validated),
+            str(view),
+            listed,
+        ]:
+            span = Span(
+                data_class=name,
+                detector=detector,
+                start=start,
+                end=end,
+                score=score,
+                validated=validated,
+                view=_parse_view(view),
+                listed=_parse_listed(listed, lists),
+            )
+        case _:
+            raise GarbageError(f"a finding has {_FIELDS} fields of fixed types")
+    if type(leaf) is bool or not 0 <= leaf < len(places):
+        raise GarbageError("a finding names a text that was not asked about")
+    if not _fits(span, MAX_OFFSET) or not _is_name(detector):
+        raise GarbageError("a finding's fields are out of range")
+    return span.at(places[leaf])
+
+
+def _parse_listed(value: object, lists: frozenset[str]) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise GarbageError("the lists of a finding are no list")
+    items = cast("list[object]", value)
+    names = tuple(each for each in items if isinstance(each, str) and each in lists)
+    if len(names) != len(items):
+        raise GarbageError("a finding stands in a list that the policy has not")
+    return names
+
+
+def _parse_view(name: str) -> View:
+    try:
+        return View(name)
+    except ValueError:
+        raise GarbageError("a finding names no view") from None
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether a detector's name can be one: it must not carry a text."""
+    plain = name.replace("-", "").replace(".", "").replace("_", "")
+    return len(name) <= MAX_DETECTOR_CHARS and plain.isascii() and plain.isalnum()

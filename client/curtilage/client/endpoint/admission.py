@@ -1,0 +1,256 @@
+"""The endpoint's connections: few enough, quick enough, and nothing told of them.
+
+aiohttp's low-level server with the rules of relay and enclave on it: a deadline
+for each request, a cap on connections, our own error page, no log. Any program
+of this machine may connect, so one that keeps connections open without asking
+must not keep others out: there is a bound for those alone, and at it the one
+goes that has been silent for longest. Knows no question and no answer.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from typing_extensions import override
+
+from curtilage.client.fair_queue import Asker
+
+REQUEST_S: Final = 10.0
+"""How long a request may take to come, head and content, from its first octet;
+of a new connection, from its beginning."""
+IDLE_S: Final = 75.0
+UNREAD_S: Final = 30.0
+"""How long a program may leave an answer unread, all pauses together: meanwhile it
+holds the local model."""
+LINGER_S: Final = 2.0
+MAX_LINE_BYTES: Final = 4096
+MAX_FIELD_BYTES: Final = 8190
+MAX_FIELDS: Final = 64
+MAX_CONNECTIONS: Final = 512
+BACKLOG: Final = 64
+"""Fewer than may wait: who connects in a crowd is read before others follow."""
+FIELDS: Final = {
+    "Cache-Control": "no-store",
+    "Server": "curtilage",  # else aiohttp tells its version, and Python's
+    "X-Content-Type-Options": "nosniff",
+}
+INVALID: Final = "invalid_request_error"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def page(message: str, *, kind: str = INVALID, code: str | None = None) -> bytes:
+    """Return an error in OpenAI's shape; the words are constants of ours."""
+    told = {"message": message, "type": kind, "param": None, "code": code}
+    return json.dumps({"error": told}).encode()
+
+
+MALFORMED: Final = page("the request is not well-formed HTTP")
+INTERNAL: Final = page("internal error", kind="server_error", code="internal")
+CROWDED: Final = page(
+    "too many connections are open; ask again in a while",
+    kind="rate_limit_error",
+    code="rate_limit_exceeded",
+)
+_CROWDED_ANSWER: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nServer: curtilage\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nRetry-After: 5\r\nContent-Length: %d\r\n\r\n%b"
+) % (len(CROWDED), CROWDED)
+
+
+class Server(web.Server):
+    """The endpoint's connections, each with its deadlines.
+
+    Args:
+        handler: answers a request.
+        most: how many there may be; half of them may wait for a request.
+    """
+
+    def __init__(self, handler: Handler, *, most: int = MAX_CONNECTIONS) -> None:
+        super().__init__(handler, handler_cancellation=True)
+        self._most = most
+        self._open: set[Connection] = set()
+        # Without a whole request, in the order in which they began to wait.
+        self._waiting: dict[Connection, None] = {}
+
+    @override
+    def __call__(self) -> web.RequestHandler:
+        """Return the protocol of a connection."""
+        return Connection(self)
+
+    def enter(self, connection: "Connection") -> bool:
+        """Count a connection, and close another if there are enough.
+
+        Returns:
+            Whether it may stay: not where all others have asked something.
+        """
+        if len(self._open) >= self._most and not self._waiting:
+            return False
+        if len(self._open) >= self._most or len(self._waiting) >= self._most // 2:
+            self._close_one()
+        self._open.add(connection)
+        self._waiting[connection] = None
+        return True
+
+    def leave(self, connection: "Connection") -> None:
+        """Count a connection no more; a second time changes nothing."""
+        self._open.discard(connection)
+        self._waiting.pop(connection, None)
+
+    def asked(self, connection: "Connection") -> None:
+        """Note that a whole request is there."""
+        self._waiting.pop(connection, None)
+
+    def waits(self, connection: "Connection") -> None:
+        """Note that a connection waits for its next request."""
+        if connection in self._open:
+            self._waiting[connection] = None
+
+    def _close_one(self) -> None:
+        """Close who has been silent for longest, or else who is slowest."""
+        silent = (each for each in self._waiting if not each.speaks)
+        oldest = next(silent, None) or next(iter(self._waiting))
+        self.leave(oldest)
+        oldest.force_close()
+
+
+class Connection(web.RequestHandler):
+    """One connection of a program on this machine.
+
+    Attributes:
+        asker: by whom its questions are counted.
+        speaks: whether something of a request has come that is not whole yet.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=IDLE_S,
+            access_log=cast("Any", None),  # none; the type forgets it
+            max_line_size=MAX_LINE_BYTES,
+            max_headers=MAX_FIELDS,
+            max_field_size=MAX_FIELD_BYTES,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+        self._server = server
+        self._busy = False
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._unread_s = UNREAD_S
+        self.asker = Asker()
+        self.speaks = False
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the first request's deadline: who is silent is dropped too."""
+        super().connection_made(transport)
+        if self._server.enter(self):
+            self._start_request_timer()
+        elif self.transport is not None:
+            self.transport.write(_CROWDED_ANSWER)
+            self.force_close()
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        self._server.leave(self)
+        self._stop_timers()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Read; the first octet of a further request starts its deadline."""
+        if not self._busy:
+            self.speaks = True
+            if self._request_timer is None:
+                self._start_request_timer()
+        super().data_received(data)
+
+    @override
+    def pause_writing(self) -> None:
+        """Note that the program does not read; it has so much time left."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._unread_timer = self._loop.call_later(
+                self._unread_s, self.transport.abort
+            )
+
+    @override
+    def resume_writing(self) -> None:
+        """Note that it reads again; what it paused for is gone for this answer."""
+        super().resume_writing()
+        if self._unread_timer is not None:
+            self._unread_s = self._unread_timer.when() - self._loop.time()
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def asked(self) -> None:
+        """Note that a whole request is there: its deadline is over."""
+        self._busy, self.speaks = True, False
+        self._unread_s = UNREAD_S
+        self._stop_request_timer()
+        self._server.asked(self)
+
+    def answered(self) -> None:
+        """Note that the connection waits for its next request."""
+        self._busy = self.speaks = False
+        self._stop_request_timer()
+        self._server.waits(self)
+
+    @override
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what aiohttp refused in our words; its page repeats octets."""
+        if isinstance(exc, ConnectionError) or request.writer.output_size > 0:
+            # The program is gone; or half an answer is out, and only cutting
+            # it short is honest.
+            raise ConnectionResetError from None
+        malformed = isinstance(exc, HttpProcessingError)
+        response = web.Response(
+            status=400 if malformed else 500,
+            body=MALFORMED if malformed else INTERNAL,
+            content_type="application/json",
+            headers=FIELDS,
+        )
+        response.force_close()
+        return response
+
+    @override
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """Write nothing: arguments hold the program's octets."""
+
+    def _start_request_timer(self) -> None:
+        self._request_timer = self._loop.call_later(REQUEST_S, self.force_close)
+
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+
+    def _stop_timers(self) -> None:
+        self._stop_request_timer()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+
+def affordable_connections() -> int:
+    """Return how many connections leave descriptors for everything else."""
+    with contextlib.suppress(ImportError):
+        import resource  # noqa: PLC0415 - not on every system
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            return max(2, min(MAX_CONNECTIONS, soft // 2))
+    return MAX_CONNECTIONS

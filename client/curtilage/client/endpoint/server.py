@@ -1,0 +1,318 @@
+"""The local gateway: an OpenAI-compatible endpoint on loopback; the door inward.
+
+Any program on this machine may ask it, as any program may read the user's own
+files; nothing else may. A request that a browser's page could have made is
+refused: the Host must name this machine, and an Origin must as well. How many
+may connect, and for how long, is ``gateway_door``'s.
+"""
+
+import ipaddress
+import json
+import re
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Final, TypeAlias, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from curtilage.client import telemetry
+from curtilage.client.answer import AnswerStream
+from curtilage.client.endpoint.admission import (
+    BACKLOG,
+    FIELDS,
+    INTERNAL,
+    MALFORMED,
+    Connection,
+    Server,
+    affordable_connections,
+    page,
+)
+from curtilage.client.errors import (
+    ClientError,
+    ConfigError,
+    ListenError,
+    UsageError,
+)
+from curtilage.client.fair_queue import ASKER
+from curtilage.client.openai_chat import (
+    MAX_REQUEST_BYTES,
+    MODEL_ID,
+    TOO_MANY,
+    ChatRequest,
+    ChunkBuilder,
+    JsonObject,
+    completion_object,
+    error_object,
+    parse_chat_request,
+    provenance_headers,
+)
+from curtilage.client.session import Session
+
+Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
+"""Answers a request whose content was read."""
+
+SHUTDOWN_S = 5.0
+RETRY_AFTER_S: Final = 5
+OWN = r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]{1,5})?"
+OWN_HOST = re.compile(OWN, re.IGNORECASE)
+OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
+# What a browser says of a page that has another site's is anything else.
+OWN_SITES = frozenset({"none", "same-origin", "same-site"})
+CHAT_PATH: Final = "/v1/chat/completions"
+MODELS_PATH: Final = "/v1/models"
+HEALTH_PATH: Final = "/healthz"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+NOT_FOUND: Final = page("no such resource")
+NOT_ALLOWED: Final = page("no such method here")
+NOT_EXPECTED: Final = page("only 100-continue may be expected")
+NOT_OURS: Final = page("this endpoint serves this machine only")
+
+
+@asynccontextmanager
+async def serving(session: Session, host: str, port: int) -> AsyncGenerator[int]:
+    """Serve until the block ends; yield the port in use.
+
+    Args:
+        session: answers the requests; the caller closes it.
+        host: a loopback address; anything else is refused.
+        port: 0 picks a free one.
+
+    Raises:
+        ConfigError: not a loopback address.
+        ListenError: the port is taken.
+    """
+    if not _is_loopback(host):
+        raise ConfigError(
+            f"{host!r} is not a loopback address: whoever can reach the endpoint can "
+            "read the answers, so it serves this machine only"
+        )
+    telemetry.silence_libraries()
+    endpoint = _Endpoint(session)
+    server = Server(endpoint.handle, most=affordable_connections())
+    runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+        try:
+            await site.start()
+        except OSError as failure:
+            raise ListenError(
+                f"cannot listen on {host}:{port}: {failure.strerror}; "
+                "name another port with --port"
+            ) from None
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+class _Endpoint:
+    """What is answered to whom."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._routes: Mapping[str, Mapping[str, Handler]] = {
+            CHAT_PATH: {"POST": self._chat},
+            MODELS_PATH: {"GET": self._models, "HEAD": self._models},
+            HEALTH_PATH: {"GET": self._health, "HEAD": self._health},
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer; every failure as JSON, without a word of the request."""
+        connection = cast("Connection", request.protocol)
+        ASKER.set(connection.asker)
+        try:
+            return await self._checked(request, connection)
+        except ClientError as error:
+            status, body = error_object(error)
+            return _json(body, status=status)
+        except (web.RequestPayloadError, HttpProcessingError):
+            return _page(MALFORMED, 400)
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 - the outermost edge: nothing may leak from here
+            return _page(INTERNAL, 500)
+        finally:
+            connection.answered()
+
+    async def _checked(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.StreamResponse:
+        if not _is_own(request):
+            return _page(NOT_OURS, 403)
+        handler = self._handler(request)
+        if isinstance(handler, web.StreamResponse):
+            return handler
+        expected = request.headers.get("Expect")
+        if expected is not None:
+            if expected.lower() != "100-continue":
+                return _page(NOT_EXPECTED, 417)
+            await request.writer.write(CONTINUE)
+            request.writer.output_size = 0
+        # All of it, before anything is done: until then others come first.
+        body = await _body(request)
+        connection.asked()
+        return await handler(request, body)
+
+    def _handler(self, request: web.BaseRequest) -> Handler | web.Response:
+        path = request.rel_url.raw_path
+        if path.startswith(f"{MODELS_PATH}/"):
+            methods: Mapping[str, Handler] = {"GET": self._model, "HEAD": self._model}
+        else:
+            methods = self._routes.get(path, {})
+        if not methods:
+            return _page(NOT_FOUND, 404)
+        handler = methods.get(request.method)
+        if handler is None:
+            return _page(NOT_ALLOWED, 405, {"Allow": ", ".join(methods)})
+        return handler
+
+    async def _chat(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            raise UsageError("the content type must be application/json")
+        if "Content-Encoding" in request.headers:
+            raise UsageError("a compressed request is not accepted")
+        chat = parse_chat_request(content)
+        stream = self._session.stream(chat.query)
+        try:
+            if chat.query.stream:
+                return await _streamed(request, chat, stream)
+            return await _whole(request, stream)
+        finally:
+            await stream.aclose()
+
+    async def _models(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del request, content
+        return _json({"object": "list", "data": [_model_object()]})
+
+    async def _model(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del content
+        if request.path != f"{MODELS_PATH}/{MODEL_ID}":
+            raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
+        return _json(_model_object())
+
+    async def _health(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del request, content
+        return _json({"status": "ok", "policy": self._session.policy.digest})
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    # Not ``request.read()``: the library keeps what that returns, and the request,
+    # until the connection brings the next one.
+    body = bytearray()
+    async for data in request.content.iter_any():
+        body += data
+        if len(body) > MAX_REQUEST_BYTES:
+            raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+    return bytes(body)
+
+
+async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamResponse:
+    async for _ in stream:
+        pass
+    body = completion_object(stream.answer, answer_id=_answer_id(), created=_unix_now())
+    content = json.dumps(body, ensure_ascii=False).encode()
+    # Without a body of its own: the library keeps the response as well.
+    response = web.StreamResponse(
+        headers={
+            **FIELDS,
+            **provenance_headers(stream.provenance),
+            "Content-Type": "application/json",
+        }
+    )
+    response.content_length = len(content)
+    await response.prepare(request)
+    await response.write(content)
+    await response.write_eof()
+    return response
+
+
+async def _streamed(
+    request: web.BaseRequest, chat: ChatRequest, stream: AnswerStream
+) -> web.StreamResponse:
+    provenance = await stream.begin()
+    response = web.StreamResponse(
+        headers={
+            **FIELDS,
+            **provenance_headers(provenance),
+            "Content-Type": "text/event-stream; charset=utf-8",
+        }
+    )
+    chunks = ChunkBuilder(
+        answer_id=_answer_id(), created=_unix_now(), provenance=provenance
+    )
+    await response.prepare(request)
+    await response.write(chunks.first())
+    try:
+        async with aclosing(aiter(stream)) as pieces:
+            async for piece in pieces:
+                await response.write(chunks.piece(piece))
+        end = b"".join(
+            chunks.last(stream.answer.finished, include_usage=chat.include_usage)
+        )
+    except ClientError as error:
+        # Half an answer is already shown: say so, and leave out the end mark.
+        _, body = error_object(error)
+        end = b"data: " + json.dumps(body).encode() + b"\n\n"
+    await response.write(end)
+    await response.write_eof()
+    return response
+
+
+def _model_object() -> JsonObject:
+    return {"id": MODEL_ID, "object": "model", "created": 0, "owned_by": "curtilage"}
+
+
+def _is_own(request: web.BaseRequest) -> bool:
+    """Refuse what a page of some web site could have sent (DNS rebinding)."""
+    hosts = request.headers.getall("Host", [])
+    origins = request.headers.getall("Origin", [])
+    sites = request.headers.getall("Sec-Fetch-Site", [])
+    return (
+        len(hosts) == 1
+        and OWN_HOST.fullmatch(hosts[0]) is not None
+        and all(OWN_ORIGIN.fullmatch(origin) for origin in origins)
+        and all(site.strip().lower() in OWN_SITES for site in sites)
+    )
+
+
+def _page(
+    body: bytes, status: int, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.Response(
+        body=body,
+        status=status,
+        content_type="application/json",
+        headers={**FIELDS, **(headers or {})},
+    )
+
+
+def _json(body: JsonObject, *, status: int = 200) -> web.Response:
+    fields = {"Retry-After": str(RETRY_AFTER_S)} if status == TOO_MANY else {}
+    return _page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _answer_id() -> str:
+    return f"chatcmpl-{secrets.token_hex(12)}"
+
+
+def _unix_now() -> int:
+    return int(datetime.now(UTC).timestamp())

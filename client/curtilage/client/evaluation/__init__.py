@@ -1,1 +1,0 @@
-"""What the detectors and a policy achieve, measured on folders of data."""

@@ -1,0 +1,571 @@
+"""The turns of a chat request: text, and whatever else it holds, by name; pure.
+
+A model that is not shown a picture invents what is on it, so nothing is dropped
+in silence: who wants an answer is told what cannot be part of it. Who only asks
+where a query may go gets its place, which the policy keeps home. Never repeats
+what a sender wrote, names of fields included.
+
+The OpenAI chat schema on one side, ``Query`` and answers on the other; pure.
+
+Strict about what it does not do: a parameter that would change the answer and
+is not supported is an error that names it, never ignored (``chat_turns`` does
+the same for the parts of a message).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from curtilage.client.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.errors import (
+    BlockedError,
+    BusyError,
+    ClientError,
+    EnclaveError,
+    IncompleteAnswerError,
+    LocalUnavailableError,
+    UnsupportedContentError,
+    UsageError,
+)
+from curtilage.client.query import ROLES, Message, Query, Settings
+from curtilage.policy.decision.findings import Where
+
+MAX_MESSAGES: Final = 1024
+OTHER: Final = "other"
+JsonObject = dict[str, object]
+
+# What a message can hold besides text, in words for whoever sent it. Any other
+# is told without its name, which the sender chose.
+PARTS: Final = {
+    "image_url": "a picture",
+    "input_image": "a picture",
+    "input_audio": "a sound recording",
+    "file": "a file",
+    "input_file": "a file",
+    "refusal": "a refusal",
+    "text": "a text with other fields than type and text",
+}
+MESSAGE_FIELDS: Final = {
+    "tool_calls": "tool calls",
+    "tool_call_id": "the result of a tool call",
+    "function_call": "a function call",
+    "audio": "a sound recording",
+    "refusal": "a refusal",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """Something of a message that is not text.
+
+    Attributes:
+        where: its place.
+        kind: what it is, in words for its sender.
+    """
+
+    where: Where
+    kind: str
+
+    @property
+    def param(self) -> str:
+        """Its place as OpenAI's errors name it."""
+        message, path = self.where.message, self.where.json_path
+        # A field's name that nobody knows is the sender's own word.
+        return f"messages[{message}]" + ("" if path == OTHER else f".{path}")
+
+
+def require_text(others: Sequence[Other]) -> None:
+    """Refuse what no answer can take into account.
+
+    Raises:
+        UnsupportedContentError: names the first, and what to do.
+    """
+    for other in others:
+        raise UnsupportedContentError(
+            f"{other.param} holds {other.kind}: only text is answered, at home and by "
+            "the enclave; leave it out, or send as text what it says",
+            param=other.param,
+        )
+
+
+def turns_of(value: object) -> tuple[tuple[Message, ...], tuple[Other, ...]]:
+    """Return the turns of a request's ``messages``, and what is not text in them.
+
+    Raises:
+        UsageError: one is no turn; says which, never what it held.
+    """
+    given = cast("list[object]", value) if isinstance(value, list) else []
+    if not 0 < len(given) <= MAX_MESSAGES:
+        raise UsageError(
+            f"messages must be a list of 1 to {MAX_MESSAGES}", param="messages"
+        )
+    messages: list[Message] = []
+    others: list[Other] = []
+    for index, each in enumerate(given):
+        message, found = _message(index, each)
+        messages.append(message)
+        others += found
+    return tuple(messages), tuple(others)
+
+
+def _message(index: int, value: object) -> tuple[Message, list[Other]]:
+    param = f"messages[{index}]"
+    if not isinstance(value, dict):
+        raise UsageError(f"{param} must be an object", param=param)
+    message = cast("JsonObject", value)
+    role, name = message.get("role"), message.get("name")
+    if not isinstance(role, str) or role not in ROLES:
+        raise UsageError(f"{param}.role is not one that is known", param=param)
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"{param}.name must be a string", param=param)
+    # Tool calls and whatever else a message may carry hold text that is not
+    # read here. Answers that come back as turns have such fields, but empty.
+    others = [
+        Other(
+            where=Where(
+                message=index,
+                role=role,
+                json_path=key if key in MESSAGE_FIELDS else OTHER,
+            ),
+            kind=MESSAGE_FIELDS.get(key, "a field that is not known"),
+        )
+        for key, held in message.items()
+        if key not in {"role", "name", "content"} and held not in (None, "", [], {})
+    ]
+    content = message.get("content")
+    if others and content is None:
+        return Message(role=role, content="", name=name), others
+    text, parts = _content(index, role, content)
+    return Message(role=role, content=text, name=name), [*others, *parts]
+
+
+def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
+    if isinstance(value, str):
+        return value, []
+    if not isinstance(value, list) or not value:
+        raise UsageError(
+            f"messages[{index}].content must be a string or a list of parts",
+            param=f"messages[{index}]",
+        )
+    texts: list[str] = []
+    others: list[Other] = []
+    for number, each in enumerate(cast("list[object]", value)):
+        part = cast("JsonObject", each) if isinstance(each, dict) else {}
+        text = part.get("text")
+        if part == {"type": "text", "text": text} and isinstance(text, str):
+            texts.append(text)
+        else:
+            others.append(
+                Other(
+                    where=Where(
+                        message=index, role=role, json_path=f"content[{number}]"
+                    ),
+                    kind=_kind_of(part),
+                )
+            )
+    return "\n".join(texts), others
+
+
+def _kind_of(part: JsonObject) -> str:
+    named = part.get("type")
+    known = PARTS.get(named) if isinstance(named, str) else None
+    return known or "a part of a kind that is not known"
+
+
+MODEL_ID: Final = "curtilage"
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+MAX_TOKENS: Final = 32768
+MAX_STOPS: Final = 4
+TOO_MANY: Final = 429
+SERVER_ERROR: Final = 500
+
+# Accepted only at the value that changes nothing.
+NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
+    "n": (1, None),
+    "presence_penalty": (0, None),
+    "frequency_penalty": (0, None),
+    "logit_bias": ({}, None),
+    "response_format": ({"type": "text"}, None),
+    "tools": ([], None),
+    "tool_choice": ("none", None),
+    "functions": ([], None),
+    "function_call": ("none", None),
+    "parallel_tool_calls": (True, False, None),
+    "top_logprobs": (0, None),
+    "modalities": (["text"], None),
+    "audio": (None,),
+    "prediction": (None,),
+    "store": (False, None),
+    "service_tier": ("auto", "default", None),
+}
+# Names of somebody or something; never forwarded, so never needed.
+DROPPED: Final = frozenset(
+    {"user", "metadata", "safety_identifier", "prompt_cache_key"}
+)
+OPTIONS: Final = frozenset(
+    {"max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
+)
+HANDLED: Final = frozenset(
+    {
+        "model",
+        "messages",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "logprobs",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A parsed request.
+
+    Attributes:
+        query: what is inspected and answered.
+        include_usage: send the token counts at the end of a stream.
+    """
+
+    query: Query
+    include_usage: bool
+
+
+def parse_chat_request(body: bytes) -> ChatRequest:
+    """Parse the body of ``POST /v1/chat/completions``.
+
+    Raises:
+        UsageError: says which field is wrong; never what it held.
+    """
+    request = _parse_object(body)
+    for name in request:
+        if name not in HANDLED and name not in NEUTRAL and name not in DROPPED:
+            raise UsageError("the request has a field that is not supported")
+    for name, neutral in NEUTRAL.items():
+        if name in request and request[name] not in neutral:
+            raise UsageError(f"{name} is not supported", param=name)
+    model = request.get("model", MODEL_ID)
+    if model != MODEL_ID:
+        raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
+    messages, others = turns_of(request.get("messages"))
+    require_text(others)
+    stream = _flag(request, "stream")
+    return ChatRequest(
+        query=Query(messages=messages, settings=_settings(request), stream=stream),
+        include_usage=_include_usage(request),
+    )
+
+
+def query_from(
+    messages: str | Sequence[Mapping[str, object]],
+    options: Mapping[str, object],
+    *,
+    stream: bool,
+    answered: bool = True,
+) -> Query:
+    """Build a query from what a library's caller passed.
+
+    Args:
+        messages: one question, or a conversation's turns.
+        options: settings by name.
+        stream: whether pieces are wanted.
+        answered: whether somebody is to answer it, or only to say where it may
+            go; then what is not text becomes a place.
+
+    Raises:
+        UsageError: says which argument is wrong.
+    """
+    turns = [{"role": "user", "content": messages}]
+    given = turns if isinstance(messages, str) else [dict(each) for each in messages]
+    unknown = options.keys() - OPTIONS
+    if unknown:
+        raise UsageError("an option is not supported", param=min(unknown))
+    parsed, others = turns_of(given)
+    if answered:
+        require_text(others)
+    request = {name: _listed(value) for name, value in options.items()}
+    return Query(
+        messages=parsed,
+        settings=_settings(request),
+        stream=stream,
+        opaque=tuple(other.where for other in others),
+    )
+
+
+def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonObject:
+    """Build a ``chat.completion`` object."""
+    choice: JsonObject = {
+        "index": 0,
+        "message": {"role": "assistant", "content": answer.text, "refusal": None},
+        "logprobs": _logprobs(answer.logprobs),
+        "finish_reason": answer.finished.finish_reason,
+    }
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created,
+        **_answerer(answer.provenance),
+        "choices": [choice],
+        "usage": _usage(answer.finished),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkBuilder:
+    """Builds the ``chat.completion.chunk`` events of one stream.
+
+    Attributes:
+        answer_id: the id that all chunks share.
+        created: Unix time, seconds.
+        provenance: who answers.
+    """
+
+    answer_id: str
+    created: int
+    provenance: Provenance
+
+    def first(self) -> bytes:
+        """Build the event that names the role."""
+        return self._event({"role": "assistant", "content": ""}, None, ())
+
+    def piece(self, delta: Delta) -> bytes:
+        """Build the event of one piece."""
+        return self._event({"content": delta.text}, None, delta.logprobs)
+
+    def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
+        """Build what ends a complete stream."""
+        yield self._event({}, finished.finish_reason, ())
+        if include_usage:
+            yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
+        yield b"data: [DONE]\n\n"
+
+    def _event(
+        self,
+        delta: JsonObject,
+        finish_reason: str | None,
+        logprobs: tuple[tuple[str, float], ...],
+    ) -> bytes:
+        choice: JsonObject = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": _logprobs(logprobs),
+            "finish_reason": finish_reason,
+        }
+        return sse({**self._head(), "choices": [choice]})
+
+    def _head(self) -> JsonObject:
+        return {
+            "id": self.answer_id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            **_answerer(self.provenance),
+        }
+
+
+def sse(value: JsonObject) -> bytes:
+    """Encode one server-sent event."""
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+def error_object(error: ClientError) -> tuple[int, JsonObject]:
+    """Return the HTTP status and the OpenAI-style body that tell an error."""
+    status, kind, code = _error_kind(error)
+    param = error.param if isinstance(error, UsageError) else None
+    return status, {
+        "error": {"message": str(error), "type": kind, "param": param, "code": code}
+    }
+
+
+def fingerprint(provenance: Provenance) -> str:
+    """Return in a word who answers and, at home, why the enclave does not.
+
+    Programs keep an answer's body and not its headers, so it stands there.
+    """
+    words = ["curtilage", provenance.route.value]
+    if provenance.evidence is not None:
+        words.append(provenance.evidence)
+    if provenance.fallback is not None:
+        words += ["fallback", provenance.fallback.value]
+    return ":".join(words)
+
+
+def provenance_headers(provenance: Provenance) -> dict[str, str]:
+    """Return the response headers that say where an answer comes from."""
+    headers = {
+        "x-curtilage-route": provenance.route.value,
+        "x-curtilage-class": ",".join(provenance.classes),
+        "x-curtilage-rule": provenance.rule,
+        "x-curtilage-policy": provenance.policy_digest,
+        "x-curtilage-audit": "recorded" if provenance.recorded else "failed",
+    }
+    if provenance.uncertain:
+        headers["x-curtilage-uncertain"] = ",".join(provenance.uncertain)
+    if provenance.verdict_id is not None:
+        headers["x-curtilage-verdict"] = provenance.verdict_id
+    if provenance.evidence is not None:
+        headers["x-curtilage-evidence"] = provenance.evidence
+    if provenance.fallback is not None:
+        headers["x-curtilage-fallback"] = provenance.fallback.value
+    if provenance.deidentified:
+        headers["x-curtilage-deidentified"] = ",".join(
+            f"{name}={count}" for name, count in provenance.deidentified
+        )
+    if provenance.obstacle is not None:
+        headers["x-curtilage-obstacle"] = provenance.obstacle.value
+    return headers
+
+
+def _error_kind(error: ClientError) -> tuple[int, str, str]:
+    match error:
+        case UsageError():
+            return 400, "invalid_request_error", error.code
+        case BlockedError():
+            return 403, "policy_error", "blocked_by_policy"
+        case BusyError():
+            return TOO_MANY, "rate_limit_error", "rate_limit_exceeded"
+        case LocalUnavailableError():
+            kind = "unavailable_error"
+            if error.http_status == TOO_MANY:
+                kind = "rate_limit_error"
+            elif error.http_status < SERVER_ERROR:
+                kind = "invalid_request_error"
+            return error.http_status, kind, error.code
+        case EnclaveError() | IncompleteAnswerError():
+            return 502, "unavailable_error", error.reason.value
+        case _:
+            return 500, "server_error", "internal"
+
+
+def _parse_object(body: bytes) -> JsonObject:
+    if len(body) > MAX_REQUEST_BYTES:
+        raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
+    try:
+        value: object = json.loads(body, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise UsageError("the request is not a JSON object in UTF-8") from None
+    if not isinstance(value, dict):
+        raise UsageError("the request is not a JSON object in UTF-8")
+    return cast("JsonObject", value)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found
+
+
+def _answerer(provenance: Provenance) -> JsonObject:
+    return {"model": provenance.model, "system_fingerprint": fingerprint(provenance)}
+
+
+def _settings(request: JsonObject) -> Settings:
+    given = Settings()
+    limit = request.get("max_completion_tokens", request.get("max_tokens"))
+    return Settings(
+        max_tokens=_integer("max_tokens", limit, given.max_tokens, (1, MAX_TOKENS)),
+        temperature=_number(request, "temperature", given.temperature, (0, 2)),
+        top_p=_number(request, "top_p", given.top_p, (0.001, 1)),
+        seed=_seed(request.get("seed")),
+        stop=_stop(request.get("stop")),
+        logprobs=_flag(request, "logprobs"),
+    )
+
+
+def _integer(name: str, value: object, default: int, bounds: tuple[int, int]) -> int:
+    if value is None:
+        return default
+    low, high = bounds
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not low <= value <= high
+    ):
+        raise UsageError(f"{name} must be an integer, {low} to {high}", param=name)
+    return value
+
+
+def _number(
+    request: JsonObject, name: str, default: float, bounds: tuple[float, float]
+) -> float:
+    value = request.get(name)
+    if value is None:
+        return default
+    low, high = bounds
+    if not _is_number(value) or not low <= cast("float", value) <= high:
+        raise UsageError(f"{name} must be a number, {low} to {high}", param=name)
+    return float(cast("float", value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _seed(value: object) -> int | None:
+    if value is None:
+        return None
+    return _integer("seed", value, 0, (0, 2**32 - 1))
+
+
+def _stop(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or len(cast("list[object]", stops)) > MAX_STOPS:
+        raise UsageError(f"stop must be a string or up to {MAX_STOPS}", param="stop")
+    found = cast("list[object]", stops)
+    if not all(isinstance(each, str) and each for each in found):
+        raise UsageError("stop must hold strings that are not empty", param="stop")
+    return tuple(cast("list[str]", found))
+
+
+def _flag(request: JsonObject, name: str) -> bool:
+    value = request.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise UsageError(f"{name} must be true or false", param=name)
+    return bool(value)
+
+
+def _include_usage(request: JsonObject) -> bool:
+    options = request.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise UsageError("stream_options must be an object", param="stream_options")
+    return cast("JsonObject", options).get("include_usage") is True
+
+
+def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
+    if not pairs:
+        return None
+    return {
+        "content": [
+            {
+                "token": token,
+                "logprob": value,
+                "bytes": list(token.encode()),
+                "top_logprobs": [],
+            }
+            for token, value in pairs
+        ],
+        "refusal": None,
+    }
+
+
+def _listed(value: object) -> object:
+    return (
+        list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+    )
+
+
+def _usage(finished: Finished) -> JsonObject:
+    return {
+        "prompt_tokens": finished.prompt_tokens,
+        "completion_tokens": finished.completion_tokens,
+        "total_tokens": finished.prompt_tokens + finished.completion_tokens,
+    }

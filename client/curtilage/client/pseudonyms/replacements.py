@@ -1,0 +1,295 @@
+"""Which parts of a text are to be replaced: whole words, wherever they stand.
+
+Pure. Turns what a detector found into a place with clean edges, keeps places
+apart, and finds the same value again where no detector looked for it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from curtilage.client.detection.wordlists import COMMON, words
+from curtilage.client.pseudonyms.obstacles import KeptHomeError, Obstacle
+from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of
+from curtilage.policy.decision.findings import Finding
+
+_PERSON: Final = "PERSON"
+_MIN_PART_CHARS: Final = 3
+_MIN_LEFT_CHARS: Final = 4  # shorter ones stand in too many other words
+_MIN_DIGITS: Final = 5
+# Words inside names that are no name: they stay where they stand alone.
+_PARTICLES: Final = words(
+    "and the von van der den del dos das della ben bin ibn abu san sri jnr snr iii"
+)
+# Of two letters: "De Luca", "St John"; not those that are given names as well.
+_SHORT_PARTICLES: Final = words("de di da du la el st jr sr dr mr ms ii iv of")
+_JOINERS: Final = "-'\u2019"
+_WORD_CHAR: Final = re.compile(r"\w")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+# Letters with a stroke and the like, which Unicode does not take apart.
+_PLAIN_LETTERS: Final = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "\u0131": "i"}
+    | {"æ": "ae", "œ": "oe", "þ": "th"}
+)
+_UNSEEN: Final = ("Mn", "Cf")  # accents, and marks such as a soft hyphen
+_EDGE_MARKS: Final = re.compile(r"^[\W_]+|[\W_]+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """A part of one text that is to be replaced, and what it is.
+
+    Attributes:
+        start: first character.
+        end: one past the last character.
+        data_class: the class that was found there.
+    """
+
+    start: int
+    end: int
+    data_class: str
+
+    def of(self, text: str) -> str:
+        """Return what stands there."""
+        return text[self.start : self.end]
+
+
+def fitted(text: str, finding: Finding) -> Place:
+    """Return the words of a finding: whole ones, without titles and marks.
+
+    Raises:
+        KeptHomeError: it lies outside the text, or holds no letter or digit.
+    """
+    if not 0 <= finding.start < finding.end <= len(text):
+        raise KeptHomeError(Obstacle.NO_STAND_IN)
+    start, end = _whole_words(text, finding.start, finding.end)
+    if kind_of(finding.data_class) == _PERSON:
+        start, end = _bare_name(text, *_joined_name(text, start, end))
+    if not text[start:end].strip():
+        raise KeptHomeError(Obstacle.NO_STAND_IN)
+    return Place(start=start, end=end, data_class=finding.data_class)
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Drop white space at the edges; take in words that the edges cut."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if start < end and is_word(text[start]):
+        start = _word_start(text, start)
+    if start < end and is_word(text[end - 1]):
+        end = _word_end(text, end)
+    return start, end
+
+
+def _word_start(text: str, at: int) -> int:
+    while at > 0 and is_word(text[at - 1]):
+        at -= 1
+    return at
+
+
+def _word_end(text: str, at: int) -> int:
+    while at < len(text) and is_word(text[at]):
+        at += 1
+    return at
+
+
+def is_word(char: str) -> bool:
+    """Tell whether a character belongs to a word; an empty text is none."""
+    return _WORD_CHAR.fullmatch(char) is not None
+
+
+def _joined_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """Take in the other half of ``Anne-Marie``: both begin with a capital."""
+    while text[end : end + 1] in _JOINERS and text[end + 1 : end + 2].isupper():
+        end = _word_end(text, end + 1)
+    while start > 1 and text[start - 1] in _JOINERS and text[start].isupper():
+        earlier = _word_start(text, start - 1)
+        if not text[earlier].isupper():
+            break
+        start = earlier
+    return start, end
+
+
+def _bare_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """Leave titles, a possessive and marks at the edges outside a name."""
+    name = text[start:end]
+    if title := TITLES.match(name):
+        start += title.end()
+    name = text[start:end]
+    if possessive := POSSESSIVE.search(name):
+        end = start + possessive.start()
+    marks = list(_EDGE_MARKS.finditer(text[start:end]))
+    for match in reversed(marks):
+        if match.start():
+            end = start + match.start()
+        else:
+            start += match.end()
+    return start, end
+
+
+def apart(places: Iterable[Place]) -> list[Place]:
+    """Return places that do not overlap: of two, the one around the other.
+
+    Two of one class that cross become one; neighbours stay two.
+
+    Raises:
+        KeptHomeError: two of different classes cross.
+    """
+    kept: list[Place] = []
+    for place in sorted(places, key=lambda each: (each.start, -each.end)):
+        last = kept[-1] if kept else None
+        if last is None or place.start >= last.end:
+            kept.append(place)
+        elif place.end <= last.end:
+            continue
+        elif place.data_class == last.data_class:
+            kept[-1] = replace(last, end=place.end)
+        else:
+            raise KeptHomeError(Obstacle.OVERLAP)
+    return kept
+
+
+class Occurrences:
+    """Finds values again: whole words, in any case and spacing.
+
+    An ordinary word that is a name elsewhere ("will", "may") is a name where it
+    has a capital only. Of a name of several words each counts alone as well; one
+    of two letters where it has a capital. Names are found in front of a plural,
+    a digit and "_" as well: "the Smiths", "Smith_rent". A short number ("45") is
+    what it was found to be in its place alone.
+
+    Args:
+        values: each value as it stands in a text, and its class.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        telling = {each: name for each, name in values.items() if _is_telling(each)}
+        people = {
+            each: name for each, name in telling.items() if kind_of(name) == _PERSON
+        }
+        others = {each: name for each, name in telling.items() if each not in people}
+        parts = [(part, name) for each, name in people.items() for part in _parts(each)]
+        self._forms = (
+            _Forms(_all_spaced(others), _WHOLE, flags=re.IGNORECASE),
+            _Forms(_all_spaced(people), _NAME, flags=re.IGNORECASE),
+            _Forms(
+                {re.escape(part): name for part, name in parts if _is_rare(part)},
+                _NAME,
+                flags=re.IGNORECASE,
+            ),
+            _Forms(
+                {
+                    re.escape(form): name
+                    for part, name in parts
+                    if not _is_rare(part)
+                    for form in (part, part.capitalize(), part.upper())
+                },
+                _NAME,
+            ),
+        )
+
+    def places(self, text: str) -> Iterator[Place]:
+        """Yield every place at which one of them stands; they may overlap."""
+        for forms in self._forms:
+            for place in forms.places(text):
+                if not _is_ordinary(place.of(text)):
+                    yield place
+
+
+# A value may begin or end with a mark: "+1 202".
+_WHOLE: Final = r"(?<!\w)(?:{})(?!\w)"
+_NAME: Final = r"(?<![^\W\d_])(?:{})(?=(?:e?s)?(?![^\W\d_]))"
+
+
+class _Forms:
+    """Regular expressions, each of one class, that match whole words."""
+
+    def __init__(
+        self, classes: Mapping[str, str], around: str, *, flags: int = 0
+    ) -> None:
+        longest_first = sorted(classes, key=len, reverse=True)
+        self._classes = [classes[form] for form in longest_first]
+        groups = "|".join(f"({form})" for form in longest_first)
+        self._regex = re.compile(around.replace("{}", groups or "(?!)"), flags)
+
+    def places(self, text: str) -> Iterator[Place]:
+        for match in self._regex.finditer(text):
+            data_class = self._classes[(match.lastindex or 1) - 1]
+            yield Place(start=match.start(), end=match.end(), data_class=data_class)
+
+
+def _all_spaced(values: Mapping[str, str]) -> dict[str, str]:
+    return {_spaced(each): name for each, name in values.items()}
+
+
+def _spaced(value: str) -> str:
+    return r"\s+".join(map(re.escape, value.split()))
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield the words of a name of several, and the halves of joined ones."""
+    found = [_EDGE_MARKS.sub("", word) for word in value.split()]
+    halves = [half for word in found if "-" in word for half in word.split("-")]
+    for part in (*found, *halves) if len(found) + len(halves) > 1 else ():
+        if _is_part(part):
+            yield part
+
+
+def _is_part(part: str) -> bool:
+    if len(part) == _MIN_PART_CHARS - 1:
+        return part[0].isupper() and part.lower() not in _SHORT_PARTICLES
+    return len(part) >= _MIN_PART_CHARS and part.lower() not in _PARTICLES
+
+
+def _is_rare(part: str) -> bool:
+    """Tell whether a part of a name is one in small letters as well."""
+    return len(part) >= _MIN_PART_CHARS and part.lower() not in COMMON
+
+
+def _is_telling(value: str) -> bool:
+    digits = sum(char.isdigit() for char in value)
+    return digits >= _MIN_DIGITS or any(char.isalpha() for char in value)
+
+
+def _is_ordinary(word: str) -> bool:
+    return word.islower() and word in COMMON
+
+
+def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
+    """Look for what is left of names in rewritten texts, in any spelling.
+
+    Without case, accents and signs that do not show, and inside longer words,
+    unless those are ordinary ones: "Alan" is no part of "balance".
+
+    Args:
+        values: each value that was replaced, and its class.
+        texts: what would leave, with stand-ins.
+
+    Raises:
+        KeptHomeError: a part of a name of four letters or more is left.
+    """
+    people = (each for each, name in values.items() if kind_of(name) == _PERSON)
+    parts = {part for each in people for part in _LETTERS.findall(_folded(each))}
+    telling = [each for each in parts if _is_left_telling(each)]
+    if not telling:
+        return
+    left = re.compile("|".join(map(re.escape, telling)))
+    for text in texts:
+        plain = _folded(TOKEN.sub(" ", text))
+        if any(left.search(word) for word in {*_LETTERS.findall(plain)} - COMMON):
+            raise KeptHomeError(Obstacle.NAME_LEFT)
+
+
+def _is_left_telling(part: str) -> bool:
+    return len(part) >= _MIN_LEFT_CHARS and part not in COMMON | _PARTICLES
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text).casefold().translate(_PLAIN_LETTERS)
+    return "".join(char for char in apart if unicodedata.category(char) not in _UNSEEN)

@@ -1,0 +1,251 @@
+"""Rewrite a query so that what was found in it stays here, or say why not.
+
+Pure. Takes what the detectors found and the classes for which the policy asked
+for pseudonyms; makes the query that may be asked of others and, beside it, the
+reading of it that the detectors must look at before anything leaves. It decides
+nothing: the rewritten query leaves only with an ``Allowed`` of its own.
+
+Fails closed. Whatever cannot be replaced for certain (found only in another
+reading of a text, across texts, in a stop string, half inside something else, in a
+longer word) keeps the whole query home.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from curtilage.client.pseudonyms.obstacles import KeptHomeError, Obstacle
+from curtilage.client.pseudonyms.replacements import (
+    Occurrences,
+    Place,
+    apart,
+    fitted,
+    is_word,
+    require_gone,
+)
+from curtilage.client.pseudonyms.vault import (
+    CLOSING,
+    OPENING,
+    Vault,
+    VaultError,
+    kind_of,
+)
+from curtilage.client.query import Leaf, Query
+from curtilage.policy.decision.decide import Decision, Inspection
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import counting, scores_of
+from curtilage.policy.document.model import Policy
+
+# What the detectors read where a stand-in stands: a plain word, in brackets so
+# that it is no one's name after "my name is". A made-up word such as a token
+# looks like a name to whatever looks for names. Of 23 words and marks, this one
+# and "[-]" made the embedded model see the least that is not there.
+_READ_AS: Final = "[name]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deidentified:
+    """A query without what was found in it.
+
+    Attributes:
+        query: what would be sent: the same query with stand-ins.
+        reading: the same with a plain word for each stand-in: what the
+            detectors look at. Every other character is the same.
+        vault: which value each stand-in hides.
+        counts: how many values of each class were replaced; sorted.
+    """
+
+    query: Query
+    reading: Query
+    vault: Vault
+    counts: tuple[tuple[str, int], ...]
+
+    def inspected(self, inspection: Inspection) -> Inspection:
+        """Return the inspection of ``reading`` as one of ``query``.
+
+        Stand-ins are made here, of a fixed word and a number, or are a date of
+        nobody; so what the detectors saw is all that is left of the source.
+
+        Raises:
+            ValueError: another query was inspected.
+        """
+        if inspection.payload_digest != self.reading.payload_digest():
+            raise ValueError("the inspection is about another query")
+        return replace(inspection, payload_digest=self.query.payload_digest())
+
+    def outgoing_texts(self) -> tuple[str, ...]:
+        """Return every text of the query that would leave."""
+        return tuple(leaf.text for leaf in self.query.leaves())
+
+
+def findings_asked(
+    policy: Policy, inspection: Inspection, decision: Decision
+) -> tuple[Finding, ...]:
+    """Return the findings for which the policy asks for pseudonyms.
+
+    Those of the classes of every rule that fired and asks for it, at any score:
+    one name too many comes back, too. What the policy excludes stays as it is.
+    """
+    fired = {hit.id for hit in decision.rules if hit.route is Route.DEIDENTIFY}
+    conditions = (rule.condition for rule in policy.rules if rule.id in fired)
+    classes = frozenset[str]().union(*(each.classes for each in conditions))
+    found = inspection.findings
+    counted = counting(found, policy.exclusions, scores_of(found))
+    return tuple(each for each in counted if each.data_class in classes)
+
+
+def deidentify(
+    query: Query, findings: Sequence[Finding], *, key: bytes
+) -> Deidentified | Obstacle:
+    """Rewrite a query, or tell why it must stay as it is, and so at home.
+
+    Args:
+        query: what was inspected.
+        findings: what is to be replaced; see ``findings_asked``. One whose
+            class has no stand-in is left: the second decision judges it.
+        key: of the conversation, 32 bytes; see ``ConversationKeys``.
+    """
+    try:
+        return _rewrite(query, findings, key)
+    except KeptHomeError as kept:
+        return kept.obstacle
+    except VaultError:
+        return Obstacle.NO_STAND_IN
+
+
+def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentified:
+    leaves = tuple(query.leaves())
+    _require_rewritable(query, leaves)
+    found = _found_places(leaves, findings)
+    replaced = _values(leaves, found)
+    places = _with_occurrences(leaves, found, replaced)
+    vault = Vault(key, source="\n".join(leaf.text for leaf in leaves))
+    texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
+    values: set[tuple[str, str]] = set()
+    for leaf in leaves:
+        for place in places.get(leaf.where, ()):
+            _require_content(leaf.where)
+            stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
+            texts[leaf.where].replace(place, stand_in)
+            values.add((place.data_class, stand_in))
+    _require_stopsapart(query, vault)
+    outgoing = {at: text.outgoing for at, text in texts.items()}
+    require_gone(replaced, outgoing.values())
+    return Deidentified(
+        query=_with_texts(query, outgoing),
+        reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
+        vault=vault,
+        counts=_counted(values),
+    )
+
+
+def _require_rewritable(query: Query, leaves: Iterable[Leaf]) -> None:
+    if any(OPENING in leaf.text or CLOSING in leaf.text for leaf in leaves):
+        raise KeptHomeError(Obstacle.MARK_IN_SOURCE)
+    # They are told token by token, and the tokens would be those of stand-ins.
+    if query.settings.logprobs:
+        raise KeptHomeError(Obstacle.LOGPROBS)
+
+
+def _require_content(where: Where) -> None:
+    if where.json_path.startswith("stop"):
+        raise KeptHomeError(Obstacle.STOP_STRING)
+    if where.json_path != "content":
+        raise KeptHomeError(Obstacle.NOT_CONTENT)
+
+
+def _require_stopsapart(query: Query, vault: Vault) -> None:
+    """Refuse a stop string that would cut a stand-in in two."""
+    for stop in query.settings.stop:
+        if any(stop in stand_in for stand_in in vault.values):
+            raise KeptHomeError(Obstacle.STOP_STRING)
+
+
+class _Rewritten:
+    """One text, rewritten from left to right, as sent and as read."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._outgoing = ""
+        self._read = ""
+
+    def replace(self, place: Place, stand_in: str) -> None:
+        kept = self._text[self._at : place.start]
+        self._outgoing += kept + stand_in
+        # Glued to a bracket, a word of the source would be read as code.
+        before = " " if is_word(kept[-1:]) else ""
+        after = " " if is_word(self._text[place.end : place.end + 1]) else ""
+        self._read += kept + before + _READ_AS + after
+        self._at = place.end
+
+    @property
+    def outgoing(self) -> str:
+        return self._outgoing + self._text[self._at :]
+
+    @property
+    def read(self) -> str:
+        return self._read + self._text[self._at :]
+
+
+def _found_places(
+    leaves: Sequence[Leaf], findings: Sequence[Finding]
+) -> dict[Where, list[Place]]:
+    texts = {leaf.where: leaf.text for leaf in leaves}
+    places: dict[Where, list[Place]] = {}
+    for finding in findings:
+        if kind_of(finding.data_class) is None:
+            continue
+        if finding.where not in texts:
+            raise KeptHomeError(Obstacle.ACROSS_TEXTS)
+        if finding.view is not View.RAW:
+            raise KeptHomeError(Obstacle.OTHER_VIEW)
+        place = fitted(texts[finding.where], finding)
+        places.setdefault(finding.where, []).append(place)
+    if not places:
+        raise KeptHomeError(Obstacle.NOTHING_FOUND)
+    return {where: apart(each) for where, each in places.items()}
+
+
+def _values(
+    leaves: Iterable[Leaf], found: Mapping[Where, Sequence[Place]]
+) -> dict[str, str]:
+    """Return each value as it stands in a text, and its class."""
+    return {
+        place.of(leaf.text): place.data_class
+        for leaf in leaves
+        for place in found.get(leaf.where, ())
+    }
+
+
+def _with_occurrences(
+    leaves: Sequence[Leaf],
+    found: Mapping[Where, Sequence[Place]],
+    values: Mapping[str, str],
+) -> dict[Where, list[Place]]:
+    """Add every other place at which a value stands that was found once."""
+    search = Occurrences(values)
+    return {
+        leaf.where: apart((*found.get(leaf.where, ()), *search.places(leaf.text)))
+        for leaf in leaves
+    }
+
+
+def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
+    """Return the query with other contents; the places are those of ``leaves``."""
+    contents = {
+        at.message: text for at, text in texts.items() if at.json_path == "content"
+    }
+    messages = (
+        replace(message, content=contents[index])
+        for index, message in enumerate(query.messages)
+    )
+    return replace(query, messages=tuple(messages))
+
+
+def _counted(values: Iterable[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for data_class, _ in values:
+        counts[data_class] = counts.get(data_class, 0) + 1
+    return tuple(sorted(counts.items()))

@@ -1,0 +1,5 @@
+"""The way to the enclave: the only folder that may seal, and the only one to send.
+
+Takes what ``policy.decision`` allowed and nothing else. May not import detection, the
+local model or the audit trail.
+"""

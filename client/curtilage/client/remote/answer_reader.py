@@ -1,0 +1,446 @@
+"""What stands inside the seal of an answer: events, one object, or a refusal.
+
+Pure. Reads server-sent events as their specification says, comments and all,
+and JSON with white space around it: a shaped answer is full of both. Each
+reader knows its own end mark, so that an answer can be shown as finished before
+the rest of its frames has come.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, NoReturn, cast
+
+from typing_extensions import override
+
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.wire import bhttp, media
+from curtilage.wire.dates import parse_date
+
+SSE_END: Final = b"[DONE]"
+MAX_HELD_BYTES: Final = 8 * 1024 * 1024
+"""Of one event or one object; thousands of times the largest answer."""
+
+_AROUND_BYTES: Final = 64
+"""What stands around the evidence, `{"evidence":}`, and more."""
+_OK: Final = 200
+_BAD_REQUEST: Final = 400
+_REASONS: Final = {
+    413: FailureReason.TOO_LARGE,
+    429: FailureReason.BUSY,
+    503: FailureReason.BUSY,
+    504: FailureReason.TIMEOUT,
+}
+_REPLAYED: Final = "replayed"
+_JSON_SPACE: Final = b" \t\r\n"
+# What the depth of JSON hangs on, outside a string and inside of one. A single
+# backslash matches at the end of what is there only: it escapes what comes.
+_OUTSIDE: Final = re.compile(rb'["{}\[\]]')
+_INSIDE: Final = re.compile(rb'"|\\.|\\', re.DOTALL)
+_LEVELS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+
+class ContentReader:
+    """Takes the content of an answer as it comes; a failure is final.
+
+    As it is, this is the content before any head: there is none, so anything is
+    broken.
+
+    Attributes:
+        finished: the end of the answer, once its end mark was read.
+    """
+
+    def __init__(self) -> None:
+        self.finished: Finished | None = None
+
+    def push(self, data: bytes) -> Iterator[AnswerEvent]:
+        """Yield what ``data`` completes, but not the end.
+
+        Raises:
+            EnclaveError: broken, or an answer that is a refusal.
+        """
+        del data
+        raise EnclaveError(FailureReason.ANSWER_BROKEN)
+
+    def end(self) -> Finished:
+        """Return the end, once nothing more comes.
+
+        Raises:
+            EnclaveError: the content stops before its end mark.
+        """
+        if self.finished is None:
+            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+        return self.finished
+
+
+class EventStream(ContentReader):
+    """Server-sent events: ``chat.completion.chunk`` objects, then ``[DONE]``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events = EventParser()
+        self._last: Finished | None = None
+        self._told = False
+
+    @override
+    def push(self, data: bytes) -> Iterator[AnswerEvent]:
+        """Yield the deltas of every whole event."""
+        for event in self._events.push(data):
+            yield from self._event(event)
+
+    def _event(self, data: bytes) -> Iterator[AnswerEvent]:
+        if self.finished is not None:
+            _broken()
+        if data == SSE_END:
+            if self._last is None:
+                raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+            self.finished = self._last
+            return
+        chunk = _object(data)
+        if "error" in chunk:
+            # Once something was shown, the answer is cut, whatever cut it.
+            _refuse(None if self._told else _status_of(chunk))
+        choice = _first_choice(chunk)
+        text = _member(choice.get("delta"), "content")
+        if isinstance(text, str) and text:
+            self._told = True
+            yield Delta(text=_text(text), logprobs=_logprobs(choice))
+        if choice.get("finish_reason") is not None:
+            self._last = _finished(choice, chunk)
+
+
+class EventParser:
+    """Server-sent events' data, as the HTML standard parses it.
+
+    Lines end with LF, CR LF or CR; a line that begins with a colon is a
+    comment; fields other than ``data`` are passed over, and so is an event
+    without data.
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._line = bytearray()
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._held_bytes = 0
+
+    def push(self, data: bytes) -> Iterator[bytes]:
+        """Yield the data of each event that ``data`` completes.
+
+        Raises:
+            EnclaveError: an event is too long to be held.
+        """
+        if self._after_cr and data:
+            data, self._after_cr = data.removeprefix(b"\n"), False
+        # The CR that ends this may be the half of a CR LF.
+        self._after_cr = data.endswith(b"\r")
+        *whole, rest = re.split(rb"\r\n|\r|\n", data)
+        for end in whole:
+            line = bytes(self._line) + end
+            self._line.clear()
+            yield from self._whole_line(line)
+        self._line += rest
+        self._hold(len(self._line))
+
+    def _whole_line(self, line: bytes) -> Iterator[bytes]:
+        if not self._begun:
+            self._begun, line = True, line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            if self._data:
+                yield b"\n".join(self._data)
+            self._data, self._held_bytes = [], 0
+            return
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._held_bytes += len(value) + 1
+            self._hold(0)
+
+    def _hold(self, more_bytes: int) -> None:
+        if self._held_bytes + more_bytes > MAX_HELD_BYTES:
+            _broken()
+
+
+class JsonText(ContentReader):
+    """One JSON object and white space around it; ``parsed`` says what it means.
+
+    Args:
+        most_bytes: of the object; a longer one is broken.
+    """
+
+    def __init__(self, *, most_bytes: int | None = None) -> None:
+        super().__init__()
+        self._most_bytes = MAX_HELD_BYTES if most_bytes is None else most_bytes
+        self._object = bytearray()
+        self._scanned = 0
+        self._depth = 0
+        self._quoted = False
+        self._over = False
+
+    @override
+    def push(self, data: bytes) -> Iterator[AnswerEvent]:
+        """Keep it until the object ends, then yield what it says."""
+        if not self._object or self._over:
+            data = data.lstrip(_JSON_SPACE)
+        if not data:
+            return
+        if self._over:
+            _broken()
+        self._object += data
+        end = self._object_end()
+        # What fills the frame behind the object is none of it.
+        if (len(self._object) if end is None else end) > self._most_bytes:
+            _broken()
+        if end is not None:
+            self._over = True
+            if bytes(self._object[end:]).strip(_JSON_SPACE):
+                _broken()
+            yield from self.parsed(_object(bytes(self._object[:end])))
+
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Yield what the object says, and set ``finished``.
+
+        Raises:
+            EnclaveError: it is no answer, or it is a refusal.
+        """
+        del value
+        _broken()
+
+    def _object_end(self) -> int | None:
+        """Return where the first object ends, or None as long as it does not."""
+        while match := self._next_mark():
+            token, self._scanned = match[0], match.end()
+            if token == b'"':
+                self._quoted = not self._quoted
+            elif token in _LEVELS:
+                self._depth += _LEVELS[token]
+                if self._depth <= 0:
+                    return match.end()
+            elif len(token) == 1:
+                self._scanned = match.start()
+                return None
+        self._scanned = len(self._object)
+        return None
+
+    def _next_mark(self) -> re.Match[bytes] | None:
+        marks = _INSIDE if self._quoted else _OUTSIDE
+        return marks.search(self._object, self._scanned)
+
+
+class Completion(JsonText):
+    """One ``chat.completion`` object, whole; or an error object."""
+
+    @override
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Yield the answer's text and end."""
+        if "error" in value:
+            _refuse(_status_of(value))
+        choice = _first_choice(value)
+        text = _member(choice.get("message"), "content")
+        if not isinstance(text, str):
+            _broken()
+        finished = _finished(choice, value)
+        yield Delta(text=_text(text), logprobs=_logprobs(choice))
+        self.finished = finished
+
+
+class Problem(JsonText):
+    """A refusal whose words tell more than its status (RFC 9457).
+
+    Args:
+        date: the ``date`` field beside it.
+    """
+
+    def __init__(self, date: datetime | None) -> None:
+        super().__init__()
+        self._date = date
+
+    @override
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Raise what it says."""
+        if value.get("type") == media.PROBLEM_DATE:
+            raise DateRefusedError(self._date)
+        code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
+        raise EnclaveError(FailureReason.REFUSED, code=code)
+
+    @override
+    def end(self) -> Finished:
+        """Refuse: a refusal without words is one all the same."""
+        raise EnclaveError(FailureReason.REFUSED, code=str(_BAD_REQUEST))
+
+
+class Nothing(JsonText):
+    """The answer to a dummy: an object that says nothing."""
+
+    @override
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Take note of the end."""
+        del value
+        self.finished = Finished(
+            finish_reason="stop", prompt_tokens=0, completion_tokens=0
+        )
+        yield from ()
+
+
+class FreshEvidence(JsonText):
+    """The answer to a challenge: an object with evidence, unverified.
+
+    Attributes:
+        evidence: JSON bytes of the evidence, once they were read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(most_bytes=MAX_CPU_EVIDENCE_BYTES + _AROUND_BYTES)
+        self.evidence: bytes | None = None
+
+    def read(self, head: bhttp.ResponseHead) -> ContentReader:
+        """Return the reader of the content behind a head: this one, or a refusal's.
+
+        Raises:
+            EnclaveError: as ``content_reader``.
+        """
+        media_type = _refused_unless_ok(head)
+        return media_type if isinstance(media_type, ContentReader) else self
+
+    @override
+    def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
+        """Take out the evidence; an error object, also behind a 200, is none."""
+        evidence = value.get("evidence")
+        if not isinstance(evidence, dict) or len(value) != 1:
+            _broken()
+        self.evidence = json.dumps(evidence, separators=(",", ":")).encode()
+        self.finished = Finished(
+            finish_reason="stop", prompt_tokens=0, completion_tokens=0
+        )
+        yield from ()
+
+
+def content_reader(head: bhttp.ResponseHead) -> ContentReader:
+    """Return the reader of a chat answer's content.
+
+    Raises:
+        EnclaveError: the head alone refuses: no status but 200 is an answer, so
+            a redirect is none, and nothing of it is followed or kept.
+    """
+    media_type = _refused_unless_ok(head)
+    if isinstance(media_type, ContentReader):
+        return media_type
+    if media_type == b"text/event-stream":
+        return EventStream()
+    if media_type == b"application/json":
+        return Completion()
+    raise EnclaveError(FailureReason.ANSWER_BROKEN)
+
+
+def nothing_reader(head: bhttp.ResponseHead) -> ContentReader:
+    """Return the reader of the answer to a dummy.
+
+    Raises:
+        EnclaveError: as ``content_reader``.
+    """
+    media_type = _refused_unless_ok(head)
+    return media_type if isinstance(media_type, ContentReader) else Nothing()
+
+
+def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
+    fields = dict(head.fields)
+    media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
+    if head.status == _BAD_REQUEST and media_type == media.PROBLEM_JSON.encode():
+        return Problem(parse_date(fields.get(b"date", b"")))
+    if head.status != _OK:
+        _refuse(head.status)
+    return media_type
+
+
+def _refuse(status: int | None) -> NoReturn:
+    """Raise what a status means; without one, the answer was cut."""
+    if status is None:
+        raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+    reason = _REASONS.get(status, FailureReason.REFUSED)
+    code = str(status) if reason is FailureReason.REFUSED else None
+    raise EnclaveError(reason, code=code)
+
+
+def _broken() -> NoReturn:
+    raise EnclaveError(FailureReason.ANSWER_BROKEN)
+
+
+def _status_of(value: dict[str, object]) -> int | None:
+    """Return the status that an error object names, which is no success."""
+    status = _member(value.get("error"), "status")
+    refusals = range(_OK + 100, 600)
+    return status if isinstance(status, int) and status in refusals else None
+
+
+def _object(data: bytes) -> dict[str, object]:
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+    if not isinstance(value, dict):
+        _broken()
+    return cast("dict[str, object]", value)
+
+
+def _first_choice(value: dict[str, object]) -> dict[str, object]:
+    choices = value.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        _broken()
+    return cast("dict[str, object]", choices[0])
+
+
+def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
+    reason = choice.get("finish_reason")
+    usage = holder.get("usage")
+    counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
+    if not isinstance(reason, str) or reason not in {"stop", "length"}:
+        _broken()
+    return Finished(
+        finish_reason=reason,
+        prompt_tokens=_count(counts.get("prompt_tokens")),
+        completion_tokens=_count(counts.get("completion_tokens")),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
+    content = _member(choice.get("logprobs"), "content")
+    found: list[tuple[str, float]] = []
+    for entry in cast("list[object]", content) if isinstance(content, list) else []:
+        token, value = _member(entry, "token"), _member(entry, "logprob")
+        if isinstance(token, str) and isinstance(value, int | float):
+            found.append((_text(token), _finite(value)))
+    return tuple(found)
+
+
+def _finite(value: float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        _broken()
+    return number
+
+
+def _text(value: str) -> str:
+    """Return a text that can be written on; half a character cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+    return value
+
+
+def _member(value: object, key: str) -> object:
+    """Return an object's member, or None where there is none."""
+    if not isinstance(value, dict):
+        return None
+    return cast("dict[str, object]", value).get(key)

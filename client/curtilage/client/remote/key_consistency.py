@@ -1,0 +1,116 @@
+"""Does everybody get the same keys? What one client can see of that.
+
+A key list that is made for one client marks all that the client seals, however
+sound the evidence is. Three things are held against it here, all by the digest
+of the list, since evidence is renewed and signatures are malleable: an
+independent copy, where the policy names one; what this client saw for the same
+window; and the order of windows, which only moves forward.
+
+What this cannot see: without a mirror, a list of its own for each client whose
+window is new. Windows may overlap, since keys do when they rotate, and a
+restarted enclave begins a new one at once.
+
+The log that the release stands in is held to what it showed before, too: see
+``log_memory``.
+"""
+
+import hashlib
+import hmac
+from typing import Final
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import parse_bundle
+from curtilage.attest.log.heads import TreeHead
+from curtilage.attest.log.note import parse_checkpoint, parse_proof
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client.remote.log_history import LogView
+
+REMEMBERED: Final = 64
+"""Windows kept in mind: more than two weeks of them at six hours each."""
+
+_STEP: Final = "key consistency"
+
+
+class MirrorSilentError(RefusedError):
+    """The mirror gave nothing to compare, so nothing was compared."""
+
+
+class KeyHistory:
+    """The key lists that this client has seen, by the start of their window."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[float, str] = {}
+
+    def check(self, key: VerifiedKey) -> None:
+        """Take note of a verified list, if it fits what was seen before.
+
+        A list that was seen before fits; so does the first one of a window that
+        begins later than all that were seen.
+
+        Raises:
+            RefusedError: ``key_inconsistent``; nothing is taken note of.
+        """
+        begins = key.not_before.timestamp()
+        seen = self._seen.get(begins)
+        if seen is not None and seen != key.key_configs_digest:
+            raise _inconsistent("another key list for the same window")
+        if seen is not None:
+            return
+        if self._seen and begins < max(self._seen):
+            raise _inconsistent("a key list that was never seen, of a window gone by")
+        self._seen[begins] = key.key_configs_digest
+        while len(self._seen) > REMEMBERED:
+            del self._seen[min(self._seen)]
+
+
+def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
+    """Return what a bundle shows of its log.
+
+    The time is the witnesses' own: the one that the bundle names may be any
+    earlier one, and whoever makes the bundle chooses it.
+
+    Args:
+        bundle: that ``verify`` accepted: nothing is verified here.
+        key: what it accepted.
+
+    Raises:
+        RefusedError: it was another one.
+    """
+    parsed = parse_bundle(bundle)
+    proof = parse_proof(parsed.release.proof)
+    notes = (proof.checkpoint, parsed.anchor.checkpoint)
+    proven, anchor = (TreeHead.of(parse_checkpoint(note)[1]) for note in notes)
+    return LogView(
+        proof=proven,
+        anchor=anchor,
+        consistency=parsed.anchor.consistency,
+        time=int(key.anchor_vouched.timestamp()),
+    )
+
+
+def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
+    """Refuse a list that an independent copy does not confirm.
+
+    Args:
+        key: verified.
+        mirrored: the list that the mirror serves.
+
+    Raises:
+        RefusedError: ``key_inconsistent``.
+    """
+    digest = hashlib.sha256(mirrored).hexdigest()
+    if not hmac.compare_digest(digest, key.key_configs_digest):
+        raise _inconsistent("the mirror serves another key list")
+
+
+def mirror_silent() -> MirrorSilentError:
+    """Return the refusal for a mirror that gives no list."""
+    return MirrorSilentError(
+        RefusalCode.KEY_INCONSISTENT, "the mirror gave no key list", step=_STEP
+    )
+
+
+def _inconsistent(detail: str) -> RefusedError:
+    return RefusedError(RefusalCode.KEY_INCONSISTENT, detail, step=_STEP)

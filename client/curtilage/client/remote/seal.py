@@ -1,0 +1,465 @@
+"""The seal door: one allowed query becomes one sealed request and its answer.
+
+Sans-IO. This is the only place where a query turns into bytes for others, and
+it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
+``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
+home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
+one query does not open the door for another, since it names the payload.
+
+A dummy goes through the same door. It takes nothing of any query but a size
+class: there is no argument that could carry a word. A challenge takes random
+bytes and a digest of the evidence.
+
+Where the evidence binds a receipt key, every request carries a secret for its
+receipt, and no answer is finished before the receipt at its end was verified.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, NoReturn, final
+
+from typing_extensions import override
+
+from curtilage.attest.binding import NONCE_BYTES
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.receipt import KEY_FIELD, SECRET_BYTES, encode_field
+from curtilage.attest.verify import VerifiedKey, require_verified
+from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.query import Query
+from curtilage.client.remote.answer_reader import (
+    ContentReader,
+    content_reader,
+    nothing_reader,
+)
+from curtilage.client.remote.receipts import ReceiptCheck, ReceiptSecret
+from curtilage.policy.decision.decide import Allowed, require_allowed
+from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
+from curtilage.wire.dates import format_date
+from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
+from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.wire.suite import (
+    AEAD_AES_128_GCM,
+    KDF_HKDF_SHA256,
+    KEM_XWING,
+    Suite,
+)
+
+AUTHORITY = b"curtilage.invalid"  # resolves nowhere: a mistake tells DNS nothing
+CHAT_PATH = b"/v1/chat/completions"
+COVER_PATH = b"/v1/cover"
+CHALLENGE_PATH = b"/v1/challenge"
+MAX_ANSWER_BYTES = 8 * 1024 * 1024  # unpadded: thousands of times the largest
+NO_SKEW: Final = timedelta()
+_USUAL_SUITE: Final = Suite(
+    kem_id=KEM_XWING, kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM
+)
+_BRAND: Final = object()
+
+ReaderOf = Callable[[bhttp.ResponseHead], ContentReader]
+
+
+class AnswerReader:
+    """Turn the sealed answer's bytes into events; a failure is final.
+
+    Call ``push`` with what arrives and ``finish`` at the end of the body. A
+    stream that was cut is never told as complete: ``Finished`` comes from
+    ``finish`` alone, after the final chunk opened. Only a padded answer without
+    a receipt is finished earlier, at the end mark inside, behind which nothing
+    but filler can stand; what follows is checked for its shape all the same.
+
+    Args:
+        opener: the request's.
+        parameters: the shape that the enclave's evidence promises.
+        reader_of: returns what reads the content behind a head.
+        check: of the receipt, where the evidence promises one; the answer then
+            is finished only with it.
+
+    Attributes:
+        receipt: the verified receipt, once the answer is finished, or None.
+    """
+
+    def __init__(
+        self,
+        opener: chunked.ChunkedResponseOpener,
+        parameters: TransportParameters,
+        reader_of: ReaderOf = content_reader,
+        check: ReceiptCheck | None = None,
+    ) -> None:
+        self.receipt: bytes | None = None
+        self._receipt_check = check
+        self._opener = opener
+        self._padded = parameters.shape is Shape.PADDED
+        self._check = frames.FrameCheck(parameters)
+        self._limit = most_bytes(parameters) if self._padded else MAX_ANSWER_BYTES
+        self._decoder = bhttp.ResponseDecoder(frames.answer_limits(parameters))
+        self._reader_of = reader_of
+        self._content = ContentReader()
+        self._told = False
+        self._received = 0
+        self._trailers: tuple[bhttp.Field, ...] = ()
+
+    @property
+    def frames(self) -> int:
+        """How many frames opened so far."""
+        return self._check.frames
+
+    def push(self, data: bytes) -> list[AnswerEvent]:
+        """Open what arrived.
+
+        Raises:
+            EnclaveError: broken, oversize, of another shape than was promised,
+                or an answer that is a refusal.
+        """
+        self._received += len(data)
+        if self._received > self._limit:
+            raise EnclaveError(FailureReason.ANSWER_BROKEN)
+        try:
+            plaintexts = self._opener.push(data)
+            return [event for each in plaintexts for event in self._frame(each)]
+        except WireError:
+            raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+
+    def finish(self) -> list[AnswerEvent]:
+        """Open the final chunk and close the answer.
+
+        Raises:
+            EnclaveError: as ``push``, and when the answer was cut.
+        """
+        try:
+            last = self._opener.finish()
+            self._check.finish(len(last))
+            events = [*self._read(last), *self._read_on(self._decoder.finish())]
+        except TruncatedError:
+            raise EnclaveError(FailureReason.ANSWER_INCOMPLETE) from None
+        except WireError:
+            raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+        finished = self._content.end()
+        if self._receipt_check is not None:
+            self.receipt = self._verified_receipt(self._receipt_check)
+            finished = replace(finished, receipted=True)
+        return events if self._told else [*events, finished]
+
+    def _verified_receipt(self, check: ReceiptCheck) -> bytes:
+        try:
+            return check.end(self._trailers)
+        except RefusedError:
+            raise EnclaveError(FailureReason.RECEIPT_INVALID) from None
+
+    def _frame(self, plaintext: bytes) -> Iterator[AnswerEvent]:
+        self._check.chunk(len(plaintext))
+        yield from self._read(plaintext)
+
+    def _read(self, plaintext: bytes) -> Iterator[AnswerEvent]:
+        return self._read_on(self._decoder.push(plaintext))
+
+    def _read_on(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
+        for event in events:
+            self._note(event)
+            if isinstance(event, bhttp.ResponseHead):
+                self._content = self._reader_of(event)
+            elif isinstance(event, bhttp.ContentChunk):
+                yield from self._content.push(event.data)
+                yield from self._finished()
+
+    def _note(self, event: bhttp.ResponseEvent) -> None:
+        """Keep what the receipt is about."""
+        if self._receipt_check is None:
+            return
+        if isinstance(event, bhttp.ResponseHead):
+            self._receipt_check.head(event.status)
+        elif isinstance(event, bhttp.ContentChunk):
+            self._receipt_check.content(event.data)
+        else:
+            self._trailers = event.trailers
+
+    def _finished(self) -> Iterator[Finished]:
+        """Tell the end once, as soon as a padded answer has reached it."""
+        early = self._padded and self._receipt_check is None
+        if early and not self._told and self._content.finished is not None:
+            self._told = True
+            yield self._content.finished
+
+
+@final
+class SealedExchange:
+    """One sealed request, to be sent once, and the reader of its answer.
+
+    Only the functions ``seal…`` of this module build it. It holds no plaintext.
+
+    Attributes:
+        reader: of its answer.
+        parameters: the shape of the answer, as the evidence promises it.
+        request_bytes: length of the sealed request.
+    """
+
+    __slots__ = ("_body", "parameters", "reader", "request_bytes")
+
+    def __init__(
+        self,
+        brand: object,
+        body: bytes,
+        reader: AnswerReader,
+        parameters: TransportParameters,
+    ) -> None:
+        if brand is not _BRAND:
+            raise TypeError("only the seal door builds a SealedExchange")
+        self._body: bytes | None = body
+        self.request_bytes = len(body)
+        self.reader = reader
+        self.parameters = parameters
+
+    @property
+    def padded(self) -> bool:
+        """Whether the answer's length and pace are the same as others'."""
+        return self.parameters.shape is Shape.PADDED
+
+    def take_body(self) -> bytes:
+        """Hand out the encapsulated request; a second call raises.
+
+        Raises:
+            RuntimeError: it was taken before; ``enc`` is never reused.
+        """
+        body, self._body = self._body, None
+        if body is None:
+            raise RuntimeError("a sealed request is sent once")
+        return body
+
+    @override
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        raise TypeError("a SealedExchange cannot be copied")
+
+
+def seal(
+    allowed: Allowed,
+    query: Query,
+    key: VerifiedKey,
+    *,
+    now: datetime,
+    skew: timedelta = NO_SKEW,
+    secret: ReceiptSecret | None = None,
+) -> SealedExchange:
+    """Seal one query that may leave, to one verified key.
+
+    Args:
+        allowed: the decision that this very payload may leave.
+        query: what was inspected.
+        key: the enclave's key, checked again to be in force at ``now``.
+        now: the time of sealing, aware.
+        skew: how far the enclave's clock is ahead of ours; for the date inside
+            the seal, and for nothing else.
+        secret: for the receipt; None: a fresh one that nobody keeps.
+
+    Raises:
+        TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
+            not by ``attest.verify``.
+        PermissionError: ``allowed`` is for another payload.
+        RefusedError: the key expired between verification and sealing.
+        EnclaveError: larger than the largest size class, or nothing that we can
+            seal to is in the key list.
+    """
+    permitted = require_allowed(allowed)
+    verified = require_verified(key)
+    content = query.payload()  # once: what is compared is what is sealed
+    digest = hashlib.sha256(content).digest()
+    if not hmac.compare_digest(permitted.payload_digest, digest):
+        raise PermissionError("the decision is about another payload")
+    verified.usable_at(now)
+    return _sealed(
+        verified,
+        _Said(path=CHAT_PATH, content=content, date=_date(now, skew), secret=secret),
+        reader_of=content_reader,
+    )
+
+
+def cover_content(bucket: int) -> bytes:
+    """Return all that a dummy says: the bucket that its answer should fill."""
+    return b'{"bucket":%d}' % bucket
+
+
+def seal_cover(
+    key: VerifiedKey,
+    *,
+    size_class: int,
+    bucket: int,
+    now: datetime,
+    skew: timedelta = NO_SKEW,
+) -> SealedExchange:
+    """Seal a dummy that looks like a query of one size class.
+
+    Args:
+        key: as for ``seal``.
+        size_class: octets of the encapsulated request; see ``size_class_of``.
+        bucket: how long its answer is to be.
+        now: the time of sealing, aware.
+        skew: as for ``seal``.
+
+    Raises:
+        TypeError: ``key`` was not built by ``attest.verify``.
+        RefusedError: the key expired between verification and sealing.
+        EnclaveError: the enclave has no such bucket, or shapes nothing; or
+            nothing that we can seal to is in the key list.
+    """
+    verified = require_verified(key)
+    verified.usable_at(now)
+    if not 0 <= bucket < verified.transport.buckets:
+        raise EnclaveError(FailureReason.REFUSED, code="bucket")
+    content, date = cover_content(bucket), _date(now, skew)
+    return _sealed(
+        verified,
+        _Said(path=COVER_PATH, content=content, date=date),
+        at_least=size_class,
+        reader_of=nothing_reader,
+    )
+
+
+def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
+    """Return all that a challenge says: random bytes, and what they are about.
+
+    Raises:
+        ValueError: the nonce is not 32 bytes.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
+    return b'{"nonce":"%b","b0":"%b"}' % (nonce.hex().encode(), key.b0.hex().encode())
+
+
+def seal_challenge(
+    key: VerifiedKey,
+    *,
+    nonce: bytes,
+    now: datetime,
+    reader_of: ReaderOf,
+    skew: timedelta = NO_SKEW,
+) -> SealedExchange:
+    """Seal a request for fresh evidence; from outside, a short question.
+
+    Args:
+        key: as for ``seal``; the one that is to be challenged.
+        nonce: 32 random bytes.
+        now: the time of sealing, aware.
+        reader_of: returns what reads the evidence.
+        skew: as for ``seal``.
+
+    Raises:
+        TypeError: ``key`` was not built by ``attest.verify``.
+        RefusedError: the key expired between verification and sealing.
+        EnclaveError: nothing that we can seal to is in the key list.
+    """
+    verified = require_verified(key)
+    verified.usable_at(now)
+    content, date = challenge_content(verified, nonce), _date(now, skew)
+    return _sealed(
+        verified,
+        _Said(path=CHALLENGE_PATH, content=content, date=date),
+        reader_of=reader_of,
+    )
+
+
+def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> int:
+    """Return the size class that a query has, or would have, once sealed.
+
+    Args:
+        query: any query; also one that stays here.
+        key: what it is or would be sealed to; None: the first suite that
+            enclaves list. The classes are the same, only their edges are not.
+        now: for the length of a date.
+
+    Raises:
+        EnclaveError: larger than the largest class.
+    """
+    suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
+    said = _Said(path=CHAT_PATH, content=query.payload(), date=now)
+    # Before the key is known, a receipt is reckoned with: most offer them.
+    receipts = key is None or bool(key.receipt_public_key)
+    octets = len(said.encoded(bytes(SECRET_BYTES) if receipts else None))
+    try:
+        return padding.size_class(suite, octets)
+    except LimitExceededError:
+        raise EnclaveError(FailureReason.TOO_LARGE) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """One request before it is sealed."""
+
+    path: bytes
+    content: bytes = field(repr=False)
+    date: datetime
+    secret: ReceiptSecret | None = None
+
+    def encoded(self, secret: bytes | None) -> bytes:
+        """Encode it, with the secret of its receipt where there will be one."""
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"date", format_date(self.date)),
+        ]
+        if secret is not None:
+            fields.append((KEY_FIELD, encode_field(secret)))
+        return bhttp.encode_request(
+            bhttp.Request(
+                method=b"POST",
+                scheme=b"https",
+                authority=AUTHORITY,
+                path=self.path,
+                fields=tuple(fields),
+                content=self.content,
+            )
+        )
+
+
+def _date(now: datetime, skew: timedelta) -> datetime:
+    try:
+        return now + skew
+    except OverflowError:
+        raise DateRefusedError(None) from None
+
+
+def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
+    """Return the first configuration that we can use, X-Wing where there is one.
+
+    Raises:
+        EnclaveError: the list that the evidence vouches for has none.
+    """
+    try:
+        configs = keyconfig.parse_key_configs(key.key_configs)
+        return next(config for config in configs if config.suites())
+    except (WireError, StopIteration):
+        raise EnclaveError(
+            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+        ) from None
+
+
+def _sealed(
+    key: VerifiedKey, said: _Said, *, at_least: int = 0, reader_of: ReaderOf
+) -> SealedExchange:
+    config = _config(key)
+    secret, check = None, None
+    if key.receipt_public_key:
+        chosen = said.secret or ReceiptSecret()
+        question = said.path == CHAT_PATH
+        secret = chosen.value
+        check = ReceiptCheck(
+            key, chosen, said.content, date=said.date, question=question
+        )
+    try:
+        sealed = padding.seal_padded_request(
+            config, said.encoded(secret), at_least=at_least
+        )
+    except LimitExceededError:
+        raise EnclaveError(FailureReason.TOO_LARGE) from None
+    except WireError:
+        raise EnclaveError(
+            FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
+        ) from None
+    reader = AnswerReader(sealed.opener, key.transport, reader_of, check)
+    return SealedExchange(_BRAND, sealed.message, reader, key.transport)
+
+
+def most_bytes(parameters: TransportParameters) -> int:
+    """Return more octets than the longest answer of a shape has, sealed."""
+    return 64 + parameters.max_frames * (parameters.frame_bytes + 32)

@@ -1,0 +1,77 @@
+"""Who may not be the same party: relay, mirror and gateway, by their names.
+
+A relay and a gateway of one organisation see together who asks and what. Names
+alone cannot show that two organisations are two, but two names of one
+registrable domain are certainly one. The policy's own addresses are compared
+when it is loaded; here they meet the relay's, which is no part of a policy.
+"""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from curtilage.client.errors import ConfigError
+from curtilage.policy.document.addresses import registrable_domain
+
+
+def require_apart(*, development: bool, **addresses: str | None) -> None:
+    """Refuse two parties of one registrable domain.
+
+    Args:
+        development: addresses in numbers, and this machine's own, may be used;
+            they belong to no domain and are not compared.
+        addresses: the parties by what they are called, as URLs; None is left
+            out.
+
+    Raises:
+        ConfigError: says which two, or which address is none of a production.
+    """
+    seen: dict[str, str] = {}
+    for party, url in addresses.items():
+        host = host_of(url)
+        if host is None:
+            continue
+        if is_numeric(host) or is_loopback(host):
+            if not development:
+                raise ConfigError(
+                    f"{party} {host!r}: an address in numbers, or of this machine, "
+                    "is for a policy with environment: development; use a name"
+                )
+            continue
+        domain = registrable_domain(host)
+        if domain in seen:
+            raise ConfigError(
+                f"{seen[domain]} and {party} are both of {domain}: one party would "
+                "see who asks and what; they must be different organisations"
+            )
+        seen[domain] = party
+
+
+def host_of(url: str | None) -> str | None:
+    """Return a URL's host in its one spelling, or None where there is none.
+
+    Raises:
+        ConfigError: it is no name that can be looked up.
+    """
+    try:
+        host = None if url is None else urlsplit(url).hostname
+        if host is None or is_numeric(host):
+            return host
+        return host.rstrip(".").encode("idna").decode().lower()
+    except ValueError:  # UnicodeError is one
+        raise ConfigError(f"{url!r}: no name of a host") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell this machine's own addresses and its name."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_numeric(host: str) -> bool:
+    """Tell an address in numbers from a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,435 @@
+"""The door outward: HTTP to the relay, and nowhere else.
+
+It sees sealed bytes only, both ways: ``send`` takes a ``SealedExchange``, which
+the seal door alone can build, and yields what came back unopened. No redirect
+is followed, no cookie kept, nothing retried, no header of ours names the
+client, its language or its library; an API key, where the relay demands one,
+names its customer to the relay, which strips it.
+
+The mirror of the key list is another party with connections of its own: it is
+told nothing but that somebody wants the list.
+"""
+
+import asyncio
+import ssl  # noqa: TID251 - a door
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+from urllib.parse import SplitResult, urlsplit
+
+import aiohttp
+
+from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
+from curtilage.client.remote.access import RelayAccess, tls_context
+from curtilage.client.remote.seal import SealedExchange
+from curtilage.client.remote.separation import is_loopback
+from curtilage.wire import media
+from curtilage.wire.shaping import TransportParameters
+
+MAX_BUNDLE_BYTES = 256 * 1024  # attestation.md §4
+MAX_KEY_CONFIGS_BYTES = 16 * 1024  # wire.md §2
+MAX_PROBLEM_BYTES = 4096
+MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class of wire.md §5
+SILENCE_S = 5.0
+SILENT_PERIODS = 100
+"""A paced answer never pauses: so long a silence is a failure."""
+HTTP_OK = 200
+CERTIFICATE_ALERTS = (
+    *("ALERT_CERTIFICATE_REQUIRED", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA"),
+    *("ALERT_CERTIFICATE_EXPIRED", "ALERT_CERTIFICATE_REVOKED"),
+    *("ALERT_UNSUPPORTED_CERTIFICATE", "ALERT_CERTIFICATE_UNKNOWN"),
+    "ALERT_ACCESS_DENIED",
+)
+"""How a server says, in TLS's own words, that our certificate will not do."""
+QUIET_HEADERS = ("User-Agent", "Accept", "Accept-Encoding")
+FAILED_STATUS = {
+    401: FailureReason.RELAY_DENIED,
+    403: FailureReason.RELAY_DENIED,
+    404: FailureReason.RELAY_KNOWS_NO_SUCH,
+    405: FailureReason.RELAY_KNOWS_NO_SUCH,
+    413: FailureReason.TOO_LARGE,
+    421: FailureReason.RELAY_KNOWS_NO_SUCH,
+    429: FailureReason.BUSY,
+    502: FailureReason.ENCLAVE_UNREACHABLE,
+    503: FailureReason.BUSY,
+    504: FailureReason.TIMEOUT,
+}
+
+
+class Transport(Protocol):
+    """What the session needs of the way out; tests have one in memory."""
+
+    async def fetch_bundle(self) -> bytes:
+        """Return the attestation bundle that the relay serves."""
+        ...
+
+    def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
+        """Send one sealed request and yield its sealed answer."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+class KeyMirror(Protocol):
+    """What the session needs of a mirror of the key list."""
+
+    async def fetch_key_configs(self) -> bytes:
+        """Return the key list that the mirror serves."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayAddress:
+    """Where the relay is, and which of its gateways is meant.
+
+    Attributes:
+        url: ``https://host[:port]/name``; plain ``http`` on loopback only.
+    """
+
+    url: str
+
+    @classmethod
+    def parse(cls, text: str, *, plain_loopback: bool) -> "RelayAddress":
+        """Check an address.
+
+        Args:
+            text: the address as a person wrote it.
+            plain_loopback: whether ``http`` to this machine is acceptable,
+                which a development policy alone says.
+
+        Raises:
+            ConfigError: not such an address; says which rule it breaks.
+        """
+        url = _split(text)
+        if url is None or not url.hostname:
+            raise ConfigError(f"relay address {text!r}: expected https://host/name")
+        if url.query or url.fragment or url.username or not url.path.strip("/"):
+            raise ConfigError(
+                f"relay address {text!r}: expected https://host/name, where name is "
+                "the gateway's name at the relay, and nothing after it"
+            )
+        if url.scheme == "http" and not (plain_loopback and is_loopback(url.hostname)):
+            raise ConfigError(
+                f"relay address {text!r}: plain http is for this machine's own "
+                "addresses under a policy with environment: development"
+            )
+        return cls(url=text.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAddress:
+    """Where an independent copy of the key list is.
+
+    Attributes:
+        url: ``https://host[:port]/path``; plain ``http`` on loopback only.
+    """
+
+    url: str
+
+    @classmethod
+    def parse(cls, text: str, *, plain_loopback: bool) -> "MirrorAddress":
+        """Check an address; see ``RelayAddress.parse``.
+
+        Raises:
+            ConfigError: not such an address.
+        """
+        url = _split(text)
+        if url is None or not url.hostname or url.username or url.fragment:
+            raise ConfigError(f"mirror address {text!r}: expected https://host/path")
+        if url.scheme == "http" and not (plain_loopback and is_loopback(url.hostname)):
+            raise ConfigError(f"mirror address {text!r}: expected https")
+        return cls(url=text)
+
+
+class RelayTransport:
+    """The relay over aiohttp; use as an async context manager.
+
+    Args:
+        address: the relay's.
+        access: what to show it; None: nothing, and the system's authorities
+            vouch for it.
+        connect_s: how long to wait for a connection.
+        idle_s: how long an answer that is not paced may pause.
+        fetch_s: how long the whole fetch of a bundle may take.
+        silence_s: the least silence that fails a paced answer.
+    """
+
+    def __init__(
+        self,
+        address: RelayAddress,
+        *,
+        access: RelayAccess | None = None,
+        connect_s: float = 5.0,
+        idle_s: float = 120.0,
+        fetch_s: float = 15.0,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._address = address
+        self._idle_s = idle_s
+        self._fetch_s = fetch_s
+        self._silence_s = silence_s
+        self._access = RelayAccess(tls=tls_context()) if access is None else access
+        self._line = _Line(self._access.tls, connect_s=connect_s)
+
+    async def __aenter__(self) -> Self:
+        """Return the transport; it connects when first used."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    async def fetch_bundle(self) -> bytes:
+        """Fetch the attestation bundle, bounded.
+
+        Raises:
+            EnclaveError: unreachable, or the answer is not a bundle.
+        """
+        return await self._line.fetch(
+            self._address.url + "/bundle",
+            self._access.fields(),
+            media_type=media.EVIDENCE_BUNDLE,
+            most_bytes=MAX_BUNDLE_BYTES,
+            whole_s=self._fetch_s,
+        )
+
+    async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
+        """Send once, never again, and yield the sealed answer as it comes.
+
+        Raises:
+            EnclaveError: the reason is one of a closed set.
+        """
+        # The types say so; this is the last place to make sure.
+        if not isinstance(exchange, SealedExchange):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("only a SealedExchange may be sent")
+        body = exchange.take_body()
+        if len(body) > MAX_REQUEST_BYTES:
+            raise EnclaveError(FailureReason.TOO_LARGE)
+        limit_s = self._idle_s
+        if exchange.padded:
+            limit_s = pause_s(exchange.parameters, self._silence_s)
+        async with self._post(body, limit_s) as response:
+            while True:
+                with _told_as_failure(FailureReason.ANSWER_INCOMPLETE):
+                    data = await response.content.readany()
+                if not data:
+                    break
+                yield data
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._line.close()
+
+    @asynccontextmanager
+    async def _post(
+        self, body: bytes, limit_s: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        fields = {
+            **self._access.fields(),
+            "Content-Type": media.OHTTP_CHUNKED_REQUEST,
+            "Incremental": "?1",
+        }
+        with _told_as_failure():
+            response = await self._line.open().post(
+                self._address.url,
+                data=body,
+                headers=fields,
+                allow_redirects=False,
+                timeout=self._line.timeout(limit_s),
+            )
+        try:
+            with _told_as_failure():
+                await _require_answer(response)
+            yield response
+        finally:
+            response.close()
+
+
+class MirrorTransport:
+    """A mirror of the key list over aiohttp, with connections of its own.
+
+    Args:
+        address: the mirror's.
+        connect_s: how long to wait for a connection.
+        fetch_s: how long the whole fetch may take.
+    """
+
+    def __init__(
+        self, address: MirrorAddress, *, connect_s: float = 5.0, fetch_s: float = 15.0
+    ) -> None:
+        self._address = address
+        self._fetch_s = fetch_s
+        self._line = _Line(tls_context(), connect_s=connect_s)
+
+    async def fetch_key_configs(self) -> bytes:
+        """Fetch the list, bounded.
+
+        Raises:
+            EnclaveError: unreachable, or the answer is not a key list.
+        """
+        return await self._line.fetch(
+            self._address.url,
+            {},
+            media_type=media.OHTTP_KEYS,
+            most_bytes=MAX_KEY_CONFIGS_BYTES,
+            whole_s=self._fetch_s,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._line.close()
+
+
+class _Line:
+    """Connections to one party, which say nothing of their own accord."""
+
+    def __init__(self, tls: ssl.SSLContext, *, connect_s: float) -> None:
+        self._tls = tls
+        self._connect_s = connect_s
+        self._session: aiohttp.ClientSession | None = None
+
+    def timeout(self, limit_s: float | None) -> aiohttp.ClientTimeout:
+        """Return the limits of one exchange; it has no end by the clock."""
+        return aiohttp.ClientTimeout(
+            total=None, sock_connect=self._connect_s, sock_read=limit_s
+        )
+
+    def open(self) -> aiohttp.ClientSession:
+        """Return the session, made when first used."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # Who may run at a time is bounded by those who send.
+                connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
+                timeout=self.timeout(None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=QUIET_HEADERS,
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+    async def fetch(
+        self,
+        url: str,
+        fields: Mapping[str, str],
+        *,
+        media_type: str,
+        most_bytes: int,
+        whole_s: float,
+    ) -> bytes:
+        """Fetch a small resource whole, following nobody."""
+        with _told_as_failure():
+            # A whole: a drip of bytes would hold every query that may leave.
+            async with (
+                asyncio.timeout(whole_s),
+                self.open().get(url, headers=fields, allow_redirects=False) as response,
+            ):
+                _require(response, media_type)
+                data = await response.content.read(most_bytes + 1)
+                while len(data) <= most_bytes and not response.content.at_eof():
+                    data += await response.content.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise EnclaveError(FailureReason.EVIDENCE_REFUSED, code="too_large")
+        return data
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> float:
+    """Return how long a paced answer may be silent before it has failed."""
+    return max(least_s, SILENT_PERIODS * parameters.period_ms / 1000)
+
+
+class _told_as_failure:  # noqa: N801 - reads as a statement: `with _told_as_failure()`
+    """Turn the library's errors into a reason, without their words."""
+
+    def __init__(self, lost: FailureReason | None = None) -> None:
+        self._lost = lost
+
+    def __enter__(self) -> None:
+        """Enter."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Replace what aiohttp and the system raise."""
+        if isinstance(error, asyncio.TimeoutError):
+            raise EnclaveError(FailureReason.TIMEOUT) from None
+        if isinstance(error, aiohttp.ClientError | OSError):
+            raise EnclaveError(self._lost or _unreached(error)) from None
+
+
+def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
+    """Tell why there is no answer at all: in TLS, before it, or behind it."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    cause = inner if isinstance(inner, ssl.SSLError) else error.__cause__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return FailureReason.RELAY_UNTRUSTED
+    if isinstance(cause, ssl.SSLError):
+        wanted = (cause.reason or "").endswith(CERTIFICATE_ALERTS)
+        return (
+            FailureReason.RELAY_WANTS_CERTIFICATE
+            if wanted
+            else FailureReason.RELAY_TLS_FAILED
+        )
+    hung_up = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
+    if isinstance(inner, hung_up) or isinstance(cause, hung_up):
+        return FailureReason.RELAY_HUNG_UP
+    return FailureReason.RELAY_UNREACHABLE
+
+
+async def _require_answer(response: aiohttp.ClientResponse) -> None:
+    """Accept a chunked answer; tell every other status as its reason."""
+    if response.status == HTTP_OK:
+        _require(response, media.OHTTP_CHUNKED_RESPONSE)
+        return
+    if response.content_type == media.PROBLEM_JSON:
+        problem = await response.content.read(MAX_PROBLEM_BYTES)
+        # Unencapsulated, so the relay could forge it: it only makes us fetch
+        # and verify again, once (wire.md §3, exception 1).
+        if media.PROBLEM_OHTTP_KEY.encode() in problem:
+            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+    _raise_status(response.status)
+
+
+def _require(response: aiohttp.ClientResponse, media_type: str) -> None:
+    if response.status != HTTP_OK:
+        _raise_status(response.status)
+    if response.content_type != media_type:
+        raise EnclaveError(FailureReason.ANSWER_BROKEN)
+
+
+def _raise_status(status: int) -> None:
+    reason = FAILED_STATUS.get(status, FailureReason.REFUSED)
+    code = str(status) if reason is FailureReason.REFUSED else None
+    raise EnclaveError(reason, code=code)
+
+
+def _split(text: str) -> SplitResult | None:
+    """Split an HTTP address; None for anything else."""
+    try:
+        url = urlsplit(text)
+        _ = url.port  # refuses what is no number
+    except ValueError:
+        return None
+    return url if url.scheme in {"http", "https"} else None

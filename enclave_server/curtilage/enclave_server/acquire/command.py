@@ -1,0 +1,180 @@
+"""The command ``curtilage-enclave evidence``: arguments, exit codes, no more."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from curtilage.enclave_server.acquire.process import (
+    AcquiresCpuEvidence,
+    EvidenceServer,
+    EvidenceSettings,
+)
+from curtilage.enclave_server.process import (
+    OutputError,
+    forbid_core_dumps,
+    parse,
+    require_streams,
+    say,
+)
+from curtilage.enclave_server.telemetry import silence_libraries
+from curtilage.sandbox.wall import local_server
+
+DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
+"""What any provider writes to; one that is not there when we begin stays shut."""
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 3
+_UNIX: Final = "unix:"
+
+DESCRIPTION: Final = """\
+Talk to the TEE device for curtilage-enclave, as a process of its own. Signs what
+it is asked to over a UNIX socket that only the server may reach; verifies nothing,
+and connects to nothing: where the kernel can, it is walled in before it listens, and
+says on standard error which layer it cannot have.
+
+The endorsements directory holds what curtilage-stapler fetched outside: vek.der,
+ask.der, ark.der, crl.der, collateral.json, each optional, read for each request.
+
+--listen signs any 64 bytes, --identify one fixed text: put each socket into a folder
+of its own, mode 2750, with the group of the one who may connect.
+"""
+
+
+class EvidenceArguments(argparse.Namespace):
+    """What the command line said; see its help."""
+
+    provider: str
+    endorsements: Path
+    listen: Path
+    identify: Path | None
+    privilege_level: int | None
+
+
+def _tsm(arguments: EvidenceArguments) -> AcquiresCpuEvidence:
+    from curtilage.enclave_server.acquire.configfs_tsm import (  # noqa: PLC0415 - one of three
+        TsmProvider,
+    )
+
+    return TsmProvider(privilege_level=arguments.privilege_level)
+
+
+def _nsm(_arguments: EvidenceArguments) -> AcquiresCpuEvidence:
+    from curtilage.enclave_server.acquire.nitro_nsm import (  # noqa: PLC0415 - one of three
+        NsmProvider,
+    )
+
+    return NsmProvider()
+
+
+def _azure_vtpm(_arguments: EvidenceArguments) -> AcquiresCpuEvidence:
+    from curtilage.enclave_server.acquire.azure_vtpm import (  # noqa: PLC0415 - one of three
+        AzureTpmProvider,
+    )
+
+    return AzureTpmProvider()
+
+
+PROVIDERS: Final[Mapping[str, Callable[[EvidenceArguments], AcquiresCpuEvidence]]] = {
+    "tsm": _tsm,
+    "nsm": _nsm,
+    "azure-vtpm": _azure_vtpm,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    forbid_core_dumps()
+    try:
+        require_streams()
+        parsed = parse(_parser(), arguments)
+        return _run(EvidenceArguments(**vars(parsed)))
+    except OutputError:
+        return EXIT_FAILED
+
+
+def _run(arguments: EvidenceArguments) -> int:
+    settings = EvidenceSettings(
+        endorsements=arguments.endorsements,
+        listen=arguments.listen,
+        identify=arguments.identify,
+    )
+    server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), _notice)
+    sockets = [path.parent for path in (settings.listen, settings.identify) if path]
+    wall = local_server([*map(Path, DEVICES), *sockets])
+    for layer in wall.missing:
+        _notice(f"no wall: {layer}")
+    try:
+        asyncio.run(serve_until_signalled(server, settings, _out))
+    except OSError as error:
+        _notice(f"cannot listen: {error.strerror or type(error).__name__}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def serve_until_signalled(
+    server: EvidenceServer, settings: EvidenceSettings, out: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT; ``out`` gets one line when ready.
+
+    Raises:
+        OSError: a socket cannot be had.
+    """
+    silence_libraries()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await server.start()
+        out(json.dumps({"ready": True, "listen": f"{_UNIX}{settings.listen}"}))
+        await stop.wait()
+    finally:
+        await server.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="curtilage-enclave evidence",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--provider",
+        required=True,
+        choices=tuple(PROVIDERS),
+        help="tsm: SEV-SNP or TDX by configfs; nsm: Nitro; azure-vtpm: Azure SEV-SNP",
+    )
+    parser.add_argument("--endorsements", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--listen", required=True, type=_unix_path, metavar="unix:PATH")
+    parser.add_argument(
+        "--identify",
+        type=_unix_path,
+        metavar="unix:PATH",
+        help="a second socket, for the stapler: tells which machine this is, no more",
+    )
+    parser.add_argument(
+        "--privilege-level",
+        type=int,
+        choices=range(4),
+        metavar="0..3",
+        help="VMPL of a SEV-SNP report (default: the kernel's own)",
+    )
+    return parser
+
+
+def _unix_path(text: str) -> Path:
+    if not text.startswith(f"{_UNIX}/"):
+        raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
+    return Path(text.removeprefix(_UNIX))
+
+
+def _out(line: str) -> None:
+    say(sys.stdout, line + "\n")
+
+
+def _notice(line: str) -> None:
+    say(sys.stderr, line + "\n")

@@ -1,0 +1,140 @@
+"""Evidence from the Nitro Secure Module: one ioctl on /dev/nsm.
+
+The device takes a request in CBOR and gives a response in CBOR (Linux 6.8,
+include/uapi/linux/nsm.h; the messages are those of AWS's nsm-api). Ours asks for
+one attestation document, with the report data as its user data. Knows no
+verification; the document brings its certificates itself.
+"""
+
+import ctypes  # noqa: TID251 - a door
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import Final, Protocol
+
+from curtilage.attest.encoding.cbor import CborValue, decode
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.evidence_kinds import (
+    MAX_DOCUMENT_BYTES,
+    CpuEvidence,
+    NitroEvidence,
+    Tee,
+)
+from curtilage.enclave_server.acquire.endorsements import Endorsements
+from curtilage.enclave_server.errors import AcquisitionError
+
+NSM_DEVICE: Final = Path("/dev/nsm")
+NSM_IOCTL: Final = 0xC0200A00
+"""``_IOWR(0x0A, 0, struct nsm_raw)``: two pairs of address and length."""
+MAX_RESPONSE_BYTES: Final = 0x3000
+REPORT_DATA_BYTES: Final = 64
+_VECTORS: Final = struct.Struct("=QQQQ")
+# {"Attestation": {"user_data": h'..64 bytes', "nonce": null, "public_key": null}}
+_REQUEST_HEAD: Final = b"\xa1\x6bAttestation\xa3\x69user_data\x58\x40"
+_REQUEST_TAIL: Final = b"\x65nonce\xf6\x6apublic_key\xf6"
+
+
+class NsmDoor(Protocol):
+    """The one call that the device takes; it may raise ``OSError``."""
+
+    def request(self, message: bytes) -> bytes:
+        """Send a request, at most 4 KiB; return the response, at most 12 KiB."""
+        ...
+
+
+class NsmDevice:
+    """The kernel's own.
+
+    Args:
+        path: the device.
+    """
+
+    def __init__(self, path: Path = NSM_DEVICE) -> None:
+        self._path = path
+
+    def request(self, message: bytes) -> bytes:
+        """Exchange one message; see the Protocol."""
+        sent = ctypes.create_string_buffer(message, len(message))
+        received = ctypes.create_string_buffer(MAX_RESPONSE_BYTES)
+        vectors = bytearray(
+            _VECTORS.pack(
+                ctypes.addressof(sent),
+                len(message),
+                ctypes.addressof(received),
+                MAX_RESPONSE_BYTES,
+            )
+        )
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, NSM_IOCTL, vectors)
+        finally:
+            os.close(descriptor)
+        *_, length = _VECTORS.unpack(vectors)
+        if length > MAX_RESPONSE_BYTES:
+            raise OSError(errno.EMSGSIZE, "response longer than its buffer")
+        return received.raw[:length]
+
+
+class NsmProvider:
+    """Makes Nitro evidence.
+
+    Args:
+        door: the device.
+    """
+
+    def __init__(self, door: NsmDoor | None = None) -> None:
+        self._door = NsmDevice() if door is None else door
+
+    def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:  # noqa: ARG002 - the document needs none
+        """Have 64 bytes signed.
+
+        Raises:
+            AcquisitionError: the device gave no document.
+        """
+        try:
+            response = self._door.request(encode_attestation_request(report_data))
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+            raise AcquisitionError(f"no document: {name}") from None
+        document = parse_attestation_response(response)
+        return NitroEvidence(tee=Tee.NITRO, document=document)
+
+
+def encode_attestation_request(report_data: bytes) -> bytes:
+    """Encode the request for a document over 64 bytes.
+
+    Raises:
+        AcquisitionError: not 64 bytes.
+    """
+    if len(report_data) != REPORT_DATA_BYTES:
+        raise AcquisitionError(f"report data is not {REPORT_DATA_BYTES} bytes")
+    return _REQUEST_HEAD + report_data + _REQUEST_TAIL
+
+
+def parse_attestation_response(response: bytes) -> bytes:
+    """Take the document out of a response.
+
+    Raises:
+        AcquisitionError: the device refused, or said something else.
+    """
+    try:
+        value = decode(response, where="NSM response", limit_bytes=MAX_RESPONSE_BYTES)
+    except RefusedError as error:
+        raise AcquisitionError(f"the device's response: {error.code}") from None
+    if isinstance(value, dict) and "Error" in value:
+        raise AcquisitionError(f"the device refused: {_word(value['Error'])}")
+    attestation = value.get("Attestation") if isinstance(value, dict) else None
+    document = attestation.get("document") if isinstance(attestation, dict) else None
+    if not isinstance(document, bytes) or not document:
+        raise AcquisitionError("the device's response holds no document")
+    if len(document) > MAX_DOCUMENT_BYTES:
+        raise AcquisitionError("the document is too long")
+    return document
+
+
+def _word(value: CborValue) -> str:
+    """Return one of AWS's error names, nothing else."""
+    known = isinstance(value, str) and value.isascii() and value.isalpha()
+    return str(value)[:32] if known else "unknown error"

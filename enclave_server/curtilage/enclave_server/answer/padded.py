@@ -1,0 +1,412 @@
+"""What a padded answer says, while its frames go out whatever it says.
+
+Takes what the model says as it comes and hands whole units to the frames: text
+that waits at a tick goes into one event. What would outgrow the longest answer
+ends it with finish reason ``length``; room for an end, or for an error, is
+always kept. Knows no time: whoever ticks calls ``tick``.
+
+The padded answer to a challenge: as long and as slow whatever it says.
+
+Evidence that is not there when it would have to begin is given up, so that no
+answer outgrows the bucket that all of them have. Knows no time: whoever ticks
+calls ``tick``.
+"""
+
+import asyncio
+from functools import partial
+from typing import Final, Protocol
+
+from curtilage.enclave_server.answer.challenger import ChallengeShape, challenge_error
+from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.openai_answers import (
+    EVENT_STREAM_TYPE,
+    JSON_TYPE,
+    Answer,
+    AnswerHead,
+    Begun,
+    Ending,
+    Piece,
+    completion_bytes,
+    encode_completion,
+    encode_error,
+    error_event,
+    error_type,
+    first_event,
+    last_events,
+    last_events_bytes,
+    merged_event,
+    piece_bytes,
+    piece_event,
+    tellable,
+    text_bytes,
+)
+from curtilage.enclave_server.ohttp.sealing import Fields, PaddedSealer
+from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.errors import MalformedError
+from curtilage.wire.frames import fill_event_stream, fill_json
+
+STATUS_OK: Final = 200
+SERVER_FAULT: Final = 500
+PENDING_FRAMES: Final = 4
+"""How much may wait for its frame before the model has to wait as well."""
+
+
+class PaddedContent(Protocol):
+    """The content of one answer under way; its head is set."""
+
+    @property
+    def outcome(self) -> Event:
+        """How it ended; ``ANSWER_CANCELLED`` until then."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the model should wait for frames to go out."""
+        ...
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; after the end it is dropped."""
+        ...
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error, unless the answer has ended."""
+        ...
+
+    def tick(self) -> None:
+        """Get ready for the next frame: it takes room, used or not."""
+        ...
+
+
+class PaddedStream:
+    """Server-sent events.
+
+    Args:
+        sealer: not begun.
+        head: what the events repeat.
+    """
+
+    def __init__(self, sealer: PaddedSealer, head: AnswerHead) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._waiting: list[str] = []
+        self._waiting_bytes = 0
+        self._event_bytes = len(merged_event(head, ()))
+        self._end_bytes = last_events_bytes(head)
+        self._prompt_tokens = 0
+        self._tokens = 0
+        self.outcome = Event.ANSWER_CANCELLED
+        fields = ((b"content-type", EVENT_STREAM_TYPE),)
+        sealer.begin(STATUS_OK, fields, filler=fill_event_stream)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the model should wait; see the Protocol."""
+        most = PENDING_FRAMES * self._sealer.parameters.frame_bytes
+        return self._sealer.pending + self._waiting_bytes > most
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; see the Protocol."""
+        if self._sealer.ended:
+            return
+        match answer:
+            case Begun(prompt_tokens=prompt_tokens):
+                self._prompt_tokens = prompt_tokens
+                self._begin_stream(first_event(self._head))
+            case Piece():
+                self._take_piece(answer)
+            case Ending():
+                self._end(answer)
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error event; see the Protocol."""
+        if self._sealer.ended:
+            return
+        self._flush()
+        event = error_event(error)
+        if len(event) <= self._sealer.room:
+            self._sealer.write(event)
+        self._sealer.end()
+        self.outcome = outcome_of(error)
+
+    def tick(self) -> None:
+        """Write what waits, or end while there is room; see the Protocol."""
+        if self._sealer.ended:
+            return
+        frame_bytes = self._sealer.parameters.frame_bytes
+        if self._sealer.pending < frame_bytes:
+            self._flush()
+        # Behind the next frame there must still be room for an end.
+        if self._room() < frame_bytes:
+            self._cut()
+
+    def _room(self) -> int:
+        """Return the room that is left beside what waits and an end."""
+        waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
+        return self._sealer.room - waiting - self._end_bytes
+
+    def _begin_stream(self, event: bytes) -> None:
+        if len(event) > self._room():
+            self._cut()
+            return
+        self._sealer.write(event)
+
+    def _take_piece(self, piece: Piece) -> None:
+        if piece.logprob is not None:
+            event = piece_event(self._head, piece)
+            if len(event) > self._room():
+                self._cut()
+                return
+            self._tokens += 1
+            self._sealer.write(event)
+            return
+        octets = text_bytes(piece.text)
+        if octets + self._event_bytes > self._room():
+            self._cut()
+            return
+        self._tokens += 1
+        if piece.text:
+            self._waiting.append(piece.text)
+            self._waiting_bytes += octets
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._sealer.write(merged_event(self._head, self._waiting))
+            self._waiting.clear()
+            self._waiting_bytes = 0
+
+    def _cut(self) -> None:
+        if not self._tokens:
+            self.fail(ChatError(504, "time_limit"))
+            return
+        self._end(_outgrown(self._prompt_tokens, self._tokens))
+
+    def _end(self, ending: Ending) -> None:
+        self._flush()
+        self._sealer.write(last_events(self._head, ending))
+        self._sealer.end()
+        self.outcome = Event.ANSWERED
+
+
+class PaddedWhole:
+    """One JSON object, behind as much white space as it took to make it.
+
+    Args:
+        sealer: not begun.
+        head: of the completion.
+        logprobs: whether they were asked for.
+    """
+
+    is_behind = False
+    """What it says goes out at its end only, and its room bounds it."""
+
+    def __init__(
+        self, sealer: PaddedSealer, head: AnswerHead, *, logprobs: bool
+    ) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._logprobs = logprobs
+        self._pieces: list[Piece] = []
+        self._bytes = completion_bytes(head)
+        self._prompt_tokens = 0
+        self.outcome = Event.ANSWER_CANCELLED
+        fields = ((b"content-type", JSON_TYPE),)
+        sealer.begin(STATUS_OK, fields, filler=fill_json)
+
+    def take(self, answer: Answer) -> None:
+        """Take what the model said; see the Protocol."""
+        if self._sealer.ended:
+            return
+        match answer:
+            case Begun(prompt_tokens=prompt_tokens):
+                self._prompt_tokens = prompt_tokens
+            case Piece():
+                octets = piece_bytes(answer, logprobs=self._logprobs)
+                if self._bytes + octets > self._sealer.room:
+                    self._cut()
+                    return
+                self._pieces.append(answer)
+                self._bytes += octets
+            case Ending():
+                self._end(answer)
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error object; see the Protocol."""
+        if self._sealer.ended:
+            return
+        self._pieces.clear()
+        content = encode_error(error)
+        if len(content) <= self._sealer.room:
+            self._sealer.write(content)
+        self._sealer.end()
+        self.outcome = outcome_of(error)
+
+    def tick(self) -> None:
+        """End while there is room; see the Protocol."""
+        frame_bytes = self._sealer.parameters.frame_bytes
+        if not self._sealer.ended and self._sealer.room - frame_bytes < self._bytes:
+            self._cut()
+
+    def _cut(self) -> None:
+        if not self._pieces:
+            self.fail(ChatError(504, "time_limit"))
+            return
+        self._end(_outgrown(self._prompt_tokens, len(self._pieces)))
+
+    def _end(self, ending: Ending) -> None:
+        content = encode_completion(
+            self._head, self._pieces, ending, logprobs=self._logprobs
+        )
+        self._pieces.clear()
+        self._sealer.write(content)
+        self._sealer.end()
+        self.outcome = Event.ANSWERED
+
+
+def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
+    return Ending(
+        finish_reason="length",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
+
+
+def begin_content(
+    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
+) -> PaddedContent:
+    """Set the answer's head, before anything is known of what it will say."""
+    if chat.stream:
+        return PaddedStream(sealer, head)
+    return PaddedWhole(sealer, head, logprobs=chat.logprobs)
+
+
+def write_cover(sealer: PaddedSealer, bucket: int) -> None:
+    """Write the whole answer to a cover request."""
+    fields = ((b"content-type", JSON_TYPE),)
+    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=bucket)
+    sealer.write(b"{}")
+    sealer.end()
+
+
+def write_error(
+    sealer: PaddedSealer, error: ChatError, *, least_bucket: int = 0
+) -> None:
+    """Write the whole answer to a request that was refused at once.
+
+    A release whose frames are too short for all of it still tells the status.
+    """
+    error = tellable(error)
+    fields: Fields = ((b"content-type", error_type(error)),)
+    begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
+    try:
+        begin(error.status, (*fields, *error.fields))
+    except MalformedError:
+        begin(error.status, fields)
+    content = encode_error(error)
+    if len(content) <= sealer.room:
+        sealer.write(content)
+    sealer.end()
+
+
+def outcome_of(error: ChatError) -> Event:
+    """Return what an answer that ends in ``error`` is counted as."""
+    named = {
+        "busy": Event.BUSY,
+        "date": Event.DATE_REFUSED,
+        "no_evidence": Event.CHALLENGE_FAILED,
+        "replayed": Event.REPLAYED,
+    }
+    if error.code in named:
+        return named[error.code]
+    if error.status >= SERVER_FAULT:
+        return Event.ANSWER_FAILED
+    return Event.INNER_REFUSED
+
+
+class PaddedChallenge:
+    """Evidence, or why there is none.
+
+    The head goes out with the first frame: its status tells what is known by
+    then, and an error that comes later stands in the content alone.
+
+    Args:
+        sealer: not begun.
+        acquiring: gives the content.
+        shape: of all answers to challenges.
+    """
+
+    is_behind = False
+    """Nobody waits for its frames."""
+
+    def __init__(
+        self,
+        sealer: PaddedSealer,
+        acquiring: "asyncio.Task[bytes]",
+        shape: ChallengeShape,
+    ) -> None:
+        self._sealer = sealer
+        self._acquiring = acquiring
+        self._shape = shape
+        self._begun = False
+        self.outcome = Event.ANSWER_CANCELLED
+
+    def take(self, answer: Answer) -> None:
+        """Do nothing: no model is asked; see the Protocol."""
+
+    def fail(self, error: ChatError) -> None:
+        """End in an error; see the Protocol."""
+        self._acquiring.cancel()
+        if self._begun and self._sealer.ended:
+            return
+        if self._begun:
+            self._tell(error)
+        else:
+            self._begun = True
+            write_error(self._sealer, error, least_bucket=self._shape.bucket)
+        self.outcome = outcome_of(error)
+
+    def tick(self) -> None:
+        """Take the evidence when it is there; see the Protocol."""
+        if self._begun and self._sealer.ended:
+            return
+        if self._acquiring.done():
+            self._finish()
+            return
+        self._begin()
+        # Behind the next frame the evidence must still fit.
+        next_bytes = self._sealer.parameters.frame_bytes
+        if self._room() - next_bytes < self._shape.content_bytes:
+            self.fail(ChatError(503, "no_evidence"))
+
+    def _finish(self) -> None:
+        try:
+            content = self._acquiring.result()
+        # Whatever it was: what failed is told sealed.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+            cause = error if isinstance(error, Exception) else TimeoutError()
+            self.fail(challenge_error(cause))
+            return
+        self._begin()
+        if len(content) > self._room():
+            self.fail(ChatError(503, "no_evidence"))
+            return
+        self._sealer.write(content)
+        self._sealer.end()
+        self.outcome = Event.CHALLENGED
+
+    def _tell(self, error: ChatError) -> None:
+        content = encode_error(error)
+        if len(content) <= self._room():
+            self._sealer.write(content)
+        self._sealer.end()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            fields = ((b"content-type", JSON_TYPE),)
+            self._sealer.begin(
+                STATUS_OK, fields, filler=fill_json, least_bucket=self._shape.bucket
+            )
+
+    def _room(self) -> int:
+        return self._sealer.room_in(self._shape.bucket)

@@ -1,0 +1,449 @@
+"""One answer under way: what the model says becomes sealed bytes, in order.
+
+Knows no HTTP. Every failure after decapsulation ends here as an encapsulated
+error; what is sealed is never kept. In padded mode a timer sends, and the model
+fills what it sends; unpadded, what the model says is sent when it says it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Protocol
+
+from curtilage.enclave_server.answer.challenger import (
+    WAIT_S,
+    ChallengeShape,
+    challenge_error,
+)
+from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Pacer, Timer
+from curtilage.enclave_server.answer.padded import (
+    SERVER_FAULT,
+    STATUS_OK,
+    PaddedChallenge,
+    PaddedContent,
+    begin_content,
+    outcome_of,
+    write_cover,
+    write_error,
+)
+from curtilage.enclave_server.errors import (
+    BusyError,
+    ChatError,
+    PromptTooLongError,
+)
+from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.gateway import (
+    RETRY_LATER,
+    Exchange,
+    seal_error,
+)
+from curtilage.enclave_server.ohttp.inner_requests import (
+    ChallengeRequest,
+    CoverRequest,
+    CoverRoom,
+)
+from curtilage.enclave_server.ohttp.keys import ServerKey
+from curtilage.enclave_server.ohttp.openai_answers import (
+    EVENT_STREAM_TYPE,
+    JSON_TYPE,
+    Answer,
+    AnswerHead,
+    Begun,
+    Ending,
+    Piece,
+    encode_completion,
+    error_event,
+    first_event,
+    last_events,
+    piece_event,
+)
+from curtilage.enclave_server.ohttp.receipts import Receipting
+from curtilage.enclave_server.ohttp.sealing import PaddedSealer, Sealer
+from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.shaping import TransportParameters
+
+
+class AnswersChat(Protocol):
+    """Whoever answers chat requests; see ``model.Model``."""
+
+    def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+        """Answer one request; closing the iterator cancels."""
+        ...
+
+
+class AnswersChallenges(Protocol):
+    """Whoever answers challenges; see ``challenger.Challenger``."""
+
+    def shape(self, transport: TransportParameters) -> ChallengeShape:
+        """Return the shape of every padded answer."""
+        ...
+
+    def begin(
+        self, key: ServerKey, challenge: ChallengeRequest
+    ) -> "asyncio.Task[bytes]":
+        """Begin to acquire evidence, or raise ``ChatError``."""
+        ...
+
+
+class AnswerUnderway:
+    """The sealed bytes of one answer.
+
+    Args:
+        exchange: opened by the gateway.
+        model: answers it.
+        head: what the answer's parts repeat.
+        accepted: when the request's last octet was read, by the timer's clock.
+        limit_s: from then on; afterwards the answer ends in an error, whether
+            it was still waiting for the model or not.
+        timer: what the frames and the limit go by.
+        challenges: answers challenges; None where the gateway takes none.
+        covers: the room for dummies; None: as much as they ask for.
+
+    Attributes:
+        exchange: see above.
+        outcome: how it ended, to be counted; ``ANSWER_CANCELLED`` until then.
+        batches: how many times as many frames as in the shortest answer went
+            out.
+        late: whether a frame went out a whole period late, or more.
+    """
+
+    def __init__(
+        self,
+        *,
+        exchange: Exchange,
+        model: AnswersChat,
+        head: AnswerHead,
+        accepted: float,
+        limit_s: float,
+        timer: Timer = LOOP_TIMER,
+        challenges: AnswersChallenges | None = None,
+        covers: CoverRoom | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self._covers = covers
+        self._covered = 0
+        self._challenges = challenges
+        self._acquiring: asyncio.Task[bytes] | None = None
+        self._model = model
+        self._head = head
+        self._timer = timer
+        self._accepted = accepted
+        self._deadline = accepted + limit_s
+        self.outcome = Event.ANSWER_CANCELLED
+        self.batches = 0
+        self.late = False
+
+    def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield what is to be sent now; close the iterator to cancel.
+
+        Never raises for what the request or the model did, foreseen or not: that
+        is sealed, in fixed words.
+        """
+        sealer = self.exchange.sealer
+        if isinstance(sealer, PaddedSealer):
+            return self._frames(sealer)
+        return self._unpadded(sealer)
+
+    async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
+        period_s = sealer.parameters.period_ms / 1000
+        pacer = Pacer(self._accepted, period_s, self._timer)
+        filling = _Filling(self._begin(sealer), sealer, self.exchange.receipt)
+        try:
+            async with aclosing(pacer.ticks()) as ticks:
+                async for _ in ticks:
+                    self._tick(filling, sealer)
+                    if data := sealer.next():
+                        yield data
+                    self._count(sealer, pacer)
+                    if sealer.over:
+                        return
+                    # Not before the first frame is out: it must not wait.
+                    self._start_model(filling, sealer)
+        finally:
+            if not sealer.over:
+                # What was said to the end has still not been sent to the end.
+                self.outcome = Event.ANSWER_CANCELLED
+            if self._acquiring is not None:
+                self._acquiring.cancel()
+            if self._covers is not None:
+                self._covers.give_back(self._covered)
+            await filling.stop()
+
+    def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
+        asked = self.exchange.asked
+        match asked:
+            case ChatError():
+                self._refuse(sealer, asked)
+            case ChallengeRequest():
+                return self._begin_challenge(sealer, asked)
+            case CoverRequest():
+                self.outcome = Event.COVERED
+                write_cover(sealer, self._cover(asked, sealer.parameters))
+            case ChatRequest():
+                return begin_content(asked, sealer, self._head)
+        return None
+
+    def _cover(self, cover: CoverRequest, transport: TransportParameters) -> int:
+        if self._covers is None:
+            return cover.bucket
+        self._covered = self._covers.take(cover, transport)
+        return self._covered
+
+    def _refuse(self, sealer: PaddedSealer, error: ChatError) -> None:
+        self.outcome = outcome_of(error)
+        write_error(sealer, error, least_bucket=self.exchange.least_bucket)
+
+    def _begin_challenge(
+        self, sealer: PaddedSealer, challenge: ChallengeRequest
+    ) -> PaddedContent | None:
+        try:
+            challenges, acquiring = self._acquire(challenge)
+        except ChatError as error:
+            self._refuse(sealer, error)
+            return None
+        return PaddedChallenge(sealer, acquiring, challenges.shape(sealer.parameters))
+
+    def _acquire(
+        self, challenge: ChallengeRequest
+    ) -> "tuple[AnswersChallenges, asyncio.Task[bytes]]":
+        challenges, key = self._challenges, self.exchange.key
+        if challenges is None or key is None:
+            # The gateway knows none where nobody answers them.
+            raise ChatError(404, "not_found")
+        self._acquiring = challenges.begin(key, challenge)
+        return challenges, self._acquiring
+
+    def _tick(self, filling: "_Filling", sealer: PaddedSealer) -> None:
+        if filling.content is None:
+            return
+        if self._timer.clock() >= self._deadline:
+            filling.content.fail(ChatError(504, "time_limit"))
+        filling.content.tick()
+        if sealer.ended:
+            filling.abandon()
+        self.outcome = filling.content.outcome
+
+    def _count(self, sealer: PaddedSealer, pacer: Pacer) -> None:
+        self.late = pacer.late > 0
+        self.batches = sealer.sent // sealer.parameters.first_bucket
+
+    def _start_model(self, filling: "_Filling", sealer: PaddedSealer) -> None:
+        asked = self.exchange.asked
+        if filling.content is not None and isinstance(asked, ChatRequest):
+            # A token is an octet at least: more of them could not be sent.
+            most = max(1, min(asked.max_tokens, sealer.room))
+            filling.start(self._model, replace(asked, max_tokens=most))
+        filling.wake()
+
+    async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
+        asked = self.exchange.asked
+        if not isinstance(asked, ChatRequest):
+            yield await self._unpadded_whole(sealer, asked)
+            return
+        shape = _shape_of(asked, sealer, self._head)
+        try:
+            async with aclosing(self._model.answer(asked)) as answers:
+                while (answer := await self._next(answers)) is not None:
+                    if isinstance(answer, Begun):
+                        self.exchange.receipt.model_ran()
+                    if isinstance(answer, Ending):
+                        self.outcome = Event.ANSWERED
+                    if data := shape.take(answer):
+                        yield data
+            self._require_ending()
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+            refusal = _as_chat_error(error)
+            self.outcome = outcome_of(refusal)
+            yield shape.fail(refusal)
+
+    async def _unpadded_whole(
+        self, sealer: Sealer, asked: CoverRequest | ChallengeRequest | ChatError
+    ) -> bytes:
+        try:
+            content = await self._whole(asked)
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+            refusal = challenge_error(error)
+            self.outcome = outcome_of(refusal)
+            return seal_error(sealer, refusal)
+        self.outcome = Event.CHALLENGED
+        fields = ((b"content-type", JSON_TYPE),)
+        begun = sealer.begin(STATUS_OK, fields)
+        return begun + sealer.write(content) + sealer.finish()
+
+    async def _whole(self, asked: CoverRequest | ChallengeRequest | ChatError) -> bytes:
+        if isinstance(asked, ChatError):
+            raise asked
+        if isinstance(asked, CoverRequest):
+            # The gateway knows none where answers are not padded.
+            raise ChatError(404, "not_found")
+        _, acquiring = self._acquire(asked)
+        async with asyncio.timeout(WAIT_S):
+            return await acquiring
+
+    def _require_ending(self) -> None:
+        if self.outcome is not Event.ANSWERED:
+            raise ChatError(SERVER_FAULT, "internal_error")
+
+    async def _next(self, answers: AsyncGenerator[Answer]) -> Answer | None:
+        left_s = self._deadline - self._timer.clock()
+        async with asyncio.timeout(left_s):
+            return await anext(answers, None)
+
+
+class _Filling:
+    """The model at work beside the timer: what it says goes into the content.
+
+    Args:
+        content: None when nothing more comes than is there at once.
+        sealer: tells whether the answer has ended.
+        receipt: is told that the model ran.
+
+    Attributes:
+        content: see above.
+    """
+
+    def __init__(
+        self,
+        content: PaddedContent | None,
+        sealer: PaddedSealer,
+        receipt: Receipting,
+    ) -> None:
+        self.content = content
+        self._sealer = sealer
+        self._receipt = receipt
+        self._task: asyncio.Task[None] | None = None
+        self._all_said = False
+        self._sent = asyncio.Event()
+
+    def start(self, model: AnswersChat, chat: ChatRequest) -> None:
+        """Let the model begin, once."""
+        if self._task is None and self.content is not None and not self._sealer.ended:
+            self._task = asyncio.create_task(self._run(self.content, model, chat))
+
+    def wake(self) -> None:
+        """Tell a model that waits that a frame went out."""
+        self._sent.set()
+
+    def abandon(self) -> None:
+        """Stop a model that has more to say: the content has ended."""
+        if self._task is not None and not self._all_said:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Stop the model and wait until it has stopped."""
+        # Let go of: a task that was cancelled holds its error, that the frame of
+        # ``_run`` with the question, and that frame us. See ``ChatError.alone``.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _run(
+        self, content: PaddedContent, model: AnswersChat, chat: ChatRequest
+    ) -> None:
+        try:
+            async with aclosing(model.answer(chat)) as answers:
+                async for answer in answers:
+                    if isinstance(answer, Begun):
+                        self._receipt.model_ran()
+                    content.take(answer)
+                    self._all_said = isinstance(answer, Ending)
+                    if self._sealer.ended and not self._all_said:
+                        return
+                    await self._wait_for_room(content)
+            content.fail(ChatError(SERVER_FAULT, "internal_error"))
+        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+            content.fail(_as_chat_error(error))
+
+    async def _wait_for_room(self, content: PaddedContent) -> None:
+        while content.is_behind and not self._sealer.ended:
+            self._sent.clear()
+            await self._sent.wait()
+
+
+class _Shape(Protocol):
+    """Turns what the model says into sealed bytes."""
+
+    def take(self, answer: Answer) -> bytes: ...
+
+    def fail(self, error: ChatError) -> bytes: ...
+
+
+class _Whole:
+    """One JSON object, sealed when everything is there."""
+
+    def __init__(self, sealer: Sealer, head: AnswerHead, *, logprobs: bool) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._logprobs = logprobs
+        self._pieces: list[Piece] = []
+
+    def take(self, answer: Answer) -> bytes:
+        if isinstance(answer, Piece):
+            self._pieces.append(answer)
+        if not isinstance(answer, Ending):
+            return b""
+        content = encode_completion(
+            self._head, self._pieces, answer, logprobs=self._logprobs
+        )
+        fields = ((b"content-type", JSON_TYPE),)
+        return (
+            self._sealer.begin(STATUS_OK, fields)
+            + self._sealer.write(content)
+            + self._sealer.finish()
+        )
+
+    def fail(self, error: ChatError) -> bytes:
+        return seal_error(self._sealer, error)
+
+
+class _Streamed:
+    """Server-sent events, each sealed as it comes."""
+
+    def __init__(self, sealer: Sealer, head: AnswerHead) -> None:
+        self._sealer = sealer
+        self._head = head
+        self._begun = False
+
+    def take(self, answer: Answer) -> bytes:
+        match answer:
+            case Begun():
+                event = first_event(self._head)
+                self._begun = True
+                fields = ((b"content-type", EVENT_STREAM_TYPE),)
+                head = self._sealer.begin(STATUS_OK, fields)
+                return head + self._sealer.write(event)
+            case Piece():
+                if not answer.text and answer.logprob is None:
+                    return b""
+                return self._sealer.write(piece_event(self._head, answer))
+            case Ending():
+                end = self._sealer.write(last_events(self._head, answer))
+                return end + self._sealer.finish()
+
+    def fail(self, error: ChatError) -> bytes:
+        if not self._begun:
+            return seal_error(self._sealer, error)
+        # The status is out already, so the stream itself says what happened.
+        return self._sealer.write(error_event(error)) + self._sealer.finish()
+
+
+def _shape_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Shape:
+    if chat.stream:
+        return _Streamed(sealer, head)
+    return _Whole(sealer, head, logprobs=chat.logprobs)
+
+
+def _as_chat_error(error: Exception) -> ChatError:
+    match error:
+        case ChatError():
+            return error.alone()
+        case BusyError():
+            return ChatError(503, "busy", fields=RETRY_LATER)
+        case PromptTooLongError():
+            return ChatError(400, "context_length_exceeded", param="messages")
+        case TimeoutError():
+            return ChatError(504, "time_limit")
+        case _:
+            return ChatError(SERVER_FAULT, "internal_error")

@@ -1,0 +1,409 @@
+"""The evidence bundle: assembled, verified by ourselves, then served.
+
+The one module of the enclave that may import ``attest.verify``: a bundle that
+does not verify here is never shown to a client. Renews evidence on its own
+clock and the key on another; a failure to renew keeps what there is, until
+that expires.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from curtilage.attest.binding import (
+    BindingInputs,
+    SignedDevice,
+    base_hash_v2,
+    report_data_v2,
+)
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.evidence import (
+    Anchor,
+    CpuEvidence,
+    EvidenceBundle,
+    GpuEvidence,
+    encode_bundle,
+    encode_cpu_evidence,
+)
+from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
+from curtilage.attest.nvidia.spdm import parse_spdm_report
+from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.enclave_server.config import EnclaveConfig, LogKeys
+from curtilage.enclave_server.errors import BundleError, EvidenceError
+from curtilage.enclave_server.evidence.release import (
+    ReleaseFiles,
+    device_kinds,
+    expectations_of,
+    is_emulated,
+    read_release,
+)
+from curtilage.enclave_server.evidence.report import EvidenceSource
+from curtilage.enclave_server.ohttp.keys import (
+    KeyRing,
+    Published,
+    ReceiptTerms,
+    ServerKey,
+    make_key,
+)
+from curtilage.enclave_server.ohttp.receipts import offers_receipts
+from curtilage.enclave_server.telemetry import Counters, Event
+
+RETRY_S: Final = 30.0
+"""After a failure to renew; half the evidence's life is left for retries."""
+POLL_S: Final = 5.0
+"""How often the loop looks whether a key's replay set is nearly full: its last tenth
+must outlast this, so that new keys are there before nobody is answered."""
+MAX_BASES: Final = 32
+"""Bundles of which challenges may name the base; they are served for hours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A bundle that verified, and its key.
+
+    Attributes:
+        key: what the bundle binds.
+        bundle: the bytes to serve.
+        verified: the proof that we believed it ourselves.
+        made: when.
+        evidence_bytes: length of the CPU evidence in it, encoded.
+    """
+
+    key: ServerKey
+    bundle: bytes = field(repr=False)
+    verified: VerifiedKey
+    made: datetime
+    evidence_bytes: int = 0
+
+
+class BundleKeeper:
+    """Holds the current bundle and renews it.
+
+    Args:
+        config: where the release is, whom to believe, how long things live.
+        anchors: the trust anchors, read.
+        model_sha256: what is loaded; the release must list it.
+        source: the evidence process.
+        keys: the ring that a new key is put into once its bundle verified.
+        counters: counts what happens.
+        clock: aware UTC.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: EnclaveConfig,
+        anchors: tuple[TrustAnchor, ...],
+        model_sha256: str,
+        source: EvidenceSource,
+        keys: KeyRing,
+        counters: Counters,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._config = config
+        self._anchors = anchors
+        self._model_sha256 = model_sha256
+        self._source = source
+        self._keys = keys
+        self._counters = counters
+        self._clock = clock
+        self._held: Held | None = None
+        self._bases: list[Held] = []
+        self._renewing = asyncio.Lock()
+
+    @property
+    def held(self) -> Held | None:
+        """The newest bundle that verified, expired or not."""
+        return self._held
+
+    def require(self) -> Held:
+        """Return the newest bundle that verified.
+
+        Raises:
+            BundleError: there was none yet.
+        """
+        if self._held is None:
+            raise BundleError("no_bundle", "no bundle has been made")
+        return self._held
+
+    def published(self, now: datetime) -> Published | None:
+        """Return what may be served now; None once it has expired."""
+        held = self._held
+        if held is None:
+            return None
+        try:
+            held.verified.usable_at(now)
+        except RefusedError:
+            return None
+        return Published(
+            bundle=held.bundle,
+            key_configs=held.key.key_configs,
+            tee=held.verified.tee,
+        )
+
+    @property
+    def evidence_bytes(self) -> int:
+        """How long the current bundle's CPU evidence is; 0 without a bundle."""
+        return 0 if self._held is None else self._held.evidence_bytes
+
+    @property
+    def emulated(self) -> bool:
+        """Whether our evidence is emulated."""
+        return is_emulated(self._anchors)
+
+    def base_of(self, key: ServerKey, base: bytes) -> bytes | None:
+        """Return a B0 of ours for this key: ``base`` itself, or the newest.
+
+        A challenge is answered over nothing that was not in a bundle of ours.
+
+        Args:
+            key: what the challenge was sealed to.
+            base: what the client holds, 64 bytes; empty for the newest.
+        """
+        ours = [held.verified.b0 for held in self._bases if held.key is key]
+        if not base:
+            return ours[-1] if ours else None
+        return base if base in ours else None
+
+    async def renew(self) -> None:
+        """Make a bundle for the current key, or for a new one when it is due.
+
+        Key and bundle change in one step, after the bundle verified. Two at a
+        time wait for each other.
+
+        Raises:
+            EvidenceError: no evidence was to be had.
+            BundleError: the bundle does not verify.
+        """
+        async with self._renewing:
+            await self._renew(self._clock())
+
+    async def _renew(self, now: datetime) -> None:
+        try:
+            files = read_release(self._config.release)
+            key = self._key_for(now, files)
+            held = await self._make(key, files, now)
+        except EvidenceError:
+            self._counters.count(Event.EVIDENCE_FAILED)
+            raise
+        except BundleError:
+            self._counters.count(Event.BUNDLE_REFUSED)
+            raise
+        if key is not self._keys.current:
+            self._keys.install(key)
+            self._counters.count(Event.KEY_MADE)
+        self._held = held
+        self._remember(held, now)
+        self._counters.count(Event.BUNDLE_MADE)
+
+    def _remember(self, held: Held, now: datetime) -> None:
+        """Keep the bases of bundles that some client may still hold."""
+        live = [each for each in self._bases if now < each.verified.expires_at]
+        self._bases = [*live, held][-MAX_BASES:]
+
+    def due_in_s(self, now: datetime) -> float:
+        """Return the seconds until ``renew`` should be called next.
+
+        Evidence is renewed after its interval, or half way to its end if that
+        comes first: an anchor that was old already shortens its life.
+        """
+        held = self._held
+        if held is None or held.key.replay.is_nearly_full:
+            return 0.0
+        life_s = (held.verified.expires_at - held.made).total_seconds()
+        freshness = self._config.freshness
+        refresh_s = min(float(freshness.refresh_s), life_s / 2)
+        age_s = (now - held.made).total_seconds()
+        key_age_s = now.timestamp() - held.key.not_before
+        return max(0.0, min(refresh_s - age_s, freshness.rotate_s - key_age_s))
+
+    async def run(
+        self,
+        notice: Callable[[str], None],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Renew for ever; ``notice`` gets one line for each failure.
+
+        Keys whose window ended are overwritten here as well, since it may be
+        long until somebody asks for one.
+        """
+        while True:
+            now = self._clock()
+            self._keys.expire(now)
+            due_s = self.due_in_s(now)
+            if due_s > 0:
+                await sleep(min(due_s, POLL_S, self._expiry_s(now)))
+                continue
+            try:
+                await self.renew()
+            except (BundleError, EvidenceError) as error:
+                notice(f"evidence not renewed: {error}")
+                await sleep(RETRY_S)
+
+    def _expiry_s(self, now: datetime) -> float:
+        expires_s = self._keys.expires_in_s(now)
+        return POLL_S if expires_s is None else expires_s
+
+    def _key_for(self, now: datetime, files: ReleaseFiles) -> ServerKey:
+        current = self._keys.current
+        freshness = self._config.freshness
+        if (
+            current is not None
+            and not current.replay.is_nearly_full
+            and now.timestamp() - current.not_before < freshness.rotate_s
+            and self._is_of_release(files)
+        ):
+            return current
+        return make_key(
+            now=now,
+            lifetime_s=freshness.key_lifetime_s,
+            replay_capacity=self._config.limits.max_requests_per_key,
+            avoid=self._keys.key_ids,
+            receipts=self._receipt_terms(files),
+        )
+
+    def _is_of_release(self, files: ReleaseFiles) -> bool:
+        # A receipt names the manifest that the client verified: one for a key.
+        held = self._held
+        return held is not None and held.verified.release_digest == files.digest
+
+    def _receipt_terms(self, files: ReleaseFiles) -> ReceiptTerms | None:
+        if not offers_receipts(files.manifest.transport):
+            return None
+        return ReceiptTerms(
+            release_digest=files.digest,
+            model_digest=bytes.fromhex(self._model_sha256),
+        )
+
+    async def _make(self, key: ServerKey, files: ReleaseFiles, now: datetime) -> Held:
+        if self._model_sha256 not in files.manifest.models:
+            raise BundleError(
+                "model_not_released", "the release does not list the loaded model"
+            )
+        anchor = _anchor_of(files, self._config.log)
+        base = base_hash_v2(_binding_inputs(key, files, anchor))
+        # Devices first: their nonces come from the base, and the CPU's evidence
+        # signs what they signed.
+        devices = await self._devices(base)
+        signed = _signed_devices(devices)
+        evidence = await self._source.acquire(
+            report_data_v2(base, signed, emulated=self.emulated)
+        )
+        bundle = _encode(key, files, anchor, evidence, devices)
+        verified = self._verify(bundle, files)
+        self._require_same_transport(verified)
+        return Held(
+            key=key,
+            bundle=bundle,
+            verified=verified,
+            made=now,
+            evidence_bytes=len(encode_cpu_evidence(evidence)),
+        )
+
+    async def _devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
+        if not device_kinds(self._anchors):
+            return ()
+        return await self._source.acquire_devices(base)
+
+    def _require_same_transport(self, verified: VerifiedKey) -> None:
+        """Refuse a release that shapes answers otherwise than we already do."""
+        held = self._held
+        if held is not None and held.verified.transport != verified.transport:
+            raise BundleError(
+                "transport_changed",
+                "the release's transport parameters changed; restart to use them",
+            )
+
+    def _verify(self, bundle: bytes, files: ReleaseFiles) -> VerifiedKey:
+        expectations = expectations_of(self._config, self._anchors, files.manifest)
+        try:
+            return verify(bundle, expectations, now=self._clock())
+        except RefusedError as error:
+            raise BundleError(
+                error.code, f"our own bundle is refused: {error}"
+            ) from None
+
+
+def _binding_inputs(
+    key: ServerKey, files: ReleaseFiles, anchor: Anchor
+) -> BindingInputs:
+    return BindingInputs(
+        key_configs=key.key_configs,
+        not_before=key.not_before,
+        not_after=key.not_after,
+        release_digest=files.digest,
+        anchor_origin=anchor.origin,
+        anchor_size=anchor.size,
+        anchor_root=anchor.root,
+        anchor_time=anchor.time,
+        receipt_public_key=key.receipt_public_key,
+        transport_parameters=files.manifest.transport.encode(),
+    )
+
+
+def _encode(
+    key: ServerKey,
+    files: ReleaseFiles,
+    anchor: Anchor,
+    evidence: CpuEvidence,
+    devices: tuple[GpuEvidence, ...],
+) -> bytes:
+    return encode_bundle(
+        EvidenceBundle(
+            key_configs=key.key_configs,
+            not_before=key.not_before,
+            not_after=key.not_after,
+            release=files.release,
+            anchor=anchor,
+            cpu=evidence,
+            receipt_public_key=key.receipt_public_key,
+            transport_parameters=files.manifest.transport.encode(),
+            devices=devices,
+        )
+    )
+
+
+def _signed_devices(devices: tuple[GpuEvidence, ...]) -> tuple[SignedDevice, ...]:
+    """Return what the devices signed, numbered among their kind."""
+    seen: Counter[str] = Counter()
+    signed: list[SignedDevice] = []
+    for device in devices:
+        kind = device.kind.value
+        try:
+            signed_part = parse_spdm_report(device.report).signed_part
+        except RefusedError as error:
+            raise BundleError(error.code, f"a device's report: {error}") from None
+        signed.append(
+            SignedDevice(kind=kind, index=seen[kind], signed_part=signed_part)
+        )
+        seen[kind] += 1
+    return tuple(signed)
+
+
+def _anchor_of(files: ReleaseFiles, log: LogKeys) -> Anchor:
+    trusted = TrustedLog(
+        origin=log.origin,
+        key=NoteKey(name=log.origin, public_key=log.key),
+        witnesses=tuple(
+            NoteKey(name=witness.name, public_key=witness.key)
+            for witness in log.witnesses
+        ),
+    )
+    try:
+        head = verify_checkpoint(files.checkpoint, trusted)
+        time = head.vouched_time(log.quorum)
+    except RefusedError as error:
+        raise BundleError(error.code, f"the checkpoint is refused: {error}") from None
+    return Anchor(
+        origin=head.origin,
+        size=head.size,
+        root=head.root,
+        time=time,
+        checkpoint=files.checkpoint,
+        consistency=files.consistency,
+    )

@@ -1,0 +1,528 @@
+"""What a connection beyond the cap gets: a constant answer, unread.
+
+The HTTP side of the enclave: aiohttp's only door here.
+
+A low-level server with every default that leaks or waits changed (decompression,
+access log, error pages, field values, deadlines, cancellation). It accepts and
+answers; it never connects anywhere. What may be told to whom is decided in
+``gateway``; here it is only carried out.
+"""
+
+import asyncio
+import json
+import secrets
+import ssl  # noqa: TID251 - a door
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Final, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from typing_extensions import override
+
+from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.record import RecordView
+from curtilage.enclave_server.http.services import Services
+from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.gateway import (
+    BAD_REQUEST,
+    EXPECTATION_FAILED,
+    INTERNAL,
+    NOT_FOUND,
+    REQUEST_TIMEOUT,
+    TOO_LARGE,
+    UNAVAILABLE,
+    UNDECAPSULATED,
+    UNKNOWN_KEY,
+    UNSUPPORTED_TYPE,
+    Exchange,
+    Form,
+    OuterAnswer,
+    OuterError,
+    form_of,
+    method_not_allowed,
+    open_exchange,
+)
+from curtilage.enclave_server.ohttp.inner_requests import CoverRoom
+from curtilage.enclave_server.ohttp.keys import Published
+from curtilage.enclave_server.ohttp.openai_answers import AnswerHead
+from curtilage.enclave_server.ohttp.sealing import PaddedSealer
+from curtilage.enclave_server.telemetry import Event, silent_logger
+from curtilage.enclave_server.toml_reader import Listen
+from curtilage.wire.media import (
+    BUNDLE_PATH,
+    EVIDENCE_BUNDLE,
+    GATEWAY_PATH,
+    KEYS_PATH,
+    OHTTP_KEYS,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+SERVER_NAME: Final = "curtilage"
+
+
+class TooMany(asyncio.Protocol):
+    """Answers a connection beyond the cap, without reading it."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say so, and close."""
+        head = (
+            f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
+            f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
+            f"Content-Type: {UNAVAILABLE.content_type}\r\n"
+            f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
+        )
+        # asyncio hands every server connection a transport that can write.
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.write(head.encode() + UNAVAILABLE.content)
+        writable.close()
+
+
+HEALTH_PATH: Final = "/healthz"
+PUBLIC_CACHE: Final = "public, max-age=300"
+"""Fixed: an age that differed between clients would mark them."""
+LINGER_S: Final = 2.0
+"""How long a refused body is read and thrown away, so that its sender gets to
+read the answer."""
+MAX_HEAD_LINE_BYTES: Final = 4096
+MAX_HEAD_FIELDS: Final = 64
+ANY_METHODS: Final = ("GET", "POST")
+SOCKET_MODE: Final = 0o600
+MAX_UNSENT_BYTES: Final = 8192
+"""What the transport may hold for a reader that is slow: some frames. Beyond
+it the answer waits, and the model with it."""
+
+_Handler = Callable[[web.BaseRequest, RecordView], Awaitable[web.StreamResponse]]
+
+
+class _Connection(web.RequestHandler):
+    """One connection: constant error pages, a silent log, a head deadline."""
+
+    __slots__ = ("_busy", "_count", "_drained", "_head_s", "_head_timer")
+
+    def __init__(
+        self, manager: web.Server, *, limits: Limits, count: Callable[[Event], None]
+    ) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_s,
+            logger=silent_logger(),
+            access_log=silent_logger(),
+            max_line_size=MAX_HEAD_LINE_BYTES,
+            max_field_size=MAX_HEAD_LINE_BYTES,
+            max_headers=MAX_HEAD_FIELDS,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+        self._head_s = limits.header_s
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._count = count
+        self._busy = False
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the first head's deadline at once: the silent are dropped too."""
+        super().connection_made(transport)
+        # asyncio hands every server connection a transport that can write.
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self._start_head_timer()
+
+    @override
+    def pause_writing(self) -> None:
+        """Note that the peer reads more slowly than we write."""
+        super().pause_writing()
+        self._drained.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        """Note that the peer has caught up."""
+        super().resume_writing()
+        self._drained.set()
+
+    async def drained(self) -> None:
+        """Wait until little is unsent; the library itself waits for 64 KiB."""
+        await self._drained.wait()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Read; the first byte of a further request starts its head's deadline."""
+        if not self._busy and self._head_timer is None:
+            self._start_head_timer()
+        super().data_received(data)
+
+    def begin_request(self) -> None:
+        """Note that a head is complete: its deadline is over."""
+        self._busy = True
+        self._stop_head_timer()
+
+    def end_request(self) -> None:
+        """Note that the connection waits for its next request."""
+        self._busy = False
+
+    @override
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_head_timer()
+        self._drained.set()
+        super().connection_lost(exc)
+
+    def _start_head_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._head_timer = loop.call_later(self._head_s, self.force_close)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    @override
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what aiohttp refused; its own page echoes the bytes."""
+        if isinstance(exc, ConnectionError):
+            # The peer is gone, or was sent away for not reading.
+            raise exc
+        malformed = isinstance(exc, HttpProcessingError)
+        self._count(Event.MALFORMED_HTTP if malformed else Event.INTERNAL_ERROR)
+        if request.writer.output_size > 0:
+            # Half an answer is out; only cutting it short is honest.
+            raise ConnectionError
+        response = _respond(BAD_REQUEST if malformed else INTERNAL)
+        response.force_close()
+        return response
+
+    @override
+    def log_exception(self, *args: object, **kw: object) -> None:
+        """Write nothing: arguments hold the peer's bytes."""
+
+
+class EnclaveServer:
+    """The server: ``start``, then requests, then ``stop``."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._covers = CoverRoom(services.limits.max_connections)
+        self._listening: asyncio.Server | None = None
+        self._connections: web.Server | None = None
+        self._socket_path: Path | None = None
+        self._routes: Mapping[str, Mapping[str, _Handler]] = {
+            GATEWAY_PATH: {"GET": self._keys, "POST": self._gateway},
+            KEYS_PATH: {"GET": self._keys},
+            BUNDLE_PATH: {"GET": self._bundle},
+            HEALTH_PATH: {"GET": self._health},
+        }
+
+    async def start(self, listen: Listen, tls: ssl.SSLContext | None = None) -> str:
+        """Listen; return the address as the ready line names it.
+
+        Args:
+            listen: where.
+            tls: for a TCP address.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self._connections = web.Server(self._handle, handler_cancellation=True)
+        loop = asyncio.get_running_loop()
+        if listen.path is not None:
+            self._listening = await loop.create_unix_server(
+                self._protocol, str(listen.path)
+            )
+            self._socket_path = listen.path
+            listen.path.chmod(SOCKET_MODE)
+            return f"unix:{listen.path}"
+        self._listening = await loop.create_server(
+            self._protocol,
+            listen.host,
+            listen.port,
+            ssl=tls,
+            # A handshake is part of what a head may take.
+            ssl_handshake_timeout=(
+                None if tls is None else self._services.limits.header_s
+            ),
+        )
+        host, port = self._listening.sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def stop(self) -> None:
+        """Accept no more, give answers under way their time, close."""
+        if self._listening is None or self._connections is None:
+            return
+        self._listening.close()
+        self._connections.pre_shutdown()
+        # To the library no time means for ever.
+        await self._connections.shutdown(self._services.limits.shutdown_s or 0.001)
+        if self._socket_path is not None:
+            self._socket_path.unlink(missing_ok=True)
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        server, limits = self._connections, self._services.limits
+        if server is None or len(server.connections) >= limits.max_connections:
+            self._count(Event.OUTER_REFUSED)
+            return TooMany()
+        return _Connection(server, limits=limits, count=self._count)
+
+    def _count(self, event: Event) -> None:
+        self._services.counters.count(event)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("_Connection", request.protocol)
+        connection.begin_request()
+        try:
+            return await self._recorded(request)
+        finally:
+            connection.end_request()
+            # Not here, where the exchange is still being left.
+            asyncio.get_running_loop().call_soon(self._services.sweep)
+
+    async def _recorded(self, request: web.BaseRequest) -> web.StreamResponse:
+        view = RecordView(
+            peer=_peer(request),
+            header_names=tuple(name.lower() for name in request.headers),
+            started=self._services.clock(),
+        )
+        try:
+            response = await self._route_or_refuse(request, view)
+            view.status = response.status
+            return response
+        finally:
+            self._record(request, view)
+
+    async def _route_or_refuse(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        try:
+            return await self._route(request, view)
+        except OuterError as error:
+            self._count(_event_of(error.answer))
+            view.response_bytes = len(error.answer.content)
+            return _respond(error.answer)
+
+    async def _route(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        if "Expect" in request.headers:
+            raise OuterError(EXPECTATION_FAILED)
+        if request.method not in ANY_METHODS:
+            # CONNECT and the like come without a path to look up.
+            raise OuterError(method_not_allowed(", ".join(ANY_METHODS)))
+        url = request.rel_url
+        methods = self._routes.get(url.raw_path)
+        if methods is None or url.raw_query_string:
+            raise OuterError(NOT_FOUND)
+        handler = methods.get(request.method)
+        if handler is None:
+            raise OuterError(method_not_allowed(", ".join(methods)))
+        return await handler(request, view)
+
+    def _published(self) -> Published:
+        published = self._services.bundles.published(self._services.clock())
+        if published is None:
+            raise OuterError(UNAVAILABLE)
+        return published
+
+    async def _keys(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        return _public(self._published().key_configs, OHTTP_KEYS)
+
+    async def _bundle(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        return _public(self._published().bundle, EVIDENCE_BUNDLE)
+
+    async def _health(
+        self, _request: web.BaseRequest, _view: RecordView
+    ) -> web.StreamResponse:
+        body = {"status": "ok", "evidence": self._published().tee}
+        return _respond(
+            OuterAnswer(
+                status=200,
+                content_type="application/json",
+                content=json.dumps(body).encode(),
+            )
+        )
+
+    async def _gateway(
+        self, request: web.BaseRequest, view: RecordView
+    ) -> web.StreamResponse:
+        services = self._services
+        if "Content-Encoding" in request.headers:
+            raise OuterError(UNSUPPORTED_TYPE)
+        form = form_of(request.headers.getall("Content-Type", []))
+        body = await self._read_body(request)
+        # Before anything is opened: how long that takes must not show.
+        accepted = services.timer.clock()
+        view.request_bytes = len(body)
+        now = services.clock()
+        exchange = open_exchange(
+            services.keys.usable(now), form, body, services.terms(now)
+        )
+        del body
+        self._count(Event.OPENED)
+        if isinstance(exchange.asked, ChatRequest):
+            view.inner_messages = len(exchange.asked.messages)
+            view.inner_characters = exchange.asked.characters
+        underway = self._underway(exchange, accepted)
+        return await self._answer(request, view, form, underway)
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        limits = self._services.limits
+        if (request.content_length or 0) > limits.max_body_bytes:
+            raise OuterError(TOO_LARGE)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(limits.body_s):
+                async for data in request.content.iter_any():
+                    body += data
+                    if len(body) > limits.max_body_bytes:
+                        raise OuterError(TOO_LARGE)
+        except TimeoutError:
+            raise OuterError(REQUEST_TIMEOUT) from None
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise OuterError(BAD_REQUEST) from None
+        return bytes(body)
+
+    def _underway(self, exchange: Exchange, accepted: float) -> AnswerUnderway:
+        services = self._services
+        return AnswerUnderway(
+            exchange=exchange,
+            model=services.model,
+            head=AnswerHead(
+                answer_id=f"chatcmpl-{secrets.token_hex(12)}",
+                created=int(services.clock().timestamp()),
+                model=services.model_name,
+            ),
+            accepted=accepted,
+            limit_s=services.limits.answer_s,
+            timer=services.timer,
+            challenges=services.challenges,
+            covers=self._covers,
+        )
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        view: RecordView,
+        form: Form,
+        underway: AnswerUnderway,
+    ) -> web.StreamResponse:
+        exchange = underway.exchange
+        response = web.StreamResponse(headers=_sealed_fields(exchange, form))
+        try:
+            if not isinstance(exchange.sealer, PaddedSealer) and form is Form.CHUNKED:
+                # Sent at once: the relay need not wait for the first token.
+                await response.prepare(request)
+            async with aclosing(underway.pieces()) as pieces:
+                async for data in pieces:
+                    view.response_bytes += len(data)
+                    await self._send(request, response, data, form)
+            await response.write_eof()
+        finally:
+            self._count_answer(underway)
+        return response
+
+    def _count_answer(self, underway: AnswerUnderway) -> None:
+        self._count(underway.outcome)
+        if underway.late:
+            self._count(Event.ANSWER_LATE)
+        for _ in range(underway.batches):
+            self._count(Event.FRAMES_SENT)
+
+    async def _send(
+        self,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        data: bytes,
+        form: Form,
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._services.limits.write_s):
+                if not response.prepared:
+                    if form is Form.PLAIN:
+                        response.content_length = len(data)
+                    await response.prepare(request)
+                await response.write(data)
+                await cast("_Connection", request.protocol).drained()
+        except TimeoutError:
+            # Whoever does not read must not hold the model for everybody.
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError from None
+
+    def _record(self, request: web.BaseRequest, view: RecordView) -> None:
+        recorder = self._services.recorder
+        if recorder is None or request.method != "POST":
+            return
+        # A full disk must not change what the client gets.
+        with suppress(OSError):
+            recorder.append(view, self._services.clock())
+
+
+def _event_of(answer: OuterAnswer) -> Event:
+    if answer is UNKNOWN_KEY:
+        return Event.KEY_UNKNOWN
+    return Event.UNOPENABLE if answer is UNDECAPSULATED else Event.OUTER_REFUSED
+
+
+def _peer(request: web.BaseRequest) -> str:
+    transport = request.transport
+    peer: object = None if transport is None else transport.get_extra_info("peername")
+    if isinstance(peer, tuple):
+        return str(cast("tuple[object, ...]", peer)[0])
+    return "unix"
+
+
+def _respond(answer: OuterAnswer) -> web.Response:
+    response = web.Response(
+        status=answer.status,
+        body=answer.content,
+        headers={
+            "Server": SERVER_NAME,
+            "Content-Type": answer.content_type,
+            "Cache-Control": "no-store",
+            **dict(answer.fields),
+        },
+    )
+    if answer in _CLOSING:
+        response.force_close()
+    return response
+
+
+_CLOSING: Final = (BAD_REQUEST, REQUEST_TIMEOUT, TOO_LARGE)
+"""After these the rest of the body is unknown, so the connection ends."""
+
+
+def _public(content: bytes, content_type: str) -> web.Response:
+    return web.Response(
+        body=content,
+        headers={
+            "Server": SERVER_NAME,
+            "Content-Type": content_type,
+            "Cache-Control": PUBLIC_CACHE,
+        },
+    )
+
+
+def _sealed_fields(exchange: Exchange, form: Form) -> dict[str, str]:
+    fields = {
+        "Server": SERVER_NAME,
+        "Content-Type": exchange.sealer.media_type,
+        "Cache-Control": "private, no-store",
+    }
+    if form is Form.CHUNKED:
+        fields["Incremental"] = "?1"
+    return fields

@@ -1,0 +1,72 @@
+"""What one request may need, put together once; knows none of it itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
+from curtilage.enclave_server.answer.run import AnswersChallenges, AnswersChat
+from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.record import Recorder
+from curtilage.enclave_server.ohttp.chat import ChatLimits
+from curtilage.enclave_server.ohttp.gateway import Terms
+from curtilage.enclave_server.ohttp.keys import KeyRing, Published
+from curtilage.enclave_server.telemetry import Counters
+from curtilage.wire.shaping import TransportParameters
+
+
+class PublishesBundle(Protocol):
+    """Whoever holds the current bundle; see ``bundle.BundleKeeper``."""
+
+    def published(self, now: datetime) -> Published | None:
+        """Return what may be served now; None once it has expired."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that a request may need.
+
+    Attributes:
+        keys: HPKE keys, shared with whoever rotates them.
+        bundles: the current bundle.
+        model: answers.
+        model_name: the model's public name.
+        counters: counts events.
+        limits: every bound.
+        chat_limits: bounds of one chat request.
+        transport: how answers are shaped; the loaded release's.
+        clock: aware UTC.
+        recorder: development only, or None.
+        timer: what frames go by.
+        challenges: answers challenges, or None.
+        sweep: is called after each exchange, to find what only cycles hold. None of
+            our own do, and the tests look at them without it.
+    """
+
+    keys: KeyRing
+    bundles: PublishesBundle
+    model: AnswersChat
+    model_name: str
+    counters: Counters
+    limits: Limits
+    chat_limits: ChatLimits
+    transport: TransportParameters
+    clock: Callable[[], datetime]
+    recorder: Recorder | None = None
+    timer: Timer = LOOP_TIMER
+    challenges: AnswersChallenges | None = None
+    sweep: Callable[[], object] = lambda: None
+
+    def terms(self, now: datetime) -> Terms:
+        """Return what decides about a request that is opened now."""
+        challenges, transport = self.challenges, self.transport
+        return Terms(
+            chat=self.chat_limits,
+            transport=transport,
+            now=now,
+            challenge_bucket=(
+                None if challenges is None else challenges.shape(transport).bucket
+            ),
+        )

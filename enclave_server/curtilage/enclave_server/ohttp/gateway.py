@@ -1,0 +1,480 @@
+"""Whether the date inside a request is today's; pure.
+
+The oblivious gateway without I/O: open, dispatch, seal (RFC 9458, section 4).
+
+Takes a whole encapsulated request and gives an ``Exchange``: either a chat
+request for the model or an error, and the sealer for its answer. The gateway
+is the target: nothing is ever forwarded anywhere. Before decapsulation every
+failure is one of the constants below; afterwards every failure is sealed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.chat import (
+    ChatLimits,
+    ChatRequest,
+    parse_chat_request,
+)
+from curtilage.enclave_server.ohttp.inner_requests import (
+    ChallengeRequest,
+    CoverRequest,
+    parse_challenge_request,
+    parse_cover_request,
+)
+from curtilage.enclave_server.ohttp.keys import ServerKey
+from curtilage.enclave_server.ohttp.openai_answers import (
+    encode_error,
+    error_type,
+    tellable,
+)
+from curtilage.enclave_server.ohttp.receipts import NO_RECEIPT, Receipting, take_secret
+from curtilage.enclave_server.ohttp.sealing import (
+    ChunkedOutput,
+    ChunkedSealer,
+    Fields,
+    PaddedSealer,
+    PlainOutput,
+    PlainSealer,
+    Sealer,
+)
+from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.dates import WINDOW, format_date, parse_date
+from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
+from curtilage.wire.errors import UnknownKeyError, WireError
+from curtilage.wire.media import (
+    OHTTP_CHUNKED_REQUEST,
+    OHTTP_REQUEST,
+    PROBLEM_JSON,
+    PROBLEM_OHTTP_KEY,
+)
+from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage.wire.suite import Suite
+
+
+def is_in_window(value: bytes, now: datetime) -> bool:
+    """Tell whether ``value`` is a date at most ``WINDOW`` away from ``now``.
+
+    Whole seconds are compared, since the field has no others: what was written
+    in time must not fall out because of our clock's fraction.
+    """
+    moment = parse_date(value)
+    return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OuterAnswer:
+    """An answer outside any encapsulation: a constant, whatever the cause.
+
+    Attributes:
+        status: the HTTP status.
+        content_type: of ``content``.
+        content: says nothing that the status does not.
+        fields: further response fields.
+    """
+
+    status: int
+    content_type: str
+    content: bytes
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+def _problem(status: int, title: str, kind: str = "about:blank") -> OuterAnswer:
+    content = f'{{"type":"{kind}","title":"{title}","status":{status}}}'
+    return OuterAnswer(
+        status=status, content_type=PROBLEM_JSON, content=content.encode()
+    )
+
+
+BAD_REQUEST: Final = _problem(400, "Bad request")
+NOT_FOUND: Final = _problem(404, "Not found")
+REQUEST_TIMEOUT: Final = _problem(408, "Too slow")
+TOO_LARGE: Final = _problem(413, "Too large")
+UNSUPPORTED_TYPE: Final = _problem(415, "Unsupported type")
+EXPECTATION_FAILED: Final = _problem(417, "Expectation failed")
+UNDECAPSULATED: Final = _problem(422, "Not decapsulated")
+"""Every failure of decapsulation but one: same bytes, status and fields."""
+UNKNOWN_KEY: Final = _problem(422, "Unknown key configuration", PROBLEM_OHTTP_KEY)
+"""The client holds an old key configuration (RFC 9458, section 5.3)."""
+INTERNAL: Final = _problem(500, "Internal error")
+UNAVAILABLE: Final = _problem(503, "Not available")
+
+
+def method_not_allowed(allowed: str) -> OuterAnswer:
+    """Return the 405 of a path that knows ``allowed`` only."""
+    answer = _problem(405, "Method not allowed")
+    return OuterAnswer(
+        status=answer.status,
+        content_type=answer.content_type,
+        content=answer.content,
+        fields=(("Allow", allowed),),
+    )
+
+
+class OuterError(Exception):
+    """The request is answered without encapsulation.
+
+    Attributes:
+        answer: what to send; one of this module's constants.
+    """
+
+    def __init__(self, answer: OuterAnswer) -> None:
+        super().__init__(str(answer.status))
+        self.answer = answer
+
+
+class Form(StrEnum):
+    """Which encapsulation a request came in; the answer takes the same."""
+
+    PLAIN = OHTTP_REQUEST
+    CHUNKED = OHTTP_CHUNKED_REQUEST
+
+
+def form_of(content_types: list[str]) -> Form:
+    """Read the outer Content-Type: exactly one, no parameters.
+
+    Raises:
+        OuterError: 415.
+    """
+    try:
+        (value,) = content_types
+        return Form(value.strip(" \t").lower())
+    except ValueError:
+        raise OuterError(UNSUPPORTED_TYPE) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What decides about a request beside its own bytes.
+
+    Attributes:
+        chat: bounds of a chat request.
+        transport: how answers are shaped.
+        now: aware UTC.
+        challenge_bucket: of every padded answer to a challenge, whatever it says;
+            None where none is taken.
+    """
+
+    chat: ChatLimits
+    transport: TransportParameters
+    now: datetime
+    challenge_bucket: int | None = None
+
+
+Asked = ChatRequest | CoverRequest | ChallengeRequest | ChatError
+"""What to do, or why nothing is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One opened request, ready to be answered.
+
+    Attributes:
+        asked: see there.
+        sealer: for the answer, whichever it is.
+        key: what the request was sealed to; None in tests without one.
+        receipt: the one that the sealer fills, to be told what only we know.
+        least_bucket: of a padded answer, whatever it says.
+    """
+
+    asked: Asked = field(repr=False)
+    sealer: Sealer | PaddedSealer = field(repr=False)
+    key: ServerKey | None = field(default=None, repr=False)
+    receipt: Receipting = field(default=NO_RECEIPT, repr=False)
+    least_bucket: int = 0
+
+
+def open_exchange(
+    keys: Mapping[int, ServerKey], form: Form, message: bytes, terms: Terms
+) -> Exchange:
+    """Open one encapsulated request and dispatch it.
+
+    Trusts nothing in ``message``. What does not open takes as long as what
+    almost did (see ``_that_fails_late``). What does open costs little more than its
+    octets: the number of its parts is bounded, since nobody else is answered
+    meanwhile.
+
+    Args:
+        keys: by key id; only keys whose window holds now.
+        form: from the outer Content-Type.
+        message: the whole body, bounded by the caller.
+        terms: see there.
+
+    Raises:
+        OuterError: ``UNKNOWN_KEY`` for an unknown key id, ``UNDECAPSULATED``
+            for every other cause.
+    """
+    gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
+    message = _that_fails_late(gateway_keys, message)
+    try:
+        content, make_sealer = _OPENERS[form](gateway_keys, message, terms.transport)
+    except UnknownKeyError:
+        raise OuterError(UNKNOWN_KEY) from None
+    except WireError:
+        raise OuterError(UNDECAPSULATED) from None
+    key = keys[message[0]]
+    inner = _read_inner(content)
+    receipt = _receipt_for(key, inner, terms)
+    return Exchange(
+        asked=_asked(key, message, inner.request, terms),
+        sealer=make_sealer(receipt),
+        key=key,
+        receipt=receipt,
+        least_bucket=_least_bucket(inner.request, terms),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inner:
+    """What was inside: a request or why it is none, and the receipt's secret."""
+
+    request: bhttp.Request | ChatError = field(repr=False)
+    secret: bytes = field(default=b"", repr=False)
+
+
+def _read_inner(content: bytes) -> _Inner:
+    """Decode what was sealed; its receipt key ends here, nothing else sees it."""
+    try:
+        request, secret = take_secret(bhttp.decode_request(content, REQUEST_LIMITS))
+    except WireError:
+        return _Inner(request=ChatError(400, "invalid_request"))
+    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
+        return _Inner(request=ChatError(500, "internal_error"))
+    return _Inner(request=request, secret=secret)
+
+
+def _receipt_for(key: ServerKey, inner: _Inner, terms: Terms) -> Receipting:
+    """Begin the receipt; whatever is answered has one, if it was asked for."""
+    if key.receipts is None or isinstance(inner.request, ChatError):
+        return NO_RECEIPT
+    served_at = int(terms.now.timestamp())
+    return key.receipts.begin(inner.secret, inner.request.content, served_at)
+
+
+def _asked(
+    key: ServerKey, message: bytes, request: bhttp.Request | ChatError, terms: Terms
+) -> Asked:
+    try:
+        _refuse_replay(key, message)
+        if isinstance(request, ChatError):
+            return request
+        return _dispatch(request, terms)
+    except ChatError as error:
+        return error.alone()
+    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
+        return ChatError(500, "internal_error")
+
+
+def _least_bucket(request: bhttp.Request | ChatError, terms: Terms) -> int:
+    """Return the bucket of the path, so that no refusal is told by its length."""
+    if isinstance(request, ChatError) or request.path != CHALLENGE_PATH:
+        return 0
+    return terms.challenge_bucket or 0
+
+
+def seal_error(sealer: Sealer, error: ChatError) -> bytes:
+    """Seal a whole error answer, unpadded."""
+    error = tellable(error)
+    fields = ((b"content-type", error_type(error)), *error.fields)
+    return (
+        sealer.begin(error.status, fields)
+        + sealer.write(encode_error(error))
+        + sealer.finish()
+    )
+
+
+def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
+    """Return the message, or one that takes as long to fail.
+
+    A header that names what the key does not offer, and a message that ends
+    before anything sealed begins, would be refused without any decapsulation;
+    the time would tell them apart from other failures. In their place a message
+    as long is opened whose ``enc`` nobody sealed to. Key ids are told apart
+    anyway.
+    """
+    key = keys.get(message[0]) if message else next(iter(keys.values()), None)
+    if key is None:
+        return message
+    suites = key.config.suites()
+    header = message[:HEADER_BYTES]
+    for suite in suites:
+        if header == _header(key.config.key_id, suite):
+            if len(message) > HEADER_BYTES + suite.nenc:
+                return message
+            break
+    suite = suites[0]
+    # Every public key of a KEM here is at least as long as its enc, and its
+    # octets, taken as an enc, open nothing.
+    head = _header(key.config.key_id, suite) + key.config.public_key[: suite.nenc]
+    return head + message[len(head) :].ljust(2 * suite.nk, b"\0")
+
+
+def _header(key_id: int, suite: Suite) -> bytes:
+    numbers = (suite.kem_id, suite.kdf_id, suite.aead_id)
+    return bytes([key_id]) + b"".join(number.to_bytes(2) for number in numbers)
+
+
+def _suite_of(message: bytes) -> Suite:
+    kem_id, kdf_id, aead_id = (
+        int.from_bytes(message[start : start + 2]) for start in (1, 3, 5)
+    )
+    return Suite(kem_id=kem_id, kdf_id=kdf_id, aead_id=aead_id)
+
+
+_Opened = tuple[bytes, Callable[[Receipting], Sealer | PaddedSealer]]
+
+
+def _open_plain(
+    keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
+) -> _Opened:
+    opened = ohttp.open_request(keys, message)
+    suite = _suite_of(message)
+
+    def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
+        if transport.shape is Shape.UNSAFE_UNPADDED:
+            return PlainSealer(opened.sealer, receipt)
+        output = PlainOutput(opened.sealer, transport, suite, receipt)
+        return PaddedSealer(transport, output)
+
+    return opened.bhttp, make_sealer
+
+
+def _open_chunked(
+    keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
+) -> _Opened:
+    content, sealer = chunked.open_chunked_request(keys, message)
+
+    def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
+        if transport.shape is Shape.UNSAFE_UNPADDED:
+            return ChunkedSealer(sealer, chunked.MAX_CHUNK_BYTES, receipt)
+        return PaddedSealer(transport, ChunkedOutput(sealer, receipt))
+
+    return content, make_sealer
+
+
+_OPENERS: Final[
+    Mapping[
+        Form,
+        Callable[[Mapping[int, GatewayKey], bytes, TransportParameters], _Opened],
+    ]
+] = {Form.PLAIN: _open_plain, Form.CHUNKED: _open_chunked}
+
+
+def _refuse_replay(key: ServerKey, message: bytes) -> None:
+    """Refuse a request whose ``enc`` was opened before (RFC 9458, 6.5).
+
+    Comes before the date is looked at. A message that is refused for its date
+    has been seen: were it not noted, whoever kept it could bring it again once
+    its date has come, after the client has sent another in its place.
+    """
+    suite = _suite_of(message)
+    if key.replay.is_full:
+        raise ChatError(503, "busy", fields=RETRY_LATER)
+    if not key.replay.admit(message[HEADER_BYTES : HEADER_BYTES + suite.nenc]):
+        raise ChatError(400, "replayed")
+
+
+RETRY_LATER: Final[Fields] = ((b"retry-after", b"30"),)
+"""Coarse on purpose: a finer hint would tell how busy others keep us."""
+
+REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)
+"""Of the binary HTTP in a request: in the largest class, chunks of 2 KiB."""
+
+TARGET_SCHEME: Final = b"https"
+TARGET_AUTHORITY: Final = b"curtilage.invalid"
+CHAT_PATH: Final = b"/v1/chat/completions"
+
+COVER_PATH: Final = b"/v1/cover"
+
+CHALLENGE_PATH: Final = b"/v1/challenge"
+
+_Handler = Callable[[bhttp.Request, Terms], Asked]
+
+
+def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
+    """Find the handler in an exact table; nothing else exists."""
+    _validate_date(request, terms.now)
+    methods = _targets(terms).get((request.scheme, request.authority, request.path))
+    if methods is None:
+        raise ChatError(404, "not_found")
+    handler = methods.get(request.method)
+    if handler is None:
+        allowed = b", ".join(methods)
+        raise ChatError(405, "method_not_allowed", fields=((b"allow", allowed),))
+    return handler(request, terms)
+
+
+def _validate_date(request: bhttp.Request, now: datetime) -> None:
+    """Check the one Date that every request must have (RFC 9458, 6.5.1)."""
+    values = _values(request, b"date")
+    if len(values) != 1 or not is_in_window(values[0], now):
+        fields = ((b"date", format_date(now)), (b"cache-control", b"no-store"))
+        raise ChatError(400, "date", fields=fields)
+
+
+def _chat(request: bhttp.Request, terms: Terms) -> Asked:
+    _validate_fields(request)
+    return parse_chat_request(request.content, terms.chat)
+
+
+def _cover(request: bhttp.Request, terms: Terms) -> Asked:
+    _validate_fields(request)
+    return parse_cover_request(request.content, terms.transport.buckets)
+
+
+def _challenge(request: bhttp.Request, _terms: Terms) -> Asked:
+    _validate_fields(request)
+    return parse_challenge_request(request.content)
+
+
+def _validate_fields(request: bhttp.Request) -> None:
+    """Check the inner fields that would change what the content means.
+
+    All others are ignored: nothing acts on them and nothing is forwarded.
+    """
+    values = _values(request, b"content-type")
+    if len(values) != 1 or not _is_json(values[0]):
+        raise ChatError(415, "unsupported_media_type")
+    if _values(request, b"content-encoding"):
+        raise ChatError(415, "unsupported_media_type")
+    if _values(request, b"expect"):
+        # RFC 9292 has no way to answer 100-continue in time.
+        raise ChatError(417, "expectation_failed")
+
+
+def _values(request: bhttp.Request, name: bytes) -> list[bytes]:
+    return [value for key, value in request.fields if key == name]
+
+
+def _is_json(value: bytes) -> bool:
+    """Accept ``application/json``, also with the charset that it has anyway."""
+    return value.lower().replace(b" ", b"") in {
+        b"application/json",
+        b"application/json;charset=utf-8",
+    }
+
+
+_Targets = Mapping[tuple[bytes, bytes, bytes], Mapping[bytes, _Handler]]
+
+
+def _at(path: bytes, handler: _Handler) -> _Targets:
+    return {(TARGET_SCHEME, TARGET_AUTHORITY, path): {b"POST": handler}}
+
+
+_CHAT_TARGETS: Final = _at(CHAT_PATH, _chat)
+_COVER_TARGETS: Final = _at(COVER_PATH, _cover)
+_CHALLENGE_TARGETS: Final = _at(CHALLENGE_PATH, _challenge)
+
+
+def _targets(terms: Terms) -> _Targets:
+    # Without padding an answer has no length that could be pretended.
+    padded = terms.transport.shape is Shape.PADDED
+    return {
+        **_CHAT_TARGETS,
+        **(_COVER_TARGETS if padded else {}),
+        **({} if terms.challenge_bucket is None else _CHALLENGE_TARGETS),
+    }

@@ -1,0 +1,124 @@
+"""The challenge: asks for evidence that is made now, over a nonce of the client's.
+
+A client sends it before a question of the strictest classes. It names the base
+of the bundle that it verified, since a key outlives the evidence over it. Pure;
+no model takes part.
+
+The cover request: asks for an answer that says nothing, of a given length.
+
+A client sends it in place of a question that it answered at home, so that
+silence does not say that there was one. No model takes part.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.chat import json_object
+from curtilage.wire.shaping import TransportParameters
+
+_HEX: Final = {
+    "nonce": re.compile(r"[0-9a-f]{64}"),
+    "b0": re.compile(r"[0-9a-f]{128}"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeRequest:
+    """What evidence is asked for.
+
+    Attributes:
+        nonce: 32 bytes, the client's.
+        base: B0 of the bundle that the client holds, 64 bytes; empty for the
+            newest of the key that the request was sealed to.
+    """
+
+    nonce: bytes
+    base: bytes = b""
+
+
+def parse_challenge_request(content: bytes) -> ChallengeRequest:
+    """Parse ``{"nonce": 64 hex digits}``, with ``"b0": 128 hex digits`` or not.
+
+    Raises:
+        ChatError: status 400.
+    """
+    body = json_object(content)
+    if body.keys() - _HEX.keys():
+        raise ChatError(400, "unsupported_parameter")
+    base = _octets(body, "b0") if "b0" in body else b""
+    return ChallengeRequest(nonce=_octets(body, "nonce"), base=base)
+
+
+def _octets(body: dict[str, object], name: str) -> bytes:
+    value = body.get(name)
+    if not isinstance(value, str) or _HEX[name].fullmatch(value) is None:
+        raise ChatError(400, "invalid_value", param=name)
+    return bytes.fromhex(value)
+
+
+LONGEST_S: Final = 60.0
+"""Few answers take longer, and a dummy that does costs its sender 4 KiB."""
+SHARE: Final = 4
+"""Not more than this part of the connections is held by dummies for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverRequest:
+    """What to pretend.
+
+    Attributes:
+        bucket: of the answer's length; 0 is the shortest.
+    """
+
+    bucket: int
+
+
+def parse_cover_request(content: bytes, buckets: int) -> CoverRequest:
+    """Parse ``{"bucket": k}``, where k is below ``buckets``.
+
+    Raises:
+        ChatError: status 400.
+    """
+    body = json_object(content)
+    if body.keys() - {"bucket"}:
+        raise ChatError(400, "unsupported_parameter")
+    bucket = body.get("bucket")
+    if not isinstance(bucket, int) or isinstance(bucket, bool):
+        raise ChatError(400, "invalid_value", param="bucket")
+    if not 0 <= bucket < buckets:
+        raise ChatError(400, "out_of_range", param="bucket")
+    return CoverRequest(bucket=bucket)
+
+
+class CoverRoom:
+    """How long the answers of dummies are, all together.
+
+    A dummy that finds no room gets the shortest answer, as does any request that is
+    refused: it holds a place no longer than whatever else anybody may send.
+
+    Args:
+        connections: that there may be at once.
+    """
+
+    def __init__(self, connections: int) -> None:
+        self._free = max(1, connections // SHARE)
+
+    def take(self, cover: CoverRequest, transport: TransportParameters) -> int:
+        """Return the bucket to answer with; ``give_back`` it when it is over."""
+        usual = 0
+        while usual < cover.bucket and _seconds(transport, usual + 1) <= LONGEST_S:
+            usual += 1
+        if usual and not self._free:
+            return 0
+        self._free -= usual > 0
+        return usual
+
+    def give_back(self, bucket: int) -> None:
+        """Note that an answer of this bucket has ended."""
+        self._free += bucket > 0
+
+
+def _seconds(transport: TransportParameters, bucket: int) -> float:
+    return transport.frames_of(bucket) * transport.period_ms / 1000

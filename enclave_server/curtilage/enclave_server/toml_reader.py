@@ -1,0 +1,186 @@
+"""Strict reading of TOML tables: typed, bounded, all problems at once.
+
+Knows shapes, not meanings: what a key is for stands in ``config``.
+"""
+
+import base64
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.log.note import COSIGNATURE_V1, ED25519
+from curtilage.attest.log.vkeys import public_key_in
+
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where the gateway listens: a TCP address or a UNIX socket, never both.
+
+    Attributes:
+        host: an IP address, or empty.
+        port: 0 lets the system choose.
+        path: the UNIX socket, or None.
+    """
+
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+
+
+def _is_table(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
+class Table:
+    """One table being read: takes keys out, collects problems.
+
+    A reader of a missing or wrong value notes the problem and returns an empty
+    value of its type, so that one run reports everything.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        place: str,
+        problems: list[str] | None = None,
+    ) -> None:
+        self._values = dict(values)
+        self._place = place
+        self.problems: list[str] = [] if problems is None else problems
+
+    def problem(self, key: str, message: str) -> None:
+        """Note a problem of one key."""
+        self.problems.append(f"{self._place}{key}: {message}")
+
+    def has(self, key: str) -> bool:
+        """Tell whether the key is there and not yet read."""
+        return key in self._values
+
+    def finish(self) -> None:
+        """Refuse whatever nobody asked for."""
+        for key in self._values:
+            # An unknown key is the operator's own word; still, only printable.
+            self.problem(repr(key), "unknown key")
+
+    def text(self, key: str) -> str:
+        """Read a string that is not empty."""
+        value = self._values.pop(key, None)
+        if not isinstance(value, str) or not value:
+            self.problem(key, "a string is required")
+            return ""
+        return value
+
+    def one_of(self, key: str, allowed: Sequence[str]) -> str:
+        """Read one of some words; the first of them when it is another."""
+        value = self.text(key)
+        if value not in allowed:
+            self.problem(key, f"must be one of {', '.join(allowed)}")
+            return allowed[0]
+        return value
+
+    def integer(self, key: str, lowest: int, highest: int, *, default: int) -> int:
+        """Read an integer within bounds."""
+        value = self._values.pop(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.problem(key, "an integer is required")
+            return default
+        if not lowest <= value <= highest:
+            self.problem(key, f"must be {lowest} to {highest}")
+            return default
+        return value
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """Read true or false."""
+        value = self._values.pop(key, default)
+        if not isinstance(value, bool):
+            self.problem(key, "true or false is required")
+            return default
+        return value
+
+    def path(self, key: str) -> Path:
+        """Read an absolute path; relative ones depend on who started us."""
+        value = self.text(key)
+        if value and not value.startswith("/"):
+            self.problem(key, "must be an absolute path")
+        return Path(value)
+
+    def unix_path(self, key: str) -> Path:
+        """Read ``unix:`` and an absolute path."""
+        value = self.text(key)
+        if value and not value.startswith("unix:/"):
+            self.problem(key, 'must be "unix:" and an absolute path')
+        return Path(value.removeprefix("unix:"))
+
+    def key(self, key: str) -> bytes:
+        """Read a log's or a witness's Ed25519 key: in base64, or as a vkey."""
+        text = self.text(key)
+        try:
+            value = public_key_in(text, ED25519, COSIGNATURE_V1)
+            value = base64.b64decode(text, validate=True) if value is None else value
+        except (RefusedError, ValueError):
+            value = b""
+        if len(value) != KEY_BYTES:
+            self.problem(key, f"must be {KEY_BYTES} bytes in base64, or a vkey")
+        return value
+
+    def listen(self, key: str) -> Listen:
+        """Read a UNIX socket, or an IP address and port."""
+        value = self.text(key)
+        if value.startswith("unix:/"):
+            return Listen(path=Path(value.removeprefix("unix:")))
+        host, _, port = value.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not _is_address(host) or not _is_port(port):
+            self.problem(key, 'must be "unix:/path" or an IP address and port')
+            return Listen()
+        return Listen(host=host, port=int(port))
+
+    def table(self, key: str, *, optional: bool = False) -> "Table":
+        """Read a sub-table; an optional one may be absent."""
+        value = self._values.pop(key, {} if optional else None)
+        if not _is_table(value):
+            self.problem(key, "a table is required")
+            value = {}
+        return Table(value, f"{self._place}{key}.", self.problems)
+
+    def tables(self, key: str) -> tuple["Table", ...]:
+        """Read an array of tables, at least one."""
+        value = self._values.pop(key, None)
+        if not _is_list(value) or not value:
+            self.problem(key, "at least one table is required")
+            return ()
+        found: list[Table] = []
+        for number, item in enumerate(value):
+            place = f"{self._place}{key}[{number}]."
+            if not _is_table(item):
+                self.problems.append(f"{place.rstrip('.')}: a table is required")
+                continue
+            found.append(Table(item, place, self.problems))
+        return tuple(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an IP address reaches this machine only."""
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _is_address(host: str) -> bool:
+    """Accept addresses only; a name could resolve to anything."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_port(port: str) -> bool:
+    return port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 2**16  # noqa: PLR2004

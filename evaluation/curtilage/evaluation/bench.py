@@ -1,0 +1,306 @@
+"""What every section of an evaluation needs: rows, verdicts, and a comparison.
+
+Each row is looked at once, by all detectors (``scan: full``) and with a
+deadline that a busy machine keeps too: the figures then tell about detection
+alone. Time has figures of its own. Holds texts while it runs, and tells none.
+"""
+
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
+from curtilage.client.query import Query, single_query
+from curtilage.evaluation.data_files import MissingSetError
+from curtilage.evaluation.datasets import read_set
+from curtilage.evaluation.rows import Gold, Part, Row, in_part, sampled
+from curtilage.evaluation.statistics import Estimate, share_of
+from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.model import Policy
+
+BATCH: Final = 32
+PATIENT_MS: Final = 60_000
+_KEY: Final = bytes(32)  # of a vault that hides nothing: the data is public
+_SHORT: Final = 3  # a unit of fewer characters is in every text
+
+
+class InspectsMany(Protocol):
+    """What is used of the detectors."""
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield one inspection for each query, in order."""
+        ...
+
+
+class FindsSpans(Protocol):
+    """What is used of plain Presidio."""
+
+    def spans(self, text: str) -> Sequence["HasPlace"]:
+        """Return what it reports."""
+        ...
+
+
+class HasPlace(Protocol):
+    """A result of plain Presidio."""
+
+    @property
+    def kind(self) -> str:
+        """Its own name of the entity."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """First character."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """One past the last."""
+        ...
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A row, what was found in it, where it may go, and what would leave.
+
+    Attributes:
+        row: the row.
+        inspection: by all detectors.
+        decision: about the row as it is.
+        outgoing: the text that would leave this device; empty where none does,
+            also where pseudonyms could not be put in, or did not suffice.
+    """
+
+    row: Row
+    inspection: Inspection = field(repr=False)
+    decision: Decision
+    outgoing: str = field(default="", repr=False)
+
+    @property
+    def caught(self) -> bool:
+        """Whether it does not leave unchanged."""
+        return self.decision.route is not Route.ENCLAVE
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it may leave, as it is or with pseudonyms."""
+        return self.decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
+
+    @property
+    def stays(self) -> bool:
+        """Whether nothing leaves, after the second look at what has pseudonyms."""
+        return not self.outgoing
+
+    def leaks(self, values: Iterable[str]) -> list[bool]:
+        """Tell for each value whether it stands in what would leave."""
+        outgoing = self.outgoing.casefold()
+        return [
+            len(value) >= _SHORT and value.casefold() in outgoing for value in values
+        ]
+
+    def notices(self, gold: Gold, classes: frozenset[str]) -> bool:
+        """Tell whether a finding of these classes touches the marked characters."""
+        return any(
+            found.data_class in classes
+            and found.view is View.RAW
+            and found.start < gold.end
+            and gold.start < found.end
+            for found in self.inspection.findings
+        )
+
+
+def full_scan(policy: Policy) -> Policy:
+    """Return a policy under which everything is looked at, however long it takes.
+
+    The rules, the digest and the limit of size stay.
+    """
+    document = policy.document
+    limits = document.limits.model_copy(
+        update={"deadline_ms": PATIENT_MS, "deadline_ms_per_1000_chars": PATIENT_MS}
+    )
+    patient = document.model_copy(update={"limits": limits, "scan": "full"})
+    return replace(policy, document=patient)
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """One run's data, detectors and results so far.
+
+    Attributes:
+        data: the folder of sets.
+        part: which rows count.
+        limit: most rows of a set, for each tag where a set has several.
+        policy: decides.
+        inspectors: look; more than one share the work.
+        stock: plain Presidio, or None.
+        tell: takes a line for the person who waits.
+        missing: sets that were not there.
+        misses: ``(figure, row id)`` of rows on the wrong side.
+    """
+
+    data: Path
+    part: Part
+    limit: int
+    policy: Policy
+    inspectors: Sequence[InspectsMany]
+    stock: FindsSpans | None = None
+    tell: Tell = field(default=lambda _: None)
+    missing: list[str] = field(default_factory=list[str])
+    misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    _rows: dict[str, tuple[Row, ...]] = field(
+        default_factory=dict[str, tuple[Row, ...]]
+    )
+    _judged: dict[str, Judged] = field(default_factory=dict[str, Judged])
+    _spans: dict[str, Sequence[HasPlace]] = field(
+        default_factory=dict[str, "Sequence[HasPlace]"]
+    )
+
+    @property
+    def patient(self) -> Policy:
+        """The policy under which the inspectors were started."""
+        return full_scan(self.policy)
+
+    def rows(self, name: str) -> tuple[Row, ...]:
+        """Return a set's rows of this part; none, said loudly, if it is missing."""
+        if name not in self._rows:
+            try:
+                every = read_set(self.data, name)
+            except MissingSetError as error:
+                self.missing.append(name)
+                self.tell(f"MISSING SET, not measured: {error}")
+                every = ()
+            self._rows[name] = tuple(row for row in every if in_part(row, self.part))
+        return self._rows[name]
+
+    def sample(self, rows: Iterable[Row]) -> tuple[Row, ...]:
+        """Return at most ``limit`` of these rows, the same ones each time."""
+        return sampled(rows, self.limit)
+
+    def judge(self, rows: Sequence[Row], title: str) -> list[Judged]:
+        """Return a verdict on each row, in order."""
+        new = [row for row in rows if row.id not in self._judged]
+        queries = [single_query(row.text) for row in new]
+        inspections = list(self.inspect(queries, title))
+        decisions = [decide(self.policy, each) for each in inspections]
+        texts = self._outgoing(queries, inspections, decisions)
+        for row, found, decision, outgoing in zip(
+            new, inspections, decisions, texts, strict=True
+        ):
+            self._judged[row.id] = Judged(
+                row=row, inspection=found, decision=decision, outgoing=outgoing
+            )
+        return [self._judged[row.id] for row in rows]
+
+    def _outgoing(
+        self,
+        queries: Sequence[Query],
+        inspections: Sequence[Inspection],
+        decisions: Sequence[Decision],
+    ) -> list[str]:
+        """Return what would leave of each query, as a session would send it."""
+        texts = [
+            query.messages[0].content if decision.route is Route.ENCLAVE else ""
+            for query, decision in zip(queries, decisions, strict=True)
+        ]
+        rewritten: dict[int, Deidentified] = {}
+        for at, decision in enumerate(decisions):
+            if decision.route is Route.DEIDENTIFY:
+                found = findings_asked(self.policy, inspections[at], decision)
+                made = deidentify(queries[at], found, key=_KEY)
+                if isinstance(made, Deidentified):
+                    rewritten[at] = made
+        again = self.inspect([each.reading for each in rewritten.values()], "rescan")
+        for (at, made), seen in zip(rewritten.items(), again, strict=True):
+            if decide(self.policy, made.inspected(seen)).route is Route.ENCLAVE:
+                texts[at] = made.outgoing_texts()[0]
+        return texts
+
+    def inspect(self, queries: Sequence[Query], title: str) -> Iterator[Inspection]:
+        """Yield an inspection of each query, in order."""
+        if not queries:
+            return
+        waiting = iter(queries)
+        batches = list(iter(lambda: list(islice(waiting, BATCH)), []))
+        free: queue.SimpleQueue[InspectsMany] = queue.SimpleQueue()
+        for inspector in self.inspectors:
+            free.put(inspector)
+
+        def run(batch: list[Query]) -> list[Inspection]:
+            inspector = free.get()
+            try:
+                return list(inspector.inspect_many(batch))
+            finally:
+                free.put(inspector)
+
+        done = 0
+        with ThreadPoolExecutor(len(self.inspectors)) as pool:
+            for found in pool.map(run, batches):
+                done += len(found)
+                self.tell(f"\r{title}: {done} of {len(queries)}")
+                yield from found
+
+    def caught(self, figure: str, rows: Sequence[Row], title: str) -> Estimate:
+        """Return the share of rows that do not leave unchanged; note the others."""
+        judged = self.judge(rows, title)
+        self.misses += [(figure, each.row.id) for each in judged if not each.caught]
+        return share_of([each.caught for each in judged])
+
+    def left(self, figure: str, rows: Sequence[Row], title: str) -> Estimate:
+        """Return the share of rows that may leave; note the others."""
+        judged = self.judge(rows, title)
+        self.misses += [(figure, each.row.id) for each in judged if not each.leaves]
+        return share_of([each.leaves for each in judged])
+
+    # --- the comparison -------------------------------------------------------
+
+    def stock_spans(self, row: Row) -> Sequence[HasPlace]:
+        """Return what plain Presidio reports in a row; it must be there."""
+        if self.stock is None:
+            return ()
+        if row.id not in self._spans:
+            self._spans[row.id] = self.stock.spans(row.text)
+        return self._spans[row.id]
+
+    def stock_caught(self, rows: Sequence[Row]) -> Estimate | None:
+        """Return the share of rows in which plain Presidio reports anything."""
+        if self.stock is None:
+            return None
+        return share_of([bool(self.stock_spans(row)) for row in rows])
+
+    def stock_left(self, rows: Sequence[Row]) -> Estimate | None:
+        """Return the share of rows in which plain Presidio reports nothing."""
+        if self.stock is None:
+            return None
+        return share_of([not self.stock_spans(row) for row in rows])
+
+    def stock_noticed(
+        self, places: Iterable[tuple[Row, Gold]], kinds: frozenset[str] | None = None
+    ) -> Estimate | None:
+        """Return the share of marked places that a result of it touches.
+
+        Args:
+            places: what is marked.
+            kinds: Presidio's entities that count; None: any.
+        """
+        if self.stock is None:
+            return None
+        return share_of(
+            [
+                any(
+                    (kinds is None or span.kind in kinds)
+                    and span.start < gold.end
+                    and gold.start < span.end
+                    for span in self.stock_spans(row)
+                )
+                for row, gold in places
+            ]
+        )

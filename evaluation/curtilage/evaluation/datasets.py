@@ -1,0 +1,340 @@
+"""Readers of the data sets that the figures are about; each takes its folder.
+
+The formats are those of the sets' own authors (``SOURCE.md`` beside each). Any
+file of the right kind is read, whatever its name: another half of a set has
+other rows and may have other files. Rows that make no sense are passed over.
+Texts with marked tokens are in ``corpora``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, cast
+
+from curtilage.evaluation.corpora import (
+    read_assistant_queries,
+    read_columns,
+    read_iob2,
+)
+from curtilage.evaluation.data_files import (
+    MissingSetError,
+    items,
+    matching,
+    objects,
+    read_csv,
+    read_json,
+    read_json_lines,
+    read_text,
+    text_at,
+    whole_at,
+)
+from curtilage.evaluation.rows import Gold, Row
+
+NAME_SLOT: Final = "{{Name}}"
+DIALOGUE: Final = "dialogue"
+NOTE: Final = "note"
+FIRST_NAME: Final = "first-name"
+_CASE_TEXTS: Final = ("text", "content", "question", "query", "input", "prompt")
+# Words of the privacy set's labels; the rest of its labels may leave.
+PRIVATE_LABELS: Final = frozenset(
+    {
+        "business_strategy",
+        "customer_data",
+        "internal_document",
+        "locality_directive",
+        "operational_infrastructure",
+        "pii",
+        "proprietary_code",
+        "trade_secret_ip",
+    }
+)
+
+
+def read_presidio_research(folder: Path) -> Iterator[Row]:
+    """Read synthetic sentences with marked spans (``full_text``, ``spans``)."""
+    for path in matching(folder, "*.json"):
+        for number, fields in enumerate(objects(read_json(path))):
+            text = text_at(fields, "full_text")
+            if text:
+                yield Row(
+                    id=_id(folder, path, number),
+                    key=_template_key(fields, text),
+                    text=text,
+                    gold=tuple(_spans(fields, text)),
+                    tags=(path.stem,),
+                )
+
+
+def _template_key(fields: Mapping[str, object], text: str) -> str:
+    template = whole_at(fields, "template_id")
+    if template is not None:
+        return f"presidio:{template}"
+    return f"presidio-masked:{text_at(fields, 'masked') or text}"
+
+
+def _spans(fields: Mapping[str, object], text: str) -> Iterator[Gold]:
+    marked = sorted(
+        objects(fields.get("spans")),
+        key=lambda span: whole_at(span, "start_position") or 0,
+    )
+    for span in marked:
+        kind = text_at(span, "entity_type")
+        start, end = (whole_at(span, f"{at}_position") for at in ("start", "end"))
+        if start is None or end is None or not kind:
+            continue
+        if 0 <= start < end <= len(text):
+            yield Gold(kind=kind, start=start, end=end)
+
+
+def read_clinc(folder: Path) -> Iterator[Row]:
+    """Read short assistant queries (``{"val": [[text, intent], …], …}``)."""
+    for path in matching(folder, "data*.json"):
+        value = read_json(path)
+        splits = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+        pairs = chain.from_iterable(items(split) for split in splits.values())
+        for number, pair in enumerate(pairs):
+            text = next(iter(items(pair)), None)
+            if isinstance(text, str) and text:
+                yield Row(id=_id(folder, path, number), key=f"clinc:{text}", text=text)
+
+
+def read_banking(folder: Path) -> Iterator[Row]:
+    """Read bank customers' queries (``text,category``)."""
+    for path, number, fields in _table(folder):
+        if text := text_at(fields, "text"):
+            yield Row(id=_id(folder, path, number), key=f"banking:{text}", text=text)
+
+
+def read_arena_hard(folder: Path) -> Iterator[Row]:
+    """Read hard prompts of real people; tagged with the version in the name."""
+    for path in matching(folder, "*.jsonl"):
+        tag = "v2.0" if "v2" in path.name else "v0.1"
+        for number, fields in enumerate(read_json_lines(path)):
+            turns = [text_at(turn, "content") for turn in objects(fields.get("turns"))]
+            text = text_at(fields, "prompt") or next(filter(None, turns), "")
+            uid = text_at(fields, "uid", "question_id")
+            if text:
+                yield Row(
+                    id=_id(folder, path, number),
+                    key=f"arena:{uid}",
+                    text=text,
+                    tags=(tag,),
+                )
+
+
+def read_gsm8k(folder: Path) -> Iterator[Row]:
+    """Read word problems (``question``)."""
+    for path in matching(folder, "*.jsonl"):
+        for number, fields in enumerate(read_json_lines(path)):
+            if text := text_at(fields, "question"):
+                yield Row(id=_id(folder, path, number), key=f"gsm8k:{text}", text=text)
+
+
+def read_mt_bench(folder: Path) -> Iterator[Row]:
+    """Read the first turn of each prompt (``turns``); tagged by bench."""
+    for path in matching(folder, "*.jsonl"):
+        tag = "vicuna" if "vicuna" in path.name else "mt-bench"
+        for number, fields in enumerate(read_json_lines(path)):
+            text = next(iter(items(fields.get("turns"))), None)
+            if isinstance(text, str) and text:
+                yield Row(
+                    id=_id(folder, path, number),
+                    key=f"mt:{fields.get('question_id')}",
+                    text=text,
+                    tags=(tag,),
+                )
+
+
+def read_counsel_chat(folder: Path) -> Iterator[Row]:
+    """Read questions to counsellors, each once though answered several times."""
+    seen: set[str] = set()
+    for path, number, fields in _table(folder):
+        question = text_at(fields, "questionID")
+        parts = [text_at(fields, name) for name in ("questionTitle", "questionText")]
+        text = "\n".join(part.strip() for part in parts if part)
+        if text and question not in seen:
+            seen.add(question)
+            yield Row(
+                id=_id(folder, path, number), key=f"counsel:{question}", text=text
+            )
+
+
+def read_mts_dialog(folder: Path) -> Iterator[Row]:
+    """Read doctors' and patients' dialogues, and the sections of their notes."""
+    for path, number, fields in _table(folder):
+        key = f"mts:{path.name}:{text_at(fields, 'ID')}"
+        for tag, column in ((DIALOGUE, "dialogue"), (NOTE, "section_text")):
+            if text := text_at(fields, column):
+                name = f"{_id(folder, path, number)}:{tag}"
+                yield Row(id=name, key=key, text=text, tags=(tag,))
+
+
+def read_aci_bench(folder: Path) -> Iterator[Row]:
+    """Read transcripts of whole visits, and their notes."""
+    for path, number, fields in _table(folder):
+        key = f"aci:{text_at(fields, 'encounter_id')}"
+        for tag in (DIALOGUE, NOTE):
+            if text := text_at(fields, tag):
+                name = f"{_id(folder, path, number)}:{tag}"
+                yield Row(id=name, key=key, text=text, tags=(tag,))
+
+
+def read_privacy_exemplars(folder: Path) -> Iterator[Row]:
+    """Read exemplar requests by privacy label; tagged with the label.
+
+    A file of single cases is read too; all of them are tagged ``pii``.
+    """
+    for path in matching(folder, "*.json"):
+        for number, (label, text) in enumerate(_labelled(read_json(path))):
+            yield Row(id=_id(folder, path, number), key="", text=text, tags=(label,))
+
+
+def _labelled(value: object) -> Iterator[tuple[str, str]]:
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    labels = fields.get("labels")
+    if isinstance(labels, dict):
+        for label, entry in cast("dict[str, object]", labels).items():
+            known = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+            for text in items(known.get("exemplars")):
+                if isinstance(text, str) and text:
+                    yield label, text
+        return
+    lists: list[object] = [*fields.values()] if fields else [value]
+    for case in chain.from_iterable(objects(each) for each in lists):
+        if text := text_at(case, *_CASE_TEXTS):
+            yield "pii", text
+
+
+def read_pupa(folder: Path) -> Iterator[Row]:
+    """Read people's real queries; ``pii_units`` are in lower case, ``||`` between."""
+    for path, number, fields in _table(folder):
+        units = text_at(fields, "pii_units").split("||")
+        if text := text_at(fields, "user_query"):
+            yield Row(
+                id=_id(folder, path, number),
+                key="",
+                text=text,
+                units=tuple(unit.strip() for unit in units if unit.strip()),
+                tags=(path.stem,),
+            )
+
+
+def read_masking_bias(folder: Path) -> Iterator[Row]:
+    """Read every name in every template, full and as a first name alone.
+
+    Tags: the group, the gender, and ``first-name`` where only that stands.
+    """
+    templates = [
+        line
+        for path in matching(folder, "template*.csv")
+        for line in read_text(path).split("\n")
+        if NAME_SLOT in line
+    ]
+    names = [path for path in matching(folder, "*.csv") if "template" not in path.name]
+    if not names:
+        raise MissingSetError(f"{folder.name}: no list of names")
+    for path in names:
+        for number, fields in enumerate(read_csv(path)):
+            for at, template in enumerate(templates):
+                name = f"{_id(folder, path, number)}:{at}"
+                yield from _named(name, template.strip("\r"), fields)
+
+
+def _named(name: str, template: str, fields: Mapping[str, str]) -> Iterator[Row]:
+    tags = (text_at(fields, "race_ethnic_group"), text_at(fields, "gender"))
+    for column, more in (("full_name", ()), ("first_name", (FIRST_NAME,))):
+        value = text_at(fields, column)
+        if not value:
+            continue
+        start = template.index(NAME_SLOT)
+        yield Row(
+            id=":".join((name, *more)),
+            key="",
+            text=template.replace(NAME_SLOT, value),
+            gold=(Gold(kind="PERSON", start=start, end=start + len(value)),),
+            tags=(*tags, *more),
+        )
+
+
+def read_ner_corpora(folder: Path) -> Iterator[Row]:
+    """Read the corpora of tokens in columns; tagged by corpus."""
+    files = matching(folder, "*.conll", "*.txt", "*.annotated")
+    for path in files:
+        if (corpus := corpus_of(path.name)) is not None:
+            yield from read_columns(path, corpus)
+
+
+def corpus_of(name: str) -> str | None:
+    """Return which corpus a file belongs to, by its name."""
+    for mark in _CORPORA:
+        if mark.casefold() in name.casefold():
+            return _CORPORA[mark]
+    return None
+
+
+_CORPORA: Final[Mapping[str, str]] = MappingProxyType(
+    {"WNUT17": "wnut17", "BTC": "btc", "SEC-filings": "sec", "wikigold": "wikigold"}
+)
+
+
+def _iob2(corpus: str) -> Callable[[Path], Iterator[Row]]:
+    def read(folder: Path) -> Iterator[Row]:
+        for path in matching(folder, "*.iob2"):
+            yield from read_iob2(path, corpus)
+
+    return read
+
+
+def read_nlu_evaluation(folder: Path) -> Iterator[Row]:
+    """Read assistant queries in lower case with slots marked inside."""
+    for path in matching(folder, "*.csv"):
+        yield from read_assistant_queries(path)
+
+
+def _table(folder: Path) -> Iterator[tuple[Path, int, Mapping[str, str]]]:
+    for path in matching(folder, "*.csv"):
+        for number, fields in enumerate(read_csv(path)):
+            yield path, number, fields
+
+
+def _id(folder: Path, path: Path, number: int) -> str:
+    return f"{folder.name}:{path.name}:{number}"
+
+
+READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = MappingProxyType(
+    {
+        "presidio-research": read_presidio_research,
+        "clinc150": read_clinc,
+        "banking77": read_banking,
+        "arena-hard": read_arena_hard,
+        "gsm8k": read_gsm8k,
+        "mt-bench": read_mt_bench,
+        "counsel-chat": read_counsel_chat,
+        "mts-dialog": read_mts_dialog,
+        "aci-bench": read_aci_bench,
+        "vllm-sr-privacy": read_privacy_exemplars,
+        "pupa": read_pupa,
+        "pii-masking-bias": read_masking_bias,
+        "ner-corpora": read_ner_corpora,
+        "uner-ewt": _iob2("ewt"),
+        "uner-german-pud": _iob2("german-pud"),
+        "uner-swedish-talbanken": _iob2("swedish-talbanken"),
+        "nlu-evaluation-data": read_nlu_evaluation,
+    }
+)
+
+
+def read_set(data: Path, name: str) -> tuple[Row, ...]:
+    """Read a set by its folder's name.
+
+    Raises:
+        MissingSetError: it is not there, or nothing in it is a row.
+        ConfigError: a file cannot be read.
+    """
+    if not (data / name).is_dir():
+        raise MissingSetError(f"{name}: no such folder")
+    rows = tuple(READERS[name](data / name))
+    if not rows:
+        raise MissingSetError(f"{name}: no row could be read")
+    return rows

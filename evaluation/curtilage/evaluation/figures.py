@@ -1,0 +1,278 @@
+"""A measured figure, and how figures are written for programs and for people.
+
+The JSON, which other programs read (``format`` 1)::
+
+    {"format": 1, "date": "2026-01-31", "data": "name of the folder",
+     "part": "all" | "developed" | "held-out",
+     "policy": {"source": str, "digest": str},
+     "missing": ["set", ...],
+     "figures": [{"id": str, "group": str, "title": str, "unit": str,
+                  "value": number, "low": number, "high": number, "n": integer,
+                  "sense": ">=" | "<=" | null, "target": number | null,
+                  "met": bool | null,
+                  "stock": {"value", "low", "high"} | null, "note": str}, ...],
+     "curve": [{"knob": str, "setting": integer,
+                "recall": number, "leave": number}, ...]}
+
+``low`` and ``high`` are a 95% interval. ``unit`` is ``share`` (0 to 1),
+``points`` (a difference of shares, 0 to 1), ``ms``, ``ratio`` or ``count``.
+``stock`` is plain Presidio on the same rows in the same run. No text of a row
+is ever part of it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+from curtilage.evaluation.statistics import Estimate
+
+FORMAT: Final = 1
+Unit = Literal["share", "points", "ms", "ratio", "count"]
+_MAX_TITLE_CHARS: Final = 52
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a figure should reach.
+
+    Attributes:
+        sense: whether it should be at least or at most the value.
+        value: in the figure's unit.
+    """
+
+    sense: Literal[">=", "<="]
+    value: float
+
+    @classmethod
+    def at_least(cls, value: float) -> Self:
+        """Return a target that larger values meet."""
+        return cls(sense=">=", value=value)
+
+    @classmethod
+    def at_most(cls, value: float) -> Self:
+        """Return a target that smaller values meet."""
+        return cls(sense="<=", value=value)
+
+    def met_by(self, value: float) -> bool:
+        """Tell whether a value reaches it."""
+        return value >= self.value if self.sense == ">=" else value <= self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number, with what is needed to judge it.
+
+    Attributes:
+        id: group, dot, name; stable over releases.
+        title: for people.
+        estimate: value, interval and number of observations.
+        unit: of the value.
+        target: None where the figure is for information.
+        stock: the same of plain Presidio, or None.
+        note: how to read it.
+    """
+
+    id: str
+    title: str
+    estimate: Estimate
+    unit: Unit = "share"
+    target: Target | None = None
+    stock: Estimate | None = None
+    note: str = ""
+
+    @property
+    def group(self) -> str:
+        """What the figure is about."""
+        return self.id.partition(".")[0]
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None without a target or without data."""
+        if self.target is None or not self.estimate.n:
+            return None
+        return self.target.met_by(self.estimate.value)
+
+    def fields(self) -> dict[str, object]:
+        """Return the figure as JSON has it."""
+        return {
+            "id": self.id,
+            "group": self.group,
+            "title": self.title,
+            "unit": self.unit,
+            **_interval(self.estimate),
+            "n": self.estimate.n,
+            "sense": None if self.target is None else self.target.sense,
+            "target": None if self.target is None else self.target.value,
+            "met": self.met,
+            "stock": None if self.stock is None else _interval(self.stock),
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """What one setting of one knob gives.
+
+    Attributes:
+        knob: which threshold is moved.
+        setting: its value, 0 to 300.
+        recall: share of what must not leave unchanged that does not.
+        leave: share of the harmless that may leave, mean over its sets.
+    """
+
+    knob: str
+    setting: int
+    recall: float
+    leave: float
+
+    def fields(self) -> dict[str, object]:
+        """Return the point as JSON has it."""
+        return {
+            "knob": self.knob,
+            "setting": self.setting,
+            "recall": round(self.recall, 4),
+            "leave": round(self.leave, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Everything that one run measured.
+
+    Attributes:
+        date: ISO 8601 day.
+        data: the folder's name, without its path.
+        part: which rows.
+        policy_source: what the policy is called.
+        policy_digest: which policy it was.
+        figures: in the order of the sections.
+        curve: recall against what may leave.
+        missing: sets that were not there.
+    """
+
+    date: str
+    data: str
+    part: str
+    policy_source: str
+    policy_digest: str
+    figures: tuple[Figure, ...]
+    curve: tuple[CurvePoint, ...]
+    missing: tuple[str, ...]
+
+    def fields(self) -> dict[str, object]:
+        """Return the run as JSON has it."""
+        return {
+            "format": FORMAT,
+            "date": self.date,
+            "data": self.data,
+            "part": self.part,
+            "policy": {"source": self.policy_source, "digest": self.policy_digest},
+            "missing": list(self.missing),
+            "figures": [figure.fields() for figure in self.figures],
+            "curve": [point.fields() for point in self.curve],
+        }
+
+
+def _interval(estimate: Estimate) -> dict[str, object]:
+    return {
+        "value": round(estimate.value, 4),
+        "low": round(estimate.low, 4),
+        "high": round(estimate.high, 4),
+    }
+
+
+# --- the table for people -----------------------------------------------------
+
+GROUP_TITLES: Final[Mapping[str, str]] = {
+    "structured": "Structured identifiers",
+    "identifying": "Queries that identify somebody",
+    "health": "Health and special categories",
+    "privacy": "Privacy exemplars",
+    "evasion": "Evasion",
+    "leave": "Allowed to leave (relayed or pseudonymised)",
+    "pupa": "Real queries with personal data (PUPA)",
+    "fairness": "Fairness: is the name noticed?",
+    "names": "Names, places, organisations by corpus (any overlap)",
+    "latency": "Latency (CPU time of one inspection)",
+    "sockets": "Network",
+    "faults": "Detector faults",
+    "validity": "Validity of this run",
+}
+_HEAD: Final = ("", "value", "95% interval", "n", "target", "", "stock Presidio")
+
+
+def table(evaluation: Evaluation) -> str:
+    """Return the run as an aligned table with a section for each group."""
+    lines = [_row_of(figure) for figure in evaluation.figures]
+    widths = [
+        max(len(cells[at]) for cells in (_HEAD, *lines)) for at in range(len(_HEAD))
+    ]
+    parts = [
+        f"data {evaluation.data}, part {evaluation.part}, {evaluation.date}",
+        f"policy {evaluation.policy_source}, {evaluation.policy_digest}",
+        "",
+        _aligned(_HEAD, widths),
+    ]
+    group = ""
+    for figure, cells in zip(evaluation.figures, lines, strict=True):
+        if figure.group != group:
+            group = figure.group
+            parts += ["", GROUP_TITLES.get(group, group)]
+        parts.append(_aligned(cells, widths))
+    return "\n".join([*parts, "", *_summary(evaluation)])
+
+
+def _row_of(figure: Figure) -> tuple[str, ...]:
+    estimate, unit = figure.estimate, figure.unit
+    if not estimate.n:
+        return (_title(figure), "no rows", "", "0", _target(figure), "", "")
+    stock = figure.stock
+    return (
+        _title(figure),
+        shown(estimate.value, unit),
+        f"{shown(estimate.low, unit)} … {shown(estimate.high, unit)}",
+        str(estimate.n),
+        _target(figure),
+        {None: "", True: "met", False: "NOT MET"}[figure.met],
+        "" if stock is None or not stock.n else shown(stock.value, unit),
+    )
+
+
+def _title(figure: Figure) -> str:
+    return f"  {figure.title[:_MAX_TITLE_CHARS]}"
+
+
+def _target(figure: Figure) -> str:
+    target = figure.target
+    if target is None:
+        return ""
+    sign = "≥" if target.sense == ">=" else "≤"
+    return f"{sign} {shown(target.value, figure.unit)}"
+
+
+def shown(value: float, unit: Unit) -> str:
+    """Return a value as a person reads it."""
+    if unit == "share":
+        return f"{100 * value:.1f}%"
+    if unit == "points":
+        return f"{100 * value:.1f} pt"
+    if unit == "ms":
+        return f"{value:.2f} ms"
+    return f"{value:.1f} x" if unit == "ratio" else f"{value:.0f}"
+
+
+def _aligned(cells: Sequence[str], widths: Iterable[int]) -> str:
+    first, *rest = zip(cells, widths, strict=True)
+    line = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
+    return "  ".join(line).rstrip()
+
+
+def _summary(evaluation: Evaluation) -> list[str]:
+    judged = [each for each in evaluation.figures if each.met is not None]
+    met = sum(bool(each.met) for each in judged)
+    lines = [f"{met} of {len(judged)} targets met"]
+    notes = {each.note: None for each in evaluation.figures if each.note}
+    lines += [f"  {note}" for note in notes]
+    if evaluation.missing:
+        lines.append(f"MISSING, not measured: {', '.join(evaluation.missing)}")
+    return lines

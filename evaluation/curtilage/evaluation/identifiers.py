@@ -1,0 +1,223 @@
+"""Figures about what names or reaches a person: in plain sight, and disguised."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from curtilage.client.query import Message, Query
+from curtilage.evaluation import disguises as redteam
+from curtilage.evaluation.bench import Bench, Judged
+from curtilage.evaluation.figures import Figure, Target
+from curtilage.evaluation.rows import Row
+from curtilage.evaluation.statistics import share_of
+from curtilage.policy.decision.decide import decide
+from curtilage.policy.decision.routes import Route
+
+SET: Final = "presidio-research"
+STRUCTURED: Final = frozenset(
+    {
+        "CREDIT_CARD",
+        "EMAIL_ADDRESS",
+        "IBAN_CODE",
+        "IP_ADDRESS",
+        "PHONE_NUMBER",
+        "US_DRIVER_LICENSE",
+        "US_SSN",
+    }
+)
+HOST: Final = "DOMAIN_NAME"
+IDENTIFYING: Final = STRUCTURED | {"PERSON", "STREET_ADDRESS", "ADDRESS"}
+LOWER: Final = "lower"
+_FLAGGED: Final = "stock Presidio: any result at 35 in the text, or touching the mark"
+_TYPE_NOTE: Final = (
+    "by type: a mark is safe if its text stays home, or what leaves lacks it"
+)
+_STRUCTURED_TARGET: Final = Target.at_least(0.99)
+_IDENTIFYING_TARGET: Final = Target.at_least(0.95)
+_EVASION_TARGET: Final = Target.at_least(175 / 180)
+
+
+def with_kind(rows: Sequence[Row], kinds: frozenset[str]) -> list[Row]:
+    """Return the rows in which something of these kinds is marked."""
+    return [row for row in rows if any(each.kind in kinds for each in row.gold)]
+
+
+def lowered(row: Row) -> Row:
+    """Return a row in lower case; letters that would grow stay as they are."""
+    small = (
+        low if len(low := char.lower()) == len(char) else char for char in row.text
+    )
+    return replace(
+        row, id=f"{row.id}:{LOWER}", text="".join(small), tags=(*row.tags, LOWER)
+    )
+
+
+# --- structured and identifying -----------------------------------------------
+
+
+def structured(bench: Bench) -> Iterator[Figure]:
+    """Yield the recall of texts with structured identifiers, and by type."""
+    rows = bench.rows(SET)
+    plain = with_kind(rows, STRUCTURED)
+    yield _recall(
+        bench,
+        "structured.query",
+        "texts with a structured identifier",
+        plain,
+        target=_STRUCTURED_TARGET,
+    )
+    yield _recall(
+        bench,
+        "structured.query_lower",
+        "the same in lower case",
+        [lowered(row) for row in plain],
+    )
+    yield _recall(
+        bench,
+        "structured.query_hosts",
+        "host names counted as identifiers too",
+        with_kind(rows, STRUCTURED | {HOST}),
+    )
+
+
+def identifying(bench: Bench) -> Iterator[Figure]:
+    """Yield the recall of texts that identify somebody, by type, and leaks."""
+    rows = bench.rows(SET)
+    chosen = with_kind(rows, IDENTIFYING)
+    small = [lowered(row) for row in chosen]
+    yield _recall(
+        bench,
+        "identifying.query",
+        "texts with an identifier, a person or an address",
+        chosen,
+        target=_IDENTIFYING_TARGET,
+    )
+    yield _recall(bench, "identifying.query_lower", "the same in lower case", small)
+    for tag in sorted({tag for row in chosen for tag in row.tags}):
+        part = [row for row in chosen if tag in row.tags]
+        if len(part) < len(chosen):
+            yield _recall(bench, f"identifying.file.{tag}", f"of these, {tag}", part)
+    yield from _leaks(bench, chosen, "identifying.leak", "")
+    yield from _leaks(bench, small, "identifying.leak_lower", ", lower case")
+    yield from _by_type(bench, rows, "identifying.type", "")
+    yield from _by_type(
+        bench, [lowered(row) for row in rows], "identifying.type_lower", ", lower case"
+    )
+
+
+def _recall(
+    bench: Bench,
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    *,
+    target: Target | None = None,
+) -> Figure:
+    return Figure(
+        id=name,
+        title=title,
+        estimate=bench.caught(name, rows, title),
+        target=target,
+        stock=bench.stock_caught(rows),
+        note="" if bench.stock is None else _FLAGGED,
+    )
+
+
+def _leaks(bench: Bench, rows: Sequence[Row], name: str, more: str) -> Iterator[Figure]:
+    """Yield how much of what identifies goes out, in all rows and in changed ones."""
+    judged = bench.judge(rows, "leaks")
+    changed = [each for each in judged if each.decision.route is Route.DEIDENTIFY]
+    yield Figure(
+        id=name,
+        title=f"identifying marks that leave{more}",
+        estimate=share_of(_left_marks(judged)),
+    )
+    yield Figure(
+        id=f"{name}_deidentified",
+        title=f"  of these, in texts with pseudonyms{more}",
+        estimate=share_of(_left_marks(changed)),
+    )
+
+
+def _left_marks(judged: Sequence[Judged]) -> list[bool]:
+    return [
+        leak
+        for each in judged
+        for leak in each.leaks(
+            each.row.value(gold) for gold in each.row.gold if gold.kind in IDENTIFYING
+        )
+    ]
+
+
+def _by_type(
+    bench: Bench, rows: Sequence[Row], name: str, more: str
+) -> Iterator[Figure]:
+    judged = bench.judge([row for row in rows if row.gold], f"types{more}")
+    counts = Counter(gold.kind for each in judged for gold in each.row.gold)
+    for kind, _ in counts.most_common():
+        marks = [
+            (each, gold)
+            for each in judged
+            for gold in each.row.gold
+            if gold.kind == kind
+        ]
+        yield Figure(
+            id=f"{name}.{kind.lower()}",
+            title=f"{kind}{more}",
+            estimate=share_of(
+                [not any(each.leaks([each.row.value(gold)])) for each, gold in marks]
+            ),
+            stock=bench.stock_noticed((each.row, gold) for each, gold in marks),
+            note=_TYPE_NOTE,
+        )
+
+
+# --- evasion ------------------------------------------------------------------
+
+
+def evasion(bench: Bench) -> Iterator[Figure]:
+    """Yield how many disguised identifiers are caught, and those split over turns."""
+    rows = [
+        Row(id=f"evasion:{case.identifier}:{case.mutation}", key="", text=case.text)
+        for case in redteam.mutated()
+    ]
+    yield _recall(
+        bench,
+        "evasion.mutations",
+        "identifiers in 30 disguises",
+        rows,
+        target=_EVASION_TARGET,
+    )
+    for seed in redteam.SEEDS:
+        part = [row for row in rows if f":{seed.name}:" in row.id]
+        yield _recall(bench, f"evasion.of.{seed.name}", f"  {seed.name}", part)
+    yield _split(bench, "evasion.turns", "split over two to four turns", "")
+    answer = "Noted, please go on."
+    title = "split over turns, answers in between"
+    yield _split(bench, "evasion.turns_answered", title, answer)
+
+
+def _split(bench: Bench, name: str, title: str, answer: str) -> Figure:
+    queries = [
+        _over_turns(seed.value, turns, answer)
+        for seed in redteam.SEEDS
+        for turns in (2, 3, 4)
+    ]
+    found = bench.inspect(queries, title)
+    caught = [
+        decide(bench.policy, inspection).route is not Route.ENCLAVE
+        for inspection in found
+    ]
+    return Figure(id=name, title=title, estimate=share_of(caught))
+
+
+def _over_turns(value: str, turns: int, answer: str) -> Query:
+    """Return a conversation in which each user's turn holds a piece of a value."""
+    size = -(-len(value) // turns)
+    messages: list[Message] = []
+    for at in range(0, len(value), size):
+        if messages and answer:
+            messages.append(Message(role="assistant", content=answer))
+        messages.append(Message(role="user", content=value[at : at + size]))
+    return Query(messages=tuple(messages))

@@ -1,0 +1,141 @@
+"""Figures about texts that are sensitive without naming anybody, and harmless ones."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from curtilage.evaluation.bench import Bench
+from curtilage.evaluation.datasets import DIALOGUE, NOTE, PRIVATE_LABELS
+from curtilage.evaluation.figures import Figure, Target
+from curtilage.evaluation.rows import Row, sampled_each
+from curtilage.evaluation.statistics import Estimate, share_of
+
+_HEALTH: Final = Target.at_least(0.95)
+_MOST_LEAVE: Final = Target.at_least(0.95)
+_MANY_LEAVE: Final = Target.at_least(0.70)
+_OVERSIZE: Final = "uncertain.oversize"
+_HARMLESS_LABELS: Final = ("general_knowledge", "generic_coding", "simple_task")
+
+
+# --- health and special categories ----------------------------------------------
+
+
+def health(bench: Bench) -> Iterator[Figure]:
+    """Yield the recall of what patients, doctors and the troubled say."""
+    counsel = bench.sample(bench.rows("counsel-chat"))
+    yield _caught(
+        bench,
+        "health.counsel",
+        "counsel-chat, questions",
+        counsel,
+        target=_HEALTH,
+    )
+    every = list(counsel)
+    for name in ("mts-dialog", "aci-bench"):
+        rows = sampled_each(bench.rows(name), (DIALOGUE, NOTE), 2 * bench.limit)
+        every += rows
+        for tag in (DIALOGUE, NOTE):
+            yield _caught(
+                bench,
+                f"health.{name.partition('-')[0]}_{tag}",
+                f"{name}, {tag}s",
+                [row for row in rows if tag in row.tags],
+                target=_HEALTH,
+            )
+    yield _caught(bench, "health.all", "all of these together", every, target=_HEALTH)
+    yield _oversize(bench, every)
+
+
+def _oversize(bench: Bench, rows: Sequence[Row]) -> Figure:
+    judged = bench.judge(rows, "health")
+    return Figure(
+        id="health.oversize",
+        title="of these, home because they are too long",
+        estimate=share_of([_OVERSIZE in each.decision.uncertain for each in judged]),
+    )
+
+
+def privacy(bench: Bench) -> Iterator[Figure]:
+    """Yield what happens to requests about confidential matters, by label.
+
+    They name a kind of data and hold none, so no target stands here.
+    """
+    rows = bench.rows("vllm-sr-privacy")
+    private = [row for row in rows if PRIVATE_LABELS.intersection(row.tags)]
+    yield _caught(bench, "privacy.private", "requests with a private label", private)
+    for label in sorted(PRIVATE_LABELS):
+        part = [row for row in private if label in row.tags]
+        yield _caught(bench, f"privacy.of.{label}", f"  {label}", part)
+    harmless = [row for row in rows if row.tags[0] in _HARMLESS_LABELS]
+    yield _left(bench, "privacy.harmless", "general requests that may leave", harmless)
+
+
+# --- allowed to leave ------------------------------------------------------------
+
+
+def leave(bench: Bench) -> Iterator[Figure]:
+    """Yield the share of harmless queries that may leave."""
+    for name, title, target in (
+        ("clinc150", "clinc150, assistant queries", _MOST_LEAVE),
+        ("banking77", "banking77, bank customers", _MOST_LEAVE),
+        ("arena-hard", "arena-hard, hard prompts", _MANY_LEAVE),
+        ("gsm8k", "gsm8k, word problems with names", None),
+        ("mt-bench", "mt-bench and vicuna", None),
+    ):
+        rows = bench.sample(bench.rows(name))
+        yield _left(bench, f"leave.{name}", title, rows, target=target)
+        tags = sorted({tag for row in rows for tag in row.tags})
+        for tag in tags if len(tags) > 1 else ():
+            part = [row for row in rows if tag in row.tags]
+            yield _left(bench, f"leave.{name}.{tag}", f"  {tag}", part)
+
+
+def unchanged(bench: Bench) -> Iterator[Figure]:
+    """Yield what of the same queries leaves after all, and what unchanged."""
+    for name in ("clinc150", "banking77", "arena-hard"):
+        rows = bench.sample(bench.rows(name))
+        judged = bench.judge(rows, name)
+        yield Figure(
+            id=f"leave.sent.{name}",
+            title=f"  {name}, after the second look at pseudonyms",
+            estimate=share_of([not each.stays for each in judged]),
+        )
+        yield Figure(
+            id=f"leave.unchanged.{name}",
+            title=f"  {name}, without a pseudonym",
+            estimate=share_of([not each.caught for each in judged]),
+        )
+
+
+def _caught(
+    bench: Bench,
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    *,
+    target: Target | None = None,
+) -> Figure:
+    estimate: Estimate = bench.caught(name, rows, title)
+    return Figure(
+        id=name,
+        title=title,
+        estimate=estimate,
+        target=target,
+        stock=bench.stock_caught(rows),
+    )
+
+
+def _left(
+    bench: Bench,
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    *,
+    target: Target | None = None,
+) -> Figure:
+    return Figure(
+        id=name,
+        title=title,
+        estimate=bench.left(name, rows, title),
+        target=target,
+        stock=bench.stock_left(rows),
+    )

@@ -1,0 +1,177 @@
+"""Rules made ready to run: parsed once at load, applied to findings as numbers.
+
+A rule sees classes, scores and places. It adds a route to the choice and can
+take none away; ``decide`` picks the most private.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.findings import Finding
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.when import MAX_SCORE, Condition, Scores, joins
+
+ANY_UNCERTAIN: Final = "any-uncertain"
+ANY_UNCERTAIN_WHEN: Final = "uncertain.*"
+DEFAULT: Final = "default"
+STICKY: Final = "sticky"
+STRICT_TOPICS: Final = "strict-topics"
+RESERVED_IDS: Final = frozenset({DEFAULT, STICKY, STRICT_TOPICS})
+
+# Macie looks 30 to 50 characters around a match, Purview 300; one clause of
+# English is about 60.
+WINDOW_CHARS: Final = 60
+
+
+class Within(StrEnum):
+    """How near each other the findings that fulfil one rule must be."""
+
+    SPAN = "span"
+    WINDOW = "window"
+    MESSAGE = "message"
+    CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule of a policy.
+
+    Attributes:
+        id: unique in its policy.
+        when: the expression as it was written.
+        condition: the expression, parsed.
+        within: how near the findings must be.
+        distinct: how many different classes must match, at least 1.
+        route: where the query goes when the rule fires.
+        reason: why, in the author's words; may be empty.
+        pack: the pack that the rule comes from; empty: the policy's own file.
+    """
+
+    id: str
+    when: str
+    condition: Condition = field(repr=False)
+    within: Within
+    distinct: int
+    route: Route
+    reason: str
+    pack: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """Findings that do not count.
+
+    Attributes:
+        pattern: the classes as they were written.
+        classes: the same classes; none of ``secret.*`` or ``uncertain.*``.
+        unless: a condition that lets them count after all, or None.
+        unless_text: the same as it was written; empty for none.
+        reason: why, in the author's words.
+        listed: the list in which the found text must stand; empty: in any.
+    """
+
+    pattern: str
+    classes: frozenset[str] = field(repr=False)
+    unless: Condition | None = field(repr=False)
+    unless_text: str
+    reason: str
+    listed: str = ""
+
+    def removes(self, finding: Finding) -> bool:
+        """Tell whether a finding is one of those meant; ``unless`` aside."""
+        if finding.validated or finding.data_class not in self.classes:
+            return False
+        return not self.listed or self.listed in finding.listed
+
+
+def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
+    """Return the highest score of each class.
+
+    A checksum that holds is certainty, and so is not to have understood: both
+    count as the highest score, whatever the detector says.
+    """
+    scores: dict[str, int] = {}
+    for finding in findings:
+        name = finding.data_class
+        certain = finding.validated or is_uncertain(name)
+        score = MAX_SCORE if certain else finding.score
+        if score > scores.get(name, -1):
+            scores[name] = score
+    return scores
+
+
+def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:
+    """Tell whether a rule fires.
+
+    Args:
+        rule: the rule.
+        findings: those that count.
+        scores: ``scores_of(findings)``, made once for all rules.
+    """
+    condition = rule.condition
+    if condition.classes.isdisjoint(scores) or not _fulfilled(rule, scores):
+        return False
+    # What one finding fulfils by itself, it fulfils in any neighbourhood.
+    alone = rule.distinct == 1 and not joins(condition)
+    if alone or rule.within is Within.CONVERSATION:
+        return True
+    named = [each for each in findings if each.data_class in condition.classes]
+    return any(
+        _fulfilled(rule, scores_of(near)) for near in _groups(named, rule.within)
+    )
+
+
+def counting(
+    findings: Sequence[Finding], exclusions: Sequence[Exclusion], scores: Scores
+) -> Sequence[Finding]:
+    """Return the findings that no exclusion removes.
+
+    A validated finding is never removed. ``unless`` looks at all findings, the
+    removed ones too, so that one more finding never removes another.
+    """
+    active = [
+        each
+        for each in exclusions
+        if not each.classes.isdisjoint(scores)
+        and (each.unless is None or not each.unless.holds(scores))
+    ]
+    if not active:
+        return findings
+    return [
+        each
+        for each in findings
+        if not any(exclusion.removes(each) for exclusion in active)
+    ]
+
+
+def _fulfilled(rule: Rule, scores: Scores) -> bool:
+    if not rule.condition.holds(scores):
+        return False
+    return rule.distinct == 1 or len(rule.condition.matched(scores)) >= rule.distinct
+
+
+def _groups(findings: Sequence[Finding], within: Within) -> Iterator[Sequence[Finding]]:
+    if within is Within.MESSAGE:
+        for message in {each.where.message for each in findings}:
+            yield [each for each in findings if each.where.message == message]
+        return
+    # A gap below zero is an overlap.
+    most = WINDOW_CHARS if within is Within.WINDOW else -1
+    for anchor in findings:
+        yield [each for each in findings if _gap(anchor, each) <= most]
+
+
+def _gap(one: Finding, other: Finding) -> int:
+    """Return the number of characters between two findings.
+
+    Offsets of different views do not compare: such neighbours in one text
+    count as overlapping, which can only make a rule fire more often.
+    """
+    if one.where != other.where:
+        return WINDOW_CHARS + 1
+    if one is other or one.view is not other.view:
+        return -1
+    return max(one.start, other.start) - min(one.end, other.end)

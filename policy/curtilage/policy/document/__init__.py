@@ -1,0 +1,4 @@
+"""The policy file: read, checked, and turned into values.
+
+The only door to YAML and pydantic. Decides nothing.
+"""

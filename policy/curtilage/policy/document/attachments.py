@@ -1,0 +1,86 @@
+"""What a policy names beside itself: lists in files, and the digest over all.
+
+The files are the caller's to read; here they are parsed, each once.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from curtilage.policy.decision.classes import expand
+from curtilage.policy.document.checks import Complaint
+from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
+from curtilage.policy.document.dictionaries import digests_of, words_of
+from curtilage.policy.document.model import Document
+
+Files: TypeAlias = Callable[[str], bytes]
+"""Returns what a file holds that a policy names; OSError where it cannot."""
+
+
+def digest_of(
+    text: str, *, packs: Mapping[str, str], files: Mapping[str, bytes]
+) -> str:
+    """Return the digest of a policy: of its text, and of all that it names.
+
+    Where it names nothing, SHA-256 of the text's bytes. Otherwise SHA-256 of
+    these lines, each ended by a line feed: ``curtilage-policy-digest 1``,
+    ``policy <digest>``, ``pack <name> <digest>`` in the policy's order, ``file
+    <name> <digest>`` by name; a digest is SHA-256 of the bytes in hexadecimal.
+    No policy reads like these lines, so the two kinds cannot be confused.
+    """
+    lines = [f"pack {name} {_sha256(packs[name].encode())}" for name in packs]
+    lines += [f"file {name} {_sha256(files[name])}" for name in sorted(files)]
+    digest = _sha256(text.encode())
+    if lines:
+        whole = ["curtilage-policy-digest 1", f"policy {digest}", *lines, ""]
+        digest = _sha256("\n".join(whole).encode())
+    return "sha256:" + digest
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(slots=True)
+class Attachments:
+    """The files that a policy names, read once each, and what they make."""
+
+    files: Files | None
+    contents: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    detectors: list[OwnDetector] = field(default_factory=list[OwnDetector])
+    lists: list[ExclusionList] = field(default_factory=list[ExclusionList])
+
+    def read(self, document: Document) -> list[Complaint]:
+        """Read them all; return what is wrong with them."""
+        found: list[Complaint] = []
+        for index, entry in enumerate(document.detectors.own):
+            parse = digests_of if entry.kind == "edm" else words_of
+            try:
+                entries = parse(self._content(entry.file)) if entry.file else ()
+                self.detectors.append(entry.compile(entries))
+            except ValueError as error:
+                found.append((("detectors", "own", index, "file"), str(error)))
+        own = frozenset(each.data_class for each in document.detectors.own)
+        for index, each in enumerate(document.exclude):
+            try:
+                if each.dictionary:
+                    self._list(each.dictionary, expand(each.pattern, own=own))
+            except ValueError as error:
+                found.append((("exclude", index, "dictionary"), str(error)))
+        return found
+
+    def _list(self, name: str, classes: frozenset[str]) -> None:
+        entries = words_of(self._content(name))
+        made = ExclusionList(name=name, classes=tuple(sorted(classes)), entries=entries)
+        self.lists.append(made)
+
+    def _content(self, name: str) -> bytes:
+        if name not in self.contents:
+            if self.files is None:
+                raise ValueError("no file can be read here")
+            try:
+                self.contents[name] = self.files(name)
+            except OSError:
+                raise ValueError("the file cannot be read") from None
+        return self.contents[name]

@@ -1,0 +1,179 @@
+"""What the entries of ``attestation:`` must be together.
+
+Works on the tree as it was written, as ``checks`` does: a value of the wrong
+type is passed over here, for ``model`` tells it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from curtilage.attest.claims import measurement_problem
+from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.attest.expectations import SNP_TEES, TDX_TEES
+from curtilage.attest.expectations_checks import OLDEST_IN_PRODUCTION
+
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | None"
+Location: TypeAlias = tuple[str | int, ...]
+Complaint: TypeAlias = tuple[Location, str]
+
+_SECTION: Final = "attestation"
+_TEES: Final = frozenset(tee.value for tee in Tee)
+# Which kinds of evidence each of these speaks about.
+_SPEAKS_OF: Final[Mapping[str, frozenset[str]]] = {
+    "snp": frozenset(tee.value for tee in SNP_TEES),
+    "tdx": frozenset(tee.value for tee in TDX_TEES),
+    "nitro": frozenset({Tee.NITRO.value, Tee.EMULATED_NITRO.value}),
+    "tpm": frozenset({Tee.TPM.value}),
+}
+# These two have nothing to say, so they may be left out.
+_OPTIONAL: Final = frozenset({"nitro", "tpm"})
+_PPID_HEX: Final = 32
+_NEEDS: Final = "needs environment: development"
+
+
+def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
+    """Yield what is wrong between the section's entries, each with its place."""
+    attestation = tree if isinstance(tree, dict) else {}
+    if attestation.get("environment") != "development":
+        yield from _production(attestation)
+    yield from _anchors_once(attestation)
+    yield from _sections(attestation)
+    yield from _gpu(attestation)
+    yield from _measurements(attestation)
+    yield from _platforms(attestation)
+    yield from _classes(attestation)
+
+
+def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    """Tell whatever proves no isolation and is named all the same."""
+    yield from _anchors_in_production(attestation)
+    for index, tee in enumerate(_list(attestation, "required_cpu_tees")):
+        if not _isolates(tee):
+            yield (_SECTION, "required_cpu_tees", index), f"{_unfit(tee)} {_NEEDS}"
+    for tee in _mapping(attestation, "measurements"):
+        if not _isolates(tee):
+            yield (_SECTION, "measurements", tee), f"{_unfit(tee)} {_NEEDS}"
+    for kind in _mapping(attestation, "required_devices"):
+        if kind == DeviceKind.EMULATED_NVIDIA_GPU.value:
+            yield (_SECTION, "required_devices", kind), f"an emulated GPU {_NEEDS}"
+    version = _mapping(attestation, "snp").get("min_version")
+    if isinstance(version, int) and version < OLDEST_IN_PRODUCTION:
+        yield (
+            (_SECTION, "snp", "min_version"),
+            f"version {version} names no product; it {_NEEDS}",
+        )
+
+
+def _anchors_in_production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    for index, anchor in enumerate(_list(attestation, "trust_anchors")):
+        kind = anchor.get("kind") if isinstance(anchor, dict) else None
+        place = (_SECTION, "trust_anchors", index, "kind")
+        if kind == "emulated":
+            yield place, f"an emulated root {_NEEDS}"
+        if kind == "tpm":
+            yield place, f"a TPM by itself shows no isolation; it {_NEEDS}"
+
+
+def _anchors_once(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    anchors = _list(attestation, "trust_anchors")
+    for index, anchor in enumerate(anchors):
+        if isinstance(anchor, dict) and anchor in anchors[:index]:
+            yield (_SECTION, "trust_anchors", index), "the same root twice"
+
+
+def _isolates(name: Tree) -> bool:
+    return not isinstance(name, str) or name not in _TEES or Tee(name).isolates
+
+
+def _unfit(name: Tree) -> str:
+    return "a TPM by itself" if name == Tee.TPM.value else "an emulated TEE"
+
+
+def _sections(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    """Tell a kind without its section, and a section without its kind."""
+    named = _strings(attestation, "required_cpu_tees")
+    if not named:
+        return
+    for section, speaks_of in _SPEAKS_OF.items():
+        used = bool(named & speaks_of)
+        if used and section not in attestation and section not in _OPTIONAL:
+            kinds = ", ".join(sorted(named & speaks_of))
+            yield (_SECTION,), f"{kinds} needs the section {section!r}"
+        if section in attestation and not used:
+            message = "no kind of evidence that is required is judged by this"
+            yield (_SECTION, section), message
+
+
+def _gpu(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    required = bool(_mapping(attestation, "required_devices"))
+    if required and "gpu" not in attestation:
+        yield (_SECTION,), "a required GPU needs the section 'gpu'"
+    if "gpu" in attestation and not required:
+        yield (_SECTION, "gpu"), "no device that is required is judged by this"
+
+
+def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    named = _strings(attestation, "required_cpu_tees")
+    measurements = _mapping(attestation, "measurements")
+    for tee in measurements:
+        place: Location = (_SECTION, "measurements", tee)
+        if tee not in _TEES:
+            continue
+        if named and tee not in named:
+            yield place, "this kind of evidence is not among required_cpu_tees"
+        for index, entry in enumerate(_list(measurements, tee)):
+            problem = _measurement_problem(entry, tee)
+            if problem is not None:
+                yield (*place, index), problem
+
+
+def _measurement_problem(entry: Tree, tee: str) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    registers = {name: value for name, value in entry.items() if isinstance(value, str)}
+    return measurement_problem(registers, Tee(tee))
+
+
+def _platforms(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    """Tell a machine that no evidence of a required kind could name."""
+    named = _strings(attestation, "required_cpu_tees")
+    platforms = _mapping(attestation, "platforms")
+    for key in ("deny", "allow"):
+        for index, machine in enumerate(_list(platforms, key)):
+            kinds = _kinds_that_name(machine) if isinstance(machine, str) else named
+            if named and not kinds & named:
+                message = "no kind among required_cpu_tees names a machine so"
+                yield (_SECTION, "platforms", key, index), message
+
+
+def _kinds_that_name(machine: str) -> frozenset[str]:
+    if machine.startswith("i-"):
+        return _SPEAKS_OF["nitro"]
+    # What hides itself is written as zeros, and counts as naming no machine.
+    if not machine.strip("0"):
+        return frozenset()
+    return _SPEAKS_OF["tdx" if len(machine) == _PPID_HEX else "snp"]
+
+
+def _classes(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    named = _strings(attestation, "required_cpu_tees")
+    for index, entry in enumerate(_list(attestation, "classes")):
+        demand = entry if isinstance(entry, dict) else {}
+        for place, tee in enumerate(_list(demand, "cpu_tees")):
+            if isinstance(tee, str) and tee in _TEES - named:
+                where = (_SECTION, "classes", index, "cpu_tees", place)
+                yield where, "this kind of evidence is not among required_cpu_tees"
+
+
+def _mapping(tree: Mapping[str, Tree], key: str) -> Mapping[str, Tree]:
+    value = tree.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(tree: Mapping[str, Tree], key: str) -> list[Tree]:
+    value = tree.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _strings(tree: Mapping[str, Tree], key: str) -> frozenset[str]:
+    return frozenset(each for each in _list(tree, key) if isinstance(each, str))

@@ -1,0 +1,191 @@
+"""What a policy's entries must be together; each alone is ``model``'s matter.
+
+Works on the tree as it was written, so that these problems are told along with
+all others. A value of the wrong type is passed over here: ``model`` tells it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from curtilage.policy.decision.classes import is_own_class
+from curtilage.policy.decision.rules import ANY_UNCERTAIN, ANY_UNCERTAIN_WHEN
+from curtilage.policy.document.addresses import (
+    Address,
+    is_loopback,
+    parse_address,
+    same_owner,
+)
+from curtilage.policy.document.attestation_checks import (
+    Complaint,
+    Location,
+    Tree,
+    attestation_complaints,
+)
+
+__all__ = [
+    "Complaint",
+    "Location",
+    "Tree",
+    "as_written",
+    "complaints",
+    "detectors_named",
+    "own_classes",
+    "pack_complaints",
+]
+
+
+def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
+    """Yield what is wrong between entries, each with its place in the tree.
+
+    Args:
+        tree: a policy, with its detectors named (``detectors_named``).
+        packed: the ids of its packs' rules, each with its pack.
+    """
+    document = _mapping(tree)
+    rules = _entries(document, "rules")
+    yield from _ids(rules, ("rules",), packed)
+    yield from _ids(_own_detectors(document), ("detectors", "own"), {})
+    yield from _any_uncertain(rules)
+    attestation = _mapping(document.get("attestation"))
+    yield from attestation_complaints(document.get("attestation"))
+    yield from _transport(_mapping(document.get("transport")), attestation)
+
+
+def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
+    """Yield what is wrong between the entries of the pack of this name."""
+    document = _mapping(tree)
+    rules = _entries(document, "rules")
+    yield from _ids(rules, ("rules",), {})
+    if document.get("pack") != name:
+        yield ("pack",), f"this file is the pack {name!r}"
+    for index, rule in enumerate(rules):
+        if rule.get("id") == ANY_UNCERTAIN:
+            place = ("rules", index, "id")
+            yield place, f"{ANY_UNCERTAIN!r} stands in each policy, and in no pack"
+        if not rule.get("reason"):
+            yield ("rules", index), "each rule of a pack gives its reason"
+
+
+def own_classes(tree: Tree) -> frozenset[str]:
+    """Return the classes that a policy's own detectors bring to the tree."""
+    names = (each.get("class") for each in _own_detectors(_mapping(tree)))
+    return frozenset(n for n in names if isinstance(n, str) and is_own_class(n))
+
+
+def detectors_named(tree: Tree) -> Tree:
+    """Return a policy whose ``detectors`` are keys, where they were a list.
+
+    ``detectors: [...]`` is short for ``detectors: {own: [...]}``.
+    """
+    if isinstance(tree, dict) and isinstance(own := tree.get("detectors"), list):
+        named: Tree = {"own": own}
+        return {**tree, "detectors": named}
+    return tree
+
+
+def as_written(found: Iterable[Complaint], tree: Tree) -> Iterator[Complaint]:
+    """Put complaints back to their places in a tree, as its file has it."""
+    short = isinstance(tree, dict) and isinstance(tree.get("detectors"), list)
+    for place, message in found:
+        if short and place[:2] == ("detectors", "own"):
+            yield ("detectors", *place[2:]), message
+        else:
+            yield place, message
+
+
+def _own_detectors(document: Mapping[str, Tree]) -> list[Mapping[str, Tree]]:
+    return _entries(_mapping(document.get("detectors")), "own")
+
+
+def _entries(document: Mapping[str, Tree], key: str) -> list[Mapping[str, Tree]]:
+    return [_mapping(each) for each in _sequence(document.get(key))]
+
+
+def _ids(
+    entries: Sequence[Mapping[str, Tree]], at: Location, packed: Mapping[str, str]
+) -> Iterator[Complaint]:
+    seen: set[str] = set()
+    kind = str(at[0]).removesuffix("s")
+    for index, entry in enumerate(entries):
+        name = entry.get("id")
+        if isinstance(name, str):
+            if name in seen:
+                yield (*at, index, "id"), f"another {kind} above has the same id"
+            if name in packed:
+                message = f"a rule of the pack {packed[name]!r} has the same id"
+                yield (*at, index, "id"), message
+            seen.add(name)
+
+
+def _any_uncertain(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
+    found = [i for i, rule in enumerate(rules) if rule.get("id") == ANY_UNCERTAIN]
+    if not found:
+        rule_text = (
+            f'{{id: {ANY_UNCERTAIN}, when: "{ANY_UNCERTAIN_WHEN}", then: local}}'
+        )
+        yield ("rules",), f"the rule {ANY_UNCERTAIN!r} cannot be removed: {rule_text}"
+        return
+    rule, place = rules[found[0]], ("rules", found[0])
+    if rule.get("when") != ANY_UNCERTAIN_WHEN:
+        yield (
+            (*place, "when"),
+            f"{ANY_UNCERTAIN!r} cannot be weakened: write {ANY_UNCERTAIN_WHEN!r}",
+        )
+    if rule.get("then") not in ("local", "block"):
+        yield (
+            (*place, "then"),
+            f"{ANY_UNCERTAIN!r} cannot be weakened: write local or block",
+        )
+    for key in ("min_conf", "distinct"):
+        if key in rule:
+            yield (*place, key), f"{ANY_UNCERTAIN!r} cannot be weakened by {key!r}"
+
+
+def _transport(
+    transport: Mapping[str, Tree], attestation: Mapping[str, Tree]
+) -> Iterator[Complaint]:
+    if transport.get("cover") is not None and transport.get("unsafe_unpadded") is True:
+        message = "cover traffic is told from answers that are not padded"
+        yield ("transport", "cover"), message
+    yield from _accepted_once(transport.get("accept"))
+    development = attestation.get("environment") == "development"
+    named = {key: _address(transport.get(key)) for key in ("mirror", "gateway")}
+    for key, address in named.items():
+        if address is not None and address.scheme == "http" and not development:
+            yield ("transport", key), "plain http needs environment: development"
+    yield from _owners(named["mirror"], named["gateway"], development=development)
+
+
+def _accepted_once(accept: Tree) -> Iterator[Complaint]:
+    entries = accept if isinstance(accept, list) else []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict) and entry in entries[:index]:
+            yield ("transport", "accept", index), "the same parameters twice"
+
+
+def _owners(
+    mirror: Address | None, gateway: Address | None, *, development: bool
+) -> Iterator[Complaint]:
+    """Whoever runs the enclave must not be the one who vouches for its keys."""
+    if mirror is None or gateway is None or not same_owner(mirror.host, gateway.host):
+        return
+    if development and is_loopback(mirror.host):
+        return
+    yield (
+        ("transport", "mirror"),
+        "mirror and gateway have one owner: their last two labels are the same",
+    )
+
+
+def _address(value: Tree) -> Address | None:
+    try:
+        return parse_address(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _mapping(tree: Tree) -> Mapping[str, Tree]:
+    return tree if isinstance(tree, dict) else {}
+
+
+def _sequence(tree: Tree) -> Sequence[Tree]:
+    return tree if isinstance(tree, list) else ()

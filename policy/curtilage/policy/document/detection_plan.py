@@ -1,0 +1,346 @@
+"""What the detectors must run for one policy, as data, and as JSON both ways.
+
+It crosses into the worker that detects, as its first frame. It holds the words
+of the policy's own dictionaries, which are the organisation's secrets: no repr
+shows them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast, get_args
+
+from curtilage.policy.decision.classes import is_class
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import Rule, fires, scores_of
+from curtilage.policy.decision.when import MAX_SCORE
+
+if TYPE_CHECKING:
+    from curtilage.policy.document.model import Policy
+
+Engine: TypeAlias = Literal["none", "embedded", "spacy", "transformers"]
+Kind: TypeAlias = Literal["regex", "dictionary", "edm"]
+Scan: TypeAlias = Literal["early_exit", "full"]
+Fields: TypeAlias = dict[str, object]
+
+MAX_RECALL: Final = 300
+DEFAULT_RECALL: Final = 100
+DEFAULT_WINDOW: Final = 60
+MAX_WINDOW: Final = 1000
+_T = TypeVar("_T")
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NerPlan:
+    """The model that finds names.
+
+    Attributes:
+        engine: ``none`` and ``embedded`` need no path.
+        path: where the operator's own model lies; empty: there is none.
+        sha256: of that model, 64 hexadecimal digits; empty without a path.
+        labels: the model's labels and the data classes they stand for.
+        recall: 0 to 300: hundredths by which "no name" is made less likely.
+    """
+
+    engine: Engine
+    path: str = ""
+    sha256: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    recall: int = DEFAULT_RECALL
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        return {
+            "engine": self.engine,
+            "path": self.path,
+            "sha256": self.sha256,
+            "labels": [list(pair) for pair in self.labels],
+            "recall": self.recall,
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> "NerPlan":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        given = _mapping(value, cls)
+        return cls(
+            engine=_one_of(given["engine"], get_args(Engine)),
+            path=_text(given["path"]),
+            sha256=_hex(given["sha256"]),
+            labels=tuple(_label(pair) for pair in _list(given["labels"])),
+            recall=_number(given["recall"], MAX_RECALL),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnDetector:
+    """A detector that a policy brings itself.
+
+    Attributes:
+        id: unique in its policy.
+        kind: what ``pattern`` or ``entries`` are.
+        data_class: what a hit is.
+        base_score: 1 to 100, before ``boost``.
+        pattern: RE2; empty unless ``kind`` is ``regex``.
+        entries: words of a dictionary as they were written, or hexadecimal
+            HMAC-SHA256 of exact values (``dictionaries.edm_entry``).
+        salt: the key of those, in hexadecimal; empty unless ``kind`` is ``edm``.
+        context: words that make a hit surer.
+        window: how far from a hit they may stand, in characters.
+        boost: how much surer, added to the score.
+        validate: the check that a hit must pass, by name; empty: none.
+        exclude: exact values that do not count.
+    """
+
+    id: str
+    kind: Kind
+    data_class: str
+    base_score: int
+    pattern: str = ""
+    entries: tuple[str, ...] = field(default=(), repr=False)
+    salt: str = field(default="", repr=False)
+    context: tuple[str, ...] = ()
+    window: int = DEFAULT_WINDOW
+    boost: int = 0
+    validate: str = ""
+    exclude: tuple[str, ...] = field(default=(), repr=False)
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        made: Fields = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("entries", "context", "exclude"):
+            made[name] = list(getattr(self, name))
+        return made
+
+    @classmethod
+    def from_fields(cls, value: object) -> "OwnDetector":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        given = _mapping(value, cls)
+        return cls(
+            id=_text(given["id"]),
+            kind=_one_of(given["kind"], get_args(Kind)),
+            data_class=_class(given["data_class"]),
+            base_score=_number(given["base_score"], MAX_SCORE),
+            pattern=_text(given["pattern"]),
+            entries=_texts(given["entries"]),
+            salt=_hex(given["salt"]),
+            context=_texts(given["context"]),
+            window=_number(given["window"], MAX_WINDOW),
+            boost=_number(given["boost"], MAX_SCORE),
+            validate=_text(given["validate"]),
+            exclude=_texts(given["exclude"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusionList:
+    """A list of texts whose findings an exclusion may remove.
+
+    Whoever makes a finding notes the name in ``Finding.listed`` where the found
+    text, folded (``dictionaries.folded``), is one of the entries, folded.
+
+    Attributes:
+        name: as the policy calls it.
+        classes: the findings that are to be compared.
+        entries: as they were written.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    entries: tuple[str, ...] = field(repr=False)
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        return {
+            "name": self.name,
+            "classes": list(self.classes),
+            "entries": list(self.entries),
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> "ExclusionList":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        given = _mapping(value, cls)
+        return cls(
+            name=_text(given["name"]),
+            classes=tuple(_class(name) for name in _list(given["classes"])),
+            entries=_texts(given["entries"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionPlan:
+    """What the detectors' worker must run.
+
+    Attributes:
+        packs: the packs of the policy, in its order.
+        recognizers: class names of Presidio's recognizers that they enable,
+            sorted.
+        ner: the model that finds names.
+        detectors: the policy's own.
+        scan: whether the worker may stop when the route is settled.
+        exit_classes: classes of which one validated finding alone keeps the
+            query home, sorted; empty where everything must be looked at.
+        lists: the texts that exclusions name.
+    """
+
+    packs: tuple[str, ...]
+    recognizers: tuple[str, ...]
+    ner: NerPlan
+    detectors: tuple[OwnDetector, ...]
+    scan: Scan
+    exit_classes: tuple[str, ...]
+    lists: tuple[ExclusionList, ...] = ()
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        return {
+            "packs": list(self.packs),
+            "recognizers": list(self.recognizers),
+            "ner": self.ner.to_fields(),
+            "detectors": [each.to_fields() for each in self.detectors],
+            "scan": self.scan,
+            "exit_classes": list(self.exit_classes),
+            "lists": [each.to_fields() for each in self.lists],
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> "DetectionPlan":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else; the message holds no content.
+        """
+        given = _mapping(value, cls)
+        return cls(
+            packs=_texts(given["packs"]),
+            recognizers=_texts(given["recognizers"]),
+            ner=NerPlan.from_fields(given["ner"]),
+            detectors=_each(given["detectors"], OwnDetector.from_fields),
+            scan=_one_of(given["scan"], get_args(Scan)),
+            exit_classes=tuple(_class(name) for name in _list(given["exit_classes"])),
+            lists=_each(given["lists"], ExclusionList.from_fields),
+        )
+
+
+def plan_of(policy: "Policy") -> DetectionPlan:
+    """Return what must be run for a policy."""
+    document = policy.document
+    ner = document.ner
+    return DetectionPlan(
+        packs=document.packs,
+        recognizers=policy.recognizers,
+        ner=NerPlan(
+            engine=ner.engine,
+            path=ner.path,
+            sha256=ner.sha256,
+            labels=tuple(sorted(ner.labels.items())),
+            recall=ner.recall,
+        ),
+        detectors=policy.detectors,
+        scan=document.scan,
+        exit_classes=tuple(_exit_classes(policy)),
+        lists=policy.lists,
+    )
+
+
+def _exit_classes(policy: "Policy") -> Iterator[str]:
+    # A detector that could block must have its say, whatever else was found.
+    blocks = policy.document.default.decision is Route.BLOCK or any(
+        rule.route is Route.BLOCK for rule in policy.rules
+    )
+    if policy.document.scan == "full" or blocks:
+        return
+    keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
+    for name in sorted(policy.classes):
+        if any(_settles(rule, name) for rule in keeping):
+            yield name
+
+
+def _settles(rule: Rule, data_class: str) -> bool:
+    """Tell whether one validated finding of a class makes a rule fire."""
+    found = Finding(
+        data_class=data_class,
+        detector="plan",
+        start=0,
+        end=1,
+        score=MAX_SCORE,
+        validated=True,
+        view=View.RAW,
+        where=Where(message=0, role="user", json_path="content"),
+    )
+    return fires(rule, [found], scores_of([found]))
+
+
+def _mapping(value: object, made: type[object]) -> Mapping[str, object]:
+    expected = {each.name for each in fields(cast("type[NerPlan]", made))}
+    if not isinstance(value, dict) or cast("Fields", value).keys() != expected:
+        raise ValueError(f"not the fields of {made.__name__}")
+    return cast("Fields", value)
+
+
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list")  # noqa: TRY004 - one error for the caller
+    return cast("list[object]", value)
+
+
+def _each(value: object, make: Callable[[object], _T]) -> tuple[_T, ...]:
+    return tuple(make(each) for each in _list(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text")  # noqa: TRY004 - one error for the caller
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return _each(value, _text)
+
+
+def _hex(value: object) -> str:
+    text = _text(value)
+    if not _HEX.fullmatch(text):
+        raise ValueError("expected hexadecimal digits")
+    return text
+
+
+def _class(value: object) -> str:
+    text = _text(value)
+    if not is_class(text):
+        raise ValueError("expected a data class")
+    return text
+
+
+def _label(value: object) -> tuple[str, str]:
+    pair = _list(value)
+    if len(pair) != len(("label", "class")):
+        raise ValueError("expected a label and its class")
+    return _text(pair[0]), _class(pair[1])
+
+
+def _number(value: object, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"expected a whole number from 0 to {most}")
+    return value
+
+
+def _one_of(value: object, choices: tuple[_T, ...]) -> _T:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError("expected one of a few words")

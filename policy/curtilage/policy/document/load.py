@@ -1,0 +1,447 @@
+"""Text to policy: the YAML that people write, read without surprises.
+
+A subset of YAML 1.1: mappings with distinct text keys, sequences, text,
+decimal integers, ``true``, ``false`` and null. Whatever else YAML offers is
+refused by line: anchors, aliases, tags, directives, further documents. So
+``NO`` is text, ``012`` is no octal and ``1:30`` no number of seconds.
+
+The text is read as events, never composed by the library, so size and depth
+are bounded while reading. Then the tree is checked, and every problem of every
+kind is told at once, each with its line.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Final, Protocol, TypeVar, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.document.attachments import Attachments, Files, digest_of
+from curtilage.policy.document.checks import (
+    Complaint,
+    Location,
+    Tree,
+    as_written,
+    complaints,
+    detectors_named,
+    own_classes,
+    pack_complaints,
+)
+from curtilage.policy.document.model import PACKS, Document, Policy
+from curtilage.policy.document.packs import Pack
+from curtilage.policy.errors import PolicyError, Problem
+
+MAX_CHARS: Final = 256 * 1024  # the shipped profile has about 10,000
+MAX_DEPTH: Final = 12  # the deepest place of the model lies 6 deep
+MAX_NODES: Final = 20_000
+PROFILES: Final = ("default", "clinic", "bank", "law-firm", "public-office")
+SHOWN_KEY_CHARS: Final = 40
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_WORDS: Final[dict[str, bool | None]] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "~": None,
+    "": None,
+}
+# Controls but line feed and tab, marks that turn the direction of writing, and
+# halves of characters: a reason is shown on terminals, and must be encodable.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+# "Tuple should have at most 4 items after validation, not 5"
+_COUNT = re.compile(r"\w+ should have at (most|least) ([0-9]+ \w+)(?: after.*)?")
+_PLAIN_WORDS: Final = {
+    "missing": "this key is missing",
+    "extra_forbidden": "unknown key",
+    "tuple_type": "expected a list",
+    "model_type": "expected keys and values",
+    "string_type": "expected text",
+    "bool_type": "expected true or false",
+    "int_type": "expected a whole number",
+}
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def load_policy(
+    text: str, *, source: str = "policy", files: Files | None = None
+) -> Policy:
+    """Read a policy.
+
+    Args:
+        text: the file's text; a path is never taken.
+        source: what to call it in errors, such as the file's name.
+        files: reads the lists that the policy names (``file``, ``dictionary``);
+            without it, naming one is an error.
+
+    Raises:
+        PolicyError: with all problems, each with its line.
+    """
+    reader = _Reader()
+    tree = reader.read(text)
+    problems = set(reader.problems)
+    document: Document | None = None
+    attached = Attachments(files)
+    if not reader.broken:
+        named = detectors_named(tree)
+        document, found = _modelled(Document, named, own_classes(named))
+        found += complaints(named, _pack_rules(named))
+        if document is not None:
+            found += attached.read(document)
+        problems |= reader.located(list(as_written(found, tree)))
+    if problems or document is None:
+        raise PolicyError(tuple(sorted(problems)), source=source)
+    return _policy(text, source, document, attached)
+
+
+def load_profile(name: str) -> Policy:
+    """Read a shipped profile.
+
+    Raises:
+        KeyError: there is no profile of this name.
+    """
+    return load_policy(profile_text(name), source=f"profile {name}")
+
+
+def profile_text(name: str) -> str:
+    """Return the text of a shipped profile, comments and all.
+
+    Raises:
+        KeyError: there is no profile of this name.
+    """
+    return _shipped("profiles", name, PROFILES)
+
+
+def read_tree(
+    text: str, check: Callable[[Tree], Iterable[Complaint]], *, source: str
+) -> Tree:
+    """Read something else that people write, in the same YAML.
+
+    Raises:
+        PolicyError: with all problems, those of ``check`` too, with lines.
+    """
+    reader = _Reader()
+    tree = reader.read(text)
+    problems = set(reader.problems)
+    if not reader.broken:
+        problems |= reader.located(list(check(tree)))
+    if problems:
+        raise PolicyError(tuple(sorted(problems)), source=source)
+    return tree
+
+
+@cache
+def load_pack(name: str) -> Pack:
+    """Read a shipped pack.
+
+    Raises:
+        KeyError: there is no pack of this name.
+    """
+    return read_pack(pack_text(name), name=name)
+
+
+def pack_text(name: str) -> str:
+    """Return the text of a shipped pack, comments and all.
+
+    Raises:
+        KeyError: there is no pack of this name.
+    """
+    return _shipped("packs", name, PACKS)
+
+
+def read_pack(text: str, *, name: str) -> Pack:
+    """Read a pack.
+
+    Raises:
+        PolicyError: with all problems, each with its line.
+    """
+    reader = _Reader()
+    tree = reader.read(text)
+    problems = set(reader.problems)
+    pack: Pack | None = None
+    if not reader.broken:
+        pack, found = _modelled(Pack, tree, frozenset())
+        problems |= reader.located([*found, *pack_complaints(tree, name)])
+    if problems or pack is None:
+        raise PolicyError(tuple(sorted(problems)), source=f"pack {name}")
+    return pack
+
+
+def _shipped(folder: str, name: str, names: Iterable[str]) -> str:
+    if name not in names:
+        raise KeyError(name)
+    place = resources.files("curtilage.policy") / folder / f"{name}.yaml"
+    return place.read_text(encoding="utf-8")
+
+
+def _policy(
+    text: str, source: str, document: Document, attached: Attachments
+) -> Policy:
+    thresholds, packs = document.thresholds, document.packs
+    own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
+    loaded = [load_pack(name) for name in packs]
+    rules = [
+        rule.compile(thresholds, own, pack.pack)
+        for pack in loaded
+        for rule in pack.rules
+    ]
+    return Policy(
+        document=document,
+        digest=digest_of(
+            text,
+            packs={name: pack_text(name) for name in packs},
+            files=attached.contents,
+        ),
+        source=source,
+        rules=(*rules, *(rule.compile(thresholds, own) for rule in document.rules)),
+        exclusions=tuple(entry.compile(thresholds, own) for entry in document.exclude),
+        classes=CLASSES | own,
+        recognizers=tuple(
+            sorted({name for pack in loaded for name in pack.recognizers})
+        ),
+        detectors=tuple(attached.detectors),
+        lists=tuple(attached.lists),
+    )
+
+
+def _pack_rules(tree: Tree) -> Mapping[str, str]:
+    """Return the ids that packs have taken, each with its pack."""
+    named = tree.get("packs") if isinstance(tree, dict) else None
+    known = [each for each in PACKS if isinstance(named, list) and each in named]
+    return {rule.id: name for name in known for rule in load_pack(name).rules}
+
+
+def _modelled(
+    model: type[_Model], tree: Tree, own: frozenset[str]
+) -> tuple[_Model | None, list[Complaint]]:
+    # JSON mode: strict Python mode would refuse a list for a tuple.
+    try:
+        return model.model_validate_json(json.dumps(tree), context=own), []
+    except ValidationError as error:
+        return None, [
+            # A mapping's wrong key is told at its own place.
+            (
+                tuple(part for part in each["loc"] if part != "[key]"),
+                _words(each["type"], each["msg"]),
+            )
+            for each in error.errors(include_url=False, include_input=False)
+        ]
+
+
+def _words(kind: str, message: str) -> str:
+    if kind in _PLAIN_WORDS:
+        return _PLAIN_WORDS[kind]
+    words = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    return _COUNT.sub(r"expected at \1 \2", words)
+
+
+class _Events(Protocol):
+    """What is used of the library's loader, which has no types of its own."""
+
+    line: int
+
+    def check_event(self) -> bool:
+        """Tell whether there is another event."""
+        ...
+
+    def get_event(self) -> yaml.Event:
+        """Return the next event."""
+        ...
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A mapping or sequence that is being read."""
+
+    value: dict[str, Tree] | list[Tree]
+    place: Location
+    key: str | None = None  # of a mapping: the key whose value comes next
+    repeated: bool = False  # that key stood here before; the first one counts
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Events to a tree, and the line of every place in it."""
+
+    problems: list[Problem] = field(default_factory=list[Problem])
+    broken: bool = False  # the rest could not be read: check nothing further
+    _lines: dict[Location, int] = field(default_factory=dict[Location, int])
+    _refused: set[Location] = field(default_factory=set[Location])
+    _frames: list[_Frame] = field(default_factory=list[_Frame])
+    _root: Tree = None
+    _documents: int = 0
+    _nodes: int = 0
+
+    def read(self, text: str) -> Tree:
+        """Return the tree; what is wrong with it is in ``problems``."""
+        if len(text) > MAX_CHARS:
+            self._stop(1, f"a policy has at most {MAX_CHARS} characters")
+            return None
+        try:
+            loader = cast("_Events", yaml.SafeLoader(text))
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            self._stop(line, "a character that YAML does not allow")
+            return None
+        self._read_events(loader)
+        return self._root
+
+    def located(self, found: list[Complaint]) -> set[Problem]:
+        """Give each complaint its line; drop those on what was refused before."""
+        return {
+            Problem(line=self._line(place), path=_path(place), message=message)
+            for place, message in found
+            if self._refused.isdisjoint(_prefixes(place))
+        }
+
+    def _read_events(self, loader: _Events) -> None:
+        try:
+            while not self.broken and loader.check_event():
+                self._take(loader.get_event())
+        except yaml.MarkedYAMLError as error:
+            self._stop(_line_of(error.problem_mark), f"not YAML: {error.problem}")
+        except (ValueError, OverflowError):
+            # The library hands the number of an escape to chr() unchecked.
+            self._stop(loader.line + 1, "not YAML: an escape beyond Unicode")
+
+    def _take(self, event: yaml.Event) -> None:
+        line = _line_of(event.start_mark)
+        if isinstance(event, yaml.NodeEvent):
+            self._take_node(event, line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._frames.pop()
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                self._stop(line, "a policy is one document; another begins here")
+            if event.version is not None or event.tags:
+                self._tell(line, (), "directives are not accepted")
+
+    def _take_node(self, event: yaml.NodeEvent, line: int) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._stop(line, f"a policy has at most {MAX_NODES} entries")
+            return
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+            self._take_key(frame, event, line)
+            return
+        place = _next_place(frame)
+        self._lines.setdefault(place, line)
+        self._check_plain(event, place, line)
+        value = self._value(event, place, line)
+        self._store(frame, value)
+        if isinstance(value, dict | list):
+            self._frames.append(_Frame(value=value, place=place))
+
+    def _take_key(self, frame: _Frame, event: yaml.NodeEvent, line: int) -> None:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._stop(line, "a key is text")
+            return
+        key = event.value
+        if _UNPRINTABLE.search(key):
+            key = ascii(key)
+            self._refuse(line, (*frame.place, key), "a character that cannot be shown")
+        place = (*frame.place, key)
+        self._check_plain(event, place, line)
+        if not isinstance(_scalar(event), str):
+            self._refuse(line, place, "a key is text: put it in quotes")
+        frame.key, frame.repeated = key, key in frame.value
+        if frame.repeated:
+            first = self._lines[place]
+            self._tell(
+                line, place, f"this key stands here twice, first in line {first}"
+            )
+        self._lines.setdefault(place, line)
+
+    def _check_plain(self, event: yaml.NodeEvent, place: Location, line: int) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse(line, place, "aliases are not accepted: write it out")
+            return
+        if event.anchor is not None:
+            self._tell(line, place, "anchors are not accepted")
+        if getattr(event, "tag", None) is not None:
+            self._refuse(line, place, "tags are not accepted")
+
+    def _value(self, event: yaml.NodeEvent, place: Location, line: int) -> Tree:
+        if isinstance(event, yaml.ScalarEvent):
+            value = _scalar(event)
+            if isinstance(value, str) and _UNPRINTABLE.search(value):
+                self._refuse(line, place, "a character that cannot be shown")
+                return None
+            return value
+        if isinstance(event, yaml.AliasEvent):
+            return None
+        if len(self._frames) == MAX_DEPTH:
+            self._stop(line, f"a policy nests at most {MAX_DEPTH} deep")
+        return {} if isinstance(event, yaml.MappingStartEvent) else []
+
+    def _store(self, frame: _Frame | None, value: Tree) -> None:
+        if frame is None:
+            self._root = value
+        elif isinstance(frame.value, list):
+            frame.value.append(value)
+        else:
+            if not frame.repeated:
+                frame.value[str(frame.key)] = value
+            frame.key = None
+
+    def _line(self, place: Location) -> int:
+        lines = (self._lines[each] for each in _prefixes(place) if each in self._lines)
+        return next(lines, 1)
+
+    def _tell(self, line: int, place: Location, message: str) -> None:
+        self.problems.append(Problem(line=line, path=_path(place), message=message))
+
+    def _refuse(self, line: int, place: Location, message: str) -> None:
+        self._refused.add(place)
+        self._tell(line, place, message)
+
+    def _stop(self, line: int, message: str) -> None:
+        self.broken = True
+        self._tell(line, (), message)
+
+
+def _line_of(mark: object) -> int:
+    """Return the line of a mark, from 1; the library counts from 0."""
+    return int(getattr(mark, "line", 0)) + 1
+
+
+def _scalar(event: yaml.ScalarEvent) -> Tree:
+    plain = event.style is None
+    if plain and event.value in _WORDS:
+        return _WORDS[event.value]
+    if plain and _INTEGER.fullmatch(event.value):
+        return int(event.value)
+    return str(event.value)
+
+
+def _next_place(frame: _Frame | None) -> Location:
+    if frame is None:
+        return ()
+    if isinstance(frame.value, list):
+        return (*frame.place, len(frame.value))
+    return (*frame.place, str(frame.key))
+
+
+def _prefixes(place: Location) -> Iterator[Location]:
+    """Yield the place itself, then what holds it, up to the document."""
+    for length in range(len(place), -1, -1):
+        yield place[:length]
+
+
+def _path(place: Location) -> str:
+    """Return the place as ``rules[3].when``."""
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part[:SHOWN_KEY_CHARS]}"
+        for part in place
+    ).removeprefix(".")

@@ -1,0 +1,377 @@
+"""A policy as data: what the file may say, and the policy that is made of it.
+
+The models mirror the file, section by section. They check shapes, ranges and
+words; what concerns several entries at once is in ``checks``. Everything is
+frozen, and a key that stands here has an effect.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
+
+from curtilage.policy.decision.classes import CLASSES, expand
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import (
+    ANY_UNCERTAIN,
+    ANY_UNCERTAIN_WHEN,
+    Exclusion,
+    Rule,
+    Within,
+)
+from curtilage.policy.decision.when import MAX_SCORE, parse_when
+from curtilage.policy.document.attestation import Attestation
+from curtilage.policy.document.detection_plan import (
+    DEFAULT_RECALL,
+    DEFAULT_WINDOW,
+    MAX_RECALL,
+    MAX_WINDOW,
+    Engine,
+    ExclusionList,
+    Kind,
+    OwnDetector,
+    Scan,
+)
+from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
+from curtilage.policy.document.sections import Section, Transport
+from curtilage.policy.document.values import (
+    all_requirements,
+    class_pattern,
+    covered_languages,
+    each_once,
+    excludable,
+    expression,
+    file_inside,
+    one_class,
+    own_classes_of,
+    own_route,
+    re2_pattern,
+    unreserved_id,
+)
+
+PackName = Literal["secrets", "pci", "hipaa", "gdpr", "glba", "legal_export"]
+PACKS: Final[tuple[str, ...]] = get_args(PackName)
+
+
+# --- detection: what is looked for, and when it counts -----------------------
+
+
+RouteName = Annotated[Route, BeforeValidator(own_route)]
+Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+RuleId = Annotated[Id, AfterValidator(unreserved_id)]
+Expression = Annotated[str, AfterValidator(expression)]
+Reason = Annotated[str, Field(max_length=1000)]
+Confidence = Annotated[int, Field(ge=1, le=MAX_SCORE)]
+DataClass = Annotated[str, AfterValidator(one_class)]
+FileName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}$"),
+    AfterValidator(file_inside),
+]
+Word = Annotated[str, Field(min_length=1, max_length=MAX_ENTRY_CHARS)]
+Words = Annotated[tuple[Word, ...], Field(max_length=1000)]
+Pattern = Annotated[
+    str, Field(min_length=1, max_length=1000), AfterValidator(re2_pattern)
+]
+Salt = Annotated[str, Field(pattern=rf"^(?:[0-9a-f]{{2}}){{{MIN_SALT_BYTES},64}}$")]
+SHA256 = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{64})?$")]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+CheckName = Annotated[str, Field(pattern=r"^(?:[a-z][a-z0-9_]{0,31})?$")]
+Packs = Annotated[tuple[PackName, ...], AfterValidator(each_once)]
+
+
+class Default(Section):
+    """What happens to a query that no rule keeps home."""
+
+    decision: RouteName
+    require: Annotated[tuple[str, ...], AfterValidator(all_requirements)] = ()
+
+
+class Limits(Section):
+    """How much is inspected, and for how long; beyond is uncertain."""
+
+    max_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 250
+    deadline_ms_per_1000_chars: Annotated[int, Field(ge=0, le=60_000)] = 150
+    over: Literal["local"] = "local"
+
+
+class Thresholds(Section):
+    """The least score at which a class counts, where a rule says none.
+
+    They concern ``identifier.direct``, ``identifier.quasi`` and ``topic``.
+    Every other class counts at any score.
+    """
+
+    direct: Confidence = 35
+    quasi: Confidence = 50
+    topic: Confidence = 50
+
+    def minimum_of(self, name: str) -> int:
+        """Return the least score at which this class counts."""
+        if name.startswith("identifier.direct."):
+            return self.direct
+        if name.startswith("identifier.quasi."):
+            return self.quasi
+        return self.topic if name.startswith("topic.") else 0
+
+
+class Ner(Section):
+    """The model that finds names."""
+
+    engine: Engine
+    path: Annotated[str, Field(max_length=4096)] = ""
+    sha256: SHA256 = ""
+    labels: dict[Label, DataClass] = Field(default_factory=dict[str, str])
+    recall: Annotated[int, Field(ge=0, le=MAX_RECALL)] = DEFAULT_RECALL
+
+    @model_validator(mode="after")
+    def _complete_or_none(self) -> Self:
+        given = (bool(self.path), bool(self.sha256), bool(self.labels))
+        if self.engine in {"spacy", "transformers"} and not all(given):
+            raise ValueError(f"{self.engine} needs 'path', 'sha256' and 'labels'")
+        if self.engine in {"none", "embedded"} and any(given):
+            raise ValueError(f"{self.engine} takes no 'path', 'sha256' or 'labels'")
+        return self
+
+
+# What a detector of each kind brings: exactly one of the keys in its line.
+_BRINGS: Final = {
+    "regex": frozenset({"pattern"}),
+    "dictionary": frozenset({"file", "entries"}),
+    "edm": frozenset({"file"}),
+}
+
+
+class DetectorEntry(Section):
+    """A detector of the policy's own, as it is written."""
+
+    id: Id
+    kind: Kind
+    data_class: DataClass = Field(alias="class")
+    base_score: Confidence
+    pattern: Pattern | None = None
+    file: FileName | None = None
+    entries: Words | None = Field(default=None, min_length=1, repr=False)
+    salt: Salt | None = Field(default=None, repr=False)
+    context: Words = ()
+    window: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = DEFAULT_WINDOW
+    boost: Annotated[int, Field(ge=0, le=MAX_SCORE)] = 0
+    check: CheckName = Field(default="", alias="validate")
+    exclude: Words = Field(default=(), repr=False)
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        keys = ("pattern", "file", "entries")
+        given = {key for key in keys if getattr(self, key) is not None}
+        if len(given) != 1 or not given <= _BRINGS[self.kind]:
+            wanted = " or ".join(repr(key) for key in sorted(_BRINGS[self.kind]))
+            raise ValueError(f"a detector of kind {self.kind} has {wanted}, and one")
+        if (self.salt is not None) != (self.kind == "edm"):
+            raise ValueError("'salt' stands where the kind is edm, and there alone")
+        if self.boost and not self.context:
+            raise ValueError("'boost' needs 'context', or it has no effect")
+        return self
+
+    def compile(self, entries: tuple[str, ...]) -> OwnDetector:
+        """Return the detector, ready to run, with the entries of its file."""
+        return OwnDetector(
+            id=self.id,
+            kind=self.kind,
+            data_class=self.data_class,
+            base_score=self.base_score,
+            pattern=self.pattern or "",
+            entries=self.entries or entries,
+            salt=self.salt or "",
+            context=self.context,
+            window=self.window,
+            boost=self.boost,
+            validate=self.check,
+            exclude=self.exclude,
+        )
+
+
+class Detectors(Section):
+    """The policy's own detectors, and the wall round the process of all of them.
+
+    A file may also give the list of its own alone (``load.detectors_named``).
+    """
+
+    wall: Literal["wanted", "required"] = "wanted"
+    own: Annotated[tuple[DetectorEntry, ...], Field(max_length=100)] = ()
+
+
+class RuleEntry(Section):
+    """One rule as it is written."""
+
+    id: RuleId
+    when: Expression
+    within: Within = Within.CONVERSATION
+    min_conf: Confidence | None = None
+    distinct: Annotated[int, Field(ge=1, le=100)] = 1
+    then: RouteName
+    reason: Reason = ""
+
+    @model_validator(mode="after")
+    def _can_fire(self, info: ValidationInfo) -> Self:
+        if self.distinct > len(parse_when(self.when, own=own_classes_of(info)).classes):
+            raise ValueError("'distinct' is more than the classes that 'when' names")
+        return self
+
+    def compile(
+        self, thresholds: Thresholds, own: frozenset[str], pack: str = ""
+    ) -> Rule:
+        """Return the rule, ready to run in a policy with classes of its own."""
+
+        def minimum_of(name: str) -> int:
+            return self.min_conf or thresholds.minimum_of(name)
+
+        return Rule(
+            id=self.id,
+            when=self.when,
+            condition=parse_when(self.when, minimum_of=minimum_of, own=own),
+            within=self.within,
+            distinct=self.distinct,
+            route=self.then,
+            reason=self.reason,
+            pack=pack,
+        )
+
+
+class ExclusionEntry(Section):
+    """Unvalidated findings that do not count, as it is written."""
+
+    pattern: Annotated[str, AfterValidator(excludable)] = Field(alias="class")
+    unless: Expression | None = None
+    reason: Reason = ""
+    dictionary: FileName | None = None
+
+    def compile(self, thresholds: Thresholds, own: frozenset[str]) -> Exclusion:
+        """Return the exclusion, ready to run in a policy with classes of its own."""
+        unless = self.unless
+        return Exclusion(
+            pattern=self.pattern,
+            classes=expand(self.pattern, own=own),
+            unless=None
+            if unless is None
+            else parse_when(unless, minimum_of=thresholds.minimum_of, own=own),
+            unless_text=unless or "",
+            reason=self.reason,
+            listed=self.dictionary or "",
+        )
+
+
+Sentence = Annotated[str, Field(min_length=1, max_length=1000)]
+ClassPattern = Annotated[str, AfterValidator(class_pattern)]
+Patterns = Annotated[tuple[ClassPattern, ...], Field(min_length=1, max_length=100)]
+RecognizerName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{2,63}$")]
+RecognizerNames = Annotated[tuple[RecognizerName, ...], AfterValidator(each_once)]
+RuleEntries = Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
+
+
+class Routing(Section):
+    """Nothing can be chosen here yet, so every key is unknown."""
+
+
+class Document(Section):
+    """The file, key by key; what may be left out has the value shown here.
+
+    The order is that of the shipped profile. An absent ``default`` keeps every
+    query home, and an absent ``attestation`` lets no enclave be believed.
+    """
+
+    version: Literal[1]
+    languages: Annotated[tuple[str, ...], AfterValidator(covered_languages)] = ("en",)
+    default: Default = Default(decision=Route.LOCAL)
+    limits: Limits = Limits()
+    thresholds: Thresholds = Thresholds()
+    strict_topics: bool = False
+    sticky: Literal["conversation", "validated"] = "conversation"
+    scan: Scan = "full"
+    ner: Ner = Ner(engine="none")
+    packs: Packs = ()
+    detectors: Detectors = Detectors()
+    rules: RuleEntries
+    exclude: Annotated[tuple[ExclusionEntry, ...], Field(max_length=500)] = ()
+    attestation: Attestation | None = None
+    transport: Transport = Transport()
+    routing: Routing | None = None
+
+
+# --- the policy that is made of it -------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy in force: the document, its digest, and its rules made ready.
+
+    ``load.load_policy`` makes it.
+
+    Attributes:
+        document: the file as data.
+        digest: ``sha256:`` and 64 hexadecimal digits: of the file's bytes, and
+            of the packs and files that it names (``attachments.digest_of``).
+        source: what the caller calls the file.
+        rules: those of the packs, then the file's own, each in its order;
+            ``any-uncertain`` is among them.
+        exclusions: in the file's order.
+        classes: the tree, and what the policy's own detectors find.
+        recognizers: Presidio's, as the packs name them, sorted.
+        detectors: the policy's own, ready to run.
+        lists: the texts that exclusions name.
+    """
+
+    document: Document = field(repr=False)
+    digest: str
+    source: str
+    rules: tuple[Rule, ...] = field(repr=False)
+    exclusions: tuple[Exclusion, ...] = field(repr=False)
+    classes: frozenset[str] = field(default=CLASSES, repr=False)
+    recognizers: tuple[str, ...] = field(default=(), repr=False)
+    detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
+    lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to exist without the rule that keeps the unknown home."""
+        if not any(_keeps_the_unknown_home(rule) for rule in self.rules):
+            raise ValueError(f"a policy without the rule {ANY_UNCERTAIN!r}")
+
+    @property
+    def attestation(self) -> Attestation | None:
+        """What evidence must show; None: nothing is ever enough."""
+        return self.document.attestation
+
+    @property
+    def transport(self) -> Transport:
+        """How answers may be shaped, and what is done so that silence says nothing."""
+        return self.document.transport
+
+    @property
+    def limits(self) -> Limits:
+        """How much is inspected, and for how long."""
+        return self.document.limits
+
+    @property
+    def wall_required(self) -> bool:
+        """Whether detectors may look at a text only where the kernel holds them in."""
+        return self.document.detectors.wall == "required"
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that the detectors cover."""
+        return self.document.languages
+
+
+def _keeps_the_unknown_home(rule: Rule) -> bool:
+    return (
+        rule.id == ANY_UNCERTAIN
+        and rule.when == ANY_UNCERTAIN_WHEN
+        and rule.distinct == 1
+        and rule.route in {Route.BLOCK, Route.LOCAL}
+    )

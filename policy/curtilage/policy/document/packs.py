@@ -1,0 +1,49 @@
+"""A pack as data: the rules that one law asks for, and what that law lists.
+
+A pack adds rules and recognizers to a policy. It cannot take anything away: it
+has no exclusions, thresholds or default. ``load.load_pack`` makes it.
+"""
+
+from curtilage.policy.document.model import (
+    Patterns,
+    RecognizerNames,
+    RuleEntries,
+    Sentence,
+)
+from curtilage.policy.document.sections import Section
+
+
+class Cover(Section):
+    """One thing that a law or standard lists, and how it is found.
+
+    Attributes:
+        item: its number there, such as ``A`` or ``3.3.1``.
+        text: what it says, shortly.
+        classes: patterns of the data classes that stand for it.
+        how: by what these are found, in words.
+    """
+
+    item: Sentence
+    text: Sentence
+    classes: Patterns
+    how: Sentence
+
+
+class Pack(Section):
+    """One pack, key by key.
+
+    Attributes:
+        pack: its name; that of its file.
+        title: what it covers, in a line.
+        source: the law or standard, and where it is published.
+        covers: what that law lists, item by item.
+        recognizers: class names of Presidio's recognizers that it enables.
+        rules: as in a policy; each gives a reason.
+    """
+
+    pack: Sentence
+    title: Sentence
+    source: Sentence
+    covers: tuple[Cover, ...]
+    recognizers: RecognizerNames
+    rules: RuleEntries

@@ -1,0 +1,104 @@
+"""What every section is, and the one about how to talk to enclaves.
+
+Shapes, ranges and words of ``transport:``, as in ``model``, which puts it into
+the document. What concerns other sections as well is in ``checks``.
+"""
+
+from typing import Annotated, Final, Self, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from curtilage.policy.document.addresses import gateway_address, mirror_address
+from curtilage.wire.errors import MalformedError
+from curtilage.wire.shaping import PADDED, TransportParameters
+
+MAX_ACCEPTED: Final = 16
+PAIR: Final = 2
+MAX_DELAY_S: Final = 3600
+
+
+class Section(BaseModel):
+    """Keys and values, none of them unknown, none of another type."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
+    )
+
+
+# --- transport: how much the shape of an answer may say ----------------------
+
+
+class Frames(Section):
+    """One way of shaping answers that this client accepts."""
+
+    frame_bytes: int
+    period_ms: int
+    first_bucket: int
+    buckets: int
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        try:
+            self.parameters()
+        except MalformedError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def parameters(self) -> TransportParameters:
+        """Return them as evidence binds them."""
+        return TransportParameters(
+            frame_bytes=self.frame_bytes,
+            period_ms=self.period_ms,
+            first_bucket=self.first_bucket,
+            buckets=self.buckets,
+        )
+
+
+DEFAULT_FRAMES: Final = Frames(
+    frame_bytes=PADDED.frame_bytes,
+    period_ms=PADDED.period_ms,
+    first_bucket=PADDED.first_bucket,
+    buckets=PADDED.buckets,
+)
+Seconds = Annotated[int, Field(ge=0, le=MAX_DELAY_S)]
+
+
+def _two(value: object) -> object:
+    if not isinstance(value, list):
+        return value
+    entries = cast("list[object]", value)
+    if len(entries) != PAIR:
+        raise ValueError("expected [least, greatest]")
+    return tuple(entries)
+
+
+class CoverTraffic(Section):
+    """Sealed requests that mean nothing, so that silence means nothing either."""
+
+    delay_s: Annotated[tuple[Seconds, Seconds], BeforeValidator(_two)] = (0, 10)
+    share: Annotated[int, Field(ge=1, le=100)] = 100  # of the queries kept home
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.delay_s[0] > self.delay_s[1]:
+            raise ValueError("'delay_s' ends before it begins")
+        return self
+
+
+class Transport(Section):
+    """How an enclave must shape its answers. An empty ``accept`` refuses all."""
+
+    accept: Annotated[tuple[Frames, ...], Field(max_length=MAX_ACCEPTED)] = (
+        DEFAULT_FRAMES,
+    )
+    unsafe_unpadded: bool = False
+    cover: CoverTraffic | None = None
+    mirror: Annotated[str, AfterValidator(mirror_address)] | None = None
+    gateway: Annotated[str, AfterValidator(gateway_address)] | None = None

@@ -1,0 +1,182 @@
+"""What RE2 does not know: patterns that need it are refused before they run.
+
+Detectors run in linear time, so a policy's patterns are RE2. Whether one is
+valid in full only that library knows; the worker compiles it, and where it
+cannot, nothing leaves. What is told here is told to the author, at once.
+
+What single values of a policy must be, beyond their type.
+
+Each function returns the value, or raises ``ValueError`` with a message that is
+fit for the policy's author. ``model`` hangs them on its fields.
+"""
+
+import re
+from typing import Final, Protocol, cast
+
+from curtilage.policy.decision.classes import expand, is_class, is_uncertain
+from curtilage.policy.decision.rules import RESERVED_IDS
+from curtilage.policy.decision.when import parse_when
+
+MAX_REPEAT: Final = 1000  # RE2's own limit
+
+# One construct after the other, so that what an escape or a class holds is
+# not taken for a construct.
+_CONSTRUCT = re.compile(
+    r"""
+    \\(?P<escape>Q.*?(?:\\E|\Z)|[1-7][0-7]{1,2}|.)  # the second: an octal number
+    | (?P<klass>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\])
+    | (?P<group>\((?:\?(?:<[=!]|[=!>(]|P=|\#))?)
+    | (?P<end>\))
+    | \{(?P<least>\d+)(?:,(?P<most>\d*))?\}(?P<possessive>\+?)
+    | [*+?](?P<again>\+)
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def refuse_what_re2_lacks(pattern: str) -> None:
+    """Refuse look-around, references back, and other things RE2 lacks.
+
+    Raises:
+        ValueError: says what, and at which character, counted from 1.
+    """
+    depth = 0
+    for match in _CONSTRUCT.finditer(pattern):
+        complaint = _complaint(match)
+        if complaint:
+            raise ValueError(f"{complaint}, at character {match.start() + 1}")
+        depth += (match["group"] is not None) - (match["end"] is not None)
+        if depth < 0:
+            raise ValueError(f"no group ends here, at character {match.start() + 1}")
+    if depth:
+        raise ValueError("a group does not end")
+
+
+def _complaint(match: re.Match[str]) -> str:
+    if match["group"] not in {None, "("}:
+        return "RE2 knows no look-around, condition, atomic group, reference or comment"
+    if match["escape"] is not None and match["escape"] in "123456789kGKXRZ":
+        return f"RE2 does not know '\\{match['escape']}'"
+    if match["again"] or match["possessive"]:
+        return "RE2 knows no possessive repetition"
+    counts = [int(each) for each in (match["least"], match["most"]) if each]
+    if any(count > MAX_REPEAT for count in counts):
+        return f"RE2 repeats at most {MAX_REPEAT} times"
+    if match[0] in {"[", "\\"}:
+        return "a class or an escape does not end"
+    return ""
+
+
+REQUIREMENTS: Final = frozenset(
+    {"all_detectors_ok", "language_covered", "within_limits", "policy_current"}
+)
+
+
+class Told(Protocol):
+    """What a validator is told beside the value."""
+
+    @property
+    def context(self) -> object:
+        """The classes of this policy's own detectors, or None."""
+        ...
+
+
+def all_requirements(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a list of requirements that leaves one out."""
+    if frozenset(value) != REQUIREMENTS or len(value) != len(REQUIREMENTS):
+        raise ValueError(
+            f"every requirement always holds: list {', '.join(sorted(REQUIREMENTS))}, "
+            "or leave 'require' out"
+        )
+    return value
+
+
+def covered_languages(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a language that no detector covers."""
+    if value != ("en",):
+        raise ValueError("detectors of other languages than en are not in this release")
+    return value
+
+
+def own_route(value: object) -> object:
+    """Refuse the words of others for a route of ours."""
+    if isinstance(value, str) and value in {"relay", "remote"}:
+        raise ValueError("the route is called 'enclave' here")
+    return value
+
+
+def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a list that names something twice."""
+    if len(set(value)) < len(value):
+        raise ValueError("the same name stands here twice")
+    return value
+
+
+def file_inside(value: str) -> str:
+    """Refuse a file that does not lie beside the policy or below."""
+    if {"", ".", ".."} & set(value.split("/")):
+        raise ValueError("a file beside the policy or below: no '..', no leading '/'")
+    return value
+
+
+def own_classes_of(info: Told) -> frozenset[str]:
+    """Return the classes of this policy's own detectors."""
+    return cast("frozenset[str]", info.context or frozenset())
+
+
+def one_class(value: str, info: Told) -> str:
+    """Refuse what is not exactly one class."""
+    if expand(value, own=own_classes_of(info)) != frozenset({value}):
+        raise ValueError("expected one class, not a pattern")
+    return value
+
+
+def class_pattern(value: str, info: Told) -> str:
+    """Refuse what names no class."""
+    expand(value, own=own_classes_of(info))
+    return value
+
+
+def class_or_branch(value: str, info: Told) -> str:
+    """Refuse what names no class and no branch of the tree above classes."""
+    covered_classes(value, own=own_classes_of(info))
+    return value
+
+
+def covered_classes(name: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return a class, or all classes below a name; a pattern will do as well.
+
+    Raises:
+        ValueError: nothing in the tree is called so, or begins so.
+    """
+    if name.endswith(("}", ".*")) or is_class(name):
+        return expand(name, own=own)
+    return expand(f"{name}.*", own=own)
+
+
+def excludable(value: str, info: Told) -> str:
+    """Refuse classes that always count."""
+    names = expand(value, own=own_classes_of(info))
+    if any(is_uncertain(name) or name.startswith("secret.") for name in names):
+        raise ValueError("secret.* and uncertain.* cannot be excluded")
+    return value
+
+
+def expression(value: str, info: Told) -> str:
+    """Refuse what is no expression over classes."""
+    parse_when(value, own=own_classes_of(info))
+    return value
+
+
+def re2_pattern(value: str) -> str:
+    """Refuse what RE2 does not know."""
+    refuse_what_re2_lacks(value)
+    return value
+
+
+def unreserved_id(value: str) -> str:
+    """Refuse a rule id that the program uses itself."""
+    if value in RESERVED_IDS:
+        raise ValueError(f"the id {value!r} is taken by the program itself")
+    return value

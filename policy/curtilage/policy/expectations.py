@@ -1,0 +1,226 @@
+"""From a policy's sections about enclaves to what evidence must look like.
+
+A translation, field by field. A policy without ``attestation:`` is no policy that
+checks less: it permits no enclave at all.
+"""
+
+from collections.abc import Iterable
+
+from curtilage.attest.amd_tcb import Tcb
+from curtilage.attest.claims import Claim, Requirement
+from curtilage.attest.expectations import (
+    AnchorKind,
+    Environment,
+    Expectations,
+    FreshnessExpectations,
+    GpuExpectations,
+    LogExpectations,
+    PlatformExpectations,
+    SnpExpectations,
+    TdxExpectations,
+    TrustAnchor,
+)
+from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.document.attestation import (
+    Attestation,
+    Demand,
+    Freshness,
+    Gpu,
+    MinTCB,
+    Platforms,
+    Releases,
+    Snp,
+    Tdx,
+)
+from curtilage.policy.document.model import Policy
+from curtilage.policy.document.values import covered_classes
+from curtilage.wire.shaping import UNPADDED, TransportParameters
+
+
+def expectations_from(policy: Policy) -> Expectations:
+    """Return what evidence must show under this policy.
+
+    Never raises for a policy that was loaded: whatever is missing or empty
+    becomes an expectation that ``attest.verify`` refuses by name.
+    """
+    attestation = policy.attestation
+    if attestation is None:
+        return _nothing(policy.digest)
+    return Expectations(
+        environment=Environment(attestation.environment),
+        roots=_roots(attestation),
+        required_cpu_tees=frozenset(attestation.required_cpu_tees),
+        required_devices={
+            str(kind): count for kind, count in attestation.required_devices.items()
+        },
+        release_names=frozenset(attestation.releases.names),
+        denied_releases=frozenset(attestation.releases.denied),
+        log=_log(attestation.releases),
+        measurements={
+            str(tee): accepted for tee, accepted in attestation.measurements.items()
+        },
+        snp=_snp(attestation.snp),
+        tdx=_tdx(attestation.tdx),
+        gpu=_gpu(attestation.gpu),
+        sandbox=frozenset(attestation.sandbox),
+        platforms=_platforms(attestation.platforms),
+        freshness=_freshness(attestation.freshness),
+        transport=transport_expectations(policy),
+        digest=policy.digest,
+    )
+
+
+def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
+    """Return what data of these classes demands of an enclave.
+
+    Several entries that apply add up: every claim of each, the kinds of evidence
+    that all of them accept, the lowest age. An answered challenge counts as long
+    as the strictest of those entries that demand one says.
+
+    Args:
+        policy: the policy.
+        classes: the classes that were found, such as ``health.condition``. A name
+            that stands for nothing in the tree counts as every class.
+    """
+    attestation = policy.attestation
+    if attestation is None:
+        return Requirement()
+    found = frozenset(classes)
+    unknown = not all(name in policy.classes or is_uncertain(name) for name in found)
+    result = Requirement()
+    for demand in attestation.classes:
+        covered = frozenset[str]().union(
+            *(covered_classes(name, own=policy.classes) for name in demand.classes)
+        )
+        if unknown or covered & found:
+            result = _added(result, demand)
+    return result
+
+
+def _added(requirement: Requirement, demand: Demand) -> Requirement:
+    tees = requirement.cpu_tees
+    if demand.cpu_tees is not None:
+        more = frozenset[str](demand.cpu_tees)
+        tees = more if tees is None else tees & more
+    return Requirement(
+        claims=requirement.claims | {Claim(name) for name in demand.require},
+        cpu_tees=tees,
+        max_evidence_age_s=_lower(
+            requirement.max_evidence_age_s, demand.max_evidence_age_s
+        ),
+        challenge_age_s=_lower(requirement.challenge_age_s, demand.challenge_age_s),
+    )
+
+
+def _lower(first: int | None, second: int | None) -> int | None:
+    return min((each for each in (first, second) if each is not None), default=None)
+
+
+def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
+    """Return the ways of shaping answers that this policy accepts."""
+    transport = policy.transport
+    accepted = [frames.parameters() for frames in transport.accept]
+    unsafe = [UNPADDED] if transport.unsafe_unpadded else []
+    return frozenset([*accepted, *unsafe])
+
+
+def _nothing(digest: str) -> Expectations:
+    return Expectations(
+        environment=Environment.PRODUCTION,
+        roots=(),
+        required_cpu_tees=frozenset(),
+        release_names=frozenset(),
+        log=LogExpectations(
+            origin="", public_key=b"", witnesses={}, quorum=1, max_checkpoint_age_s=0
+        ),
+        snp=_snp(None),
+        tdx=_tdx(None),
+        freshness=FreshnessExpectations(max_key_lifetime_s=0, max_evidence_age_s=0),
+        transport=frozenset(),
+        digest=digest,
+    )
+
+
+def _roots(attestation: Attestation) -> tuple[TrustAnchor, ...]:
+    return tuple(
+        TrustAnchor(
+            kind=AnchorKind(anchor.kind),
+            product=anchor.product or "",
+            fingerprint=anchor.sha256,
+            certificate_der=anchor.certificate or b"",
+        )
+        for anchor in attestation.trust_anchors
+    )
+
+
+def _log(releases: Releases) -> LogExpectations:
+    return LogExpectations(
+        origin=releases.log.origin,
+        public_key=releases.log.key,
+        witnesses={witness.name: witness.key for witness in releases.log.witnesses},
+        quorum=releases.log.quorum,
+        max_checkpoint_age_s=releases.max_checkpoint_age_s,
+    )
+
+
+def _snp(snp: Snp | None) -> SnpExpectations:
+    if snp is None:
+        return SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset())
+    return SnpExpectations(
+        min_tcb={minimum.product: _tcb(minimum) for minimum in snp.min_tcb},
+        min_version=snp.min_version,
+        vmpl=frozenset(snp.vmpl),
+        allow_vlek=snp.allow_vlek,
+        allow_masked_chip=snp.allow_masked_chip,
+        max_crl_age_s=snp.max_crl_age_s,
+        host_data=frozenset(bytes.fromhex(each) for each in snp.host_data),
+    )
+
+
+def _tdx(tdx: Tdx | None) -> TdxExpectations:
+    if tdx is None:
+        return TdxExpectations(statuses=frozenset())
+    return TdxExpectations(
+        statuses=frozenset(tdx.statuses),
+        min_tcb_evaluation_number=tdx.min_tcb_evaluation_number,
+        rejected_advisories=frozenset(tdx.rejected_advisories),
+    )
+
+
+def _gpu(gpu: Gpu | None) -> GpuExpectations:
+    if gpu is None:
+        return GpuExpectations()
+    return GpuExpectations(
+        drivers=frozenset(gpu.drivers),
+        vbioses=frozenset(gpu.vbioses),
+        golden=frozenset(gpu.golden),
+    )
+
+
+def _platforms(platforms: Platforms | None) -> PlatformExpectations:
+    if platforms is None:
+        return PlatformExpectations()
+    allow = platforms.allow
+    return PlatformExpectations(
+        deny=frozenset(platforms.deny),
+        allow=None if allow is None else frozenset(allow),
+    )
+
+
+def _tcb(minimum: MinTCB) -> Tcb:
+    return Tcb(
+        # Only Turin has this level, and there the loader insists on it.
+        fmc=minimum.fmc or 0,
+        bl=minimum.bl,
+        tee=minimum.tee,
+        snp=minimum.snp,
+        ucode=minimum.ucode,
+    )
+
+
+def _freshness(freshness: Freshness) -> FreshnessExpectations:
+    return FreshnessExpectations(
+        max_key_lifetime_s=freshness.max_key_lifetime_s,
+        max_evidence_age_s=freshness.max_evidence_age_s,
+        clock_skew_s=freshness.clock_skew_s,
+    )

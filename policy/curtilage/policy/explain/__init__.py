@@ -1,0 +1,4 @@
+"""A decision, a difference, an attestation section in words that a person can check.
+
+Reads values and returns text. Nothing depends on what it says.
+"""

@@ -1,0 +1,292 @@
+"""What in an ``attestation:`` section asks for less than it could, in words.
+
+Nothing here is an error: each may be meant. But whoever reads a policy should not
+have to know the numbers to see it.
+
+The attestation section in words, for the people who have to answer for it.
+
+One sentence for each thing that a policy believes, and one for each class of
+data that demands more; whoever reads them knows what was decided in the file.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.attest.expectations import (
+    DEFAULT_MAX_CRL_AGE_S,
+    NO_HOST_DATA,
+    AnchorKind,
+    anchors_for,
+)
+from curtilage.policy.document.attestation import (
+    Anchor,
+    Attestation,
+    Demand,
+    Gpu,
+    Platforms,
+    Releases,
+    Snp,
+    Tdx,
+)
+from curtilage.policy.document.model import Policy
+from curtilage.policy.expectations import expectations_from
+
+_DAY_S: Final = 86400
+_MINUTE_S: Final = 60
+_OUT_OF_DATE: Final = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
+
+
+def weaknesses(attestation: Attestation) -> Iterator[str]:
+    """Yield one sentence for each thing that asks for less than it could."""
+    if attestation.releases.log.quorum == 1:
+        yield "one witness by itself vouches for the log"
+    yield from _measurements(attestation)
+    if attestation.snp is not None:
+        yield from _weak_snp(attestation.snp)
+    if attestation.tdx is not None:
+        yield from _weak_tdx(attestation.tdx)
+    freshness = attestation.freshness
+    if freshness.max_key_lifetime_s > _DAY_S:
+        yield "keys may live longer than a day"
+    if freshness.max_evidence_age_s > _DAY_S:
+        yield "evidence may be older than a day"
+    if freshness.clock_skew_s > _MINUTE_S:
+        yield f"clocks may differ by {freshness.clock_skew_s} seconds"
+
+
+def _measurements(attestation: Attestation) -> Iterator[str]:
+    pinned = attestation.measurements
+    for tee in attestation.required_cpu_tees:
+        if pinned and tee not in pinned:
+            yield f"no measurement of {tee} is listed: any that is released will do"
+    for tee, accepted in pinned.items():
+        if any(not "".join(each.values()).strip("0") for each in accepted):
+            yield f"a measurement of {tee} is all zeros, which no image has"
+
+
+def _weak_snp(snp: Snp) -> Iterator[str]:
+    for each in snp.min_tcb:
+        if not any((each.bl, each.tee, each.snp, each.ucode, each.fmc)):
+            yield f"any firmware of {each.product} will do: its minimum is zero"
+    if any(level > 0 for level in snp.vmpl):
+        yield "less privileged parts of a guest may speak for all of it"
+    if snp.max_crl_age_s > DEFAULT_MAX_CRL_AGE_S:
+        yield f"AMD's revocation list may be {snp.max_crl_age_s // _DAY_S} days old"
+    if set(snp.host_data) - {NO_HOST_DATA.hex()}:
+        yield "the host may have handed data to the guest (host_data)"
+
+
+def _weak_tdx(tdx: Tdx) -> Iterator[str]:
+    if _OUT_OF_DATE & set(tdx.statuses):
+        yield "TDX platforms with holes that Intel has closed will do (OutOfDate)"
+    elif set(tdx.statuses) - {"UpToDate"}:
+        yield "TDX platforms that Intel wants configured otherwise will do"
+    if tdx.min_tcb_evaluation_number == 0:
+        yield "however old an evaluation of Intel's will do, while it is valid"
+
+
+NOTHING: Final = "none: nothing may leave"
+DEVELOPMENT: Final = (
+    "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed; neither "
+    "keeps anybody from reading memory"
+)
+PRODUCTION: Final = "production: nothing emulated is ever believed"
+_NO_ROOT: Final = "but no root is pinned for it, so it is refused"
+_KINDS: Final = {
+    Tee.SEV_SNP: "AMD SEV-SNP",
+    Tee.TDX: "Intel TDX",
+    Tee.NITRO: "AWS Nitro Enclaves",
+    Tee.AZURE_SNP: "Azure confidential VM on AMD SEV-SNP",
+    Tee.AZURE_TDX: "Azure confidential VM on Intel TDX",
+    Tee.TPM: "a TPM by itself, which proves no isolation",
+    Tee.EMULATED_SEV_SNP: "emulated SEV-SNP, which proves nothing",
+    Tee.EMULATED_TDX: "emulated TDX, which proves nothing",
+    Tee.EMULATED_NITRO: "emulated Nitro, which proves nothing",
+    Tee.EMULATED_AZURE_SNP: "emulated Azure SEV-SNP, which proves nothing",
+}
+_VENDORS: Final = {
+    AnchorKind.AMD: "AMD's root for",
+    AnchorKind.INTEL: "Intel's SGX Root CA",
+    AnchorKind.AWS: "AWS's Nitro Enclaves root",
+    AnchorKind.NVIDIA: "NVIDIA's Device Identity CA",
+    AnchorKind.TPM: "the TPM's key",
+    AnchorKind.EMULATED: "an emulator's root for",
+}
+_CLAIMS: Final = {
+    "hardware": "hardware that keeps its host out",
+    "gpu": "a GPU that proved itself",
+    "weights": "a release that lists its models",
+    "no_write": "a sandbox listed here",
+}
+
+
+def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Yield what the section means: a label and a sentence each."""
+    attestation = policy.attestation
+    if attestation is None:
+        yield "enclaves", NOTHING
+        return
+    production = attestation.environment == "production"
+    yield "enclaves", PRODUCTION if production else DEVELOPMENT
+    yield from _hardware(attestation, policy)
+    yield "roots", "; ".join(map(_anchor, attestation.trust_anchors)) or NOTHING
+    yield from _software(attestation)
+    yield from _kinds(attestation)
+    if attestation.platforms is not None:
+        yield "machines", _platforms(attestation.platforms)
+    yield "evidence", _freshness(attestation)
+    for demand in attestation.classes:
+        yield "demand", demand_in_words(demand) + _unmeetable(demand, attestation)
+    for weakness in weaknesses(attestation):
+        yield "weak", weakness
+
+
+def demand_in_words(demand: Demand) -> str:
+    """Say what some data classes demand beside everything else."""
+    wanted = [_CLAIMS[name] for name in demand.require]
+    if demand.cpu_tees is not None:
+        kinds = _either([_KINDS[Tee(tee)] for tee in demand.cpu_tees])
+        wanted.append(f"evidence of {kinds}")
+    if demand.max_evidence_age_s is not None:
+        wanted.append(f"evidence of the last {_duration(demand.max_evidence_age_s)}")
+    if demand.challenge_age_s is not None:
+        age = _duration(demand.challenge_age_s)
+        wanted.append(f"a challenge answered in the last {age}")
+    return (
+        f"{', '.join(demand.classes)}: leaves only to an enclave with "
+        f"{', '.join(wanted)}; else it stays here"
+    )
+
+
+def _unmeetable(demand: Demand, attestation: Attestation) -> str:
+    """Say that a demand cannot be met under its own policy, where that is so."""
+    missing = {
+        "hardware": not any(Tee(tee).isolates for tee in attestation.required_cpu_tees),
+        "gpu": "nvidia-gpu" not in attestation.required_devices,
+        "no_write": not attestation.sandbox,
+    }
+    if demand.cpu_tees != () and not any(missing.get(n) for n in demand.require):
+        return ""
+    return " (nothing that this policy accepts can meet that)"
+
+
+def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, str]]:
+    roots = expectations_from(policy).roots
+    for name in attestation.required_cpu_tees:
+        tee = Tee(name)
+        words = _KINDS[tee]
+        if not anchors_for(roots, tee):
+            words += f"; {_NO_ROOT}"
+        yield "hardware", words
+    if not attestation.required_cpu_tees:
+        yield "hardware", NOTHING
+    for kind, count in attestation.required_devices.items():
+        device = DeviceKind(kind)
+        emulated = ", emulated, which proves nothing" if device.emulated else ""
+        words = f"at least {count} NVIDIA GPU{emulated}, bound to the CPU"
+        if not anchors_for(roots, device):
+            words += f"; {_NO_ROOT}"
+        yield "devices", words
+
+
+def _anchor(anchor: Anchor) -> str:
+    words = _VENDORS[AnchorKind(anchor.kind)]
+    product = f" {anchor.product}" if anchor.product else ""
+    return f"{words}{product} ({anchor.sha256[:16]})"
+
+
+def _software(attestation: Attestation) -> Iterator[tuple[str, str]]:
+    yield "releases", _releases(attestation.releases)
+    for tee, measurements in attestation.measurements.items():
+        listed = f"{_count(len(measurements), 'measurement')} listed here"
+        names = "; ".join(sorted({", ".join(sorted(each)) for each in measurements}))
+        only = f"only {listed} ({names or 'none'}), and released"
+        yield "pinned", f"{_KINDS[Tee(tee)]}: {only}"
+    if attestation.sandbox:
+        listed = _count(len(attestation.sandbox), "sandbox policy", "sandbox policies")
+        yield "sandbox", f"{listed} listed here count as writing nothing"
+
+
+def _releases(releases: Releases) -> str:
+    names = " or ".join(releases.names) or NOTHING
+    denied = f", but not {', '.join(releases.denied)}" if releases.denied else ""
+    log = releases.log
+    return (
+        f"{names}{denied}, in the log {log.origin}, seen by {log.quorum} of "
+        f"{_count(len(log.witnesses), 'witness', 'witnesses')} in the last "
+        f"{_duration(releases.max_checkpoint_age_s)}"
+    )
+
+
+def _kinds(attestation: Attestation) -> Iterator[tuple[str, str]]:
+    if attestation.snp is not None:
+        yield from _snp(attestation.snp)
+    if attestation.tdx is not None:
+        yield "TDX", _tdx(attestation.tdx)
+    if attestation.gpu is not None:
+        yield "GPUs", _gpu(attestation.gpu)
+
+
+def _snp(snp: Snp) -> Iterator[tuple[str, str]]:
+    levels = "; ".join(
+        f"{each.product} at {'' if each.fmc is None else f'fmc {each.fmc}, '}"
+        f"bl {each.bl}, tee {each.tee}, snp {each.snp}, ucode {each.ucode} or later"
+        for each in snp.min_tcb
+    )
+    yield "firmware", levels or NOTHING
+    vmpl = " or ".join(map(str, snp.vmpl)) or "none, so all are refused"
+    words = f"report version {snp.min_version} or later, privilege level {vmpl}"
+    age = _duration(snp.max_crl_age_s)
+    yield "SEV-SNP", f"{words}, revocation list at most {age} old"
+    if snp.allow_vlek:
+        yield "SEV-SNP", "keys that a cloud has loaded into the chip are accepted"
+    if snp.allow_masked_chip:
+        yield "SEV-SNP", "chips that hide which they are are accepted"
+
+
+def _tdx(tdx: Tdx) -> str:
+    statuses = " or ".join(tdx.statuses) or NOTHING
+    words = f"status {statuses}, by Intel's evaluation"
+    words += f" {tdx.min_tcb_evaluation_number} or later"
+    if tdx.rejected_advisories:
+        words += f"; never with {', '.join(tdx.rejected_advisories)} open"
+    return words
+
+
+def _gpu(gpu: Gpu) -> str:
+    drivers = " or ".join(gpu.drivers) or NOTHING
+    vbioses = " or ".join(gpu.vbioses) or NOTHING
+    golden = _count(len(gpu.golden), "set", "sets")
+    return f"driver {drivers}, VBIOS {vbioses}, {golden} of measurements"
+
+
+def _platforms(platforms: Platforms) -> str:
+    allow = platforms.allow
+    allowed = "any" if allow is None else f"only {len(allow)} that are listed"
+    denied = f", never {len(platforms.deny)} that are listed" if platforms.deny else ""
+    return f"{allowed}{denied}; evidence that names no machine is refused"
+
+
+def _freshness(attestation: Attestation) -> str:
+    freshness = attestation.freshness
+    return (
+        f"at most {_duration(freshness.max_evidence_age_s)} old, for keys that live "
+        f"at most {_duration(freshness.max_key_lifetime_s)}; clocks may differ by "
+        f"{_duration(freshness.clock_skew_s)}"
+    )
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(words) or "no kind at all"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size and seconds % size == 0:
+            return _count(seconds // size, unit)
+    return _count(seconds, "second")

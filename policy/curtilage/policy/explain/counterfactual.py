@@ -1,0 +1,313 @@
+"""The smallest change after which a query could have gone a less private way.
+
+Asks ``decide`` again and again with fewer findings and reports the fewest that
+matter. What it makes up for that can seal nothing: it names no payload. It
+knows classes, places and scores, never a text.
+
+Taking a finding away never makes a route more private, so three steps find the
+smallest set: whatever keeps the route although everything else is gone has to
+go in any case; then the rest is tried by size; where that is too much work,
+findings are put back one by one while the route stays changed, and the answer
+says that it may not be the smallest.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, islice
+from typing import Final
+
+from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
+from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route, most_private
+from curtilage.policy.decision.rules import DEFAULT, STRICT_TOPICS
+from curtilage.policy.decision.when import MAX_SCORE
+from curtilage.policy.document.model import Policy
+
+# Beyond these, places are not told apart, and sets are not tried by size.
+MAX_PLACES: Final = 48
+MAX_TRIES: Final = 2000
+
+_NO_PAYLOAD: Final = bytes(DIGEST_BYTES)
+_HISTORY: Final = -1
+_DEFAULT: Final = -2
+
+_Things = frozenset[int]  # indices of findings, _HISTORY, _DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """Something found, without which the route would be another.
+
+    Attributes:
+        data_class: what it was found to be.
+        where: the text it is in, or None: wherever it was found.
+        start: first character, an offset into that text in ``view``.
+        end: one past the last character.
+        view: the reading to which the offsets belong.
+        score: how surely it was found.
+        below: had it been found with less than this, that would have been
+            enough; None where no threshold matters.
+    """
+
+    data_class: str
+    where: Where | None
+    start: int
+    end: int
+    view: View
+    score: int
+    below: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What would have to be otherwise, all of it, and what follows.
+
+    Attributes:
+        absent: findings that would not be there.
+        history: the conversation would not have been pinned before.
+        default: the policy's ``default.decision`` would be ``enclave``.
+        route: where the query could go then.
+        rule: what would decide then.
+        smallest: no smaller change does; if false, no part of it does.
+    """
+
+    absent: tuple[Absent, ...]
+    history: bool
+    default: bool
+    route: Route
+    rule: str
+    smallest: bool
+
+
+def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
+    """Return the smallest change that leads to a less private route.
+
+    Returns:
+        None where the route is the least private one already.
+    """
+    search = _Search(policy, inspection)
+    if search.decision.route is Route.ENCLAVE:
+        return None
+    gone, smallest = search.smallest()
+    things = frozenset[int]().union(*gone)
+    route, rule = search.outcome(things)
+    return Change(
+        absent=tuple(search.described(gone)),
+        history=_HISTORY in things,
+        default=_DEFAULT in things,
+        route=route,
+        rule=rule,
+        smallest=smallest,
+    )
+
+
+def outcome_of(
+    policy: Policy, inspection: Inspection, change: Change
+) -> tuple[Route, str]:
+    """Return the route and the deciding rule once a change was applied."""
+    gone = frozenset(
+        index
+        for index, finding in enumerate(inspection.findings)
+        if any(
+            _matches(each, finding, class_of(policy, finding)) for each in change.absent
+        )
+    )
+    return _outcome(
+        policy,
+        _without(inspection, gone, pinned=inspection.pinned and not change.history),
+        default=not change.default,
+    )
+
+
+def _matches(absent: Absent, finding: Finding, name: str) -> bool:
+    if absent.data_class != name:
+        return False
+    return absent.where is None or _place(finding) == (
+        absent.where,
+        absent.view,
+        absent.start,
+        absent.end,
+    )
+
+
+class _Search:
+    """One inspection, and what becomes of it without some of its parts."""
+
+    def __init__(self, policy: Policy, inspection: Inspection) -> None:
+        self._policy = policy
+        self._inspection = replace(inspection, payload_digest=_NO_PAYLOAD)
+        self.decision = decide(policy, self._inspection)
+        self._by_place = True
+        self._names = [class_of(policy, each) for each in inspection.findings]
+
+    def outcome(self, gone: _Things) -> tuple[Route, str]:
+        """Return the route and the deciding rule without these."""
+        pinned = self._inspection.pinned and _HISTORY not in gone
+        return _outcome(
+            self._policy,
+            _without(self._inspection, gone, pinned=pinned),
+            default=_DEFAULT not in gone,
+        )
+
+    def smallest(self) -> tuple[Sequence[_Things], bool]:
+        """Return the fewest units to take away, and whether none are fewer."""
+        units = tuple(self._units())
+        everything = frozenset[int]().union(*units)
+        needed = [u for u in units if not self._changes(everything - u)]
+        rest = [u for u in units if u not in needed]
+        found = self._by_size(needed, rest)
+        if found is not None:
+            return found, self._by_place
+        return self._put_back(needed, rest), False
+
+    def described(self, gone: Sequence[_Things]) -> Iterator[Absent]:
+        """Describe the findings among what is gone, each with its threshold."""
+        away = frozenset[int]().union(*gone)
+        scores: dict[int, int] = {}
+        for unit in gone:
+            if min(unit) < 0:
+                continue
+            below = self._below(unit, away - unit, scores)
+            if below is not None:
+                scores |= dict.fromkeys(unit, below - 1)
+                away -= unit
+            yield self._absent(unit, below)
+
+    def _changes(self, gone: _Things) -> bool:
+        route, _ = self.outcome(gone)
+        return route.privacy < self.decision.route.privacy
+
+    def _by_size(
+        self, needed: list[_Things], rest: list[_Things]
+    ) -> list[_Things] | None:
+        base = frozenset[int]().union(*needed)
+        sizes = range(len(rest) + 1)
+        sets = chain.from_iterable(combinations(rest, size) for size in sizes)
+        for more in islice(sets, MAX_TRIES):
+            if self._changes(base.union(*more)):
+                return [*needed, *more]
+        return None
+
+    def _put_back(self, needed: list[_Things], rest: list[_Things]) -> list[_Things]:
+        gone = list(rest)
+        for unit in rest:
+            without = [each for each in gone if each is not unit]
+            if self._changes(frozenset[int]().union(*needed, *without)):
+                gone = without
+        return [*needed, *gone]
+
+    def _units(self) -> Iterator[_Things]:
+        """Yield what can be away independently: findings first, by place."""
+        relevant = self._relevant()
+        groups: dict[object, list[int]] = defaultdict(list)
+        named = [(i, name) for i, name in enumerate(self._names) if name in relevant]
+        for index, name in named:
+            groups[name, _place(self._inspection.findings[index])].append(index)
+        if len(groups) > MAX_PLACES:
+            self._by_place = False
+            groups.clear()
+            for index, name in named:
+                groups[name].append(index)
+        yield from map(frozenset, groups.values())
+        if self._inspection.pinned:
+            yield frozenset({_HISTORY})
+        if self._policy.document.default.decision is not Route.ENCLAVE:
+            yield frozenset({_DEFAULT})
+
+    def _relevant(self) -> frozenset[str]:
+        """Return the classes whose absence can matter.
+
+        Those that a deciding rule names, and those that keep an exclusion from
+        taking effect.
+        """
+        route = self.decision.route
+        deciding = {hit.id for hit in self.decision.rules if hit.route is route}
+        named = [r.condition.classes for r in self._policy.rules if r.id in deciding]
+        named += [
+            each.unless.classes
+            for each in self._policy.exclusions
+            if each.unless is not None
+        ]
+        if STRICT_TOPICS in deciding:
+            named.append(frozenset(n for n in self._names if n.startswith("topic.")))
+        return frozenset[str]().union(*named)
+
+    def _below(
+        self, unit: _Things, away: _Things, scores: Mapping[int, int]
+    ) -> int | None:
+        """Return the least score of a unit that would still keep the route."""
+        findings = [self._inspection.findings[index] for index in unit]
+        if any(is_uncertain(self._names[index]) for index in unit):
+            return None
+        low, high = -1, max(finding.score for finding in findings)
+        while high - low > 1:
+            middle = (low + high) // 2
+            lowered = {**scores, **dict.fromkeys(unit, middle)}
+            if self._changes_at(away, lowered):
+                low = middle
+            else:
+                high = middle
+        return high if low >= 0 else None
+
+    def _changes_at(self, away: _Things, scores: Mapping[int, int]) -> bool:
+        lowered = replace(
+            self._inspection,
+            findings=tuple(
+                replace(each, score=min(each.score, scores.get(index, MAX_SCORE)))
+                for index, each in enumerate(self._inspection.findings)
+            ),
+        )
+        pinned = lowered.pinned and _HISTORY not in away
+        route, _ = _outcome(
+            self._policy,
+            _without(lowered, away, pinned=pinned),
+            default=_DEFAULT not in away,
+        )
+        return route.privacy < self.decision.route.privacy
+
+    def _absent(self, unit: _Things, below: int | None) -> Absent:
+        findings = [self._inspection.findings[index] for index in sorted(unit)]
+        first = findings[0]
+        return Absent(
+            data_class=self._names[min(unit)],
+            where=first.where if self._by_place else None,
+            start=first.start,
+            end=first.end,
+            view=first.view,
+            score=max(finding.score for finding in findings),
+            below=below,
+        )
+
+
+def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspection:
+    kept = (each for index, each in enumerate(inspection.findings) if index not in gone)
+    return Inspection(
+        findings=tuple(kept),
+        payload_digest=_NO_PAYLOAD,
+        messages=inspection.messages,
+        pinned=pinned,
+    )
+
+
+def _outcome(
+    policy: Policy, inspection: Inspection, *, default: bool
+) -> tuple[Route, str]:
+    decision: Decision = decide(policy, inspection)
+    if default:
+        return decision.route, decision.rule
+    route = most_private([Route.ENCLAVE, *(hit.route for hit in decision.rules)])
+    deciding = (hit.id for hit in decision.rules if hit.route is route)
+    return route, next(deciding, DEFAULT)
+
+
+def _place(finding: Finding) -> tuple[Where, View, int, int]:
+    return finding.where, finding.view, finding.start, finding.end
+
+
+def class_of(policy: Policy, finding: Finding) -> str:
+    """Return what a finding counts as; nonsense is ``uncertain.error``."""
+    known = finding.data_class in policy.classes
+    sensible = known and 0 <= finding.score <= MAX_SCORE
+    return finding.data_class if sensible else UNCERTAIN_ERROR

@@ -1,0 +1,235 @@
+"""A decision in words, and as JSON: what was found by class, never by content."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.decide import Decision, Inspection
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import DEFAULT, STICKY, STRICT_TOPICS, Rule
+from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.counterfactual import (
+    Absent,
+    Change,
+    class_of,
+    smallest_change,
+)
+
+NO_REASON: Final = "the policy gives no reason"
+MAX_SHOWN: Final = 20
+OUTCOMES: Final = {
+    Route.BLOCK: "Nobody answers this query: the policy blocks it.",
+    Route.LOCAL: "This query stays here: only the local model may answer it.",
+    Route.DEIDENTIFY: (
+        "This query may leave with the names in it replaced, sealed to an enclave "
+        "that was verified."
+    ),
+    Route.ENCLAVE: "This query may leave, sealed to an enclave that was verified.",
+}
+NO_ENCLAVE: Final = (
+    "The policy names no enclave (attestation:), so it is answered here all the same."
+)
+_COULD: Final = {
+    Route.LOCAL: "it could be answered here, by the local model",
+    Route.DEIDENTIFY: "it could leave with the names in it replaced",
+    Route.ENCLAVE: "it could leave",
+}
+_BUILT_IN: Final = {
+    DEFAULT: "default.decision",
+    STICKY: "sticky",
+    STRICT_TOPICS: "strict_topics",
+}
+
+
+def explain(
+    policy: Policy, decision: Decision, inspection: Inspection | None = None
+) -> str:
+    """Tell a decision in a few lines, for the person who asked.
+
+    Args:
+        policy: the policy in force.
+        decision: what was decided under it.
+        inspection: what the decision was made from; with it, the places are
+            told, and the smallest change that would have changed the route.
+            Offsets count from 0, and an end is not part of what was found.
+
+    Raises:
+        ValueError: the decision was made under another policy.
+    """
+    _require_same(policy, decision)
+    return "\n".join(_lines(policy, decision, inspection))
+
+
+def explain_json(
+    policy: Policy, decision: Decision, inspection: Inspection | None = None
+) -> str:
+    """Return a decision as one JSON object, keys in a fixed order.
+
+    With an inspection it also has ``findings`` and ``change``; the latter is
+    null where the route is the least private one already.
+
+    Raises:
+        ValueError: the decision was made under another policy.
+    """
+    _require_same(policy, decision)
+    answer: dict[str, object] = {
+        "route": decision.route.value,
+        "rule": decision.rule,
+        "reason": decision.reason,
+        "classes": list(decision.classes),
+        "uncertain": list(decision.uncertain),
+        "rules": [
+            {"id": hit.id, "route": hit.route.value, "reason": hit.reason}
+            for hit in decision.rules
+        ],
+        "policy": {"source": policy.source, "digest": policy.digest},
+    }
+    if inspection is not None:
+        answer["findings"] = [_finding(policy, each) for each in inspection.findings]
+        answer["change"] = _change(smallest_change(policy, inspection))
+    return json.dumps(answer)
+
+
+def change_in_words(change: Change) -> str:
+    """Tell a change in one sentence, without content."""
+    parts = list(_parts(change))
+    which = "Smallest change" if change.smallest else "A change that suffices"
+    return f"{which}: {' and '.join(parts)} {_COULD[change.route]}."
+
+
+def _require_same(policy: Policy, decision: Decision) -> None:
+    if policy.digest != decision.policy_digest:
+        raise ValueError("the decision was made under another policy")
+
+
+def _lines(
+    policy: Policy, decision: Decision, inspection: Inspection | None
+) -> Iterator[str]:
+    yield OUTCOMES[decision.route]
+    leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
+    if leaves and policy.attestation is None:
+        yield NO_ENCLAVE
+    yield f"Found: {', '.join(decision.classes) or 'nothing that a rule names'}."
+    if decision.uncertain:
+        yield f"Could not be known: {', '.join(decision.uncertain)}."
+    if inspection is not None:
+        yield from _places(policy, inspection.findings)
+    rules = {rule.id: rule for rule in policy.rules}
+    reason = decision.reason.strip().removesuffix(".") or NO_REASON
+    yield f"Decided by {_source(decision.rule, rules.get(decision.rule))}: {reason}."
+    for hit in decision.rules:
+        yield f"  {hit.route.value:<10}  {hit.id}{_condition(rules.get(hit.id))}"
+    change = None if inspection is None else smallest_change(policy, inspection)
+    if change is not None:
+        yield change_in_words(change)
+    yield f"Policy: {policy.source}, {policy.digest}."
+
+
+def _source(rule_id: str, rule: Rule | None) -> str:
+    if rule_id in _BUILT_IN:
+        return f"the policy's {_BUILT_IN[rule_id]!r}"
+    pack = f" of the pack {rule.pack!r}" if rule is not None and rule.pack else ""
+    return f"rule {rule_id!r}{pack}"
+
+
+def _condition(rule: Rule | None) -> str:
+    if rule is None:
+        return ""
+    distinct = f", {rule.distinct} different" if rule.distinct > 1 else ""
+    return f": when {rule.when} (within {rule.within.value}{distinct})"
+
+
+def _places(policy: Policy, findings: Sequence[Finding]) -> Iterator[str]:
+    for each in findings[:MAX_SHOWN]:
+        sure = "a check digit holds" if each.validated else f"score {each.score}"
+        name = class_of(policy, each)
+        how = "" if is_uncertain(name) else f", {sure}"
+        yield f"  {name}{_at(each.where, each.view, each.start, each.end)}{how}"
+    if len(findings) > MAX_SHOWN:
+        yield f"  and {len(findings) - MAX_SHOWN} more"
+
+
+def _parts(change: Change) -> Iterator[str]:
+    """Yield what would have to be otherwise; what is at one place, together."""
+    by_place: dict[str, list[Absent]] = defaultdict(list)
+    for each in change.absent:
+        by_place[_absent_at(each)].append(each)
+    places = [
+        f"{' and '.join(map(_named, found))}{place}"
+        for place, found in by_place.items()
+    ]
+    if places:
+        yield f"without {', '.join(places)}"
+    if change.history:
+        yield "if no earlier query of this conversation had stayed home"
+    if change.default:
+        yield "if the policy's default.decision were 'enclave'"
+
+
+def _named(absent: Absent) -> str:
+    if absent.below is None:
+        return absent.data_class
+    return f"{absent.data_class} (or found with less than {absent.below})"
+
+
+def _absent_at(absent: Absent) -> str:
+    if absent.where is None:
+        return " anywhere"
+    return _at(absent.where, absent.view, absent.start, absent.end)
+
+
+def _at(where: Where, view: View, start: int, end: int) -> str:
+    """Say where; the whole query, which has no path, needs no word."""
+    if not where.json_path:
+        return " across the query" if end else ""
+    path = "" if where.json_path == "content" else f", {where.json_path}"
+    reading = "" if view is View.RAW else f" ({view.value} reading)"
+    return f" at characters {start}-{end} of message {where.message + 1}{path}{reading}"
+
+
+def _finding(policy: Policy, finding: Finding) -> dict[str, object]:
+    return {
+        "class": class_of(policy, finding),
+        "detector": finding.detector,
+        **_where(finding.where, finding.view),
+        "start": finding.start,
+        "end": finding.end,
+        "score": finding.score,
+        "validated": finding.validated,
+    }
+
+
+def _where(where: Where | None, view: View) -> dict[str, object]:
+    return {
+        "message": None if where is None else where.message,
+        "role": None if where is None else where.role,
+        "path": None if where is None else where.json_path,
+        "view": view.value,
+    }
+
+
+def _change(change: Change | None) -> dict[str, object] | None:
+    if change is None:
+        return None
+    return {
+        "without": [
+            {
+                "class": each.data_class,
+                **_where(each.where, each.view),
+                "start": each.start,
+                "end": each.end,
+                "score": each.score,
+                "below": each.below,
+            }
+            for each in change.absent
+        ],
+        "history": change.history,
+        "default": change.default,
+        "route": change.route.value,
+        "rule": change.rule,
+        "smallest": change.smallest,
+        "words": change_in_words(change),
+    }

@@ -1,0 +1,170 @@
+"""Who may use the relay: keys that it knows by their salted hashes only.
+
+Knows names, salts and hashes; a key itself is seen for the moment of its check
+and never kept, logged or passed on. A key is 256 random bits, so that a fast
+hash is enough: there is nothing to guess. Knows nothing of what is asked.
+
+The subcommand make-key: a key for one client, shown once, and what to keep.
+
+Knows how a key is made; keeps nothing, and writes to standard output alone.
+"""
+
+import argparse
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from curtilage.relay.process import parse, say
+
+KEY_BYTES: Final = 32
+SALT_BYTES: Final = 16
+KEY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_LINE: Final = re.compile(r"([a-z0-9][a-z0-9-]{0,31}):([0-9a-f]{32}):([0-9a-f]{64})")
+_CREDENTIALS: Final = re.compile(
+    rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([a-z0-9][a-z0-9-]{0,31})\.([A-Za-z0-9_-]{43})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """What is kept of one key.
+
+    Attributes:
+        name: whose it is; part of the key's text, no secret.
+        salt: 16 random bytes.
+        digest: HMAC-SHA256 of the key's secret part under the salt.
+    """
+
+    name: str
+    salt: bytes
+    digest: bytes = field(repr=False)
+
+    def line(self) -> str:
+        """Return it as the configuration holds it."""
+        return f"{self.name}:{self.salt.hex()}:{self.digest.hex()}"
+
+
+def parse_key_record(line: str) -> KeyRecord | None:
+    """Read ``name:salt:hash``; None for anything else."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    name, salt, digest = match.groups()
+    return KeyRecord(name=name, salt=bytes.fromhex(salt), digest=bytes.fromhex(digest))
+
+
+def make_key(
+    name: str, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> tuple[str, KeyRecord]:
+    """Make a key; return its text, to be shown once, and what to keep of it.
+
+    Raises:
+        ValueError: the name is not 1 to 32 of a-z, 0-9 and -.
+    """
+    if KEY_NAME.fullmatch(name) is None:
+        raise ValueError("a key's name is 1 to 32 of a-z, 0-9 and -")
+    secret = _text(random(KEY_BYTES))
+    salt = random(SALT_BYTES)
+    record = KeyRecord(name=name, salt=salt, digest=_digest(salt, secret))
+    return f"{name}.{secret.decode()}", record
+
+
+class AccessKeys:
+    """The keys that open this relay.
+
+    Args:
+        records: all of them; none means that nobody needs a key.
+    """
+
+    def __init__(self, records: Iterable[KeyRecord]) -> None:
+        self._records: Mapping[bytes, KeyRecord] = {
+            record.name.encode(): record for record in records
+        }
+        # Checked in the place of a name that nobody has, so that a wrong name
+        # and a wrong secret take the same way.
+        self._nobody = KeyRecord(name="", salt=bytes(SALT_BYTES), digest=bytes(32))
+
+    @property
+    def required(self) -> bool:
+        """Whether anybody needs a key."""
+        return bool(self._records)
+
+    def admits(self, values: Sequence[bytes]) -> bool:
+        """Return whether a request's one Authorization field holds a key of ours.
+
+        Args:
+            values: of every Authorization field of the request.
+        """
+        match = _CREDENTIALS.fullmatch(values[0]) if len(values) == 1 else None
+        if match is None:
+            return False
+        record = self._records.get(match[1], self._nobody)
+        return hmac.compare_digest(record.digest, _digest(record.salt, match[2]))
+
+
+def _digest(salt: bytes, secret: bytes) -> bytes:
+    return hmac.digest(salt, secret, hashlib.sha256)
+
+
+def _text(secret: bytes) -> bytes:
+    return base64.urlsafe_b64encode(secret).rstrip(b"=")
+
+
+EXIT_USAGE: Final = 2
+
+DESCRIPTION: Final = """\
+Make a key for one client of the relay.
+
+The key is 256 random bits behind a name. The relay keeps only a salted hash of
+it; the key is shown here and nowhere else, so hand it over and forget it.
+"""
+EPILOG: Final = """\
+example:
+  curtilage-relay make-key hospital-a
+    key: hospital-a.0123...          for the client: its header is
+                                     Authorization: Bearer hospital-a.0123...
+    line: hospital-a:salt:hash       for relay.toml:
+                                     [access]
+                                     keys = ["hospital-a:salt:hash"]
+
+Once keys are listed, everything but /healthz asks for one. To take a key back,
+delete its line and restart.
+
+exit codes: 0 made; 2 not a name.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the subcommand; return its exit code.
+
+    Raises:
+        OutputError: standard output cannot be written to.
+    """
+    options = parse(_parser(), arguments)
+    try:
+        key, record = make_key(options.name)
+    except ValueError as error:
+        say(sys.stderr, f"curtilage-relay make-key: {error}\n")
+        return EXIT_USAGE
+    say(sys.stdout, f"key: {key}\nline: {record.line()}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="curtilage-relay make-key",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="whose key it is: 1 to 32 of a-z, 0-9 and -"
+    )
+    return parser

@@ -1,0 +1,87 @@
+"""The command curtilage-relay nginx-config: a configuration in, nginx's text out."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from curtilage.relay.config import RelayConfig, parse_config
+from curtilage.relay.errors import ConfigError
+from curtilage.relay.nginx.config import RUNTIME_FOLDER, Setting, nginx_config
+from curtilage.relay.process import parse, say
+
+EXIT_CONFIG: Final = 2
+
+DESCRIPTION: Final = """\
+Write an nginx configuration with the relay's behaviour to standard output.
+
+For operators who outgrow the built-in relay: the same paths, rules, limits and
+refusals, carried out by nginx (1.22 or later, as distributions package it). What
+nginx does differently is listed in the head of the text. The same relay.toml
+always gives the same text, so it can be kept under version control.
+"""
+EPILOG: Final = """\
+example:
+  curtilage-relay --config relay.toml --check
+  curtilage-relay nginx-config --config relay.toml > nginx.conf
+  install -d -m 0711 /run/curtilage-relay-nginx
+  nginx -t -c "$PWD/nginx.conf"
+  nginx -c "$PWD/nginx.conf" -g 'daemon off;'
+
+The folder is passable (0711) because root's nginx works as another user, who must
+reach the copies of keys in it; what is in it, that user alone can read.
+
+listen needs a port, and files need absolute paths. Refused, since nginx cannot do
+it: access keys (their salted hashes; use tls.client_ca) and unsafe_record_view.
+
+exit codes: 0 written; 2 wrong usage or configuration, or nginx cannot do it;
+            3 standard output cannot be written.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the subcommand; return its exit code.
+
+    Raises:
+        OutputError: a standard stream cannot be written to.
+    """
+    options = parse(_parser(), arguments)
+    try:
+        text = nginx_config(_load(options.config), Setting(folder=options.folder))
+    except ConfigError as error:
+        for problem in error.problems:
+            say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
+        return EXIT_CONFIG
+    say(sys.stdout, text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="curtilage-relay nginx-config",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", required=True, help="the relay's configuration"
+    )
+    parser.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        type=Path,
+        default=RUNTIME_FOLDER,
+        help="where nginx keeps its pid and the copies of keys; best on a tmpfs, "
+        f"and it must exist (default: {RUNTIME_FOLDER})",
+    )
+    return parser
+
+
+def _load(path: str) -> RelayConfig:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from None
+    return parse_config(text, {})

@@ -1,0 +1,435 @@
+"""The same relay as an nginx configuration: text made from a configuration.
+
+For operators who outgrow the built-in relay. Pure: the same configuration gives
+the same octets. Knows nginx 1.22 and later; refuses what nginx cannot do safely,
+and lists what it does differently (``DIFFERENCES``) in the head of its text.
+"""
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from curtilage.relay import forward
+from curtilage.relay.config import (
+    RelayConfig,
+    UnixAddress,
+    Upstream,
+)
+from curtilage.relay.errors import ConfigError
+from curtilage.relay.forward import Refusal
+from curtilage.relay.nginx.server import (
+    COPIES,
+    KEY_REFUSAL,
+    OWN,
+    RATE_STATUS,
+    TRUE,
+    answer_fields,
+    caps,
+    host_of,
+    is_tls,
+    listen_text,
+    server,
+    upstreams,
+)
+from curtilage.relay.nginx.text import (
+    CUSTOMERS,
+    DIFFERENCES,
+    HIDDEN_FIELDS,
+    Lines,
+    comment,
+    indented,
+    map_to,
+    ms,
+    rate,
+    wrapped,
+)
+
+RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
+FOLDER_MODE: Final = "0711"
+"""Anybody may pass, nobody look: what is below is open to the workers alone."""
+SYSTEM_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
+"""Where Debian, Ubuntu and Alpine keep the system's certificates."""
+SPARE_CONNECTIONS: Final = 16
+"""Fetches of keys and bundles, beside the exchanges."""
+SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
+"""What may stand in the text unquoted without meaning something to nginx."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the configuration file does not say.
+
+    Attributes:
+        folder: for the pid file and the copies of keys; best on a tmpfs.
+    """
+
+    folder: Path = RUNTIME_FOLDER
+
+
+def nginx_config(config: RelayConfig, setting: Setting) -> str:
+    """Return a whole nginx configuration with the relay's behaviour.
+
+    Args:
+        config: the relay's own configuration.
+        setting: what only nginx needs.
+
+    Raises:
+        ConfigError: nginx cannot do what the configuration asks for; all
+            reasons at once.
+    """
+    _refuse_what_nginx_cannot(config, setting)
+    lines = [
+        *_head(config, setting),
+        *_main(config, setting),
+        "http {",
+        *indented(
+            [
+                *_silence(),
+                *_folders(setting),
+                *_client_limits(config),
+                *_gateway_limits(config),
+                *_hidden(),
+                *_maps(config),
+                *_zones(config),
+                *upstreams(config.gateways),
+                *server(config),
+            ]
+        ),
+        "}",
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
+    problems: list[str] = []
+    if not isinstance(config.listen, UnixAddress) and config.listen.port == 0:
+        problems.append("listen: nginx needs a port; 0 lets it choose none")
+    if config.unsafe_record_view is not None:
+        problems.append("unsafe_record_view: only the built-in relay can record")
+    if config.keys:
+        problems.append(
+            "access.keys: nginx cannot check salted hashes; use tls.client_ca"
+        )
+    paths = _paths(config, setting)
+    texts = {**paths, "listen": listen_text(config.listen)}
+    for name, upstream in config.gateways.items():
+        texts[f"gateways.{name}"] = _upstream_text(upstream)
+        if is_tls(upstream) and _is_address(host_of(upstream)):
+            problems.append(
+                f"gateways.{name}: nginx verifies names, not addresses; use a name"
+            )
+    problems += [
+        f"{key}: {text!r} has characters that nginx would read as its own"
+        for key, text in texts.items()
+        if SAFE_TEXT.fullmatch(text) is None
+    ]
+    problems += [
+        f"{key}: nginx needs an absolute path"
+        for key, text in paths.items()
+        if not text.startswith("/")
+    ]
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _upstream_text(upstream: Upstream) -> str:
+    if isinstance(upstream, UnixAddress):
+        return f"unix:{upstream.path}"
+    return upstream.origin
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _paths(config: RelayConfig, setting: Setting) -> Mapping[str, str]:
+    paths: dict[str, Path | None] = {
+        "--folder": setting.folder,
+        "upstream_ca_file": config.upstream_ca_file,
+    }
+    if config.tls is not None:
+        paths["tls.certificate"] = config.tls.certificate
+        paths["tls.key"] = config.tls.key
+        paths["tls.client_ca"] = config.tls.client_ca
+    return {key: str(path) for key, path in paths.items() if path is not None}
+
+
+def _head(config: RelayConfig, setting: Setting) -> Lines:
+    words = [
+        "Curtilage relay for nginx (1.22 or later), made by",
+        "    curtilage-relay nginx-config --config relay.toml > nginx.conf",
+        "Do not edit it: change relay.toml and make it again.",
+        "",
+        "Before:     this folder must exist, best on a tmpfs; nginx's workers, which",
+        "            are another user where root starts it, must be able to pass",
+        f"            install -d -m {FOLDER_MODE} {setting.folder}",
+        "Check it:   nginx -t -c /path/nginx.conf",
+        "Run it:     nginx -c /path/nginx.conf -g 'daemon off;'",
+        "Drain it:   nginx -s quit -c /path/nginx.conf",
+        "",
+        f"Gateways: {', '.join(config.gateways)}.",
+        "It behaves as the built-in relay does, except:",
+    ]
+    for name, text in DIFFERENCES.items():
+        first, *rest = wrapped(f"{name}: {text}.", 72)
+        words += [f"  - {first}", *(f"    {line}" for line in rest)]
+    return [*comment(*words), ""]
+
+
+def _main(config: RelayConfig, setting: Setting) -> Lines:
+    limits = config.limits
+    connections = limits.max_connections + limits.max_upstream + SPARE_CONNECTIONS
+    return [
+        *comment(
+            "One worker carries far more than one gateway. For each that is added",
+            "the connections below count again; all other caps are shared.",
+        ),
+        "worker_processes 1;",
+        f"worker_rlimit_nofile {2 * connections};",
+        *comment("No crash writes memory, and so who asked whom, to disk."),
+        "worker_rlimit_core 0;",
+        *comment("How long running requests may take after the signal to stop."),
+        f"worker_shutdown_timeout {ms(limits.shutdown_grace_s)};",
+        f"pid {setting.folder}/nginx.pid;",
+        *comment("Lines of a lower level hold clients' addresses."),
+        "error_log /dev/null crit;",
+        "",
+        *comment(
+            f"{limits.max_connections} clients, {limits.max_upstream} exchanges, "
+            "and fetches of keys."
+        ),
+        "events {",
+        f"    worker_connections {connections};",
+        "}",
+        "",
+    ]
+
+
+def _silence() -> Lines:
+    return [
+        *comment("Tell nothing: no log, no version, no marks on answers."),
+        "access_log off;",
+        "server_tokens off;",
+        "etag off;",
+        "gzip off;",
+        "max_ranges 0;",
+        "if_modified_since off;",
+        "log_not_found off;",
+        f"default_type {forward.PROBLEM_JSON};",
+        *answer_fields(),
+        "",
+    ]
+
+
+def _folders(setting: Setting) -> Lines:
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    return [
+        *comment(
+            "nginx insists on these folders; nothing of an exchange is ever in them.",
+            "The copies are of key lists and bundles, which are public and the same",
+            "for everybody; on a tmpfs they stay in memory.",
+        ),
+        *(f"{kind}_temp_path {setting.folder}/{kind};" for kind in kinds),
+        f"proxy_cache_path {setting.folder}/copies keys_zone=curtilage_copies:1m",
+        "    levels=1 max_size=16m inactive=1h use_temp_path=off;",
+        "",
+    ]
+
+
+def _client_limits(config: RelayConfig) -> Lines:
+    limits = config.limits
+    return [
+        *comment(
+            "The client's hop. Heads: bounded in time as a whole. Content: bounded in",
+            "size and in silence, and in memory as a whole, never on disk.",
+        ),
+        f"client_header_timeout {ms(limits.header_timeout_s)};",
+        f"client_body_timeout {ms(limits.body_timeout_s)};",
+        f"send_timeout {ms(limits.write_timeout_s)};",
+        f"keepalive_timeout {ms(limits.idle_timeout_s)};",
+        "keepalive_requests 1000000;",
+        "reset_timedout_connection on;",
+        "lingering_time 2s;",
+        "lingering_timeout 2s;",
+        "client_header_buffer_size 2k;",
+        "large_client_header_buffers 4 8k;",
+        f"client_max_body_size {limits.max_request_bytes};",
+        f"client_body_buffer_size {limits.max_request_bytes};",
+        "tcp_nodelay on;",
+        "",
+    ]
+
+
+def _gateway_limits(config: RelayConfig) -> Lines:
+    limits = config.limits
+    return [
+        *comment(
+            "The gateway's hop. Of a request's fields none passes but those set in",
+            "its location; both ways stream, back-pressure included; nothing is sent",
+            "twice, and a gateway cannot steer nginx (X-Accel-*).",
+        ),
+        "proxy_http_version 1.1;",
+        "proxy_pass_request_headers off;",
+        "proxy_buffering off;",
+        "proxy_request_buffering off;",
+        "proxy_max_temp_file_size 0;",
+        "proxy_buffer_size 8k;",
+        f"proxy_connect_timeout {ms(limits.connect_timeout_s)};",
+        f"proxy_read_timeout {ms(limits.upstream_read_timeout_s)};",
+        f"proxy_send_timeout {ms(limits.upstream_read_timeout_s)};",
+        "proxy_next_upstream off;",
+        "proxy_redirect off;",
+        "proxy_intercept_errors on;",
+        "proxy_ignore_headers X-Accel-Redirect X-Accel-Expires X-Accel-Limit-Rate",
+        "    X-Accel-Buffering X-Accel-Charset Expires Cache-Control Set-Cookie Vary;",
+        "proxy_ssl_verify on;",
+        "proxy_ssl_verify_depth 8;",
+        "proxy_ssl_server_name on;",
+        "proxy_ssl_protocols TLSv1.2 TLSv1.3;",
+        f"proxy_ssl_trusted_certificate {config.upstream_ca_file or SYSTEM_CA_FILE};",
+        "",
+    ]
+
+
+def _hidden() -> Lines:
+    return [
+        *comment("Fields of a gateway's answer that stop here."),
+        "proxy_headers_hash_max_size 2048;",
+        "proxy_headers_hash_bucket_size 128;",
+        *(f"proxy_hide_header {name};" for name in HIDDEN_FIELDS),
+        "",
+    ]
+
+
+def _maps(config: RelayConfig) -> Lines:
+    names = "|".join(re.escape(name).replace(r"\-", "-") for name in config.gateways)
+    return [
+        "map_hash_bucket_size 128;",
+        *_hosts(config.hosts),
+        *comment("Paths as they were sent: nothing is decoded or normalised."),
+        "map $request_uri $curtilage_known {",
+        f'    "~^/(healthz|({names})(/keys|/bundle)?)([?#]|$)" 1;',
+        "    default 0;",
+        "}",
+        *comment("Every value that goes on is a constant of this file."),
+        *map_to("$content_type", "request_type", {t: t for t in forward.REQUEST_TYPES}),
+        *map_to("$http_incremental", "incremental", {TRUE: forward.INCREMENTAL}),
+        *map_to(
+            "$server_protocol$curtilage_incremental",
+            "no_stream",
+            {f"HTTP/1.0{forward.INCREMENTAL}": "1"},
+        ),
+        *map_to(
+            "$upstream_status:$upstream_http_content_type",
+            "answer_type",
+            {
+                **{f"200:{t}": t for t in forward.RESPONSE_TYPES},
+                f"{KEY_REFUSAL}:{forward.PROBLEM_JSON}": forward.PROBLEM_JSON,
+            },
+        ),
+        *map_to(
+            "$upstream_http_incremental",
+            "answer_incremental",
+            {TRUE: forward.INCREMENTAL},
+        ),
+        *(
+            line
+            for suffix, kind in COPIES.items()
+            for line in map_to(
+                "$upstream_http_content_type", f"{suffix}_type", {kind: kind}
+            )
+        ),
+        *map_to("$curtilage_keys_type$curtilage_bundle_type", "not_a_copy", {"": "1"}),
+        *comment("Words of our own answers; a gateway's errors get ours as well."),
+        *map_to("$upstream_header_time", "own", {"": "1", "-": "1"}),
+        *map_to(
+            "$curtilage_own$status", "title", _titles(), forward.REFUSED_BY_GATEWAY
+        ),
+        *map_to("$curtilage_own$status", "allow_post", {"1405": "POST"}),
+        *map_to("$curtilage_own$status", "allow_get", {"1405": "GET"}),
+        *map_to("$status", "health_type", {"200": "text/plain"}, forward.PROBLEM_JSON),
+        *map_to(
+            "$status",
+            "copy_control",
+            {"200": f"public, max-age={config.limits.cache_s}"},
+            "no-store",
+        ),
+        *map_to(
+            "$curtilage_own$status",
+            "proxy_status",
+            {
+                "1429": "relay; error=connection_limit_reached",
+                "1501": "relay; error=incremental_refused",
+            },
+        ),
+        "",
+    ]
+
+
+def _hosts(hosts: Iterable[bytes]) -> Lines:
+    names = {host.decode(): "1" for host in sorted(hosts)}
+    if not names:
+        return []
+    return [
+        *comment("Names that Host may give; nginx lowers it and drops the port."),
+        *map_to("$host", "host", names),
+    ]
+
+
+def _titles() -> dict[str, str]:
+    return {f"1{status}": _title(refusal) for status, refusal in OWN.items()}
+
+
+def _zones(config: RelayConfig) -> Lines:
+    lines = [
+        *comment("All exchanges at once, whoever asks; the next one gets 429."),
+        'limit_conn_zone "exchanges" zone=curtilage_exchanges:1m;',
+        "limit_conn_status 429;",
+        f"limit_req_status {RATE_STATUS};",
+        "limit_conn_log_level info;",
+        "limit_req_log_level info;",
+    ]
+    clients = config.clients
+    counted = (clients.connections, clients.exchanges, clients.requests_per_s)
+    if any(caps(config, cap) for cap in counted):
+        lines += [
+            *comment(
+                "One client: an IPv4 address, or what a provider gives one (/56)."
+            ),
+            *map_to("$remote_addr", "client", CUSTOMERS, "$binary_remote_addr"),
+        ]
+    if caps(config, config.clients.exchanges):
+        lines += [
+            *comment("One client's share of them; its address is kept as below."),
+            "limit_conn_zone $curtilage_client zone=curtilage_shares:1m;",
+        ]
+    if caps(config, config.clients.connections):
+        lines += [
+            *comment(
+                "Requests of one client at once. While one runs, nginx keeps the",
+                "client's address, as it is, in shared memory; never on disk.",
+            ),
+            "limit_conn_zone $curtilage_client zone=curtilage_clients:1m;",
+        ]
+    if caps(config, config.clients.requests_per_s):
+        lines += [
+            *comment(
+                "Requests of one client. nginx keeps its address, as it is, in shared",
+                "memory until the place is needed: a core dump or debugger shows it.",
+            ),
+            "limit_req_zone $curtilage_client zone=curtilage_rate:1m",
+            f"    rate={rate(config.clients.requests_per_s)};",
+        ]
+    return [*lines, ""]
+
+
+def _title(refusal: Refusal) -> str:
+    return str(json.loads(forward.refusal_body(refusal))["title"])

@@ -1,0 +1,311 @@
+"""The server block of an nginx configuration: every path and every refusal.
+
+Knows the relay's rules in nginx's words. Whatever is sent on, and whatever is
+answered here, is a constant of the text.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from curtilage.relay import forward
+from curtilage.relay.config import (
+    HTTPUpstream,
+    Listen,
+    RelayConfig,
+    UnixAddress,
+    Upstream,
+)
+from curtilage.relay.forward import Refusal
+from curtilage.relay.nginx.text import Lines, comment, indented, ms, pages, quoted
+
+IDLE_UPSTREAM_S: Final = 10
+"""As the built-in relay: shorter than a gateway keeps connections."""
+COPIES: Final = {
+    "keys": forward.OHTTP_KEYS,
+    "bundle": forward.EVIDENCE_BUNDLE,
+}
+_COPY_PATHS: Final = {"keys": forward.KEYS_PATH, "bundle": forward.BUNDLE_PATH}
+OWN: Final[Mapping[int, Refusal]] = {
+    400: Refusal.MALFORMED,
+    405: Refusal.METHOD,
+    408: Refusal.BODY_TOO_SLOW,
+    413: Refusal.BODY_TOO_LARGE,
+    429: Refusal.BUSY,
+    500: Refusal.INTERNAL,
+    502: Refusal.GATEWAY_UNREACHABLE,
+    504: Refusal.GATEWAY_TIMEOUT,
+}
+"""Statuses that nginx itself may come to, and what they mean here."""
+TRUE: Final = r"~^\?1( *;.*)?$"
+"""A boolean Item; parameters are ignored (RFC 9651, section 1.1)."""
+KEY_REFUSAL: Final = 422
+"""Its content passes: the problem type tells a client that its key is old."""
+RATE_STATUS: Final = 598
+"""Nobody sees it: it tells nginx's two kinds of 429 apart."""
+_CLIENT_LEFT: Final = 499
+"""nginx's own sign that a client went away; it lets nobody answer it."""
+_COPY_ERRORS: Final = (400, 413, 429, 500, 502, 504)
+"""Statuses that a fetch of keys may have of its own; others become 502."""
+
+
+def upstreams(gateways: Mapping[str, Upstream]) -> Lines:
+    """Name the pools of connections to the gateways."""
+    lines = comment(
+        "One pool of connections to each gateway, shared by all clients; names",
+        "are looked up once, when nginx starts.",
+    )
+    for name, upstream in gateways.items():
+        lines += [
+            f"upstream curtilage_{name} {{",
+            f"    server {_server_address(upstream)} max_fails=0;",
+            "    keepalive 32;",
+            "    keepalive_requests 1000000;",
+            f"    keepalive_timeout {IDLE_UPSTREAM_S}s;",
+            "}",
+        ]
+    return [*lines, ""]
+
+
+def server(config: RelayConfig) -> Lines:
+    """Write the server block: every path and every refusal."""
+    lines = [
+        *_listening(config),
+        "server_name _;",
+        "",
+        *comment("A sealed request is known by its path alone."),
+        _refuse("$request ~ '^[^ ]+ [^/]'", Refusal.MALFORMED),
+        *(
+            [_refuse("$curtilage_host = ''", Refusal.MISDIRECTED)]
+            if config.hosts
+            else []
+        ),
+        _refuse("$curtilage_known = 0", Refusal.UNKNOWN_PATH),
+        _refuse("$http_expect != ''", Refusal.EXPECTATION),
+        _refuse("$http_content_encoding != ''", Refusal.CONTENT_ENCODING),
+        _refuse("$http_upgrade != ''", Refusal.MALFORMED),
+        "",
+        *_error_pages(),
+        f"location = {forward.HEALTH_PATH} {{",
+        *indented(
+            [
+                _refuse("$request_method != 'GET'", Refusal.METHOD),
+                *answer_fields("GET"),
+                "default_type '';",
+                "add_header Content-Type $curtilage_health_type always;",
+                "return 200 'ok\\n';",
+            ]
+        ),
+        "}",
+    ]
+    for name, upstream in config.gateways.items():
+        lines += ["", *_exchange(config, name, upstream)]
+        for suffix in COPIES:
+            lines += ["", *_copy(config, name, suffix, upstream)]
+    return ["server {", *indented(lines), "}"]
+
+
+def _listening(config: RelayConfig) -> Lines:
+    tls, address = config.tls, listen_text(config.listen)
+    if tls is None:
+        return [f"listen {address} default_server;"]
+    lines = [
+        f"listen {address} default_server ssl;",
+        f"ssl_certificate {tls.certificate};",
+        f"ssl_certificate_key {tls.key};",
+        *comment("In TLS 1.2 a client's certificate stands in clear."),
+        "ssl_protocols TLSv1.3;",
+        *comment("A resumed session would mark a client: there is none."),
+        "ssl_session_cache off;",
+        "ssl_session_tickets off;",
+        "ssl_early_data off;",
+    ]
+    if tls.client_ca is not None:
+        lines += [
+            *comment("Only clients with a certificate of these get in."),
+            f"ssl_client_certificate {tls.client_ca};",
+            "ssl_verify_client on;",
+            "ssl_verify_depth 8;",
+        ]
+    return lines
+
+
+def _error_pages() -> Lines:
+    special = {414, *range(494, 500), 501, RATE_STATUS, KEY_REFUSAL, *OWN}
+    gateway = [code for code in range(401, 600) if code not in special]
+    return [
+        *comment("nginx's own refusals in our words; redirects never pass."),
+        *pages(OWN, "@refused"),
+        *pages([414, 494, 501], "=400 @refused"),
+        *pages([495, 496, 497], "=444 @closed"),
+        *pages([RATE_STATUS], "=429 @refused_rate"),
+        *pages(range(300, 400), "=502 @refused_answer"),
+        *pages(gateway, "@refused"),
+        "location @refused {",
+        f"    return 500 {quoted(_template())};",
+        "}",
+        "location @refused_answer {",
+        f"    return 502 {_body(Refusal.GATEWAY_ANSWER)};",
+        "}",
+        "location @refused_rate {",
+        "    add_header Cache-Control no-store always;",
+        f"    return 429 {_body(Refusal.RATE)};",
+        "}",
+        "location @closed {",
+        "    return 444;",
+        "}",
+        "",
+    ]
+
+
+def _exchange(config: RelayConfig, name: str, upstream: Upstream) -> Lines:
+    body = [
+        _refuse("$request_method != 'POST'", Refusal.METHOD),
+        _refuse("$http_early_data != ''", Refusal.EARLY_DATA),
+        _refuse("$curtilage_request_type = ''", Refusal.MEDIA_TYPE),
+        _refuse("$curtilage_no_stream != ''", Refusal.INCREMENTAL),
+        f"limit_conn curtilage_exchanges {config.limits.max_upstream};",
+        *_client_share(config),
+        *_client_caps(config),
+        "set $args '';",
+        *_toward(upstream),
+        "proxy_set_header Content-Type $curtilage_request_type;",
+        "proxy_set_header Incremental $curtilage_incremental;",
+        "add_header Content-Type $curtilage_answer_type always;",
+        "add_header Incremental $curtilage_answer_incremental always;",
+        *answer_fields("POST"),
+        f"proxy_pass {_scheme(upstream)}://curtilage_{name}{forward.GATEWAY_PATH};",
+    ]
+    return [f"location = /{name} {{", *indented(body), "}"]
+
+
+def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Lines:
+    limits = config.limits
+    place = f"{name}/{suffix}"
+    kept = {*_COPY_ERRORS, _CLIENT_LEFT, RATE_STATUS}
+    others = [code for code in range(300, 600) if code not in kept]
+    body = [
+        _refuse("$request_method != 'GET'", Refusal.METHOD),
+        *_client_caps(config),
+        "set $args '';",
+        *comment("One copy for everybody, fetched once, never served when older."),
+        "proxy_buffering on;",
+        "proxy_cache curtilage_copies;",
+        f"proxy_cache_key {place};",
+        f"proxy_cache_valid 200 {limits.cache_s}s;",
+        "proxy_no_cache $curtilage_not_a_copy;",
+        "proxy_cache_lock on;",
+        f"proxy_cache_lock_timeout {ms(limits.fetch_timeout_s)};",
+        f"proxy_cache_lock_age {ms(limits.fetch_timeout_s)};",
+        f"proxy_read_timeout {ms(limits.fetch_timeout_s)};",
+        *_toward(upstream),
+        "proxy_set_header Content-Length '';",
+        "proxy_pass_request_body off;",
+        "client_max_body_size 1;",
+        f"add_header Content-Type $curtilage_{suffix}_type always;",
+        *answer_fields("GET", control="$curtilage_copy_control"),
+        *pages(_COPY_ERRORS, "@refused"),
+        *pages([RATE_STATUS], "=429 @refused_rate"),
+        *pages(others, "=502 @refused_answer"),
+        f"proxy_pass {_scheme(upstream)}://curtilage_{name}{_COPY_PATHS[suffix]};",
+    ]
+    return [f"location = /{place} {{", *indented(body), "}"]
+
+
+def caps(config: RelayConfig, cap: float) -> bool:
+    """Return whether a cap is on; behind a UNIX socket all are one client."""
+    return cap > 0 and not isinstance(config.listen, UnixAddress)
+
+
+def _client_share(config: RelayConfig) -> Lines:
+    if not caps(config, config.clients.exchanges):
+        return []
+    return [f"limit_conn curtilage_shares {config.clients.exchanges};"]
+
+
+def _client_caps(config: RelayConfig) -> Lines:
+    clients, lines = config.clients, Lines()
+    if caps(config, clients.connections):
+        lines.append(f"limit_conn curtilage_clients {clients.connections};")
+    if caps(config, clients.requests_per_s):
+        burst = f"burst={clients.burst} nodelay"
+        lines.append(f"limit_req zone=curtilage_rate {burst};")
+    return lines
+
+
+def answer_fields(method: str = "", *, control: str = "no-store") -> Lines:
+    """Return fields of our own; a location with any needs all of them again."""
+    lines = [
+        f"add_header Cache-Control {control} always;",
+        "add_header Proxy-Status $curtilage_proxy_status always;",
+    ]
+    if method:
+        lines.append(f"add_header Allow $curtilage_allow_{method.lower()} always;")
+    return lines
+
+
+def _toward(upstream: Upstream) -> Lines:
+    lines = [
+        f"proxy_set_header Host {_authority(upstream)};",
+        "proxy_set_header Connection '';",
+    ]
+    if is_tls(upstream):
+        lines.append(f"proxy_ssl_name {host_of(upstream)};")
+    return lines
+
+
+def _refuse(condition: str, refusal: Refusal) -> str:
+    status = forward.status_of(refusal)
+    return f"if ({condition}) {{ return {status} {_body(refusal)}; }}"
+
+
+def _body(refusal: Refusal) -> str:
+    return quoted(forward.refusal_body(refusal).decode())
+
+
+def _template() -> str:
+    """Return a refusal's content with nginx's names for status and title."""
+    sample = forward.refused_body(KEY_REFUSAL).decode()
+    sample = sample.replace(str(KEY_REFUSAL), "$status")
+    return sample.replace(forward.REFUSED_BY_GATEWAY, "$curtilage_title")
+
+
+def listen_text(listen: Listen) -> str:
+    """Write where clients come in."""
+    if isinstance(listen, UnixAddress):
+        return f"unix:{listen.path}"
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    return f"{host}:{listen.port}"
+
+
+def _server_address(upstream: Upstream) -> str:
+    if isinstance(upstream, UnixAddress):
+        return f"unix:{upstream.path}"
+    url = urlsplit(upstream.origin)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    host = host_of(upstream)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _authority(upstream: Upstream) -> str:
+    if isinstance(upstream, UnixAddress):
+        return "localhost"
+    return urlsplit(upstream.origin).netloc
+
+
+def host_of(upstream: Upstream) -> str:
+    """Return a gateway's name, as its certificate has it."""
+    if isinstance(upstream, UnixAddress):
+        return "localhost"
+    return urlsplit(upstream.origin).hostname or ""
+
+
+def is_tls(upstream: Upstream) -> bool:
+    """Return whether a gateway is reached over TLS."""
+    return isinstance(upstream, HTTPUpstream) and _scheme(upstream) == "https"
+
+
+def _scheme(upstream: Upstream) -> str:
+    if isinstance(upstream, UnixAddress):
+        return "http"
+    return urlsplit(upstream.origin).scheme

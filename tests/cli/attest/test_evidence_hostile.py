@@ -1,0 +1,275 @@
+"""Files that are made to hurt: no traceback, no endless work, no wrong code."""
+
+import json
+import os
+import ssl
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import thread_time
+
+import pytest
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import Tee, encode_cpu_evidence
+from curtilage.cli.attest import verify_evidence as attest_evidence
+from curtilage.cli.attest.encodings import (
+    MAX_FILE_BYTES,
+    decode_blob,
+    decode_certificates,
+    json_bytes,
+)
+from curtilage.cli.attest.tpm_registers import MAX_VALUES_BYTES, read_values
+from curtilage.cli.main import main
+from curtilage_dev.deployment import MEASUREMENT
+from curtilage_dev.machines import make_machine, registers_of
+from support.evidence_policies import write_policy
+from support.memory_enclave import NOW
+
+MIB = 1024 * 1024
+AT = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def refusal(call: Callable[[], object]) -> RefusalCode:
+    with pytest.raises(RefusedError) as caught:
+        call()
+    return caught.value.code
+
+
+def values(file: bytes) -> object:
+    return read_values(file, selected=lambda: (0,))
+
+
+# --- --pcrs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b'{"sha256": 5}',
+        b'{"sha256": null}',
+        b'{"pcrs": "00"}',
+        b"[null]",
+        b'{"0": "00", "0": "11"}',
+        b'{"0": [',
+    ],
+    ids=repr,
+)
+def test_json_that_holds_no_register_values_is_refused(file: bytes) -> None:
+    assert refusal(lambda: values(file)) is RefusalCode.MALFORMED
+
+
+def test_register_values_behind_a_byte_order_mark_are_read() -> None:
+    digits = b"11" * 32
+    for file in (b"sha256:\n  0 : 0x%b\n" % digits, b'{"0": "%b"}' % digits):
+        assert values(b"\xef\xbb\xbf" + file) == ((0, b"\x11" * 32),)
+
+
+def test_too_many_register_values_are_refused_unread() -> None:
+    file = b"0:00," * MAX_VALUES_BYTES
+    assert refusal(lambda: values(file)) is RefusalCode.TOO_LARGE
+
+
+# --- work --------------------------------------------------------------------
+
+FOLDS = b"00000000  61\n" + b"".join(
+    b"*\n%08x  61\n" % (number * MAX_FILE_BYTES) for number in range(1, 5000)
+)
+BOMBS = {
+    "folds": FOLDS,
+    "blanks behind a head": b"-----BEGIN A-----" + b" " * (MAX_FILE_BYTES - 100),
+    "blanks and a wrong letter": b"-----BEGIN A-----" + b" " * 200_000 + b"!",
+    "heads": b"-----BEGIN A-----" * 15_000,
+    "heads and ends": b"-----BEGIN A-----AAAA" + b"-----END B-----" * 15_000,
+    "empty blocks": b"-----BEGIN A-----\n-----END A-----\n" * 7_000,
+    "empty sequences": b"\x30\x00" * 130_000,
+    "empty texts": b"[" + b'"",' * 80_000 + b'""]',
+    "colons": b":" * MAX_FILE_BYTES,
+    "asterisks": b"00000000  61\n" + b"*\n" * 130_000,
+    "numbers": b"[" + b"1," * 130_000 + b"1]",
+    "nested": b"[" * 260_000,
+    "lines": b"zzzz\n" * 50_000,
+}
+
+
+def decode(data: bytes) -> None:
+    for call in (decode_blob, decode_certificates):
+        with suppress(RefusedError):
+            call(data, "file")
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_file_takes_much_memory(name: str) -> None:
+    tracemalloc.start()
+    try:
+        decode(BOMBS[name])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * MIB
+
+
+def test_folds_never_stand_for_more_than_a_file_may_have() -> None:
+    assert refusal(lambda: decode_blob(FOLDS, "file")) is RefusalCode.MALFORMED
+    fold = b"000000 00\n*\n%06x 01\n"
+    assert len(decode_blob(fold % MAX_FILE_BYTES, "file")) == MAX_FILE_BYTES + 1
+    more = fold % (MAX_FILE_BYTES + 1)
+    assert refusal(lambda: decode_blob(more, "file")) is RefusalCode.MALFORMED
+
+
+def test_after_the_last_certificate_that_counts_nothing_is_read() -> None:
+    """The 18th object is broken; that there are 17 is known before."""
+    seventeen = b"\x30\x00" * 17
+    for tail in (b"", b"broken"):
+        code = refusal(partial(decode_certificates, seventeen + tail, "x"))
+        assert code is RefusalCode.TOO_LARGE
+    many = json.dumps(["" for _ in range(17)]).encode()
+    assert refusal(lambda: decode_certificates(many, "x")) is RefusalCode.TOO_LARGE
+    large = b"\x30\x83" + (MAX_FILE_BYTES - 4).to_bytes(3) + bytes(MAX_FILE_BYTES)
+    assert refusal(lambda: decode_certificates(large, "x")) is RefusalCode.TOO_LARGE
+
+
+def grows(make: Callable[[int], bytes], call: Callable[[bytes], object]) -> float:
+    """How many times longer a file of eight times the size takes."""
+
+    def cost(size: int) -> float:
+        data, least = make(size), 9.0
+        for _ in range(3):
+            begun = thread_time()
+            with suppress(RefusedError):
+                call(data)
+            least = min(least, thread_time() - begun)
+        return max(least, 0.0005)
+
+    return cost(32_000) / cost(4_000)
+
+
+QUADRATIC: dict[str, tuple[Callable[[int], bytes], Callable[[bytes], object]]] = {
+    "PEM": (lambda size: b"-----BEGIN A-----" + b" " * size + b"!", decode),
+    "PEM body": (
+        lambda size: b"-----BEGIN A-----" + b" " * size + b"!-----END A-----",
+        decode,
+    ),
+    "DER": (lambda size: b"\x30\x00" * size, decode),
+    "PCR": (lambda size: b"0:00," + b" " * size + b"x", values),
+    "pcr": (lambda size: b"0:00,pcr" + b" " * size + b"x", values),
+    "bank": (lambda size: b"sha256" + b" " * size + b"x", values),
+}
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_eight_times_the_file_is_not_sixty_times_the_work(name: str) -> None:
+    """Quadratic would be 64; a busy machine has to err by far to reach 30."""
+    assert grows(*QUADRATIC[name]) < 30
+
+
+# --- the right code ----------------------------------------------------------
+
+NOISE = bytes((7 * number * number + number) % 256 for number in range(1200))
+
+
+@pytest.mark.parametrize("letter", [b"g", b"z", b"G", b"-", b"_", b"+", b"/"])
+@pytest.mark.parametrize("place", [0, 99, 100, 2399])
+def test_a_wrong_letter_in_hexadecimal_makes_no_base64_of_it(
+    letter: bytes, place: int
+) -> None:
+    for digits in (NOISE.hex(), NOISE.hex().upper(), bytes(1200).hex()):
+        text = digits.encode()
+        wrong = text[:place] + letter + text[place + 1 :]
+        assert refusal(partial(decode_blob, wrong, "x")) is RefusalCode.MALFORMED
+
+
+def test_a_digit_too_few_makes_no_base64_of_it() -> None:
+    short = NOISE.hex()[:-1]
+    assert refusal(lambda: decode_blob(short.encode(), "x")) is RefusalCode.MALFORMED
+    assert refusal(lambda: json_bytes(short, "x")) is RefusalCode.MALFORMED
+
+
+def test_two_blocks_where_bytes_belong_are_not_taken_for_base64() -> None:
+    block = b"-----BEGIN A-----\nAAAA\n-----END A-----\n"
+    assert refusal(lambda: decode_blob(block * 2, "x")) is RefusalCode.MALFORMED
+
+
+# --- the command -------------------------------------------------------------
+
+
+@pytest.fixture(name="nitro", scope="module")
+def _nitro(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command over a file of emulated evidence, all that it needs."""
+    folder = tmp_path_factory.mktemp("nitro")
+    machine = make_machine(Tee.EMULATED_NITRO, MEASUREMENT, now=NOW)
+    evidence = folder / "evidence"
+    evidence.write_bytes(encode_cpu_evidence(machine.evidence(bytes(64), now=NOW)))
+    anchor = machine.anchor()
+    certificate = ssl.DER_cert_to_PEM_cert(anchor.certificate_der)
+    policy = write_policy(
+        folder / "policy.yaml",
+        environment="development",
+        trust_anchors=[
+            {"kind": "emulated", "product": anchor.product, "certificate": certificate}
+        ],
+        required_cpu_tees=[machine.tee.value],
+        measurements={
+            machine.tee.value: [dict(registers_of(machine.tee, MEASUREMENT))]
+        },
+    )
+    command = ["attest", "verify-evidence", "--tee", machine.tee.value, "--json"]
+    return [*command, "--evidence", str(evidence), "--policy", policy]
+
+
+def test_a_mistake_in_reading_files_is_a_refusal(
+    nitro: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(attest_evidence, "cpu_evidence", mistaken)
+    assert main([*nitro, "--at", AT]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["code"] == "verifier_unavailable"
+    assert "secret" not in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    "at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+)
+def test_a_time_beyond_the_calendar_is_wrong_use(nitro: list[str], at: str) -> None:
+    assert main([*nitro, "--at", at]) == 2
+
+
+@pytest.mark.parametrize("empty", ["", "0x", "  "])
+def test_report_data_that_was_left_empty_is_wrong_use(
+    nitro: list[str], empty: str
+) -> None:
+    assert main([*nitro, "--at", AT]) == 0
+    assert main([*nitro, "--at", AT, "--report-data", empty]) == 2
+
+
+def test_a_pipe_is_not_waited_for(
+    nitro: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        assert main([*nitro, "--at", AT, "--evidence", str(path)]) == 2
+        assert "not an ordinary file" in capsys.readouterr().err
+
+
+def test_a_librarys_remark_on_a_certificate_is_not_printed(
+    nitro: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remarking(*_: object) -> None:
+        module = "curtilage.attest.sev_snp.certificates"
+        warnings.warn_explicit("odd", UserWarning, "certificates.py", 1, module)
+        raise RefusedError(RefusalCode.CHAIN_INVALID, "reached")
+
+    monkeypatch.setattr(attest_evidence, "cpu_evidence", remarking)
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        assert main([*nitro, "--at", AT]) == 1
+    assert remarks == []

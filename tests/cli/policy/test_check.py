@@ -1,0 +1,296 @@
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from curtilage.cli import main as cli
+from curtilage.cli import options as shared
+from curtilage.client import Client, config
+from curtilage.client.detection.detectors.model.operator import model_digest
+from curtilage.client.errors import UsageError
+from curtilage.policy.document.load import PROFILES, load_policy
+from curtilage.policy.document.model import Policy
+from curtilage.policy.errors import PolicyError
+
+CANARY = "canary-3f1c"
+POLICY = """\
+version: 1
+default: {decision: enclave}
+rules:
+- {id: any-uncertain, when: "uncertain.*", then: local}
+- {id: token, when: "secret.*", then: local, reason: A secret.}
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    status = cli.main(["policy", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+@pytest.mark.parametrize("action", ["", "list", "explain", "test", "diff", "report"])
+def test_help_teaches(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["policy", *([action] if action else []), "--help"])
+    assert ended.value.code == 0
+    assert "example" in capsys.readouterr().out
+
+
+def test_list_names_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    status, shown = ran("list", capsys=capsys)
+    assert status == 0
+    assert [line.split()[0] for line in shown.splitlines()] == list(PROFILES)
+    status, shown = ran("list", "--json", capsys=capsys)
+    assert [each["name"] for each in json.loads(shown)] == list(PROFILES)
+
+
+def test_list_prints_a_profile_to_start_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, shown = ran("list", "clinic", capsys=capsys)
+    assert load_policy(shown).document.packs
+    status, shown = ran("list", "nobody", capsys=capsys)
+    assert status == 2
+    assert "there are default, clinic" in shown
+
+
+def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -> None:
+    own = (
+        "packs: [pci]\ndetectors:\n- {id: code, kind: dictionary, "
+        "class: org.dictionary.code, entries: [osprey], base_score: 80}\n"
+        "exclude:\n- {class: identifier.direct.person, dictionary: famous.txt}\n"
+    )
+    Path("famous.txt").write_text("Ada Lovelace\n", "utf-8")
+    Path("own.yaml").write_text(POLICY + own, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0, shown
+    for words in (
+        "rules     ",
+        "pack      pci: Payment card data",
+        "default   enclave",
+        "names     no model",
+        "detector  code: dictionary, finds org.dictionary.code",
+        "excluded  identifier.direct.person that stand in famous.txt",
+        "enclaves  none: nothing may leave",
+        "answers   in frames of 512 bytes, one every 50 ms",
+        "cover     none",
+        "mirror    none",
+    ):
+        assert words in shown
+
+
+def test_check_says_what_is_unsafe(capsys: pytest.CaptureFixture[str]) -> None:
+    text = POLICY + "transport: {unsafe_unpadded: true}\n"
+    Path("own.yaml").write_text(text, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0
+    assert "answers   UNSAFE: enclaves that do not shape their answers" in shown
+
+
+def test_check_compiles_patterns(capsys: pytest.CaptureFixture[str]) -> None:
+    own = "detectors:\n- {id: a, kind: regex, class: org.confidential, base_score: 50,"
+    Path("own.yaml").write_text(POLICY + own + ' pattern: "(x{900}){900}"}\n', "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert "line 7: detectors[0].pattern: a pattern is not in RE2's syntax" in shown
+
+
+def test_check_looks_for_the_files_that_a_policy_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = "exclude:\n- {class: identifier.direct.person, dictionary: gone.txt}\n"
+    Path("own.yaml").write_text(POLICY + own, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert "exclude[0].dictionary: the file cannot be read" in shown
+
+
+def model_policy(folder: Path, digest: str) -> None:
+    ner = f"ner: {{engine: spacy, path: {str(folder)!r}, sha256: {digest}, "
+    labels = "labels: {PER: identifier.direct.person}}\n"
+    Path("own.yaml").write_text(POLICY + ner + labels, "utf-8")
+
+
+def test_check_looks_for_the_model_and_its_digest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    model_policy(folder, "0" * 64)
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert "ner.path: there is no such folder here" in shown
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"w")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert (
+        f"ner.sha256: the folder's digest is another: {model_digest(folder)}" in shown
+    )
+    model_policy(folder, model_digest(folder))
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0, shown
+    assert "a spaCy pipeline of yours" in shown
+    (folder / "link").symlink_to(folder / "weights")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert "the model folder holds a link" in shown
+
+
+def test_check_takes_the_name_of_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    status, shown = ran("check", "bank", capsys=capsys)
+    assert status == 0
+    assert "profile 'bank': no problem found" in shown
+
+
+def test_problems_of_a_shipped_profile_have_lines_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find(_policy: Policy) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield ("rules",), "wrong"
+
+    monkeypatch.setattr(config, "_broken_model", find)
+    status, shown = ran("check", "bank", capsys=capsys)
+    assert status == 2
+    assert "rules: wrong" in shown
+
+
+def test_check_says_what_an_enclave_must_show(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    section = """\
+attestation:
+  environment: production
+  trust_anchors: []
+  required_cpu_tees: [sev-snp]
+  releases:
+    names: []
+    log: {origin: log.example, key: KEY, witnesses: [], quorum: 1}
+    max_checkpoint_age_s: 60
+  snp: {min_version: 3, vmpl: [0], allow_vlek: false, allow_masked_chip: false, MIN}
+  freshness: {max_key_lifetime_s: 60, max_evidence_age_s: 90, clock_skew_s: 1}
+"""
+    key = base64.b64encode(bytes(32)).decode()
+    section = section.replace("KEY", key).replace("MIN", "min_tcb: []")
+    Path("own.yaml").write_text(POLICY + section, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0, shown
+    for line in (
+        "enclaves  production: nothing emulated is ever believed",
+        "hardware  AMD SEV-SNP; but no root is pinned for it, so it is refused",
+        "releases  none: nothing may leave, in the log log.example",
+        "evidence  at most 90 seconds old, for keys that live at most 1 minute",
+    ):
+        assert line in shown, line
+
+
+def test_a_model_that_cannot_be_read_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def refuse(_folder: Path) -> str:
+        raise PermissionError(13, CANARY)
+
+    monkeypatch.setattr(config, "model_digest", refuse)
+    model_policy(tmp_path, "0" * 64)
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 2
+    assert "ner.path: unreadable" in shown
+    assert CANARY not in shown
+
+
+PATTERN = "{id: a, kind: regex, class: org.confidential, base_score: 50, pattern: "
+WORDS = "{id: a, kind: dictionary, class: org.dictionary.a, base_score: 50, entries: "
+ELSEWHERE = (
+    f"ner: {{engine: spacy, path: /nowhere/model, sha256: {'0' * 64}, "
+    "labels: {PER: identifier.direct.person}}\n"
+)
+UNUSABLE = {
+    "too large": (
+        f'detectors:\n- {PATTERN}"(x{{900}}){{900}}"}}\n',
+        "pattern: a pattern",
+    ),
+    "empty text": (f'detectors:\n- {PATTERN}"a*"}}\n', "matches the empty text"),
+    "no word": (f'detectors:\n- {WORDS}["---"]}}\n', "detectors[0]"),
+    "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
+    "no library": (
+        ELSEWHERE.replace("spacy", "transformers"),
+        "ner.engine: the library 'transformers' is not installed here",
+    ),
+}
+# Every command that decides by a policy, or puts it in force.
+USERS = {
+    "check": ("policy", "check", "own.yaml"),
+    "sign": ("policy", "sign", "--key", "key.pem", "own.yaml"),
+    "report": ("policy", "report", "--policy", "own.yaml", "--out", "page.html"),
+    "test": ("policy", "test", "--policy", "own.yaml"),
+    "diff": ("policy", "diff", "own.yaml", "clinic", "--corpus", "none"),
+    "explain": ("explain", "--policy", "own.yaml", "a"),
+    "decide": ("decide", "--policy", "own.yaml", "--jsonl"),
+    "ask": ("ask", "--policy", "own.yaml", "a"),
+    "serve": ("serve", "--policy", "own.yaml"),
+    "evaluate": ("evaluate", "--policy", "own.yaml", "--data", "."),
+}
+
+
+def only_spacy(name: str) -> bool | None:
+    return name == "spacy" or None
+
+
+def started(_config: object, *, spare: bool) -> None:
+    raise UsageError(f"started, {spare=}")
+
+
+def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own.yaml").write_text(POLICY + text, "utf-8")
+    monkeypatch.setattr(config, "find_spec", only_spacy)
+    monkeypatch.setattr(shared, "assemble", started)
+    assert cli.main(["policy", "keygen", "key.pem"]) == 0
+
+
+@pytest.mark.parametrize("arguments", USERS.values(), ids=USERS)
+@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_policy_that_cannot_be_used_is_refused_by_all_who_would(
+    text: str,
+    told: str,
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    in_force(text, monkeypatch)
+    capsys.readouterr()
+    before = set(Path().iterdir())
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.err.startswith(("own.yaml: line ", "curtilage: own.yaml: line "))
+    assert captured.out == ""
+    assert set(Path().iterdir()) == before, "nothing signed, nothing reported"
+
+
+@pytest.mark.parametrize(("text", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_library_refuses_what_cannot_be_used(
+    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(text, monkeypatch)
+    with pytest.raises(PolicyError) as refused:
+        Client(policy="own.yaml")
+    assert told in str(refused.value)
+
+
+def test_evidence_is_verified_without_the_names_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # An auditor's machine has none, and no query is decided there.
+    in_force(ELSEWHERE, monkeypatch)
+    capsys.readouterr()
+    arguments = ["policy", "verify", "--key", "key.pub.pem", "own.yaml"]
+    assert cli.main(arguments) == 1
+    assert "ner" not in capsys.readouterr().out

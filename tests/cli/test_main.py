@@ -1,0 +1,417 @@
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from curtilage.cli import main as cli
+from curtilage.cli.policy import command as policy_command
+from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import Policy
+from curtilage_dev.policy import Emulated, attestation_section, transport_section
+from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
+
+ROOT = Path(__file__).resolve().parents[2]
+CANARY = "canary-66e0"
+COMMANDS = (
+    (),
+    ("demo",),
+    ("ask",),
+    ("serve",),
+    ("decide",),
+    ("explain",),
+    ("policy",),
+    ("policy", "check"),
+    ("models",),
+    ("models", "list"),
+    ("models", "add"),
+    ("models", "pull"),
+    ("models", "verify"),
+    ("attest",),
+    ("attest", "verify"),
+)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CURTILAGE_POLICY", "CURTILAGE_RELAY", "CURTILAGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_teaches(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "example" in shown
+    assert "0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
+
+
+def test_the_readme_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = capsys.readouterr().out.partition("\noptions:")[0]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for line in shown.splitlines():
+        assert line.strip() in readme
+
+
+def test_policy_check_accepts_the_shipped_profile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["policy", "check"]) == 0
+    shown = capsys.readouterr().out
+    assert load_profile("default").digest in shown
+    assert "nothing may leave" in shown
+
+
+def test_policy_check_names_every_problem_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    text = profile_text("default").replace("strict_topics: false", "strict: maybe")
+    file.write_text(text.replace("sticky: conversation", "sticky: no"), "utf-8")
+    assert cli.main(["policy", "check", str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert "2 problems" in shown
+    assert shown.count("line ") == 2
+    assert cli.main(["policy", "check", "--json", str(file)]) == 2
+    value = json.loads(capsys.readouterr().out)
+    assert value["ok"] is False
+    assert {problem["path"] for problem in value["problems"]} == {"strict", "sticky"}
+
+
+def test_policy_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["policy", "check", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value == {
+        "ok": True,
+        "digest": load_profile("default").digest,
+        "problems": [],
+    }
+
+
+def test_policy_summary_names_the_enclaves() -> None:
+    shown = policy_command.summary(development_policy(), "x")
+    assert "enclaves  DEVELOPMENT: what is emulated" in shown
+    assert "hardware  emulated SEV-SNP, which proves nothing" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["policy", "check", "/nonexistent/policy.yaml"],
+        ["decide"],
+        ["ask", ""],
+        ["attest", "verify", "--bundle", "/nonexistent", "--policy", "/nonexistent"],
+        ["models", "add", "x", "/nonexistent", "--sha256", "00"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_wrong_use_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("curtilage: ")
+
+
+def test_an_unknown_command_exits_with_2() -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["sing"])
+    assert ended.value.code == 2
+
+
+# --- attest verify --------------------------------------------------------------
+
+
+def development_policy_text() -> str:
+    root = x509.load_der_x509_certificate(deployment().platform.ark)
+    signer = deployment().log.signer
+    witness = deployment().log.witnesses[0]
+    log = {
+        "origin": signer.name,
+        "key": _base64(signer.public.public_key),
+        "witnesses": [
+            {"name": witness.name, "key": _base64(witness.public.public_key)}
+        ],
+        "quorum": 1,
+        "index": 0,
+    }
+    section = attestation_section(
+        machine=Emulated(root_pem=root.public_bytes(Encoding.PEM)),
+        log=json.dumps(log).encode(),
+    )
+    return f"{profile_text('default')}\n{section}{transport_section(QUICK)}"
+
+
+def development_policy() -> Policy:
+    return load_policy(development_policy_text())
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> list[str]:
+    bundle, policy = tmp_path / "bundle.json", tmp_path / "policy.yaml"
+    bundle.write_bytes(MemoryEnclave().bundle)
+    policy.write_text(development_policy_text(), "utf-8")
+    return ["attest", "verify", "--bundle", str(bundle), "--policy", str(policy)]
+
+
+def test_attest_verify_prints_every_check(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", NOW.isoformat()]) == 0
+    shown = capsys.readouterr().out
+    lines = [line.split() for line in shown.splitlines()]
+    assert [line[0] for line in lines[:-1]] == [str(n) for n in range(1, len(lines))]
+    assert {line[1] for line in lines[:-1]} == {"pass"}
+    assert shown.splitlines()[-1].startswith("ACCEPTED until ")
+
+
+def test_attest_verify_refuses_with_the_code(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", "2027-11-21T12:00:00Z"]) == 1
+    shown = capsys.readouterr()
+    assert "FAIL" in shown.out.splitlines()[-1]
+    assert "REFUSED: stale" in shown.err
+
+
+def test_attest_verify_as_json(
+    evidence: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--json", "--at", NOW.isoformat()]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["accepted"] is True
+    assert value["claims"]["emulated"] is True
+    assert value["claims"]["transport"] == {
+        "shape": "padded",
+        "frame_bytes": 128,
+        "period_ms": 1,
+        "first_bucket": 4,
+        "buckets": 8,
+    }
+    assert len(value["steps"]) == 28
+    assert cli.main([*evidence, "--json", "--at", "2027-11-21T12:00:00Z"]) == 1
+    value = json.loads(capsys.readouterr().out)
+    assert (value["accepted"], value["code"]) == (False, "stale")
+
+
+@pytest.mark.parametrize("at", ["yesterday", "2026-11-21", "2026-11-21T12:00:00"])
+def test_attest_verify_needs_a_whole_time(
+    evidence: list[str], at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*evidence, "--at", at]) == 2
+    assert "--at" in capsys.readouterr().err
+
+
+# --- as programs ----------------------------------------------------------------
+
+
+def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_decide_answers_every_line_in_order_and_never_the_text() -> None:
+    lines = [
+        {"id": 1, "text": f"what is a {CANARY.replace('-', ' ')}"},
+        {"id": "two", "text": "my card is 4111 1111 1111 1111"},
+        {"id": 3, "messages": [{"role": "user", "content": "What is HIV?"}]},
+    ]
+    given = "\n".join([*(json.dumps(line) for line in lines), "not json"])
+    done = run("decide", "--jsonl", given=given)
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers[:3]] == [1, "two", 3]
+    assert [answer["route"] for answer in answers[1:]] == ["local", "enclave", "local"]
+    assert "financial.pan" in answers[1]["classes"]
+    assert "payment-card" in answers[1]["rules"]
+    assert CANARY.split("-", maxsplit=1)[0] not in done.stdout + done.stderr
+    assert set(answers[0]) == {"id", "route", "classes", "rules", "uncertain"}
+
+
+def test_explain_never_prints_the_text() -> None:
+    done = run("explain", f"I was diagnosed with HIV, {CANARY}")
+    assert done.returncode == 0, done.stderr
+    assert "phi" in done.stdout
+    assert CANARY not in done.stdout + done.stderr
+    value = json.loads(run("explain", "--json", "What is HIV?").stdout)
+    assert value["route"] == "enclave"
+
+
+@pytest.mark.model
+def test_ask_without_a_relay_is_answered_here() -> None:
+    done = run("ask", "--max-tokens", "8", "--seed", "1", "What is HIV?")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "answered here" in done.stderr
+    assert "the policy names no enclave" in done.stderr
+
+
+@pytest.mark.model
+def test_ask_as_json() -> None:
+    done = run("ask", "--json", "--max-tokens", "8", "my card is 4111 1111 1111 1111")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert (value["route"], value["rule"]) == ("local", "payment-card")
+    assert value["fallback"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--temperature", "nan"), ("--max-tokens", "0"), ("--seed", "-1")],
+    ids=["temperature", "max-tokens", "seed"],
+)
+def test_ask_refuses_a_number_that_the_endpoint_refuses(wrong: tuple[str, str]) -> None:
+    done = run("ask", *wrong, "What is HIV?")
+    assert done.returncode == 2
+    assert wrong[0].strip("-").replace("-", "_") in done.stderr
+
+
+def test_question_and_system_message_may_come_without_an_argument(
+    tmp_path: Path,
+) -> None:
+    system = tmp_path / "system.txt"
+    system.write_text("Say where patient Jane Doe of 12 Elm Street is.", "utf-8")
+    missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
+    done = run("ask", *missing, "--system-file", str(system), given="Where?")
+    assert done.returncode == 3
+    assert "must stay here" in done.stderr, "for what the file says"
+    done = run("ask", "--system", "x", "--system-file", str(system), given="Where?")
+    assert done.returncode == 2
+    assert "give one" in done.stderr
+
+
+def test_ask_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.gguf")
+    done = run(
+        "ask", "--model", missing, "--model-sha256", "0" * 64, "my ssn is 536-22-1234"
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "must stay here" in done.stderr
+
+
+def test_a_blocked_query_exits_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    rule = '- id: never\n  when: "financial.pan"\n  then: block\n  reason: no\n\n'
+    text = profile_text("default").replace("rules:\n", "rules:\n" + rule, 1)
+    file.write_text(text, "utf-8")
+    asked = "my card is 4111 1111 1111 1111"
+    for command in ("ask", "explain"):
+        done = run(command, "--policy", str(file), asked)
+        assert done.returncode == 1, done.stderr
+        assert "4111" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["policy check", "models list"])
+def test_a_full_disk_is_no_traceback(command: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "curtilage.cli", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_streams_are_no_traceback() -> None:
+    for closed in ("<&-", ">&-"):
+        line = f"{sys.executable} -m curtilage.cli policy check {closed}"
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_none_is_wrong_use() -> None:
+    for port in ("99999", "-1", "http"):
+        assert run("serve", "--port", port).returncode == 2
+
+
+def test_a_model_file_without_its_digest_is_wrong_use() -> None:
+    done = run("ask", "--model", "./some.gguf", "hello")
+    assert done.returncode == 2
+    assert "--model-sha256" in done.stderr
+
+
+@pytest.mark.model
+def test_models_lists_and_verifies_the_embedded_one() -> None:
+    listed = run("models", "list", "--json")
+    (embedded,) = json.loads(listed.stdout)
+    assert embedded["name"] == "default"
+    verified = run("models", "verify")
+    assert verified.returncode == 0, verified.stderr
+    assert embedded["sha256"] in verified.stdout
+
+
+def test_models_verify_tells_what_is_not_there() -> None:
+    done = run("models", "verify", "nothing")
+    assert done.returncode == 3
+    assert "nothing" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
+@pytest.mark.parametrize("command", sorted(cli.OFFLINE))
+def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
+    # The program as it is, but for the one command, which tries the native call.
+    code = (
+        "import ctypes, sys\n"
+        "from curtilage.cli import main as cli\n"
+        "def attempt(arguments):\n"
+        "    print(ctypes.CDLL(None).socket(2, 1, 0))\n"
+        "    return 0\n"
+        "cli._run = attempt\n"
+        f"sys.argv[1:] = {[command, *WORDS[command]]!r}\n"
+        "sys.exit(cli.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "-1\n"
+
+
+def test_what_keeps_its_network_says_so() -> None:
+    code = (
+        "import sys\n"
+        "from curtilage.cli import main as cli\n"
+        "from curtilage.sandbox.wall import Wall\n"
+        "cli.no_network = lambda: Wall(missing=('seccomp: not on this system',))\n"
+        "sys.argv[1:] = ['policy', 'list']\n"
+        "sys.exit(cli.main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.endswith("could not give it up: seccomp: not on this system\n")
+
+
+WORDS = {
+    "audit": ["verify"],
+    "decide": ["--jsonl"],
+    "evaluate": ["--data", "folder"],
+    "explain": ["text"],
+    "policy": ["check"],
+}

@@ -1,0 +1,143 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.detection import wordlists as given_names
+from curtilage.client.detection.detectors.names.capitals import (
+    NameDetector,
+    Why,
+    suspects,
+)
+from curtilage.client.detection.detectors.names.cues import people
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.wordlists import bag, is_known, lowered
+from curtilage.policy.decision.findings import View
+
+
+def names_in(text: str) -> set[str]:
+    return {text[each.start : each.end] for each in people(text)}
+
+
+def suspects_in(text: str) -> dict[str, Why]:
+    return {text[each.start : each.end]: each.why for each in suspects(text)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Best regards,\nOluwaseun\nSales", "Oluwaseun"),
+        ("thanks!\n\n- xiomara", "xiomara"),
+        ("See you then.\nCheers,\r\nWijtze de Boer", "Wijtze"),
+        ("Dear Bogdana,\nwe write", "Bogdana"),
+        ("hi xiomara, are you there?", "xiomara"),
+        ("Hello Nguyen!", "Nguyen"),
+        ("written by J. R. R. Doerr in haste", "J. R. R. Doerr"),
+        ("ask P. van der Meulen", "P. van der Meulen"),
+        ("mr okonkwo", "okonkwo"),
+        ("thx njoroge!", "njoroge"),
+        ("Thank you, Njoroge.", "Njoroge"),
+        ("im wijtze from accounting", "wijtze"),
+        ("# TODO(park): fix this", "park"),
+        ("// FIXME(j.doe) later", "j.doe"),
+        ("MY NAME IS XIOMARA", "XIOMARA"),
+    ],
+)
+def test_words_around_a_name_tell_it(text: str, name: str) -> None:
+    assert name in names_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dear customer, thank you",
+        "hi there, what is new?",
+        "hello world!",
+        "Thanks!\nPlease answer soon",
+        "best\npractice",
+        "e.g. this one, i.e. that",
+        "I. Introduction",
+        "thanks again!",
+        "sorry, what",
+        "thank you very much",
+        "I am new here",
+        "i'm calling from home",
+        "todo(list)",
+        "use MS Word",
+        "version 1.2 of U.S. Law",
+    ],
+)
+def test_ordinary_words_are_not_introduced(text: str) -> None:
+    assert names_in(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "why"),
+    [
+        ("assigned to john_smith today", "john_smith", Why.HANDLE),
+        ("see sarahConnor84 for it", "sarahConnor84", Why.HANDLE),
+        ("by JessicaMeyer", "JessicaMeyer", Why.HANDLE),
+        ("ask jennifer about it", "jennifer", Why.GIVEN),
+        ("ask Jennifer about it", "Jennifer", Why.LISTED),
+        ("ask Wijtze about it", "Wijtze", Why.CAPITAL),
+        ("Wijtze is late", "Wijtze", Why.FIRST),
+    ],
+)
+def test_a_suspect_tells_why(text: str, word: str, why: Why) -> None:
+    assert suspects_in(text)[word] is why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_length = min_length + 1",
+        "useState and JavaScript and getElementById",
+        "the will of the people",
+        "snake_case and kebab-case",
+        "for_each item in list_of_rows",
+    ],
+)
+def test_words_of_programs_are_no_suspects(text: str) -> None:
+    assert suspects_in(text) == {}
+
+
+def test_short_names_are_not_sought_in_handles() -> None:
+    assert "amy" in given_names.GIVEN
+    assert suspects_in("amy_lib") == {}
+
+
+@pytest.mark.parametrize("text", ["İstanbul", "ΑΣ", "A\u0130b", "straße", "plain"])
+def test_lowered_keeps_places(text: str) -> None:
+    assert len(lowered(text)) == len(text)
+    assert lowered(text).isascii() == lowered(text).lower().isascii()
+
+
+@given(st.text(max_size=60))
+def test_lowered_keeps_any_length(text: str) -> None:
+    assert len(lowered(text)) == len(text)
+
+
+@given(st.text(max_size=60))
+def test_bag_holds_no_capitals_and_no_marks(text: str) -> None:
+    assert all(word == word.lower() for word in bag(text) if word.isascii())
+
+
+@pytest.mark.parametrize(
+    ("word", "known"),
+    [
+        ("tables", True),
+        ("running", True),
+        ("Monday's", True),
+        ("well-known", True),
+        ("jennifer", False),
+        ("Wijtze", False),
+        ("", False),
+    ],
+)
+def test_known_words_may_be_inflected(word: str, *, known: bool) -> None:
+    assert is_known(word) is known
+
+
+@given(st.text(max_size=120))
+def test_detector_takes_any_text(text: str) -> None:
+    for span in NameDetector().find(Reading(view=View.RAW, text=text)):
+        assert 0 <= span.start < span.end <= len(text)

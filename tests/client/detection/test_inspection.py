@@ -1,0 +1,546 @@
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import psutil
+import pytest
+from typing_extensions import override
+
+from curtilage.client.detection import inspection as module
+from curtilage.client.detection.inspection import (
+    CHARS_PER_TOKEN,
+    Inspector,
+    deadline_s,
+    prepare,
+)
+from curtilage.client.errors import BusyError, ConfigError, DetectorsError
+from curtilage.client.fair_queue import MAX_WAITING
+from curtilage.client.query import Message, Query, Settings
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.findings import Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import Limits, Policy
+
+CANARY = "zq7canary4711"
+GENEROUS = "deadline_ms: 20000"
+LIGHT = """
+import sys, time, re, os
+from curtilage.client.detection import worker
+from curtilage.sandbox.wall import compute_only
+from curtilage.client.detection.detectors.scanner import EVERY_VIEW
+from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+class Faulty:
+    id = "faulty"
+    def find(self, reading):
+        if "FAULT" in reading.text:
+            {fault}
+        return ()
+requests, replies = worker._take_streams()
+worker.read_plan(requests)
+worker.serve(
+    requests,
+    replies,
+    Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))),
+    compute_only(),
+)
+"""
+
+
+def patient_policy(deadline: str = GENEROUS) -> Policy:
+    """Return the shipped profile with time enough for a busy test machine."""
+    return load_policy(profile_text("default").replace("deadline_ms: 50", deadline, 1))
+
+
+def command(fault: str = "pass") -> tuple[str, ...]:
+    return (sys.executable, "-c", LIGHT.format(fault=fault))
+
+
+def ask(text: str) -> Query:
+    return Query(messages=(Message(role="user", content=text),))
+
+
+def classes(inspection: Inspection) -> set[str]:
+    return {finding.data_class for finding in inspection.findings}
+
+
+@pytest.fixture(scope="module")
+def inspector() -> Iterator[Inspector]:
+    if importlib.util.find_spec("presidio_analyzer") is None:
+        pytest.skip("SKIPPED LOUDLY: needs the extra pii")
+    started = Inspector.start(patient_policy())
+    yield started
+    started.close()
+
+
+def started(fault: str, deadline: str = GENEROUS) -> Inspector:
+    return Inspector.start(patient_policy(deadline), command=command(fault))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is HIV?",
+        "Explain the difference between HTTP and HTTPS",
+        "Draft a polite email asking a supplier for a quote in March",
+        "How does compound interest work?",
+    ],
+)
+def test_harmless_questions_may_leave(inspector: Inspector, text: str) -> None:
+    query = ask(text)
+    decision = decide(patient_policy(), inspector.inspect(query))
+    assert decision.route is Route.ENCLAVE
+    assert decision.allowed is not None
+    assert decision.allowed.payload_digest == query.payload_digest()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my ssn is 536-22-1234",
+        "patient John Smith has a cold",
+        "my password is hunter2",
+        "I was diagnosed with HIV last week",
+        "write to bob@corp.internal",
+        "4111 1111 1111 1111",
+        "Wie geht es mir mit dem Geld auf der Bank",
+    ],
+)
+def test_regulated_texts_stay(inspector: Inspector, text: str) -> None:
+    decision = decide(patient_policy(), inspector.inspect(ask(text)))
+    assert decision.route is not Route.ENCLAVE
+    assert decision.allowed is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(messages=(Message(role="system", content="ssn 536-22-1234"),)),
+        Query(messages=(Message(role="user", content="hi", name="bob@corp.com"),)),
+        Query(
+            messages=(Message(role="user", content="hi"),),
+            settings=Settings(stop=("bob@corp.com",)),
+        ),
+        Query(
+            messages=(
+                Message(role="user", content="bob@corp.com"),
+                Message(role="assistant", content="ok"),
+                Message(role="user", content="hi"),
+            )
+        ),
+    ],
+    ids=["system", "name", "stop", "history"],
+)
+def test_every_leaf_is_inspected(inspector: Inspector, query: Query) -> None:
+    found = classes(inspector.inspect(query))
+    assert found & {"identifier.direct.email", "identifier.direct.gov_id.us_ssn"}
+
+
+async def test_async_twin_agrees(inspector: Inspector) -> None:
+    query = ask("ssn 536-22-1234")
+    assert await inspector.ainspect(query) == inspector.inspect(query)
+
+
+def test_many_agree_with_one(inspector: Inspector) -> None:
+    queries = [ask("hello"), ask("ssn 536-22-1234"), ask("\ud800")]
+    assert list(inspector.inspect_many(queries)) == [
+        inspector.inspect(query) for query in queries
+    ]
+
+
+def test_threads_share_an_inspector(inspector: Inspector) -> None:
+    texts = ["hello there", "ssn 536-22-1234"] * 4
+    expected = [inspector.inspect(ask(text)) for text in texts]
+    got: dict[int, Inspection] = {}
+
+    def run(at: int) -> None:
+        got[at] = inspector.inspect(ask(texts[at]))
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[at] for at in range(len(texts))] == expected
+
+
+class Counting(Inspector):
+    """Looks at nothing; each look lasts until the test lets it end."""
+
+    def __init__(self) -> None:
+        super().__init__(load_profile("default"), command=("false",))
+        self.seen: list[str] = []
+        self.go = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+
+    @override
+    def inspect(self, query: Query) -> Inspection:
+        self.seen.append(query.messages[0].content[:5])
+        self.begun.release()
+        self.go.acquire()
+        return Inspection(findings=(), payload_digest=bytes(32), messages=1)
+
+
+async def test_long_texts_do_not_keep_a_short_one_waiting() -> None:
+    inspector = Counting()
+    looks = [
+        asyncio.create_task(inspector.ainspect(ask(f"long{number} " * 1000)))
+        for number in range(8)
+    ]
+    await asyncio.sleep(0)
+    looks.append(asyncio.create_task(inspector.ainspect(ask("short"))))
+    await asyncio.sleep(0)
+    inspector.go.release(9)
+    await asyncio.gather(*looks)
+    assert inspector.seen[:2] == ["long0", "short"]
+    assert len(inspector.seen) == 9
+
+
+async def test_who_leaves_does_not_let_the_next_in_early() -> None:
+    inspector = Counting()
+    leaves = asyncio.create_task(inspector.ainspect(ask("first")))
+    await asyncio.to_thread(inspector.begun.acquire)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    stays = asyncio.create_task(inspector.ainspect(ask("later")))
+    early = await asyncio.to_thread(inspector.begun.acquire, timeout=0.2)
+    inspector.go.release(2)  # before anything is judged: a thread waits for it
+    await stays
+    assert not early
+    assert inspector.seen == ["first", "later"]
+
+
+async def test_beyond_all_bounds_some_may_ask_later() -> None:
+    inspector = Counting()
+    crowd = [
+        asyncio.create_task(inspector.ainspect(ask("hello")))
+        for _ in range(MAX_WAITING + 2)
+    ]
+    await asyncio.sleep(0)
+    inspector.go.release(len(crowd))
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, BaseException)]
+    assert [type(each) for each in refused] == [BusyError]
+
+
+async def test_a_crowd_that_asks_for_little_has_nobody_refused() -> None:
+    inspector = Counting()
+    crowd = [asyncio.create_task(inspector.ainspect(ask("hi"))) for _ in range(100)]
+    longer = asyncio.create_task(inspector.ainspect(ask("a longer text " * 20)))
+    await asyncio.sleep(0)
+    again = [asyncio.create_task(inspector.ainspect(ask("hi"))) for _ in range(100)]
+    inspector.go.release(1 + len(crowd) + len(again))
+    await longer
+    await asyncio.gather(*crowd, *again)
+
+
+def test_worker_has_no_socket(inspector: Inspector) -> None:
+    assert inspector.worker_pid is not None
+    assert psutil.Process(inspector.worker_pid).net_connections() == []
+
+
+# --- before any detector ------------------------------------------------------
+
+LIMITS = Limits(max_chars=100, deadline_ms=50, deadline_ms_per_1000_chars=50)
+
+
+def prepared_classes(query: Query) -> set[str]:
+    return {finding.data_class for finding in prepare(query, LIMITS).findings}
+
+
+def test_parts_that_are_no_text_are_attachments() -> None:
+    place = Where(message=0, role="user", json_path="content[1]")
+    query = replace(ask("hi"), opaque=(place,))
+    (finding,) = prepare(query, LIMITS).findings
+    assert finding.data_class == "uncertain.attachment"
+    assert finding.where == place
+
+
+def test_a_text_over_the_limit_is_oversize_and_not_scanned() -> None:
+    prepared = prepare(ask("x" * 101), LIMITS)
+    assert {each.data_class for each in prepared.findings} == {"uncertain.oversize"}
+    assert prepared.leaves == ()
+    assert prepare(ask("x" * 100), LIMITS).findings == ()
+
+
+# As dense as texts are that people send: the densest of the shared sets, a file
+# of patterns, has 2.1 characters to a word or sign.
+REAL = {
+    "prose": "It was, all in all, a quiet day; nobody called. ",
+    "code": "for (int i = 0; i < n; i++) { a[i] = b[i + 1]; }\n",
+    "table": "| 12.5 | 3,400 | -17.25 | n/a | 2019 |\n|------|-------|\n",
+    "log": '127.0.0.1 - - [10/Oct/2020:13:55:36] "GET /a.gif" 200 2326\n',
+    "json": '{"id": 17, "name": "left", "at": [1.5, 22.75]},\n',
+    "pattern": r"(?i)\b(?:secret|token|password)[\w.-]{0,20}=([a-z0-9]{32})" + "\n",
+    "base64": "TWFuIGlzIGRpc3Rpbmd1aXNoZWQsIG5vdCBvbmx5IGJ5IGhpcyByZWFzb24\n",
+    "chinese": "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c",
+}
+
+
+@pytest.mark.parametrize("line", REAL.values(), ids=REAL.keys())
+def test_a_real_text_of_the_longest_is_examined(line: str) -> None:
+    limits = Limits()
+    text = (line * limits.max_chars)[: limits.max_chars]
+    prepared = prepare(ask(text), limits)
+    assert prepared.findings == ()
+    assert prepared.task.texts == (text,)
+    assert prepared.limit_s == deadline_s(limits, limits.max_chars)
+
+
+@pytest.mark.parametrize("pair", ["1/", "a.", "//", "\u4e2d\uff0c"])
+def test_a_text_of_single_signs_weighs_more(pair: str) -> None:
+    limits = Limits()
+    fits = int(limits.max_chars / CHARS_PER_TOKEN / len(pair))
+    assert prepare(ask(pair * fits), limits).findings == ()
+    prepared = prepare(ask(pair * (fits + 1)), limits)
+    assert {each.data_class for each in prepared.findings} == {"uncertain.oversize"}
+    assert prepared.leaves == ()
+
+
+def test_the_weight_of_a_conversation_counts_all_its_texts() -> None:
+    limits = Limits()
+    half = "1/" * 5000
+    assert prepare(ask(half), limits).findings == ()
+    (finding,) = prepare(say(half, half[1:]), limits).findings
+    assert finding.data_class == "uncertain.oversize"
+
+
+def test_too_many_messages_are_oversize(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LEAVES", 2)
+    many = Query(messages=(Message(role="user", content="x"),) * 3)
+    assert prepared_classes(many) == {"uncertain.oversize"}
+
+
+def test_a_lone_surrogate_is_undecodable() -> None:
+    assert prepared_classes(ask("\udc80")) == {"uncertain.undecodable"}
+
+
+@pytest.mark.parametrize(
+    ("weight", "seconds"), [(0, 0.05), (1, 0.1), (1000, 0.1), (2500, 0.2)]
+)
+def test_deadline_grows_with_weight(weight: int, seconds: float) -> None:
+    assert deadline_s(LIMITS, weight) == pytest.approx(seconds)
+
+
+def test_single_signs_have_the_time_that_they_take() -> None:
+    longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
+    assert prepare(ask("x" * 2000), longer).limit_s == pytest.approx(0.15)
+    assert prepare(ask("1/" * 1000), longer).limit_s == pytest.approx(0.2)
+
+
+# --- a worker that fails ------------------------------------------------------
+
+FAULTS = {
+    "raises": ("raise ValueError(reading.text)", "uncertain.error"),
+    "garbage": ("return [reading.text]", "uncertain.error"),
+    "hangs": (r're.match(r"(a+)+$", "a" * 64 + "b")', "uncertain.timeout"),
+    "sleeps": ("time.sleep(60)", "uncertain.timeout"),
+    "dies": ("os._exit(1)", "uncertain.error"),
+    "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
+    "answers another": (
+        "worker._send(replies, {'task': 0, 'found': []}); time.sleep(60)",
+        None,
+    ),
+    "answers a text": (
+        "worker._send(replies, {'task': 0, 'found': [reading.text]}); time.sleep(60)",
+        "uncertain.error",
+    ),
+    "exits": ("raise SystemExit", "uncertain.error"),
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [each for each in FAULTS.values() if each[1] is not None],
+    ids=[name for name, each in FAULTS.items() if each[1] is not None],
+)
+def test_a_faulty_worker_keeps_the_query_home(fault: str, expected: str) -> None:
+    inspector = started(fault, "deadline_ms: 1000")
+    try:
+        inspection = inspector.inspect(ask(f"FAULT {CANARY}"))
+        assert expected in classes(inspection)
+        assert decide(patient_policy(), inspection).route is Route.LOCAL
+        assert CANARY not in repr(inspection)
+    finally:
+        inspector.close()
+
+
+def test_a_hung_worker_is_replaced() -> None:
+    inspector = started(FAULTS["hangs"][0], "deadline_ms: 1500")
+    try:
+        first = inspector.worker_pid
+        inspector.inspect(ask("FAULT"))
+        assert not inspector.ready
+        meanwhile = inspector.inspect(ask("hello"))
+        assert classes(meanwhile) == {"uncertain.error"}
+        assert inspector.wait_ready(60)
+        assert inspector.worker_pid != first
+        assert classes(inspector.inspect(ask("hello"))) == set()
+    finally:
+        inspector.close()
+    assert first is not None
+    assert not psutil.pid_exists(first)
+
+
+def test_a_slow_worker_is_kept() -> None:
+    inspector = started("time.sleep(0.8)", "deadline_ms: 300")
+    try:
+        first = inspector.worker_pid
+        assert "uncertain.timeout" in classes(inspector.inspect(ask("FAULT")))
+        assert inspector.wait_ready(60)
+        assert inspector.worker_pid == first
+        assert classes(inspector.inspect(ask("hello"))) <= {"uncertain.timeout"}
+    finally:
+        inspector.close()
+
+
+def test_texts_of_single_signs_cost_no_worker() -> None:
+    inspector = started("os._exit(1)")
+    try:
+        first = inspector.worker_pid
+        for _ in range(2):
+            found = classes(inspector.inspect(ask("FAULT" + "1/" * 9997)))
+            assert found == {"uncertain.oversize"}
+            assert inspector.ready
+        assert inspector.worker_pid == first
+        assert classes(inspector.inspect(ask("hello"))) == set()
+    finally:
+        inspector.close()
+
+
+def test_a_killed_worker_is_replaced() -> None:
+    inspector = started("pass")
+    try:
+        assert inspector.worker_pid is not None
+        os.kill(inspector.worker_pid, signal.SIGKILL)
+        assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
+        assert inspector.wait_ready(60)
+        assert classes(inspector.inspect(ask("hello"))) == set()
+    finally:
+        inspector.close()
+
+
+def test_many_survive_a_hang_in_the_middle() -> None:
+    inspector = started(FAULTS["hangs"][0], "deadline_ms: 1500")
+    queries = [ask("hello"), ask("FAULT"), ask("a@b.example"), ask("hello")]
+    try:
+        found = [classes(each) for each in inspector.inspect_many(queries)]
+    finally:
+        inspector.close()
+    assert found[0] == set()
+    assert found[1] == {"uncertain.timeout"}
+    assert "identifier.direct.email" in found[2]
+    assert found[3] == set()
+
+
+def test_a_closed_inspector_keeps_everything_home() -> None:
+    inspector = started("pass")
+    inspector.close()
+    inspector.close()
+    assert classes(inspector.inspect(ask("hello"))) == {"uncertain.error"}
+    assert not inspector.ready
+
+
+def test_start_fails_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ConfigError("pip install 'curtilage[pii]'")
+
+    monkeypatch.setattr(module, "require_presidio", refuse)
+    with pytest.raises(ConfigError, match="pii"):
+        Inspector.start(load_profile("default"))
+
+
+def test_start_fails_when_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 5.0)
+    with pytest.raises(DetectorsError, match="did not start"):
+        Inspector.start(load_profile("default"), command=("false",))
+
+
+def test_findings_name_places_never_texts(inspector: Inspector) -> None:
+    inspection = inspector.inspect(ask(f"{CANARY}@corp.com my password is {CANARY}1"))
+    assert len(inspection.findings) >= 2
+    assert CANARY not in repr(inspection)
+    assert CANARY not in repr(cast("object", inspector))
+
+
+# --- what is split over the texts of one query --------------------------------
+
+
+def say(*texts: str) -> Query:
+    return Query(messages=tuple(Message(role="user", content=text) for text in texts))
+
+
+def stop_at(*texts: str) -> Query:
+    return replace(ask("hi"), settings=Settings(stop=texts))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (say("41111", "11111", "111111"), "financial.pan"),
+        (stop_at("4111", "1111", "1111", "1111"), "financial.pan"),
+        (say("My password is", "hunter2"), "secret.password"),
+        (say("My password is ", " hunter2"), "secret.password"),
+        (say("my ssn:", "536", "22", "1234"), "identifier.direct.gov_id.us_ssn"),
+        (say("536", "22", "1234"), "uncertain.number_run"),
+    ],
+    ids=["card", "stop", "password", "spaces", "labelled", "digits"],
+)
+def test_what_is_split_over_texts_stays(
+    inspector: Inspector, query: Query, expected: str
+) -> None:
+    inspection = inspector.inspect(query)
+    assert expected in classes(inspection)
+    assert decide(patient_policy(), inspection).route is Route.LOCAL
+
+
+def test_a_harmless_conversation_may_leave(inspector: Inspector) -> None:
+    inspection = inspector.inspect(say("What is HIV?", "Thank you.", "And HTTP?"))
+    assert decide(patient_policy(), inspection).route is Route.ENCLAVE
+
+
+def test_what_one_text_shows_is_not_told_again(inspector: Inspector) -> None:
+    inspection = inspector.inspect(say("hello", "write to bob@corp.com"))
+    places = [f.where.message for f in inspection.findings if "email" in f.data_class]
+    assert places == [1]
+
+
+def test_one_text_is_not_joined() -> None:
+    assert len(prepare(ask("hi"), LIMITS).leaves) == 1
+    assert len(prepare(say("hi", "ho"), LIMITS).places) == 3
+
+
+def test_size_and_deadline_count_the_joined_text() -> None:
+    assert prepared_classes(say("x" * 50, "x" * 50)) == {"uncertain.oversize"}
+    assert prepared_classes(say("x" * 50, "x" * 49)) == set()
+    longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
+    # 1,800 characters of their own, and 480 around the joint.
+    assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.2)
+
+
+def test_a_missing_wall_is_told_and_can_be_refused() -> None:
+    bare = command("pass")[-1].replace(
+        "compute_only(),", "__import__('curtilage.sandbox.wall').sandbox.wall.Wall(),"
+    )
+    inspector = Inspector.start(
+        patient_policy(), command=(sys.executable, "-c", bare), spare=False
+    )
+    assert inspector.advice is not None
+    assert "no wall round the detectors" in inspector.advice
+    inspector.close()
+    text = profile_text("default").replace(
+        "detectors: []", "detectors: {wall: required}", 1
+    )
+    with pytest.raises(DetectorsError, match="the policy demands a wall"):
+        Inspector.start(load_policy(text), command=(sys.executable, "-c", bare))
+
+
+def test_a_whole_wall_needs_no_words(inspector: Inspector) -> None:
+    assert inspector.advice is None

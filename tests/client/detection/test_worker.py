@@ -1,0 +1,393 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.detection import worker as detector_process
+from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection.worker import (
+    MAX_FRAME_BYTES,
+    DetectorProcess,
+    Task,
+    WorkerError,
+    encode_frame,
+    read_frame,
+    serve,
+    start_worker,
+    warmed,
+    worker_environment,
+)
+from curtilage.client.errors import DetectorsError
+from curtilage.client.telemetry import UNREPORTED, RestartCause
+from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.load import load_profile
+from curtilage.sandbox.wall import Layer, Wall
+
+CANARY = "zq7canary4711"
+# A worker without Presidio, which starts at once; {} is what it may do instead.
+LIGHT = """
+import sys, time, re
+from curtilage.client.detection import worker
+from curtilage.client.detection.detectors.scanner import EVERY_VIEW
+from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
+from curtilage.sandbox.wall import compute_only
+class Faulty:
+    id = "faulty"
+    def find(self, reading):
+        if "FAULT" in reading.text:
+            {fault}
+        return ()
+requests, replies = worker._take_streams()
+wall = compute_only()
+refuse_network_and_files()
+worker.serve(
+    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))), wall
+)
+"""
+HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'
+
+
+def light(fault: str = "pass") -> tuple[str, ...]:
+    return (sys.executable, "-c", LIGHT.format(fault=fault))
+
+
+def task(*texts: str, limit_s: float = 10.0) -> Task:
+    return Task(texts=texts, limit_s=limit_s)
+
+
+@pytest.fixture
+def worker() -> Iterator[DetectorProcess]:
+    process = start_worker(light(HANG), timeout_s=60)
+    yield process
+    process.kill()
+
+
+# --- frames -------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON)
+def test_frames_round_trip(value: object) -> None:
+    assert read_frame(io.BytesIO(encode_frame(value))) == value
+
+
+@given(JSON, st.data())
+def test_a_cut_frame_is_refused(value: object, data: st.DataObject) -> None:
+    frame = encode_frame(value)
+    cut = data.draw(st.integers(1, len(frame) - 1))
+    with pytest.raises(ValueError, match="cut"):
+        read_frame(io.BytesIO(frame[:cut]))
+
+
+def test_the_end_of_a_stream_is_none() -> None:
+    assert read_frame(io.BytesIO(b"")) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"x",
+        b"\x00\x00\x00\x01x",
+        b"\x00\x00\x00\x04null",
+        b"\x00\x00\x00\x02\xff\xff",
+    ],
+    ids=["too long", "no JSON", "null", "no text"],
+)
+def test_a_bad_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"too long|Expecting|nothing|decode"):
+        read_frame(io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [7, {"texts": []}, [7], [{"texts": "x"}], [{"task": 0, "texts": 7, "limit_ms": 1}]],
+)
+def test_serve_refuses_what_is_no_batch(batch: object) -> None:
+    with pytest.raises(ValueError, match=r"batch|task"):
+        serve(
+            io.BytesIO(encode_frame(batch)),
+            io.BytesIO(),
+            Scanner(own_equipment()),
+            Wall(),
+        )
+
+
+def test_serve_answers_each_task() -> None:
+    batch = [{"task": n, "texts": ["a@b.example"], "limit_ms": 9000} for n in (4, 5)]
+    replies = io.BytesIO()
+    wall = Wall(missing=("seccomp: none here",))
+    serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()), wall)
+    replies.seek(0)
+    assert read_frame(replies) == {detector_process.READY: wall.to_fields()}
+    for number in (4, 5):
+        answer = read_frame(replies)
+        assert isinstance(answer, dict)
+        assert answer["task"] == number
+        assert "identifier.direct.email" in json.dumps(answer["found"])
+
+
+# --- a worker of flesh and blood ----------------------------------------------
+
+
+def test_worker_answers_in_order(worker: DetectorProcess) -> None:
+    worker.send([task("a@b.example"), task("nothing here")])
+    assert "identifier.direct.email" in json.dumps(worker.receive(10))
+    assert worker.receive(10) == []
+
+
+def test_a_hang_that_holds_the_interpreter_is_late_and_can_be_killed(
+    worker: DetectorProcess,
+) -> None:
+    worker.send([task("FAULT")])
+    with pytest.raises(WorkerError) as caught:
+        worker.receive(0.3)
+    assert caught.value.cause is RestartCause.TIMEOUT
+    worker.kill()
+    assert not psutil.pid_exists(worker.pid)
+
+
+def test_a_late_answer_never_meets_the_next_question(worker: DetectorProcess) -> None:
+    worker.send([task("a@b.example")])
+    worker.send([task("nothing here")])  # as after an interrupted call
+    with pytest.raises(WorkerError) as caught:
+        worker.receive(10)
+    assert caught.value.cause is RestartCause.GARBAGE
+
+
+def test_drain_takes_late_answers(worker: DetectorProcess) -> None:
+    worker.send([task("x"), task("y")])
+    assert worker.drain(10)
+    worker.send([task("a@b.example")])
+    assert worker.receive(10) != []
+
+
+def test_a_dead_worker_is_a_crash(worker: DetectorProcess) -> None:
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.send([task("x")])
+    for _ in range(2):
+        with pytest.raises(WorkerError) as caught:
+            worker.receive(10)
+        assert caught.value.cause is RestartCause.CRASH
+
+
+def test_a_stopped_worker_never_blocks_the_caller(worker: DetectorProcess) -> None:
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker.send([task("x" * 5_000_000)])
+    with pytest.raises(WorkerError):
+        worker.receive(0.2)
+    worker.kill()
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import sys; sys.exit(3)", "print('garbage ' * 99)", "import os; os._exit(0)"],
+    ids=["dies", "prints garbage", "vanishes"],
+)
+def test_a_worker_that_does_not_start_is_refused(code: str) -> None:
+    with pytest.raises(DetectorsError, match="did not start"):
+        start_worker((sys.executable, "-c", code), timeout_s=30)
+
+
+def test_a_worker_that_is_never_ready_is_refused() -> None:
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    with pytest.raises(DetectorsError, match="did not start"):
+        start_worker(command, timeout_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "import socket; socket.socket()",
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import socket; socket.getaddrinfo('example.org', 443)",
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1')",
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+        "import os; os.fork()",
+        "import os; os.posix_spawn('/bin/true', ['true'], {})",
+        "open('/tmp/canary', 'w')",
+        "import tempfile; tempfile.TemporaryFile(dir='/tmp')",
+        "import os; os.open('/tmp/canary', os.O_CREAT | os.O_WRONLY)",
+    ],
+)
+def test_a_worker_cannot_connect_start_or_write(attempt: str) -> None:
+    code = f"""
+from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
+refuse_network_and_files()
+try:
+    {attempt}
+except PermissionError:
+    print("refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        env=worker_environment(),
+        timeout=60,
+    )
+    assert done.stdout == b"refused\n"
+
+
+def test_a_worker_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    fault = f"print('{CANARY}', flush=True); raise OSError('{CANARY}')"
+    process = start_worker(light(fault), timeout_s=60)
+    try:
+        process.send([task("FAULT")])
+        answer = process.receive(10)
+    finally:
+        process.kill()
+    out, err = capfd.readouterr()
+    assert "uncertain.error" in json.dumps(answer)
+    assert CANARY not in out + err + json.dumps(answer)
+
+
+def test_environment_holds_no_proxy_and_no_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("https_proxy", "HTTP_PROXY", "HF_TOKEN", "REGEX_TIMEOUT_SECONDS"):
+        monkeypatch.setenv(name, CANARY)
+    assert CANARY not in json.dumps(worker_environment())
+
+
+def test_environment_tells_libraries_to_report_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in UNREPORTED:
+        monkeypatch.setenv(name, "0")
+    assert worker_environment().items() >= UNREPORTED.items()
+
+
+def test_a_worker_dies_with_its_parent() -> None:
+    code = f"""
+import time
+from curtilage.client.detection.worker import start_worker
+print(start_worker({light()!r}, timeout_s=60).pid, flush=True)
+time.sleep(60)
+"""
+    assert _orphan_ends(code, within_s=10)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no alarms there")
+def test_a_hung_worker_ends_itself_without_a_parent() -> None:
+    code = f"""
+import time
+from curtilage.client.detection.worker import Task, start_worker
+worker = start_worker({light(HANG)!r}, timeout_s=60)
+worker.send([Task(texts=("FAULT",), limit_s=0.1)])
+time.sleep(0.5)
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+    assert _orphan_ends(code, within_s=2 * detector_process.GRACE_S + 8)
+
+
+def _orphan_ends(code: str, *, within_s: float) -> bool:
+    """Kill a parent once it told its worker's id; tell whether that ends too."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env=worker_environment(),
+    ) as parent:
+        assert parent.stdout is not None
+        orphan = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    _, alive = psutil.wait_procs([orphan], timeout=within_s)
+    return not alive
+
+
+def test_an_error_of_the_worker_names_a_cause_only() -> None:
+    assert str(WorkerError(RestartCause.CRASH)) == "the detectors' process: crash"
+    assert CANARY not in repr(task(CANARY))
+
+
+# --- the wall -------------------------------------------------------------------
+
+
+def behind(stands: str) -> tuple[str, ...]:
+    """Return a worker that says which wall it stands behind."""
+    code = LIGHT.format(fault="pass").replace(
+        "wall = compute_only()",
+        f"from curtilage.sandbox.wall import *; wall = {stands}",
+    )
+    return (sys.executable, "-c", code)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
+def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
+    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    process.kill()
+    assert process.wall is not None
+    assert process.wall.gaps == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc there")
+def test_the_kernel_says_the_same() -> None:
+    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    try:
+        folder = Path("/proc") / str(process.pid)
+        status = (folder / "status").read_text("utf-8")
+        own = Path("/proc/self/ns/net").readlink()
+        others = (folder / "ns" / "net").readlink()
+    finally:
+        process.kill()
+    assert "Seccomp:\t2\n" in status
+    assert "NoNewPrivs:\t1\n" in status
+    assert process.wall is not None
+    assert (own != others) == (Layer.NAMESPACE in process.wall.standing)
+
+
+def test_without_a_wall_a_worker_starts_unless_one_is_demanded() -> None:
+    command = behind("Wall(missing=('seccomp: none',))")
+    process = DetectorProcess(command)
+    assert process.wait_ready(60)
+    assert process.wall == Wall(missing=("seccomp: none",))
+    process.kill()
+    demanding = DetectorProcess(command, wall_required=True)
+    with pytest.raises(
+        DetectorsError, match="forbid them to reach the network"
+    ) as told:
+        warmed(demanding, timeout_s=60)
+    assert "seccomp: none" in str(told.value)
+    assert demanding.ended
+
+
+@pytest.mark.parametrize("layer", [Layer.NAMESPACE, Layer.LANDLOCK])
+def test_half_a_wall_is_none(layer: Layer) -> None:
+    command = behind(f"Wall(standing=frozenset([Layer.{layer.name}]))")
+    process = DetectorProcess(command, wall_required=True)
+    with pytest.raises(DetectorsError, match="start programs"):
+        warmed(process, timeout_s=60)
+
+
+def test_a_whole_wall_is_one() -> None:
+    command = behind("Wall(standing=frozenset([Layer.SECCOMP]))")
+    process = DetectorProcess(command, wall_required=True)
+    assert process.wait_ready(60)
+    process.kill()
+
+
+@pytest.mark.parametrize("said", ["{}", "{READY: True}", "{READY: {}}", "[READY]"])
+def test_a_worker_that_says_nothing_of_its_wall_is_not_ready(said: str) -> None:
+    code = (
+        "import sys, time\n"
+        "from curtilage.client.detection.worker import READY, encode_frame\n"
+        f"sys.stdout.buffer.write(encode_frame({said})); sys.stdout.flush()\n"
+        "time.sleep(60)\n"
+    )
+    with pytest.raises(DetectorsError, match="did not start"):
+        start_worker((sys.executable, "-c", code), timeout_s=30)

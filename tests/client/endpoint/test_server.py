@@ -1,0 +1,376 @@
+import asyncio
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import openai
+import pytest
+from typing_extensions import override
+
+from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.endpoint import server as gateway
+from curtilage.client.errors import ConfigError, ListenError
+from curtilage.client.query import Query
+from curtilage.client.session import (
+    AnswersLocally,
+    ClientParts,
+    Session,
+    UnavailableLocal,
+)
+from curtilage.policy.document.load import load_profile
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
+
+CANARY = "canary-90d2"
+ASK = [{"role": "user", "content": CANARY}]
+
+
+@asynccontextmanager
+async def served(
+    *found: str,
+    local: AnswersLocally | None = None,
+    enclave: MemoryEnclave | None = None,
+) -> AsyncGenerator[str]:
+    session = Session(
+        ClientParts(
+            policy=load_profile("default"),
+            inspector=ScriptedInspector(*found),
+            local=local or UnavailableLocal("there is no model"),
+            transport=enclave,
+            book=book(),
+            audit=MemoryTrail(),
+            clock=Clock(),
+        )
+    )
+    async with session, gateway.serving(session, "127.0.0.1", 0) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def http() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_the_openai_package_works_unchanged() -> None:
+    async with (
+        served(enclave=MemoryEnclave()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        models = await client.models.list()
+        assert [model.id for model in models.data] == ["curtilage"]
+        raw = await client.chat.completions.with_raw_response.create(
+            model="curtilage",
+            messages=[{"role": "user", "content": "hello"}],
+        )
+        assert raw.headers["x-curtilage-route"] == "enclave"
+        assert raw.headers["x-curtilage-policy"].startswith("sha256:")
+        answer = raw.parse()
+        assert answer.choices[0].message.content == "From afar."
+        assert answer.usage is not None
+        assert answer.usage.total_tokens == 6
+
+
+async def test_the_openai_package_streams() -> None:
+    async with (
+        served("financial.pan", local=ScriptedLocal()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        stream = await client.chat.completions.create(
+            model="curtilage",
+            messages=[{"role": "user", "content": "hello"}],
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        assert stream.response.headers["x-curtilage-route"] == "local"
+        assert stream.response.headers["x-curtilage-class"] == "financial.pan"
+        events = [event async for event in stream]
+    text = "".join(e.choices[0].delta.content or "" for e in events if e.choices)
+    assert text == "At home."
+    assert events[-1].usage is not None
+
+
+async def test_a_picture_is_refused_in_the_openai_package() -> None:
+    local, enclave = ScriptedLocal(), MemoryEnclave()
+    async with (
+        served(local=local, enclave=enclave) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        with pytest.raises(openai.BadRequestError, match="a picture") as refused:
+            await client.chat.completions.create(
+                model="curtilage",
+                messages=[
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "What is on it?"},
+                            {"type": "image_url", "image_url": {"url": "data:,x"}},
+                        ],
+                    }
+                ],
+            )
+    assert refused.value.param == "messages[0].content[1]"
+    assert refused.value.code == "unsupported_content"
+    assert refused.value.type == "invalid_request_error"
+    assert (local.asked, enclave.requests) == ([], [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_fallback_is_told_in_the_body(*, stream: bool) -> None:
+    enclave = MemoryEnclave(Reply(content=b""))
+    body = {"messages": ASK, "stream": stream}
+    async with (
+        served(enclave=enclave, local=ScriptedLocal()) as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json=body) as response,
+    ):
+        text = await response.text()
+    events = text.split("data: ")[1:-1] if stream else [text]
+    bodies = [json.loads(event) for event in events]
+    assert {each["model"] for each in bodies} == {"scripted"}
+    (told,) = {each["system_fingerprint"] for each in bodies}
+    assert told.startswith("curtilage:local:fallback:")
+    assert response.headers["x-curtilage-fallback"] == told.rpartition(":")[2]
+
+
+async def test_the_body_names_the_release_that_answered() -> None:
+    async with (
+        served(enclave=MemoryEnclave(), local=ScriptedLocal()) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        answer = await client.chat.completions.create(
+            model="curtilage", messages=[{"role": "user", "content": "hello"}]
+        )
+    assert answer.model == "curtilage-enclave/0.0.1"
+    assert answer.system_fingerprint == "curtilage:enclave:emulated-sev-snp"
+
+
+async def test_a_cut_stream_raises_in_the_openai_package() -> None:
+    enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
+    async with (
+        served(enclave=enclave) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        stream = await client.chat.completions.create(
+            model="curtilage",
+            messages=[{"role": "user", "content": "hello"}],
+            stream=True,
+        )
+        with pytest.raises(openai.APIError, match="incomplete"):
+            _ = [event async for event in stream]
+
+
+async def test_a_cut_stream_has_no_end_mark() -> None:
+    enclave = MemoryEnclave(Reply(content=sse(chunk("From "), done=False)))
+    async with served(enclave=enclave) as url, http() as session:
+        body = {"messages": ASK, "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            text = await response.text()
+    assert "[DONE]" not in text
+    assert "answer_incomplete" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b'{"messages": []}', {}, 400),
+        (b" " * (2 * 1024 * 1024), {}, 400),
+        (b"{}", {"Content-Type": "text/plain"}, 400),
+        (b"{}", {"Content-Encoding": "gzip"}, 400),
+        (b"{}", {"Host": "evil.example"}, 403),
+        (b"{}", {"Origin": "https://evil.example"}, 403),
+        (b"{}", {"Origin": "null"}, 403),
+        (b"{}", {"Host": "[::1"}, 403),
+        (b"{}", {"Host": "evil.example@127.0.0.1"}, 403),
+        (b"{}", {"Host": "127.0.0.1.evil.example"}, 403),
+        (b"{}", {"Origin": "http://localhost.evil.example"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "cross-site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "Cross-Site"}, 403),
+        (b"{}", {"Sec-Fetch-Site": " CROSS-SITE"}, 403),
+        (b"{}", {"Sec-Fetch-Site": "same-origin, cross-site"}, 403),
+    ],
+    ids=[
+        "cut",
+        "none",
+        "large",
+        "type",
+        "gzip",
+        "host",
+        "origin",
+        "null-origin",
+        "half-host",
+        "user-host",
+        "longer-host",
+        "longer-origin",
+        "cross-site",
+        "cross-site-capitals",
+        "cross-site-shouted",
+        "cross-site-listed",
+    ],
+)
+async def test_a_wrong_request_is_told(
+    body: bytes, headers: dict[str, str], status: int
+) -> None:
+    async with served(local=ScriptedLocal()) as url, http() as session:
+        sent = {"Content-Type": "application/json", **headers}
+        async with session.post(
+            f"{url}/v1/chat/completions", data=io.BytesIO(body), headers=sent
+        ) as response:
+            assert response.status == status
+            assert (await response.json())["error"]["message"]
+
+
+async def test_a_local_origin_is_served() -> None:
+    async with (
+        served(local=ScriptedLocal()) as url,
+        http() as session,
+        session.post(
+            f"{url}/v1/chat/completions",
+            json={"messages": ASK},
+            headers={
+                "Origin": "http://localhost:3000",
+                "Sec-Fetch-Site": "Same-Site",
+            },
+        ) as response,
+    ):
+        assert response.status == 200
+
+
+async def test_no_answerer_is_an_honest_error() -> None:
+    async with (
+        served("financial.pan") as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json={"messages": ASK}) as response,
+    ):
+        assert response.status == 503
+        text = await response.text()
+    assert "must stay here" in text
+    assert CANARY not in text
+
+
+async def test_other_paths_and_methods_are_told() -> None:
+    async with served(local=ScriptedLocal()) as url, http() as session:
+        for path in ("/", "/v1/embeddings", "/v1/models/other"):
+            async with session.get(url + path) as response:
+                assert response.status in {400, 404}
+                assert (await response.json())["error"]
+        async with session.get(f"{url}/v1/chat/completions") as response:
+            assert response.status == 405
+
+
+async def test_health_names_the_policy() -> None:
+    async with (
+        served(local=ScriptedLocal()) as url,
+        http() as session,
+        session.get(f"{url}/healthz") as response,
+    ):
+        health = json.loads(await response.text())
+    assert health["status"] == "ok"
+    assert health["policy"].startswith("sha256:")
+
+
+async def test_a_client_that_leaves_stops_the_model() -> None:
+    local = SlowLocal()
+    async with served("financial.pan", local=local) as url, http() as session:
+        body = {"messages": ASK, "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            await response.content.readany()
+            response.close()
+        async with asyncio.timeout(20):
+            await local.stopped_event.wait()
+
+
+async def test_a_client_that_leaves_does_not_show_on_the_wire() -> None:
+    enclave = MemoryEnclave()
+    enclave.held = 300
+    async with served(enclave=enclave) as url, http() as session:
+        body = {"messages": ASK, "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            await response.content.readany()
+            response.close()
+        await asyncio.sleep(0.05)
+        assert not enclave.left.is_set()
+        enclave.go.set()
+        async with asyncio.timeout(5):
+            await enclave.ended.wait()
+
+
+async def test_an_unforeseen_error_tells_nothing() -> None:
+    async with (
+        served("financial.pan", local=BrokenLocal()) as url,
+        http() as session,
+        session.post(f"{url}/v1/chat/completions", json={"messages": ASK}) as response,
+    ):
+        assert response.status == 500
+        assert CANARY not in await response.text()
+
+
+async def test_only_loopback_is_served() -> None:
+    session = Session(
+        ClientParts(
+            policy=load_profile("default"),
+            inspector=ScriptedInspector(),
+            local=ScriptedLocal(),
+            transport=None,
+            book=book(),
+            audit=MemoryTrail(),
+        )
+    )
+    for host in ("0.0.0.0", "example.org", "::"):  # noqa: S104 - refused
+        with pytest.raises(ConfigError):
+            async with gateway.serving(session, host, 0):
+                pass
+
+
+async def test_a_taken_port_is_told() -> None:
+    async with served(local=ScriptedLocal()) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(ListenError, match="--port"):
+            async with served_again(port):
+                pass
+
+
+@asynccontextmanager
+async def served_again(port: int) -> AsyncGenerator[int]:
+    session = Session(
+        ClientParts(
+            policy=load_profile("default"),
+            inspector=ScriptedInspector(),
+            local=ScriptedLocal(),
+            transport=None,
+            book=book(),
+            audit=MemoryTrail(),
+        )
+    )
+    async with gateway.serving(session, "127.0.0.1", port) as bound:
+        yield bound
+
+
+class SlowLocal(ScriptedLocal):
+    """Answers a word every few milliseconds, for a long time."""
+
+    def __init__(self) -> None:
+        super().__init__(words=["word "] * 100_000)
+        self.stopped_event = asyncio.Event()
+
+    @override
+    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+        try:
+            async for event in super().generate(query):
+                await asyncio.sleep(0.002)
+                yield event
+        finally:
+            self.stopped_event.set()
+
+
+class BrokenLocal(ScriptedLocal):
+    """Fails in a way that nobody foresaw."""
+
+    @override
+    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+        if query.messages:
+            raise RuntimeError(query.messages[0].content)
+        yield Delta(text="")

@@ -1,0 +1,326 @@
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.client.fair_queue import MAX_WAITING
+from curtilage.client.local import model as local
+from curtilage.client.local.model import (
+    LocalContextTooLongError,
+    LocalModel,
+    LocalModelBusyError,
+    LocalModelDigestError,
+    LocalModelError,
+    LocalModelFailedError,
+    LocalModelMissingError,
+    resolve,
+)
+from curtilage.client.local.registry import Registry
+from curtilage.client.query import Message, Query, Settings
+from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
+from curtilage.inference.errors import (
+    ContextTooLongError,
+    EngineBusyError,
+    EngineClosedError,
+    EngineFailedError,
+    InferenceError,
+    ModelDigestError,
+    ModelFileError,
+    TemplateError,
+)
+from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from support.byte_model import make_byte_model, sha256_of
+
+HELLO = Query(messages=(Message(role="user", content="hello canary"),))
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_byte_model(tmp_path_factory.mktemp("models") / "byte.gguf")
+
+
+async def scripted(*scripts: Script) -> tuple[LocalModel, ScriptedEngine]:
+    engine = ScriptedEngine(*scripts)
+    model = LocalModel(lambda: engine, model_id="scripted")
+    await model.start()
+    return model, engine
+
+
+async def collect(model: LocalModel, query: Query = HELLO) -> list[AnswerEvent]:
+    async with aclosing(model.generate(query)) as events:
+        return [event async for event in events]
+
+
+def raising(problem: InferenceError) -> Callable[[], ScriptedEngine]:
+    return lambda: ScriptedEngine(start_fault=problem)
+
+
+# Which file.
+
+
+def test_path_is_used_with_its_digest_only(tmp_path: Path, registry: Registry) -> None:
+    path = tmp_path / "some.gguf"
+    choice = resolve(str(path), sha256="AB" * 32, registry=registry)
+    assert (choice.model_id, choice.path, choice.sha256) == ("some", path, "ab" * 32)
+    for name in (str(path), "some.gguf"):
+        with pytest.raises(ConfigError, match="--model-sha256"):
+            resolve(name, registry=registry)
+
+
+def test_name_stands_for_its_registered_file(
+    byte_model: Path, registry: Registry
+) -> None:
+    registry.add("mine", byte_model, sha256_of(byte_model))
+    choice = resolve("mine", registry=registry)
+    assert (choice.path, choice.sha256) == (byte_model, sha256_of(byte_model))
+    assert resolve("mine", sha256=sha256_of(byte_model), registry=registry) == choice
+    with pytest.raises(LocalModelDigestError):
+        resolve("mine", sha256="00" * 32, registry=registry)
+
+
+def test_unknown_name_is_no_other_model(registry: Registry) -> None:
+    with pytest.raises(ConfigError, match="no model is registered"):
+        resolve("unknown", registry=registry)
+
+
+@pytest.mark.parametrize("name", [None, "default"])
+def test_absent_embedded_model_is_named(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    def absent() -> Path:
+        raise ModelFileError("the default model is not installed")
+
+    monkeypatch.setattr(local, "find_default_model", absent)
+    with pytest.raises(LocalModelMissingError, match="no local model configured"):
+        resolve(name, registry=registry)
+
+
+def test_embedded_model_is_its_digest(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "find_default_model", lambda: Path("/somewhere"))
+    choice = resolve(None, registry=registry)
+    assert (choice.model_id, choice.sha256) == (DEFAULT_MODEL_ID, DEFAULT_SHA256)
+
+
+# Starting.
+
+
+async def test_wrong_digest_is_refused_at_start(
+    byte_model: Path, registry: Registry
+) -> None:
+    model = LocalModel.open(str(byte_model), sha256="00" * 32, registry=registry)
+    with pytest.raises(LocalModelDigestError):
+        await model.start()
+    with pytest.raises(LocalModelFailedError, match="not running"):
+        await collect(model)
+
+
+async def test_missing_file_is_refused_at_start(
+    tmp_path: Path, registry: Registry
+) -> None:
+    path = tmp_path / "none.gguf"
+    model = LocalModel.open(str(path), sha256="00" * 32, registry=registry)
+    with pytest.raises(LocalModelMissingError, match="cannot be opened"):
+        await model.start()
+
+
+async def test_missing_extra_is_named(
+    byte_model: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "curtilage.inference.engine", raising=False)
+    monkeypatch.setitem(sys.modules, "curtilage.inference.native", None)
+    monkeypatch.delitem(sys.modules, "curtilage.inference.decoding", raising=False)
+    model = LocalModel.open(
+        str(byte_model), sha256=sha256_of(byte_model), registry=registry
+    )
+    with pytest.raises(LocalModelMissingError, match="extra 'llm'"):
+        await model.start()
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (ModelFileError("bad file"), LocalModelMissingError),
+        (ModelDigestError(expected="a", found="b"), LocalModelDigestError),
+        (TemplateError("bad template"), LocalModelFailedError),
+        (EngineFailedError("no AVX2"), LocalModelFailedError),
+    ],
+)
+async def test_failed_start_is_said_in_the_clients_terms(
+    problem: InferenceError, expected: type[LocalModelError]
+) -> None:
+    model = LocalModel(raising(problem), model_id="x")
+    with pytest.raises(expected):
+        await model.start()
+    with pytest.raises(LocalModelFailedError):
+        _ = model.info
+
+
+async def test_starting_twice_is_starting_once() -> None:
+    model, _ = await scripted()
+    await model.start()
+    assert model.info == SCRIPTED_INFO
+
+
+# Answering.
+
+
+async def test_answer_comes_in_pieces() -> None:
+    model, engine = await scripted(Script(pieces=("a", "", "b"), prompt_tokens=5))
+    assert await collect(model) == [
+        Delta(text="a"),
+        Delta(text="b"),
+        Finished(finish_reason="stop", prompt_tokens=5, completion_tokens=3),
+    ]
+    assert engine.requests[0].messages[0].content == "hello canary"
+
+
+async def test_settings_are_handed_on() -> None:
+    model, engine = await scripted()
+    settings = Settings(
+        max_tokens=9, temperature=0.5, top_p=0.4, seed=3, stop=("x",), logprobs=True
+    )
+    events = await collect(model, Query(messages=HELLO.messages, settings=settings))
+    asked = engine.requests[0].settings
+    assert (asked.max_tokens, asked.temperature, asked.top_p) == (9, 0.5, 0.4)
+    assert (asked.seed, asked.stop, asked.logprobs) == (3, ("x",), True)
+    assert isinstance(events[0], Delta)
+    assert events[0].logprobs[0][0] == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (EngineBusyError("busy"), LocalModelBusyError),
+        (EngineClosedError("closed"), LocalModelFailedError),
+        (EngineFailedError("failed"), LocalModelFailedError),
+        (TemplateError("refused"), LocalModelFailedError),
+    ],
+)
+async def test_engine_errors_are_said_in_the_clients_terms(
+    problem: InferenceError, expected: type[LocalModelError]
+) -> None:
+    model, _ = await scripted(Script(fault=problem))
+    with pytest.raises(expected) as failure:
+        await collect(model)
+    assert isinstance(failure.value, LocalUnavailableError)
+    assert "canary" not in repr(failure.value)
+
+
+async def test_overflow_keeps_its_counts() -> None:
+    fault = ContextTooLongError(prompt_tokens=5, max_tokens=6, context_tokens=7)
+    model, _ = await scripted(Script(fault=fault))
+    with pytest.raises(LocalContextTooLongError) as failure:
+        await collect(model)
+    error = failure.value
+    assert (error.prompt_tokens, error.max_tokens, error.context_tokens) == (5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(messages=()),
+        Query(messages=(Message(role="user", content="canary \ud800"),)),
+        Query(messages=HELLO.messages, settings=Settings(max_tokens=0)),
+    ],
+    ids=["no message", "surrogate", "no tokens"],
+)
+async def test_wrong_request_is_the_users_error(query: Query) -> None:
+    model, _ = await scripted()
+    with pytest.raises(UsageError) as failure:
+        await collect(model, query)
+    assert "canary" not in repr(failure.value)
+
+
+async def test_stopped_engine_gives_no_complete_answer() -> None:
+    model, _ = await scripted(Script(finish="cancelled"))
+    with pytest.raises(LocalModelFailedError, match="stopped"):
+        await collect(model)
+
+
+async def test_closing_the_iterator_closes_the_engines() -> None:
+    model, engine = await scripted()
+    events = model.generate(HELLO)
+    await anext(events)
+    await events.aclose()
+    assert engine.cancelled == 1
+    assert engine.load().running == 0
+
+
+def asking(max_tokens: int) -> Query:
+    return Query(messages=HELLO.messages, settings=Settings(max_tokens=max_tokens))
+
+
+async def test_many_long_answers_shut_nobody_out() -> None:
+    model, engine = await scripted()
+    first = model.generate(asking(1500))
+    await anext(first)
+    crowd = [asyncio.create_task(collect(model, asking(1500))) for _ in range(30)]
+    await asyncio.sleep(0)
+    single = asyncio.create_task(collect(model, asking(300)))
+    await asyncio.sleep(0)
+    await first.aclose()
+    assert (await single)[-1] == Finished(
+        finish_reason="stop", prompt_tokens=7, completion_tokens=4
+    )
+    answered = [request.settings.max_tokens for request in engine.requests]
+    assert answered.index(300) == 1
+    assert len(await asyncio.gather(*crowd)) == len(crowd)
+
+
+async def test_beyond_all_bounds_some_may_ask_later() -> None:
+    model, _ = await scripted()
+    first = model.generate(asking(9))
+    await anext(first)
+    crowd = [asyncio.create_task(collect(model)) for _ in range(MAX_WAITING + 1)]
+    await asyncio.sleep(0)
+    await first.aclose()
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    refused = [each for each in answers if isinstance(each, BaseException)]
+    assert [type(each) for each in refused] == [LocalModelBusyError]
+
+
+async def test_closed_model_answers_nothing() -> None:
+    model, _ = await scripted()
+    await model.close()
+    await model.close()
+    with pytest.raises(LocalModelFailedError):
+        await collect(model)
+
+
+async def test_real_engine_answers(byte_model: Path, registry: Registry) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    registry.add("byte", byte_model, sha256_of(byte_model))
+    model = LocalModel.open("byte", registry=registry, threads=1)
+    await model.start()
+    settings = Settings(max_tokens=8, seed=1)
+    events = await collect(model, Query(messages=HELLO.messages, settings=settings))
+    await model.close()
+    assert isinstance(events[-1], Finished)
+    assert events[-1].completion_tokens == 8
+
+
+@pytest.mark.model
+async def test_embedded_model_answers(registry: Registry) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    try:
+        model = LocalModel.open(registry=registry)
+    except LocalModelMissingError as problem:
+        pytest.skip(f"SKIPPED LOUDLY: {problem}")
+    await model.start()
+    assert model.info.model_sha256 == DEFAULT_SHA256
+    settings = Settings(max_tokens=16, temperature=0)
+    events = await collect(model, Query(messages=HELLO.messages, settings=settings))
+    await model.close()
+    assert isinstance(events[-1], Finished)

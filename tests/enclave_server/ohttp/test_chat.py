@@ -1,0 +1,305 @@
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.chat import (
+    DEFAULT_MAX_TOKENS,
+    KNOWN_UNSUPPORTED,
+    MAX_SEED,
+    MODEL_ID,
+    ROLES,
+    ChatLimits,
+    ChatMessage,
+    parse_chat_request,
+)
+from curtilage.enclave_server.ohttp.openai_answers import ERROR_CODES
+
+LIMITS = ChatLimits(max_messages=3, max_tokens=1000, max_name_chars=5, max_stop_chars=6)
+CANARY = "canary-7f3a"
+USER = {"role": "user", "content": "hi"}
+
+
+def parse(**body: object) -> object:
+    return parse_chat_request(json.dumps({"messages": [USER], **body}).encode(), LIMITS)
+
+
+def refusal(content: bytes, limits: ChatLimits = LIMITS) -> ChatError:
+    with pytest.raises(ChatError) as caught:
+        parse_chat_request(content, limits)
+    error = caught.value
+    assert error.__suppress_context__ or error.__context__ is None
+    return error
+
+
+def refused(**body: object) -> tuple[str, str | None]:
+    error = refusal(json.dumps({"messages": [USER], **body}).encode())
+    assert error.status == 400
+    return error.code, error.param
+
+
+def test_request_with_everything_is_read() -> None:
+    request = parse_chat_request(
+        json.dumps(
+            {
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "user", "content": "hé", "name": "ann"},
+                ],
+                "max_tokens": 7,
+                "temperature": 0,
+                "top_p": 0.5,
+                "seed": -3,
+                "stop": ["a", "b"],
+                "stream": True,
+                "logprobs": True,
+            }
+        ).encode(),
+        LIMITS,
+    )
+    assert request.messages[1] == ChatMessage(role="user", content="hé", name="ann")
+    assert (request.max_tokens, request.temperature, request.top_p) == (7, 0.0, 0.5)
+    assert (request.seed, request.stop) == (-3, ("a", "b"))
+    assert request.stream
+    assert request.logprobs
+    assert request.characters == 10
+
+
+def test_absent_and_null_keys_take_the_defaults() -> None:
+    nulls = dict.fromkeys(
+        ("max_tokens", "temperature", "top_p", "seed", "stop", "stream", "logprobs")
+    )
+    assert parse(**nulls) == parse()
+    request = parse_chat_request(json.dumps({"messages": [USER]}).encode(), LIMITS)
+    assert request.max_tokens == DEFAULT_MAX_TOKENS
+    assert request.seed is None
+    assert not request.stream
+
+
+def test_default_max_tokens_stays_within_the_limit() -> None:
+    content = json.dumps({"messages": [USER]}).encode()
+    assert parse_chat_request(content, ChatLimits(max_tokens=9)).max_tokens == 9
+
+
+def test_one_stop_string_may_stand_alone() -> None:
+    assert parse(stop="x") == parse(stop=["x"])
+
+
+@pytest.mark.parametrize("role", sorted(ROLES))
+def test_every_role_is_taken(role: str) -> None:
+    assert parse(messages=[{"role": role, "content": ""}])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"messages"',
+        b"\xff",
+        b'{"messages":[],"messages":[]}',
+        b'{"messages":[{"role":"user","content":"a","content":"b"}]}',
+        b'{"messages":[],"temperature":NaN}',
+        b'{"messages":[],"temperature":-Infinity}',
+        b'{"messages":[]} x',
+        b"[" * 10_000,
+        b'{"seed":' + b"9" * 5000 + b"}",
+    ],
+    ids=[
+        "empty",
+        "cut",
+        "array",
+        "null",
+        "string",
+        "not-utf-8",
+        "duplicate-key",
+        "duplicate-key-inside",
+        "nan",
+        "infinity",
+        "trailing",
+        "deep",
+        "huge-integer",
+    ],
+)
+def test_what_is_not_one_json_object_is_refused(content: bytes) -> None:
+    error = refusal(content)
+    assert (error.status, error.code, error.param) == (400, "invalid_json", None)
+
+
+MEBI = 2**20
+SLOW = {
+    "objects": b'{"a":[' + b"{}," * (MEBI // 3) + b"1]}",
+    "arrays": b'{"a":[' + b"[]," * (MEBI // 3) + b"1]}",
+    "integers": b'{"a":[' + b"1," * (MEBI // 2) + b"1]}",
+    "strings": b'{"a":[' + b'"",' * (MEBI // 3) + b"1]}",
+    "keys": b"{" + b",".join(b'"%x":1' % n for n in range(100_000)) + b"}",
+    "number": b'{"seed":0.' + b"1" * MEBI + b"}",
+    "behind-escapes": b'{"b":"\\\\\\"\\\\","a":[' + b"{}," * 9000 + b"1]}",
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_what_would_take_long_is_refused_unparsed(slow: str) -> None:
+    error = refusal(SLOW[slow])
+    assert (error.status, error.code, error.param) == (400, "too_complex", None)
+
+
+TEXTS = {
+    "braces": "{}[],:1" * 60_000,
+    "quotes": '"' * 200_000,
+    "backslashes": "\\" * 200_000,
+    "both": '\\"' * 100_000,
+    "odd": '\\\\\\"{},\n' * 20_000,
+    "lines": "\n" * 200_000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_may_hold_whatever_it_likes(text: str) -> None:
+    body = {"messages": [{"role": "user", "content": TEXTS[text]}]}
+    for indent in (None, 1):
+        content = json.dumps(body, indent=indent).encode()
+        chat = parse_chat_request(content, ChatLimits())
+        assert chat.messages[0].content == TEXTS[text]
+
+
+def test_most_messages_that_are_taken_are_not_too_complex() -> None:
+    limits = ChatLimits()
+    message = {"role": "user", "content": 'a "word" {}', "name": "ann"}
+    body = {"messages": [message] * limits.max_messages, "stop": ["a", "b"]}
+    content = json.dumps(body, indent=2).encode()
+    assert len(parse_chat_request(content, limits).messages) == limits.max_messages
+
+
+@pytest.mark.parametrize(
+    ("messages", "code", "param"),
+    [
+        (None, "invalid_value", "messages"),
+        (list[str](), "invalid_value", "messages"),
+        (dict[str, str](), "invalid_value", "messages"),
+        ("hi", "invalid_value", "messages"),
+        (["hi"], "invalid_value", "messages"),
+        ([USER] * 4, "too_many_messages", "messages"),
+        ([{"content": "hi"}], "invalid_value", "role"),
+        ([{"role": 1, "content": "hi"}], "invalid_value", "role"),
+        ([{"role": "User", "content": "hi"}], "invalid_value", "role"),
+        ([{"role": ["user"], "content": "hi"}], "invalid_value", "role"),
+        ([{"role": "user"}], "invalid_value", "content"),
+        ([{"role": "user", "content": None}], "invalid_value", "content"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "invalid_value", "content"),
+        ([{"role": "user", "content": "\ud800"}], "invalid_value", "content"),
+        ([{**USER, "name": 1}], "invalid_value", "name"),
+        ([{**USER, "name": ""}], "invalid_value", "name"),
+        ([{**USER, "name": "abcdef"}], "invalid_value", "name"),
+        ([{**USER, "tool_calls": None}], "unsupported_parameter", "tool_calls"),
+        ([{**USER, CANARY: 1}], "unsupported_parameter", None),
+    ],
+)
+def test_messages_out_of_shape_are_refused(
+    messages: object, code: str, param: str | None
+) -> None:
+    assert refused(messages=messages) == (code, param)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("max_tokens", 0, "out_of_range"),
+        ("max_tokens", 1001, "out_of_range"),
+        ("max_tokens", 1.0, "invalid_value"),
+        ("max_tokens", True, "invalid_value"),
+        ("max_tokens", "5", "invalid_value"),
+        ("temperature", -0.01, "out_of_range"),
+        ("temperature", 2.01, "out_of_range"),
+        ("temperature", 10**400, "out_of_range"),
+        ("temperature", "1", "invalid_value"),
+        ("temperature", False, "invalid_value"),
+        ("top_p", 0, "out_of_range"),
+        ("top_p", 1.01, "out_of_range"),
+        ("seed", MAX_SEED + 1, "out_of_range"),
+        ("seed", -MAX_SEED - 2, "out_of_range"),
+        ("seed", 1.5, "invalid_value"),
+        ("stop", "", "out_of_range"),
+        ("stop", ["a"] * 5, "out_of_range"),
+        ("stop", "abcdefg", "out_of_range"),
+        ("stop", [1], "invalid_value"),
+        ("stop", 1, "invalid_value"),
+        ("stop", "\udfff", "invalid_value"),
+        ("stream", 1, "invalid_value"),
+        ("stream", "true", "invalid_value"),
+        ("logprobs", 5, "invalid_value"),
+    ],
+)
+def test_value_outside_its_range_is_refused(key: str, value: object, code: str) -> None:
+    assert refused(**{key: value}) == (code, key)
+
+
+def test_number_beyond_float_is_refused() -> None:
+    error = refusal(b'{"messages":[{"role":"user","content":""}],"top_p":1e999}')
+    assert (error.code, error.param) == ("out_of_range", "top_p")
+
+
+def test_parse_chat_takes_the_one_model_by_name() -> None:
+    assert parse(model=MODEL_ID) == parse()
+    assert refused(model=CANARY) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("key", sorted(KNOWN_UNSUPPORTED))
+def test_known_key_is_refused_by_name(key: str) -> None:
+    assert refused(**{key: None}) == ("unsupported_parameter", key)
+
+
+def test_unknown_key_is_refused_without_its_name() -> None:
+    error = refusal(json.dumps({"messages": [USER], CANARY: 1}).encode())
+    assert (error.code, error.param) == ("unsupported_parameter", None)
+    assert CANARY not in f"{error!r}{error}{error.args}"
+
+
+def test_requests_do_not_show_text() -> None:
+    request = parse(messages=[{**USER, "content": CANARY}], stop="stops")
+    assert CANARY not in repr(request)
+    assert "stops" not in repr(request)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    ["messages", "role", "content", "name", "stop", "seed", "top_p", "max_tokens"]
+)
+
+
+# Hypothesis builds its table of characters at the first draw, which is slow.
+PATIENT = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
+)
+
+
+@PATIENT
+@given(st.binary() | st.dictionaries(KEYS, JSON).map(lambda v: json.dumps(v).encode()))
+def test_any_bytes_give_a_request_or_a_refusal(content: bytes) -> None:
+    code: str | None = None
+    try:
+        parse_chat_request(content, LIMITS)
+    except ChatError as error:
+        code = error.code
+    assert code is None or code in ERROR_CODES
+
+
+@PATIENT
+@given(
+    text=st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    escaped=st.booleans(),
+)
+def test_any_text_arrives_unchanged(text: str, *, escaped: bool) -> None:
+    body = {"messages": [{"role": "user", "content": text}]}
+    content = json.dumps(body, ensure_ascii=escaped).encode()
+    assert parse_chat_request(content, LIMITS).messages[0].content == text

@@ -1,0 +1,3 @@
+from support.state import state_home
+
+__all__ = ["state_home"]

@@ -1,0 +1,263 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import load_policy, load_profile
+from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.counterfactual import Absent, Change
+from curtilage.policy.explain.decision import (
+    MAX_SHOWN,
+    NO_REASON,
+    change_in_words,
+    explain,
+    explain_json,
+)
+
+POLICY = load_policy(
+    """\
+version: 1
+default: {decision: enclave}
+rules:
+- {id: any-uncertain, when: "uncertain.*", then: local, reason: Unknown.}
+- {id: secret, when: "secret.*", then: block}
+- {id: name, when: identifier.direct.person, then: deidentify, reason: A name.}
+- {id: mosaic, when: "identifier.quasi.*", distinct: 2, within: message, then: local}
+""",
+    source="mine.yaml",
+)
+
+
+ANYWHERE = Absent(
+    data_class="secret.token", where=None, start=0, end=0, view=View.RAW, score=60
+)
+NOTHING = Change(
+    absent=(),
+    history=False,
+    default=False,
+    route=Route.ENCLAVE,
+    rule="default",
+    smallest=True,
+)
+CONTENT = Where(message=0, role="user", json_path="content")
+
+
+def found(name: str, start: int = 0, where: Where = CONTENT) -> Finding:
+    return Finding(
+        data_class=name,
+        detector="test",
+        start=start,
+        end=start + 5,
+        score=60,
+        validated=False,
+        view=View.RAW,
+        where=where,
+    )
+
+
+def inspected(*findings: Finding, pinned: bool = False) -> Inspection:
+    return Inspection(
+        findings=findings, payload_digest=bytes(32), messages=1, pinned=pinned
+    )
+
+
+def decision_on(*names: str, policy: Policy = POLICY, pinned: bool = False) -> Decision:
+    return decide(policy, inspected(*map(found, names), pinned=pinned))
+
+
+def told(*findings: Finding, pinned: bool = False) -> list[str]:
+    inspection = inspected(*findings, pinned=pinned)
+    return explain(POLICY, decide(POLICY, inspection), inspection).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("names", "outcome"),
+    [
+        ([], "This query may leave"),
+        (
+            ["identifier.direct.person"],
+            "This query may leave with the names in it repl",
+        ),
+        (["uncertain.timeout"], "This query stays here"),
+        (["secret.token"], "Nobody answers this query"),
+    ],
+)
+def test_explain_begins_with_the_outcome(names: list[str], outcome: str) -> None:
+    assert explain(POLICY, decision_on(*names)).startswith(outcome)
+
+
+def test_explain_tells_what_was_found_and_which_rule() -> None:
+    names = ("identifier.quasi.zip", "identifier.quasi.age", "uncertain.name")
+    lines = explain(POLICY, decision_on(*names)).splitlines()
+    assert lines[1:] == [
+        "Found: identifier.quasi.age, identifier.quasi.zip.",
+        "Could not be known: uncertain.name.",
+        f"Decided by rule 'mosaic': {NO_REASON}.",
+        "  local       any-uncertain: when uncertain.* (within conversation)",
+        "  local       mosaic: when identifier.quasi.* (within message, 2 different)",
+        f"Policy: mine.yaml, {POLICY.digest}.",
+    ]
+
+
+def test_explain_says_where_the_policy_gives_no_reason() -> None:
+    text = explain(POLICY, decision_on("secret.token"))
+    assert f"Decided by rule 'secret': {NO_REASON}." in text
+
+
+def test_explain_names_what_is_built_in() -> None:
+    assert "the policy's 'default.decision'" in explain(POLICY, decision_on())
+    pinned = explain(POLICY, decision_on(pinned=True))
+    assert "the policy's 'sticky'" in pinned
+    assert "  local       sticky\n" in pinned
+
+
+def test_explain_json_holds_the_decision() -> None:
+    answer = json.loads(explain_json(POLICY, decision_on("identifier.direct.person")))
+    assert answer == {
+        "route": "deidentify",
+        "rule": "name",
+        "reason": "A name.",
+        "classes": ["identifier.direct.person"],
+        "uncertain": [],
+        "rules": [{"id": "name", "route": "deidentify", "reason": "A name."}],
+        "policy": {"source": "mine.yaml", "digest": POLICY.digest},
+    }
+
+
+def test_explain_refuses_a_decision_of_another_policy() -> None:
+    foreign = decision_on(policy=load_profile("default"))
+    for tell in (explain, explain_json):
+        with pytest.raises(ValueError, match="another policy"):
+            tell(POLICY, foreign)
+
+
+def test_explain_tells_the_places_and_the_smallest_change() -> None:
+    assert told(found("secret.token", 8), found("uncertain.error", 30)) == [
+        "Nobody answers this query: the policy blocks it.",
+        "Found: secret.token.",
+        "Could not be known: uncertain.error.",
+        "  secret.token at characters 8-13 of message 1, score 60",
+        "  uncertain.error at characters 30-35 of message 1",
+        f"Decided by rule 'secret': {NO_REASON}.",
+        "  local       any-uncertain: when uncertain.* (within conversation)",
+        "  block       secret: when secret.* (within conversation)",
+        (
+            "Smallest change: without secret.token at characters 8-13 of message 1 it "
+            "could be answered here, by the local model."
+        ),
+        f"Policy: mine.yaml, {POLICY.digest}.",
+    ]
+
+
+def test_explain_tells_no_change_of_what_may_leave() -> None:
+    assert not any("change" in line for line in told())
+
+
+def test_explain_tells_other_texts_and_readings_by_name() -> None:
+    name = Where(message=2, role="user", json_path="name")
+    decoded = replace(found("secret.token", where=name), view=View.DECODED)
+    assert told(decoded)[2] == (
+        "  secret.token at characters 0-5 of message 3, name (decoded reading)"
+        ", score 60"
+    )
+
+
+def test_explain_tells_what_is_said_of_the_whole_query() -> None:
+    whole = Where(message=0, role="user", json_path="")
+    timeout = replace(found("uncertain.timeout", where=whole), end=0)
+    lines = told(timeout, found("uncertain.number_run", where=whole))
+    assert lines[3:5] == [
+        "  uncertain.timeout",
+        "  uncertain.number_run across the query",
+    ]
+    assert lines[-2] == (
+        "Smallest change: without uncertain.timeout, uncertain.number_run "
+        "across the query it could leave."
+    )
+
+
+def test_explain_says_where_a_check_digit_held() -> None:
+    assert told(replace(found("secret.token"), validated=True))[2].endswith(
+        ", a check digit holds"
+    )
+
+
+def test_explain_shows_a_number_of_places() -> None:
+    lines = told(*(found("secret.token", 9 * i) for i in range(MAX_SHOWN + 3)))
+    assert lines[1 + MAX_SHOWN].startswith("  secret.token at")
+    assert lines[2 + MAX_SHOWN] == "  and 3 more"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"history": True}, "if no earlier query of this conversation had stayed home"),
+        ({"default": True}, "if the policy's default.decision were 'enclave'"),
+        ({"absent": (ANYWHERE,)}, "without secret.token anywhere"),
+        (
+            {"absent": (ANYWHERE, ANYWHERE), "history": True},
+            (
+                "without secret.token and secret.token anywhere and if no earlier "
+                "query of this conversation had stayed home"
+            ),
+        ),
+        (
+            {"absent": (replace(ANYWHERE, below=40),)},
+            "without secret.token (or found with less than 40) anywhere",
+        ),
+    ],
+)
+def test_a_change_is_told_in_words(change: dict[str, Any], words: str) -> None:
+    told = change_in_words(replace(NOTHING, **change))
+    assert told == f"Smallest change: {words} it could leave."
+
+
+def test_a_change_that_may_not_be_the_smallest_says_so() -> None:
+    told = change_in_words(replace(NOTHING, history=True, smallest=False))
+    assert told.startswith("A change that suffices: if no earlier")
+
+
+def test_explain_json_holds_the_places_and_the_change() -> None:
+    inspection = inspected(found("identifier.direct.person", 3))
+    decision = decide(POLICY, inspection)
+    answer = json.loads(explain_json(POLICY, decision, inspection))
+    place = {
+        "class": "identifier.direct.person",
+        "message": 0,
+        "role": "user",
+        "path": "content",
+        "view": "raw",
+        "start": 3,
+        "end": 8,
+    }
+    assert answer["findings"] == [
+        place | {"detector": "test", "score": 60, "validated": False}
+    ]
+    assert answer["change"] == {
+        "without": [place | {"score": 60, "below": 35}],
+        "history": False,
+        "default": False,
+        "route": "enclave",
+        "rule": "default",
+        "smallest": True,
+        "words": "Smallest change: without identifier.direct.person (or found with "
+        "less than 35) at characters 3-8 of message 1 it could leave.",
+    }
+
+
+def test_explain_json_has_no_change_for_what_may_leave() -> None:
+    inspection = inspected()
+    answer = json.loads(explain_json(POLICY, decide(POLICY, inspection), inspection))
+    assert answer["findings"] == []
+    assert answer["change"] is None
+
+
+def test_explain_json_of_many_places_names_none() -> None:
+    many = [found("uncertain.name", 9 * i) for i in range(60)]
+    inspection = inspected(*many)
+    answer = json.loads(explain_json(POLICY, decide(POLICY, inspection), inspection))
+    assert answer["change"]["without"][0]["message"] is None

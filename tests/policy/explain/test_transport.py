@@ -1,0 +1,346 @@
+import re
+from dataclasses import replace
+from textwrap import dedent
+
+import pytest
+
+from curtilage.policy.document.addresses import (
+    is_loopback,
+    parse_address,
+    registrable_domain,
+    same_owner,
+)
+from curtilage.policy.document.load import PROFILES, load_policy, load_profile
+from curtilage.policy.document.sections import DEFAULT_FRAMES, MAX_ACCEPTED, Transport
+from curtilage.policy.errors import PolicyError, Problem
+from curtilage.policy.expectations import expectations_from, transport_expectations
+from curtilage.policy.explain.transport import (
+    NO_COVER,
+    NO_MIRROR,
+    NOTHING,
+    UNSAFE,
+    transport_in_words,
+)
+from curtilage.wire.shaping import PADDED, UNPADDED
+
+SMALL = """\
+version: 1
+rules: [{id: any-uncertain, when: "uncertain.*", then: local}]
+"""
+FRAMES = "{frame_bytes: 256, period_ms: 20, first_bucket: 32, buckets: 4}"
+
+
+def load(section: str) -> Transport:
+    return load_policy(SMALL + dedent(section)).transport
+
+
+def only_problem_of(text: str) -> Problem:
+    with pytest.raises(PolicyError) as caught:
+        load_policy(SMALL + dedent(text))
+    (problem,) = caught.value.problems
+    return problem
+
+
+def words(transport: Transport) -> dict[str, str]:
+    return dict(transport_in_words(transport))
+
+
+# --- what is accepted ---------------------------------------------------------
+
+
+def test_an_absent_section_accepts_the_releases_default_alone() -> None:
+    policy = load_policy(SMALL)
+    assert policy.transport == Transport()
+    assert transport_expectations(policy) == {PADDED}
+    assert policy.transport.cover is None
+    assert policy.transport.mirror is None
+    assert policy.transport.gateway is None
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_shipped_profiles_accept_nothing_unsafe(name: str) -> None:
+    assert transport_expectations(load_profile(name)) == {PADDED}
+
+
+def test_the_section_is_read() -> None:
+    transport = load(f"""\
+        transport:
+          accept: [{FRAMES}]
+          cover: {{delay_s: [1, 9], share: 25}}
+          mirror: https://keys.example.org/demo/ohttp-keys
+          gateway: https://enclave.example.net
+        """)
+    (frames,) = transport.accept
+    wanted = replace(PADDED, frame_bytes=256, period_ms=20, first_bucket=32, buckets=4)
+    assert frames.parameters() == wanted
+    assert transport.cover is not None
+    assert (transport.cover.delay_s, transport.cover.share) == ((1, 9), 25)
+    assert transport.mirror == "https://keys.example.org/demo/ohttp-keys"
+    assert transport.gateway == "https://enclave.example.net"
+    assert not transport.unsafe_unpadded
+
+
+def test_cover_has_defaults() -> None:
+    cover = load("transport: {cover: {}}\n").cover
+    assert cover is not None
+    assert (cover.delay_s, cover.share) == ((0, 10), 100)
+
+
+def test_unsafe_unpadded_adds_and_replaces_nothing() -> None:
+    policy = load_policy(SMALL + "transport: {unsafe_unpadded: true}\n")
+    assert transport_expectations(policy) == {PADDED, UNPADDED}
+
+
+def test_unsafe_unpadded_may_stand_alone() -> None:
+    text = "transport: {accept: [], unsafe_unpadded: true}\n"
+    assert transport_expectations(load_policy(SMALL + text)) == {UNPADDED}
+
+
+def test_an_empty_list_accepts_nothing() -> None:
+    policy = load_policy(SMALL + "transport: {accept: []}\n")
+    assert transport_expectations(policy) == frozenset()
+
+
+def test_expectations_without_attestation_accept_no_shape() -> None:
+    assert expectations_from(load_policy(SMALL)).transport == frozenset()
+
+
+def test_the_digest_covers_the_section() -> None:
+    some = load_policy(SMALL + f"transport: {{accept: [{FRAMES}]}}\n")
+    assert some.digest != load_policy(SMALL).digest
+
+
+# --- what is refused ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inside", "path", "said"),
+    [
+        ("accept: {}", "transport.accept", "expected a list"),
+        (
+            f"accept: [{FRAMES.replace('frame_bytes: 256, ', '')}]",
+            "transport.accept[0].frame_bytes",
+            "missing",
+        ),
+        ("accept: [1]", "transport.accept[0]", "expected keys and values"),
+        (
+            f"accept: [{FRAMES[:-1]}, jitter: 1}}]",
+            "transport.accept[0].jitter",
+            "unknown key",
+        ),
+        (
+            f"accept: [{FRAMES.replace('256', '63')}]",
+            "transport.accept[0]",
+            "frame_bytes outside 64..16384",
+        ),
+        (
+            f"accept: [{FRAMES.replace('20', '0')}]",
+            "transport.accept[0]",
+            "period_ms outside 1..1000",
+        ),
+        (
+            f"accept: [{FRAMES.replace('32', '1')}]",
+            "transport.accept[0]",
+            "first_bucket outside 2..",
+        ),
+        (
+            f"accept: [{FRAMES.replace('buckets: 4', 'buckets: 17')}]",
+            "transport.accept[0]",
+            "buckets outside 1..16",
+        ),
+        (
+            f"accept: [{FRAMES.replace('32', '60000').replace('4', '16')}]",
+            "transport.accept[0]",
+            "the longest answer is too long",
+        ),
+        (f"accept: [{FRAMES}, {FRAMES}]", "transport.accept[1]", "parameters twice"),
+        ("unsafe_unpadded: yes", "transport.unsafe_unpadded", "true or false"),
+        ("cover: true", "transport.cover", "expected keys and values"),
+        ("cover: {share: 0}", "transport.cover.share", "greater than or equal to 1"),
+        ("cover: {share: 101}", "transport.cover.share", "less than or equal to 100"),
+        ("cover: {delay_s: [9, 1]}", "transport.cover", "ends before it begins"),
+        ("cover: {delay_s: [0, 3601]}", "transport.cover.delay_s[1]", "3600"),
+        ("cover: {delay_s: [-1, 1]}", "transport.cover.delay_s[0]", "equal to 0"),
+        ("cover: {delay_s: [1]}", "transport.cover.delay_s", "expected [least, gr"),
+        ("cover: {delay_s: [0, 10, 20]}", "transport.cover.delay_s", "expected [lea"),
+        ("cover: {delay_s: 5}", "transport.cover.delay_s", "expected a list"),
+        ("cover: {every: 5}", "transport.cover.every", "unknown key"),
+        (
+            "{cover: {}, unsafe_unpadded: true}",
+            "transport.cover",
+            "told from answers that are not padded",
+        ),
+        ("mirror: keys.example", "transport.mirror", "expected https://host"),
+        ("mirror: http://keys.example/", "transport.mirror", "use https"),
+        ("mirror: 'https://u:p@k.example'", "transport.mirror", "without user"),
+        ("mirror: 'https://k.example/?c=1'", "transport.mirror", "query"),
+        ("mirror: 'https://k.example/#c'", "transport.mirror", "fragment"),
+        ("mirror: 'https://k.example:99999/'", "transport.mirror", "expected"),
+        ("mirror: https://Keys.example/", "transport.mirror", "lower case"),
+        ("mirror: 'https://k.example./'", "transport.mirror", "expected"),
+        (f"mirror: https://{'a.' * 500}b/", "transport.mirror", "expected"),
+        ("mirror: 'http://127.0.0.1:1/'", "transport.mirror", "development"),
+        ("gateway: http://localhost", "transport.gateway", "development"),
+        ("gateway: https://g.example/x", "transport.gateway", "nothing after it"),
+        ("gateway: ftp://g.example", "transport.gateway", "expected https"),
+        (
+            "{mirror: https://a.g.example/x, gateway: https://b.g.example}",
+            "transport.mirror",
+            "one owner",
+        ),
+        (
+            "{mirror: 'https://127.0.0.1:1/', gateway: 'https://127.0.0.1:2'}",
+            "transport.mirror",
+            "one owner",
+        ),
+        ("jitter: 3", "transport.jitter", "unknown key"),
+    ],
+)
+def test_transport_is_refused_with_its_line(inside: str, path: str, said: str) -> None:
+    inside = inside if inside.startswith("{") else f"{{{inside}}}"
+    problem = only_problem_of(f"transport: {inside}\n")
+    assert (problem.path, problem.line) == (path, 3)
+    assert said in problem.message
+
+
+def test_a_policy_accepts_so_many_and_no_more() -> None:
+    def accepting(count: int) -> str:
+        each = (FRAMES.replace("20", str(20 + more)) for more in range(count))
+        return f"transport: {{accept: [{', '.join(each)}]}}\n"
+
+    assert len(load(accepting(MAX_ACCEPTED)).accept) == MAX_ACCEPTED
+    problem = only_problem_of(accepting(MAX_ACCEPTED + 1))
+    assert problem.path == "transport.accept"
+    assert problem.message == f"expected at most {MAX_ACCEPTED} items"
+
+
+def test_what_is_accepted_twice_is_told_at_the_second_place() -> None:
+    problem = only_problem_of(
+        f"transport:\n  accept:\n    - {FRAMES}\n    - {FRAMES}\n"
+    )
+    assert (problem.line, problem.path) == (6, "transport.accept[1]")
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (100, "each query that stays here is followed by a sealed request that means"),
+        (50, "of 100 queries that stay here, 50 are followed by a sealed request"),
+        (1, "of 100 queries that stay here, one is followed by a sealed request"),
+    ],
+)
+def test_cover_is_told_in_words(share: int, said: str) -> None:
+    section = f"transport: {{cover: {{share: {share}}}}}\n"
+    assert words(load(section))["cover"].startswith(said)
+
+
+def test_each_problem_has_its_own_line() -> None:
+    with pytest.raises(PolicyError) as caught:
+        load_policy(
+            SMALL
+            + "transport:\n"
+            + "  mirror: http://keys.example/\n"
+            + "  gateway: https://g.example/x\n"
+            + "  cover: {share: 0}\n"
+        )
+    assert [(each.line, each.path) for each in caught.value.problems] == [
+        (4, "transport.mirror"),
+        (5, "transport.gateway"),
+        (6, "transport.cover.share"),
+    ]
+
+
+def test_an_empty_section_is_a_section() -> None:
+    assert load("transport: {}\n") == Transport()
+    problem = only_problem_of("transport: null\n")
+    assert (problem.path, problem.line) == ("transport", 3)
+
+
+# --- owners -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("example.org", "example.org"),
+        ("a.b.example.org", "example.org"),
+        ("A.Example.ORG.", "example.org"),
+        ("intranet", "intranet"),
+        ("a.co.uk", "co.uk"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+    ],
+)
+def test_registrable_domain_is_the_last_two_labels(host: str, domain: str) -> None:
+    assert registrable_domain(host) == domain
+
+
+def test_addresses_are_nobody_elses() -> None:
+    assert not same_owner("192.0.2.7", "198.51.2.7")
+    assert same_owner("one.example.org", "two.example.org")
+    assert not same_owner("example.org", "example.net")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("[::1]", True),
+        ("127.example.org", False),
+        ("localhost.example.org", False),
+        ("10.0.0.1", False),
+    ],
+)
+def test_loopback_is_told_by_its_spelling(host: str, *, is_ours: bool) -> None:
+    assert is_loopback(host) is is_ours
+
+
+def test_parts_of_an_address() -> None:
+    address = parse_address("https://[::1]:8443/a/b")
+    assert (address.scheme, address.host, address.path) == ("https", "[::1]", "/a/b")
+
+
+# --- words --------------------------------------------------------------------
+
+
+def test_words_of_the_default() -> None:
+    told = words(Transport())
+    assert told["answers"] == (
+        "in frames of 512 bytes, one every 50 ms; 7 lengths, 3.2 s to 204.8 s"
+    )
+    assert (told["cover"], told["mirror"]) == (NO_COVER, NO_MIRROR)
+    assert "gateway" not in told
+
+
+def test_words_of_everything() -> None:
+    told = words(
+        load("""\
+        transport:
+          accept: [{frame_bytes: 256, period_ms: 20, first_bucket: 32, buckets: 1}]
+          cover: {delay_s: [1, 9], share: 25}
+          mirror: https://keys.example.org/x
+          gateway: https://enclave.example.net
+        """)
+    )
+    assert "all answers alike, 0.64 s to 0.64 s" in told["answers"]
+    assert told["cover"].startswith("of 100 queries that stay here, 25 are")
+    assert told["cover"].endswith("1 to 9 s on")
+    assert told["mirror"].startswith("https://keys.example.org/x;")
+    assert told["gateway"].startswith("https://enclave.example.net;")
+
+
+def test_words_say_what_is_unsafe() -> None:
+    both = list(transport_in_words(load("transport: {unsafe_unpadded: true}\n")))
+    assert ("answers", UNSAFE) in both
+    assert len([label for label, _ in both if label == "answers"]) == 2
+    assert words(load("transport: {accept: []}\n"))["answers"] == NOTHING
+    alone = load("transport: {accept: [], unsafe_unpadded: true}\n")
+    assert words(alone)["answers"] == UNSAFE
+    everybody = words(load("transport: {cover: {}}\n"))["cover"]
+    assert re.match("each query that stays here", everybody)
+
+
+def test_default_frames_are_the_wires() -> None:
+    assert DEFAULT_FRAMES.parameters() == PADDED

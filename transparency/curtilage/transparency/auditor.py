@@ -1,0 +1,233 @@
+"""An auditor's view of a log: every leaf, and whether the log is one log.
+
+Compares every file with the checkpoint, tells what each leaf releases and which ones
+nobody expects, and compares the log with another copy of it, or with a checkpoint of
+earlier days. Finds are told, not raised: an audit goes on where it can.
+"""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.log.note import Checkpoint
+from curtilage.attest.log.tree import Tree
+from curtilage.attest.log.witness_policy import Witnessed
+from curtilage.client.errors import ConfigError
+from curtilage.transparency.log import LogFolder, Told, untold
+from curtilage.transparency.proof import ReleaseRules, is_expired
+
+
+class Flag(StrEnum):
+    """What is to be said about a leaf; the names are stable."""
+
+    NOT_A_MANIFEST = "not_a_manifest"
+    UNKNOWN_NAME = "unknown_name"
+    VERSION_TWICE = "version_twice"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+# Old releases expire and bad ones are withdrawn; that is how it should be. The
+# others ask for a person.
+ALARMING = frozenset({Flag.NOT_A_MANIFEST, Flag.UNKNOWN_NAME, Flag.VERSION_TWICE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """One leaf of a log.
+
+    Attributes:
+        index: its number.
+        sha256: of its bytes, hex: the release digest of bindings and receipts.
+        manifest: what it releases, or None where it is no manifest.
+        flags: what is to be said about it.
+    """
+
+    index: int
+    sha256: str
+    manifest: ReleaseManifest | None
+    flags: tuple[Flag, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        origin: the log.
+        size: number of leaves that the checkpoint speaks of.
+        root: its root hash, hex.
+        vouched_time: Unix time that a quorum vouches for, or None.
+        leaves: those that could be read.
+        problems: why the log cannot be trusted; empty: it is one whole log.
+    """
+
+    origin: str
+    size: int
+    root: str
+    vouched_time: int | None
+    leaves: tuple[Leaf, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is nothing that asks for a person."""
+        flags = {flag for leaf in self.leaves for flag in leaf.flags}
+        return not self.problems and not flags & ALARMING
+
+
+def audit(
+    folder: LogFolder, rules: ReleaseRules, *, now: datetime, told: Told = untold
+) -> AuditReport:
+    """Look at a whole log.
+
+    Args:
+        folder: the log's folder, or a copy of it.
+        rules: whose log it is, who must have cosigned, which names are known.
+        now: the time, aware.
+        told: called with how many leaves were looked at.
+
+    Raises:
+        RefusedError: the checkpoint is nobody's that the rules name; without it
+            there is nothing to compare.
+        ConfigError: there is no checkpoint.
+    """
+    witnessed, problem = _checkpoint(folder, rules)
+    head = witnessed.checkpoint
+    problems = [problem] if problem else []
+    leaves: list[Leaf] = []
+    try:
+        leaves = _leaves(folder, head.size, rules, now)
+        folder.tree(head, told)
+    except (RefusedError, ConfigError) as failure:
+        problems.append(_said(failure))
+    return AuditReport(
+        origin=head.origin,
+        size=head.size,
+        root=head.root.hex(),
+        vouched_time=witnessed.vouched_time,
+        leaves=_with_repeats(leaves),
+        problems=tuple(problems),
+    )
+
+
+def compare_copy(
+    folder: LogFolder, other: LogFolder, rules: ReleaseRules, *, told: Told = untold
+) -> tuple[str, ...]:
+    """Say why two copies are not the same log at two moments; empty: they are."""
+    try:
+        mine, theirs = _head(folder, rules), _head(other, rules)
+        if mine.origin != theirs.origin:
+            return (f"the other copy is of another log: {theirs.origin}",)
+        trees = folder.tree(mine, told), other.tree(theirs, told)
+    except (RefusedError, ConfigError) as failure:
+        return (f"other copy: {_said(failure)}",)
+    smaller = min(mine.size, theirs.size)
+    if trees[0].root(smaller) == trees[1].root(smaller):
+        return ()
+    return (f"FORK: the two copies differ from leaf {_differs(*trees)} on",)
+
+
+def compare_checkpoint(
+    folder: LogFolder, earlier: str, rules: ReleaseRules, *, told: Told = untold
+) -> tuple[str, ...]:
+    """Say why a log does not continue an earlier checkpoint; empty: it does.
+
+    Args:
+        folder: the log now.
+        earlier: a checkpoint's text, as it was kept.
+        rules: whose log it is; cosignatures of the earlier one are not asked for.
+        told: called with how many leaves were looked at.
+    """
+    try:
+        then = _signed(earlier, rules)
+        now = _head(folder, rules)
+        if then.origin != now.origin:
+            return (f"the earlier checkpoint is of another log: {then.origin}",)
+        if then.size > now.size:
+            return (f"SHRUNK: there were {then.size} leaves, now there are {now.size}",)
+        tree = folder.tree(now, told)
+    except (RefusedError, ConfigError) as failure:
+        return (f"earlier checkpoint: {_said(failure)}",)
+    if tree.root(then.size) == then.root:
+        return ()
+    return (f"FORK: the first {then.size} leaves are not those that were signed then",)
+
+
+def with_problems(report: AuditReport, problems: tuple[str, ...]) -> AuditReport:
+    """Return a report that tells of more problems."""
+    return replace(report, problems=(*report.problems, *problems))
+
+
+def _checkpoint(folder: LogFolder, rules: ReleaseRules) -> tuple[Witnessed, str | None]:
+    """Verify the checkpoint; a quorum that is not met is told, not raised."""
+    text = folder.checkpoint()
+    try:
+        return rules.log.verify_checkpoint(text), None
+    except RefusedError as refusal:
+        relaxed = rules.log.without_quorum()
+        return relaxed.verify_checkpoint(text), _said(refusal)
+
+
+def _head(folder: LogFolder, rules: ReleaseRules) -> Checkpoint:
+    return _signed(folder.checkpoint(), rules)
+
+
+def _signed(text: str, rules: ReleaseRules) -> Checkpoint:
+    return rules.log.without_quorum().verify_checkpoint(text).checkpoint
+
+
+def _leaves(
+    folder: LogFolder, size: int, rules: ReleaseRules, now: datetime
+) -> list[Leaf]:
+    return [
+        _leaf(index, entry, rules, now)
+        for start, entries in folder.bundles(size)
+        for index, entry in enumerate(entries, start)
+    ]
+
+
+def _leaf(index: int, entry: bytes, rules: ReleaseRules, now: datetime) -> Leaf:
+    sha256 = hashlib.sha256(entry).hexdigest()
+    try:
+        manifest = parse_manifest(entry)
+    except RefusedError:
+        return Leaf(
+            index=index, sha256=sha256, manifest=None, flags=(Flag.NOT_A_MANIFEST,)
+        )
+    said = {
+        Flag.UNKNOWN_NAME: rules.names is not None and manifest.name not in rules.names,
+        Flag.WITHDRAWN: f"{manifest.name} {manifest.version}" in rules.denied,
+        Flag.EXPIRED: is_expired(manifest, now),
+    }
+    flags = tuple(flag for flag, holds in said.items() if holds)
+    return Leaf(index=index, sha256=sha256, manifest=manifest, flags=flags)
+
+
+def _with_repeats(leaves: list[Leaf]) -> tuple[Leaf, ...]:
+    """Flag releases that share name and version: which of the two is meant?"""
+    seen = Counter(_release(leaf) for leaf in leaves if leaf.manifest is not None)
+    return tuple(
+        replace(leaf, flags=(*leaf.flags, Flag.VERSION_TWICE))
+        if leaf.manifest is not None and seen[_release(leaf)] > 1
+        else leaf
+        for leaf in leaves
+    )
+
+
+def _release(leaf: Leaf) -> tuple[str, str]:
+    manifest = leaf.manifest
+    return (manifest.name, manifest.version) if manifest else ("", "")
+
+
+def _differs(first: Tree, second: Tree) -> int:
+    pairs = zip(first.leaf_hashes, second.leaf_hashes, strict=False)
+    return next(index for index, (a, b) in enumerate(pairs) if a != b)
+
+
+def _said(failure: RefusedError | ConfigError) -> str:
+    return str(failure)

@@ -1,0 +1,165 @@
+"""Files of a log, its keys and its witnesses: replaced whole, locked, private.
+
+A file is replaced in one step and only after its bytes are on the medium, so that
+whoever reads sees the old one or the new one, also after a power cut. Locks are
+``flock``, on the folder or key file itself: nothing is left behind, nothing is
+served that is not the log's; use a local file system.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mldsa import MLDSA44PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from curtilage.client.errors import ClientError, ConfigError
+from curtilage.client.files import read_bounded
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+PUBLIC_FILE: Final = 0o644
+MAX_KEY_BYTES: Final = 16 * 1024
+_OTHERS: Final = 0o077
+_NEW: Final = ".new"
+
+SigningKey = Ed25519PrivateKey | MLDSA44PrivateKey
+
+
+class HeldError(ClientError):
+    """Another process works on it right now; later it may be free."""
+
+
+def replace_file(path: Path, data: bytes, mode: int = PUBLIC_FILE) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    beside = path.with_name(path.name + _NEW)
+    try:
+        beside.unlink(missing_ok=True)
+        _write_synced(beside, data, mode)
+        beside.replace(path)
+        _sync_folder(path.parent)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def create_file(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that must not be there yet.
+
+    Raises:
+        ConfigError: it is there, or cannot be written.
+    """
+    try:
+        _write_synced(path, data, mode)
+        _sync_folder(path.parent)
+    except FileExistsError:
+        raise ConfigError(f"{path}: is there already") from None
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+def make_folder(path: Path, mode: int = 0o755) -> None:
+    """Make a folder and those above it, where they are missing.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
+@contextmanager
+def locked(*paths: Path) -> Generator[None]:
+    """Hold files or folders against every other process that asks for them.
+
+    Raises:
+        HeldError: another process holds one.
+        ConfigError: one cannot be opened.
+    """
+    with ExitStack() as stack:
+        for path in paths:
+            try:
+                # Without waiting, should it be a pipe.
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                descriptor = os.open(path, flags)
+            except OSError as failure:
+                raise ConfigError(f"{path}: {failure.strerror}") from None
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise HeldError(f"{path}: another process works on it") from None
+        yield
+
+
+def write_key(path: Path, key: SigningKey) -> None:
+    """Write a new private key, readable by its owner alone.
+
+    Raises:
+        ConfigError: a file is there already, or cannot be written.
+    """
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    create_file(path, pem, PRIVATE_FILE)
+
+
+def read_key(path: Path) -> SigningKey:
+    """Read a private key; refuse one that others may read.
+
+    Raises:
+        ConfigError: it cannot be read, is open to others, or is not an Ed25519 or
+            ML-DSA-44 key in PEM without a password.
+    """
+    data = read_bounded(path, MAX_KEY_BYTES)
+    if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+        raise ConfigError(f"{path}: others may read this key (chmod 600 it)")
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(f"{path}: not a private key in PEM") from None
+    if not isinstance(key, Ed25519PrivateKey | MLDSA44PrivateKey):
+        raise ConfigError(f"{path}: neither an Ed25519 nor an ML-DSA-44 key")
+    return key
+
+
+def require_outside(path: Path, folder: Path) -> None:
+    """Refuse a private file that would lie in a folder that is served.
+
+    Raises:
+        ConfigError: it would.
+    """
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(
+            f"{path}: a private key must not lie inside {folder}, which is served"
+        )
+
+
+def _write_synced(path: Path, data: bytes, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

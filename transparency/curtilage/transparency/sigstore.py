@@ -1,0 +1,294 @@
+"""Verifies a publisher's Sigstore bundle over a manifest: the one door to ``sigstore``.
+
+Offline: the trusted root is a file that was brought along; no key, list or time is
+fetched. The library (the extra ``sigstore``) is imported when it is first needed.
+Beyond what it checks, a bundle is refused that carries a chain of certificates (the
+formats before 0.3), a bare key instead of a certificate, or an in-toto statement with
+a field that this module does not know.
+"""
+
+import hashlib
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.files import open_ordinary
+
+if TYPE_CHECKING:
+    from sigstore.models import Bundle, TrustedRoot
+    from sigstore.verify.policy import VerificationPolicy
+
+MAX_BUNDLE_BYTES: Final = 4 * 1024 * 1024
+MAX_SUBJECTS: Final = 64
+IN_TOTO: Final = "application/vnd.in-toto+json"
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+MEDIA_TYPES: Final = frozenset(
+    {
+        "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "application/vnd.dev.sigstore.bundle+json;version=0.3",
+    }
+)
+_STATEMENT_KEYS: Final = frozenset({"_type", "subject", "predicateType", "predicate"})
+_SUBJECT_KEYS: Final = frozenset({"name", "digest"})
+_MATERIAL_KEYS: Final = frozenset(
+    {"certificate", "tlogEntries", "timestampVerificationData"}
+)
+_MAX_OPENED: Final = 8192
+_TEXT_LIMIT: Final = 4096
+MISSING: Final = (
+    "Sigstore bundles are verified by an extra: pip install 'curtilage[sigstore]'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher:
+    """Who must have signed.
+
+    Attributes:
+        identity: the certificate's subject alternative name, exactly: of a workflow
+            its reference, such as
+            ``https://github.com/o/r/.github/workflows/release.yml@refs/tags/v1.2.0``.
+        issuer: who vouched for that identity, exactly.
+    """
+
+    identity: str
+    issuer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherSignature:
+    """A bundle that verified.
+
+    Attributes:
+        identity: who signed.
+        issuer: who vouched for that.
+        statement: the predicate's type where an in-toto statement was signed, ""
+            where the manifest itself was.
+    """
+
+    identity: str
+    issuer: str
+    statement: str
+
+
+def verify_bundle(
+    manifest: bytes, bundle: bytes, trusted_root: Path, publisher: Publisher
+) -> PublisherSignature:
+    """Verify that a publisher signed a manifest, as its Sigstore bundle says.
+
+    Args:
+        manifest: the exact bytes.
+        bundle: Sigstore bundle, JSON, version 0.3.
+        trusted_root: Sigstore's ``trusted_root.json``.
+        publisher: who must have signed.
+
+    Raises:
+        RefusedError: ``malformed``, ``too_large``, ``unsupported_version``,
+            ``policy_invalid`` (the trusted root is none), ``endorsement_mismatch``
+            (another identity), ``chain_invalid``, ``bad_signature`` for everything
+            else that does not hold.
+        ConfigError: the extra is not installed.
+        UsageError: no identity, or no issuer.
+    """
+    if not publisher.identity or not publisher.issuer:
+        raise UsageError("a Sigstore bundle is held against an identity and an issuer")
+    enveloped = _require_shape(bundle)
+    root = _root(trusted_root)
+    parsed = _bundle(bundle)
+    _require_identity(parsed, _policy(parsed, publisher))
+    if enveloped:
+        statement = _verify_envelope(parsed, root, manifest, publisher)
+    else:
+        statement = ""
+        _verify_artifact(parsed, root, manifest, publisher)
+    return PublisherSignature(
+        identity=publisher.identity,
+        issuer=publisher.issuer,
+        statement=statement,
+    )
+
+
+def _require_shape(data: bytes) -> bool:
+    """Refuse older formats and bare keys before the library reads the bundle.
+
+    Returns:
+        Whether the signature stands in an envelope around a statement.
+    """
+    value = _json(data)
+    if value.get("mediaType") not in MEDIA_TYPES:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION, "bundle: not of version 0.3"
+        )
+    material = value.get("verificationMaterial")
+    if not isinstance(material, dict) or "certificate" not in material:
+        raise malformed("bundle: no certificate")
+    if set(cast("dict[str, object]", material)) - _MATERIAL_KEYS:
+        raise malformed("bundle: a chain of certificates, a key, or something unknown")
+    signed = set(value) - {"mediaType", "verificationMaterial"}
+    if signed not in ({"messageSignature"}, {"dsseEnvelope"}):
+        raise malformed("bundle: not exactly one signature or envelope")
+    return signed == {"dsseEnvelope"}
+
+
+def _json(data: bytes) -> dict[str, object]:
+    if len(data) > MAX_BUNDLE_BYTES:
+        raise too_large(f"bundle: more than {MAX_BUNDLE_BYTES} bytes")
+    try:
+        value: object = json.loads(data, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise malformed("bundle: not JSON") from None
+    if not isinstance(value, dict):
+        raise malformed("bundle: not an object")
+    return cast("dict[str, object]", value)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise malformed("bundle: duplicate key")
+    return value
+
+
+def _root(path: Path) -> "TrustedRoot":
+    try:
+        from sigstore.models import TrustedRoot  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigError(MISSING) from None
+    try:
+        open_ordinary(path).close()
+        return TrustedRoot.from_file(str(path))
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+    # Its errors are of many kinds (pydantic's among them) and hold what was read.
+    except Exception:  # noqa: BLE001 - see above
+        raise RefusedError(
+            RefusalCode.POLICY_INVALID, "the trusted root is none"
+        ) from None
+
+
+def _bundle(data: bytes) -> "Bundle":
+    from sigstore.models import Bundle  # noqa: PLC0415 - an extra
+
+    try:
+        return Bundle.from_json(data)
+    except Exception:  # noqa: BLE001 - as for the root
+        raise malformed("bundle: the library cannot read it") from None
+
+
+def _verify_artifact(
+    bundle: "Bundle", root: "TrustedRoot", manifest: bytes, publisher: Publisher
+) -> None:
+    from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
+
+    policy = _policy(bundle, publisher)
+    with _refused():
+        Verifier(trusted_root=root).verify_artifact(manifest, bundle, policy)
+
+
+def _verify_envelope(
+    bundle: "Bundle", root: "TrustedRoot", manifest: bytes, publisher: Publisher
+) -> str:
+    from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
+
+    policy = _policy(bundle, publisher)
+    with _refused():
+        kind, payload = Verifier(trusted_root=root).verify_dsse(bundle, policy)
+    return statement_about(kind, payload, manifest)
+
+
+@contextmanager
+def _refused() -> Generator[None]:
+    """Turn whatever the library raises into a refusal."""
+    from sigstore.errors import CertValidationError  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except CertValidationError:
+        raise RefusedError(
+            RefusalCode.CHAIN_INVALID, "the certificate does not lead to the root"
+        ) from None
+    except Exception:  # noqa: BLE001 - as for the root
+        raise RefusedError(
+            RefusalCode.BAD_SIGNATURE, "the bundle does not verify"
+        ) from None
+
+
+def _policy(bundle: "Bundle", publisher: Publisher) -> "VerificationPolicy":
+    """Return the rule: this identity, vouched for by this issuer.
+
+    The issuer's newer extension is DER, the older one raw text; a certificate that
+    has the newer one is held against that.
+    """
+    from sigstore.verify import policy  # noqa: PLC0415 - an extra
+
+    extensions = bundle.signing_certificate.extensions
+    newer = any(each.oid == policy.OIDCIssuerV2.oid for each in extensions)
+    issuer = policy.OIDCIssuerV2 if newer else policy.OIDCIssuer
+    return policy.AllOf(
+        [policy.Identity(identity=publisher.identity), issuer(publisher.issuer)]
+    )
+
+
+def _require_identity(bundle: "Bundle", policy: "VerificationPolicy") -> None:
+    """Compare the identity first, to refuse by a code of its own.
+
+    Nothing rests on this alone: the verifier asks the same policy again once it has
+    built the certificate's chain.
+    """
+    try:
+        policy.verify(bundle.signing_certificate)
+    except Exception:  # noqa: BLE001 - as for the root
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "somebody else's identity signed"
+        ) from None
+
+
+def statement_about(kind: str, payload: bytes, manifest: bytes) -> str:
+    """Read what a verified envelope states, if it is about this manifest.
+
+    Args:
+        kind: the payload's type, as it was signed.
+        payload: the in-toto statement.
+        manifest: its SHA-256 must be one of the subjects'.
+
+    Returns:
+        The predicate's type.
+
+    Raises:
+        RefusedError: ``malformed``: a field is missing or unknown;
+            ``unsupported_version``; ``bad_signature``: about something else.
+    """
+    if kind != IN_TOTO:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION, "envelope: not an in-toto statement"
+        )
+    fields = parse_object(
+        payload,
+        where="statement",
+        limit_bytes=MAX_BUNDLE_BYTES,
+        max_opened=_MAX_OPENED,
+    )
+    fields.require(_STATEMENT_KEYS)
+    if fields.text("_type", limit=_TEXT_LIMIT) != STATEMENT:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION, "statement: not of version 1"
+        )
+    fields.child("predicate")
+    digest = hashlib.sha256(manifest).hexdigest()
+    found: list[str] = []
+    for subject in fields.children("subject", limit=MAX_SUBJECTS):
+        subject.require(_SUBJECT_KEYS)
+        subject.text("name", limit=_TEXT_LIMIT)
+        digests = subject.child("digest")
+        found.append(digests.text("sha256", limit=_TEXT_LIMIT))
+    if digest not in found:
+        raise RefusedError(
+            RefusalCode.BAD_SIGNATURE, "the statement is about something else"
+        )
+    return fields.text("predicateType", limit=_TEXT_LIMIT)
