@@ -127,7 +127,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     inspection = Inspection(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
-    allowed = decide(load_profile("default"), inspection).allowed
+    allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
     forged = object.__new__(VerifiedKey)
     with pytest.raises(TypeError):
