@@ -14,12 +14,12 @@ from typing import Final
 from curtilage.attest.binding import SignedDevice, base_hash_v2, report_data_v2
 from curtilage.attest.evidence import (
     Anchor,
+    DeviceKind,
     EvidenceBundle,
     Release,
     SnpEvidence,
     Tee,
 )
-from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import (
     SNP_TEES,
     Environment,

@@ -24,26 +24,26 @@ from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
+    MAX_CERTIFICATE_BYTES,
     MAX_CHECKPOINT_BYTES,
+    MAX_COLLATERAL_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
+    MAX_CRL_BYTES,
     MAX_DEVICE_EVIDENCE_BYTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_GPU_REPORT_BYTES,
+    MAX_HCL_BYTES,
     MAX_MANIFEST_BYTES,
     MAX_PROOF_BYTES,
+    MAX_QUOTE_BYTES,
+    MAX_TPM_MESSAGE_BYTES,
     SnpEvidence,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     parse_bundle,
     parse_cpu_evidence,
     parse_device_evidence,
-)
-from curtilage.attest.evidence_kinds import (
-    MAX_CERTIFICATE_BYTES,
-    MAX_COLLATERAL_BYTES,
-    MAX_CRL_BYTES,
-    MAX_DOCUMENT_BYTES,
-    MAX_GPU_REPORT_BYTES,
-    MAX_HCL_BYTES,
-    MAX_QUOTE_BYTES,
-    MAX_TPM_MESSAGE_BYTES,
 )
 from curtilage.attest.log.heads import MAX_HISTORY_BYTES, parse_history
 from curtilage.attest.log.manifest import parse_manifest

@@ -19,13 +19,8 @@ from curtilage.attest.binding import (
 )
 from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import (
-    DeviceKind,
-    EvidenceBundle,
-    GpuEvidence,
-    Tee,
-    encode_bundle,
-)
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, GpuEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import AnchorKind, Environment, Expectations
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES

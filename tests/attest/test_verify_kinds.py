@@ -30,9 +30,8 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
     Tee,
-    encode_bundle,
-    encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,

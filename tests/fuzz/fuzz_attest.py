@@ -29,6 +29,8 @@ from curtilage.attest.evidence import (
     Tee,
     TpmEvidence,
     TpmQuote,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     encode_device_evidence,

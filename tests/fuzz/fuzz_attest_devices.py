@@ -18,7 +18,7 @@ from fuzz.fuzz_attest import damaged, refused
 from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.evidence import GpuEvidence, NitroEvidence, Tee
 from curtilage.attest.nitro.document import parse_nitro_document
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids

@@ -19,8 +19,8 @@ from curtilage.attest.binding import (
 )
 from curtilage.attest.claims import CpuClaims, DeviceClaims, measurement_matches
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, Tee, parse_bundle
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.expectations import (
     Environment,
     Expectations,

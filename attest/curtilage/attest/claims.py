@@ -1,4 +1,4 @@
-"""What verified evidence says, and what may be demanded of it.
+"""What verified evidence says, and which measurements will do.
 
 Values only: nothing here verifies anything. Registers are what a machine
 measured at its start; a measurement is a set of registers that will do.
@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
-
-if TYPE_CHECKING:
-    from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.evidence import DeviceKind, Tee
 
 Measurement = Mapping[str, str]
 """An accepted set of registers: name to lower-case hex."""
@@ -247,49 +244,3 @@ class Claim(StrEnum):
     GPU = "gpu"
     WEIGHTS = "weights"
     NO_WRITE = "no_write"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """What must hold of a verified key before some data may go there.
-
-    Attributes:
-        claims: what the evidence must show.
-        cpu_tees: the kinds that will do; None: whatever the policy accepts.
-        max_evidence_age_s: how old the evidence may be; None: as the policy says.
-        challenge_age_s: the enclave must have answered a challenge, and how long
-            ago at most; None: it need not.
-    """
-
-    claims: frozenset[Claim] = frozenset()
-    cpu_tees: frozenset[str] | None = None
-    max_evidence_age_s: int | None = None
-    challenge_age_s: int | None = None
-
-
-def unmet(
-    key: "VerifiedKey", requirement: Requirement, *, now: datetime, challenged: bool
-) -> tuple[str, ...]:
-    """Name what a verified key lacks for some data; empty means: nothing.
-
-    Args:
-        key: the verified key.
-        requirement: what the data's classes demand.
-        now: the time, aware.
-        challenged: whether the enclave has answered a challenge recently enough.
-
-    Returns:
-        Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
-        ``challenge``.
-    """
-    lacking = [
-        claim.value for claim in Claim if claim in requirement.claims - key.shows
-    ]
-    if requirement.cpu_tees is not None and key.tee not in requirement.cpu_tees:
-        lacking.append("cpu_tee")
-    age = requirement.max_evidence_age_s
-    if age is not None and (now - key.anchor_time).total_seconds() >= age:
-        lacking.append("evidence_age")
-    if requirement.challenge_age_s is not None and not challenged:
-        lacking.append("challenge")
-    return tuple(lacking)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
     GpuEvidence,

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.wire.shaping import TransportParameters
 
 # AMD issues a list about once a year, valid until shortly after the next.

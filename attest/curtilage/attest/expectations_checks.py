@@ -9,8 +9,7 @@ from typing import Final
 
 from curtilage.attest.claims import measurement_problem
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import MAX_DEVICES
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.evidence import MAX_DEVICES, DeviceKind, Tee
 from curtilage.attest.expectations import (
     EMULATED_PRODUCTS,
     SNP_TEES,

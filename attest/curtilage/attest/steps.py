@@ -5,11 +5,10 @@ kind of evidence names its own. What each step checks stands beside it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
 
 # What a refusal says when the verifier failed in a way that nobody foresaw.
 UNFORESEEN: Final = "the verifier itself failed"
@@ -52,23 +51,6 @@ class Check(StrEnum):
     TRANSPORT = "transport parameters"
     CHALLENGE = "challenge"
     CHALLENGE_BINDING = "challenge binding"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step that ran.
-
-    Attributes:
-        number: its place among the steps that ran, from 1.
-        name: what was checked, in a few words.
-        passed: False for the one step that refused.
-        detail: what was seen; public.
-    """
-
-    number: int
-    name: str
-    passed: bool
-    detail: str
 
 
 class StepLog:

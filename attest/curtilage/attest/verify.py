@@ -48,12 +48,13 @@ from curtilage.attest.binding import (
 from curtilage.attest.bundle_checks import Setting, binding_inputs, moment
 from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims, Link
 from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, parse_cpu_evidence
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.evidence import EvidenceBundle
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.note import Checkpoint
-from curtilage.attest.steps import UNFORESEEN, Check, Step, StepLog, refusing
+from curtilage.attest.steps import UNFORESEEN, Check, StepLog, refusing
 from curtilage.wire.shaping import TransportParameters
 
 __all__ = [

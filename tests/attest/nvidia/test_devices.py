@@ -9,8 +9,14 @@ import pytest
 
 from curtilage.attest.binding import base_hash_v2, device_nonce_v2
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, encode_bundle
-from curtilage.attest.evidence_kinds import DeviceKind, GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.evidence import (
+    DeviceKind,
+    EvidenceBundle,
+    GpuEvidence,
+    NitroEvidence,
+    Tee,
+)
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,

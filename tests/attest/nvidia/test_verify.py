@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import GpuEvidence
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import GpuExpectations
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
 from curtilage.attest.nvidia.verify import (

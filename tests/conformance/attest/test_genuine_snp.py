@@ -18,14 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "dev"))
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import (
-    Anchor,
-    EvidenceBundle,
-    Release,
-    SnpEvidence,
-    Tee,
-    encode_bundle,
-)
+from curtilage.attest.evidence import Anchor, EvidenceBundle, Release, SnpEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import (
     VENDOR_ROOT_FINGERPRINTS,
     AnchorKind,

@@ -23,8 +23,12 @@ from curtilage.attest.azure.hcl import (
 from curtilage.attest.claims import CpuClaims, Link, Measurement
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_json import hardware_of
-from curtilage.attest.evidence_kinds import AzureEvidence, SnpEvidence, TdxEvidence
+from curtilage.attest.evidence import (
+    AzureEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    hardware_of,
+)
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp_platform
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_td

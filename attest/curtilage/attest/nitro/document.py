@@ -12,7 +12,7 @@ from typing import Final
 
 from curtilage.attest.encoding.cbor import CborValue, decode
 from curtilage.attest.encoding.strict_json import malformed, too_large
-from curtilage.attest.evidence_kinds import MAX_DOCUMENT_BYTES
+from curtilage.attest.evidence import MAX_DOCUMENT_BYTES
 
 DIGEST: Final = "SHA384"
 MAX_CERTIFICATES: Final = 8

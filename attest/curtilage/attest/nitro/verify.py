@@ -25,7 +25,7 @@ from typing import Final
 from curtilage.attest.claims import CpuClaims, Measurement, require_measurement
 from curtilage.attest.encoding.cose import CoseSign1, parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_DOCUMENT_BYTES, NitroEvidence
+from curtilage.attest.evidence import MAX_DOCUMENT_BYTES, NitroEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
 from curtilage.attest.steps import StepLog

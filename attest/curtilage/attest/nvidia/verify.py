@@ -48,7 +48,7 @@ from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.encoding.cose import der_signature
 from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_GPU_REPORT_BYTES,
     GpuEvidence,

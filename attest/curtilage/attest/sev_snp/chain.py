@@ -15,7 +15,7 @@ from typing import Final
 from curtilage.attest.amd_tcb import TCB_BYTES, Product, product_named
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.certificates import (
     Certificate,

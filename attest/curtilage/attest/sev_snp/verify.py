@@ -23,7 +23,7 @@ from curtilage.attest.claims import (
     require_measurement,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import SnpExpectations, TrustAnchor
 from curtilage.attest.sev_snp.certificates import (
     Certificate,

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import SignatureAlgorithmOID
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_CERTIFICATE_BYTES
+from curtilage.attest.evidence import MAX_CERTIFICATE_BYTES
 from curtilage.attest.x509.values import (
     LIBRARY_ERRORS,
     common_name,

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from curtilage.attest.encoding.strict_json import Fields, malformed, parse_object
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
+from curtilage.attest.evidence import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
 
 SIGNATURE_BYTES: Final = 64
 COMPONENTS: Final = 16

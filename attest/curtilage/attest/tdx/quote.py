@@ -40,7 +40,7 @@ from typing import Final
 from curtilage.attest.encoding.reader import Reader
 from curtilage.attest.encoding.strict_json import malformed, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_QUOTE_BYTES
+from curtilage.attest.evidence import MAX_QUOTE_BYTES
 
 HEADER_BYTES: Final = 48
 OFFSET_VERSION: Final = 0x00

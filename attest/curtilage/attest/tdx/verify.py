@@ -19,7 +19,7 @@ from curtilage.attest.claims import (
     require_measurement,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.certificates import public_key, verify_raw_p256

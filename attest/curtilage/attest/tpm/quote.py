@@ -22,7 +22,7 @@ from curtilage.attest.claims import Detail, Measurement, require_measurement
 from curtilage.attest.encoding.reader import Reader
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import Tee, TpmQuote
+from curtilage.attest.evidence import Tee, TpmQuote
 from curtilage.attest.steps import StepLog
 
 # What a TPM puts before everything that it attests to, and refuses to sign

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from curtilage.attest.claims import CpuClaims, Link, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TpmEvidence
+from curtilage.attest.evidence import TpmEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import (

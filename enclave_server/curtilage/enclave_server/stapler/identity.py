@@ -18,8 +18,8 @@ from curtilage.attest.evidence import (
     CpuEvidence,
     SnpEvidence,
     TdxEvidence,
-    parse_cpu_evidence,
 )
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport, parse_report
 from curtilage.attest.tdx.certificates import parse_pem_chain
 from curtilage.attest.tdx.pck import parse_platform

@@ -13,10 +13,10 @@ from curtilage.attest import bundle_checks as checks
 from curtilage.attest.bundle_checks import Setting
 from curtilage.attest.claims import CpuClaims, DeviceClaims
 from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import CpuEvidence, GpuEvidence
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.steps import Check, Step, StepLog, refusing
+from curtilage.attest.steps import Check, StepLog, refusing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
