@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import partial
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data
 from curtilage.attest.encoding.cbor import decode
@@ -60,7 +61,7 @@ from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tpm.quote import parse_attest
 from curtilage.attest.verify import verify
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment
 from curtilage_dev.p384_pki import new_key
 
@@ -164,7 +165,9 @@ def _of_dice(data: bytes) -> object:
     return firmware_ids({DICE_TCB_INFO: data}, _ISSUER)
 
 
-_ISSUER = new_key().public_key()
+_ISSUER = (
+    new_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+)
 PARSERS: dict[str, tuple[Parse, int]] = {
     "bundle": (parse_bundle, MAX_BUNDLE_BYTES),
     "CPU evidence": (parse_cpu_evidence, MAX_CPU_EVIDENCE_BYTES),

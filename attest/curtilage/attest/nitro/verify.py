@@ -29,14 +29,13 @@ from curtilage.attest.evidence import MAX_DOCUMENT_BYTES, NitroEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 from curtilage.attest.x509.p384_chain import (
-    P384Certificate,
     chain_links,
     check_chain,
     check_dates,
     check_pinned_root,
     parse_chain,
-    verify_p384,
 )
 
 # As long as the leaf that AWS issues to an enclave lives.
@@ -133,7 +132,7 @@ def _check_root(document: NitroDocument, rules: NitroRules, log: StepLog) -> Non
     log.passed(f"sha256 {fingerprint[:16]}")
 
 
-def _check_chain(document: NitroDocument, log: StepLog) -> tuple[P384Certificate, ...]:
+def _check_chain(document: NitroDocument, log: StepLog) -> tuple[Certificate, ...]:
     # 4. From the root to the enclave's own certificate.
     log.begin(NitroCheck.CHAIN)
     chain = parse_chain((*document.cabundle, document.certificate))
@@ -143,7 +142,7 @@ def _check_chain(document: NitroDocument, log: StepLog) -> tuple[P384Certificate
 
 
 def _check_dates(
-    chain: tuple[P384Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
+    chain: tuple[Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
 ) -> datetime:
     # 5. The leaf ends first: it lives three hours.
     log.begin(NitroCheck.DATES)
@@ -152,7 +151,7 @@ def _check_dates(
     return end
 
 
-def _check_signature(signed: CoseSign1, leaf: P384Certificate, log: StepLog) -> None:
+def _check_signature(signed: CoseSign1, leaf: Certificate, log: StepLog) -> None:
     # 6. The hypervisor's key for this enclave signed the payload.
     log.begin(NitroCheck.SIGNATURE)
     if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
@@ -197,7 +196,7 @@ def _check_measurement(claims: CpuClaims, rules: NitroRules, log: StepLog) -> No
 def _claims(
     evidence: NitroEvidence,
     document: NitroDocument,
-    chain: tuple[P384Certificate, ...],
+    chain: tuple[Certificate, ...],
     expires_at: datetime,
 ) -> CpuClaims:
     return CpuClaims(

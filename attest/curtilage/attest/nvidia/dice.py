@@ -10,9 +10,6 @@ it where it means something else.
 from collections.abc import Mapping
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from curtilage.attest.encoding import der
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -31,14 +28,14 @@ _WHERE: Final = "leaf's firmware identity"
 
 
 def firmware_ids(
-    extensions: Mapping[str, bytes], issuer_key: ec.EllipticCurvePublicKey
+    extensions: Mapping[str, bytes], issuer_key: bytes
 ) -> tuple[bytes, ...]:
     """Return the SHA-384 firmware identities that a certificate names.
 
     Args:
         extensions: the leaf's unrecognised extensions, raw, by OID.
-        issuer_key: the key that issued the leaf, which an older device's
-            extension must name.
+        issuer_key: SubjectPublicKeyInfo of the key that issued the leaf, which an
+            older device's extension must name.
 
     Raises:
         RefusedError: ``endorsement_mismatch`` without the extension or with
@@ -55,14 +52,11 @@ def firmware_ids(
     return _tcb_info(elements)
 
 
-def _composite(
-    elements: tuple[der.Element, ...], issuer_key: ec.EllipticCurvePublicKey
-) -> bytes:
+def _composite(elements: tuple[der.Element, ...], issuer_key: bytes) -> bytes:
     if len(elements) != _COMPOSITE_PARTS:
         raise malformed(f"{_WHERE}: not three parts")
     _, device_key, fwid = elements
-    issuer = issuer_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if device_key.encoded != issuer:
+    if device_key.encoded != issuer_key:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the firmware's device is another"
         )

@@ -42,8 +42,6 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.encoding.cose import der_signature
 from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
@@ -57,14 +55,13 @@ from curtilage.attest.expectations import GpuExpectations, TrustAnchor
 from curtilage.attest.nvidia.dice import firmware_ids
 from curtilage.attest.nvidia.spdm import SPDM_VERSION, SpdmReport, parse_spdm_report
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 from curtilage.attest.x509.p384_chain import (
-    P384Certificate,
     chain_links,
     check_chain,
     check_dates,
     check_pinned_root,
     parse_chain,
-    verify_p384,
 )
 
 # RFC 7515, section 7.1: three base64url texts, of which the last may be empty.
@@ -246,7 +243,7 @@ def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
     log.passed(f"sha256 {fingerprint[:16]}")
 
 
-def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[P384Certificate, ...]:
+def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[Certificate, ...]:
     # 3. From the root to the key of the firmware that runs.
     log.begin(GpuCheck.CHAIN)
     if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
@@ -258,7 +255,7 @@ def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[P384Certificate, 
 
 
 def _check_dates(
-    chain: tuple[P384Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
+    chain: tuple[Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
 ) -> datetime:
     # 4. NVIDIA's certificates do not end in practice; others' may.
     log.begin(GpuCheck.DATES)
@@ -267,7 +264,7 @@ def _check_dates(
     return end
 
 
-def _check_signature(report: SpdmReport, leaf: P384Certificate, log: StepLog) -> None:
+def _check_signature(report: SpdmReport, leaf: Certificate, log: StepLog) -> None:
     # 5. The firmware's key signed request and response.
     log.begin(GpuCheck.SIGNATURE)
     signature = der_signature(report.signature)
@@ -277,12 +274,12 @@ def _check_signature(report: SpdmReport, leaf: P384Certificate, log: StepLog) ->
 
 
 def _check_firmware(
-    report: SpdmReport, chain: tuple[P384Certificate, ...], log: StepLog
+    report: SpdmReport, chain: tuple[Certificate, ...], log: StepLog
 ) -> None:
     # 6. The leaf is derived from the firmware; a report that names one names the
     # same. Older drivers' reports name none, and the leaf's key signs that too.
     log.begin(GpuCheck.FIRMWARE)
-    named = firmware_ids(chain[-1].unrecognised, chain[-2].public_key)
+    named = firmware_ids(chain[-1].unrecognised, chain[-2].key_info)
     reported = report.opaque.get(OPAQUE_FWID)
     if reported is not None and named != (reported,):
         raise RefusedError(
@@ -323,17 +320,14 @@ def _check_measurements(
     log.passed(f"golden digest {golden[:16]}…")
 
 
-def _device(authority: P384Certificate) -> str:
+def _device(authority: Certificate) -> str:
     # The key burnt into the GPU. The leaf's follows from it and the firmware, and
     # may be another after a start, by which one GPU would pass for two.
-    key = authority.public_key.public_bytes(
-        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    )
-    return hashlib.sha256(key).hexdigest()
+    return hashlib.sha256(authority.key_info).hexdigest()
 
 
 def _details(
-    report: SpdmReport, chain: tuple[P384Certificate, ...]
+    report: SpdmReport, chain: tuple[Certificate, ...]
 ) -> dict[str, str | int | bool | tuple[str, ...]]:
     return {
         "driver": driver_version(report),

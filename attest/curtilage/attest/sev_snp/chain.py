@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from cryptography.x509.oid import SignatureAlgorithmOID
+
 from curtilage.attest.amd_tcb import TCB_BYTES, Product, product_named
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.certificates import (
-    Certificate,
+    AMD_ARC,
     parse_certificate,
     verify_rsa_pss,
 )
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport
-from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+from curtilage.attest.x509.certificates import (
+    Certificate,
+    RevocationList,
+    parse_revocation_list,
+)
 
 # AMD's extensions (1.3.6.1.4.1.3704.1.*).
 _PRODUCT_NAME: Final = "2"
@@ -99,7 +105,7 @@ class VekChain:
         Raises:
             RefusedError: ``chain_invalid``: the certificate does not say it.
         """
-        raw = self.vek.amd.get(_HARDWARE_ID, b"")
+        raw = _amd(self.vek).get(_HARDWARE_ID, b"")
         return raw if len(raw) == length else _der_value(raw, _DER_OCTET_STRING)
 
 
@@ -130,7 +136,7 @@ def build_chain(
     return VekChain(
         product=product,
         vlek=report.signing_key is SigningKey.VLEK,
-        provider=_text(vek, _CSP_ID) if _CSP_ID in vek.amd else "",
+        provider=_text(vek, _CSP_ID) if _CSP_ID in _amd(vek) else "",
         ark=parse_certificate(root, "ARK"),
         ask=parse_certificate(ask, "ASK"),
         vek=vek,
@@ -207,7 +213,7 @@ def check_issued(chain: VekChain) -> None:
 def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
     if child.issuer != issuer.subject:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: issuer's name")
-    if not child.pss:
+    if child.algorithm != SignatureAlgorithmOID.RSASSA_PSS:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: not RSASSA-PSS")
     if not verify_rsa_pss(issuer.public_key, child.signed_part, child.signature):
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: signature")
@@ -320,17 +326,27 @@ def _link(certificate: Certificate, issuer: Certificate, role: str) -> Link:
     )
 
 
+def _amd(vek: Certificate) -> Mapping[str, bytes]:
+    """Return AMD's own extensions, raw, by the last parts of their OIDs."""
+    return {
+        oid.removeprefix(AMD_ARC): value
+        for oid, value in vek.unrecognised.items()
+        if oid.startswith(AMD_ARC)
+    }
+
+
 def _text(vek: Certificate, name: str) -> str:
-    raw = _der_value(vek.amd.get(name, b""), _DER_IA5_STRING)
+    raw = _der_value(_amd(vek).get(name, b""), _DER_IA5_STRING)
     # Bytes that are no ASCII come out as U+FFFD, which no product name holds.
     return raw.decode("ascii", errors="replace")
 
 
 def _endorsed_levels(vek: Certificate, levels: Mapping[str, int]) -> bytes:
     endorsed = bytearray(TCB_BYTES)
+    named = _amd(vek)
     for name, index in levels.items():
-        if name in vek.amd or name not in _OPTIONAL_LEVELS:
-            endorsed[index] = _level(vek.amd.get(name, b""))
+        if name in named or name not in _OPTIONAL_LEVELS:
+            endorsed[index] = _level(named.get(name, b""))
     return bytes(endorsed)
 
 

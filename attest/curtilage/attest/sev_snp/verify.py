@@ -25,11 +25,7 @@ from curtilage.attest.claims import (
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import SnpExpectations, TrustAnchor
-from curtilage.attest.sev_snp.certificates import (
-    Certificate,
-    parse_certificate,
-    verify_ecdsa_p384,
-)
+from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.chain import (
     CheckedList,
     VekChain,
@@ -49,6 +45,7 @@ from curtilage.attest.sev_snp.report import (
     parse_report,
 )
 from curtilage.attest.steps import Check, StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 
 # Turin's hardware id is the first 8 bytes of the report's chip id.
 _TURIN_HARDWARE_ID_BYTES: Final = 8
@@ -209,7 +206,7 @@ def _check_signature(report: SnpReport, vek: Certificate, log: StepLog) -> None:
     # The chip's key signed the report.
     log.begin(Check.REPORT_SIGNATURE)
     signature = encode_dss_signature(report.signature_r, report.signature_s)
-    if not verify_ecdsa_p384(vek.public_key, report.signed_part, signature):
+    if not verify_p384(vek.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
     log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
 

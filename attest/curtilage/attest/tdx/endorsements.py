@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.certificates import (
     ECDSA_SHA256,
-    IntelCertificate,
     parse_pem_chain,
-    verify_ecdsa_p256,
+    platform_extension,
     verify_raw_p256,
 )
 from curtilage.attest.tdx.collateral import QE_ID, TDX_ID, Collateral
 from curtilage.attest.tdx.pck import PckPlatform, parse_platform
 from curtilage.attest.tdx.steps import TdxCheck
-from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+from curtilage.attest.x509.certificates import (
+    Certificate,
+    RevocationList,
+    on_curve,
+    parse_revocation_list,
+    verify_p256,
+)
 
 ROOT_NAME: Final = "Intel SGX Root CA"
 PCK_AUTHORITY_NAMES: Final = frozenset(
@@ -50,16 +57,16 @@ class Chains:
         served_roots: the roots that the collateral's chains end in.
     """
 
-    root: IntelCertificate
-    authority: IntelCertificate
-    pck: IntelCertificate
-    list_authority: IntelCertificate
-    tcb_signer: IntelCertificate
-    qe_signer: IntelCertificate
-    served_roots: tuple[IntelCertificate, ...]
+    root: Certificate
+    authority: Certificate
+    pck: Certificate
+    list_authority: Certificate
+    tcb_signer: Certificate
+    qe_signer: Certificate
+    served_roots: tuple[Certificate, ...]
 
     @property
-    def named(self) -> tuple[tuple[str, IntelCertificate], ...]:
+    def named(self) -> tuple[tuple[str, Certificate], ...]:
         """Each certificate with a name for people, root first."""
         return (
             ("root", self.root),
@@ -156,7 +163,7 @@ def check_endorsements(
 def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chains:
     # Leaf, authority and root in the quote; signer and root in the collateral.
     log.begin(TdxCheck.CERTIFICATES)
-    known: dict[bytes, IntelCertificate] = {}
+    known: dict[bytes, Certificate] = {}
     # Intel's quoting service leaves the NUL of a C string behind the last one.
     pck, authority, root = parse_pem_chain(
         pck_chain.removesuffix(b"\0"), "PCK chain", count=3, known=known
@@ -219,33 +226,32 @@ def _check_chains(chains: Chains, log: StepLog) -> None:
     log.passed(f"{PCK_NAME}, {authority.common_name}, {SIGNER_NAME}")
 
 
-def _require_name(name: str, each: IntelCertificate, wanted: frozenset[str]) -> None:
+def _require_name(name: str, each: Certificate, wanted: frozenset[str]) -> None:
     if each.common_name not in wanted:
         raise _chain_invalid(name, "unexpected name")
 
 
-def _require_authority(name: str, each: IntelCertificate) -> None:
+def _require_authority(name: str, each: Certificate) -> None:
     if not (each.is_ca and each.signs_certificates and each.signs_lists):
         raise _chain_invalid(name, "no authority")
 
 
-def _check_leaf(
-    name: str, leaf: IntelCertificate, wanted: str, issuer: IntelCertificate
-) -> None:
+def _check_leaf(name: str, leaf: Certificate, wanted: str, issuer: Certificate) -> None:
     _require_name(name, leaf, frozenset({wanted}))
     if leaf.is_ca:
         raise _chain_invalid(name, "is an authority")
     _verify_issued(name, leaf, issuer)
 
 
-def _verify_issued(
-    name: str, child: IntelCertificate, issuer: IntelCertificate
-) -> None:
+def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
     if child.issuer != issuer.subject:
         raise _chain_invalid(name, "issuer's name")
-    if child.key is None or not child.ecdsa_sha256:
+    if (
+        on_curve(child.public_key, ec.SECP256R1) is None
+        or child.algorithm != ECDSA_SHA256
+    ):
         raise _chain_invalid(name, "not ECDSA P-256 with SHA-256")
-    if not verify_ecdsa_p256(issuer.key, child.signed_part, child.signature):
+    if not verify_p256(issuer.public_key, child.signed_part, child.signature):
         raise _chain_invalid(name, "signature")
 
 
@@ -282,7 +288,7 @@ def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> N
             collateral.qe_identity_signature,
         ),
     ):
-        if not verify_raw_p256(signer.key, text.encode("utf-8"), signature):
+        if not verify_raw_p256(signer.public_key, text.encode("utf-8"), signature):
             raise RefusedError(RefusalCode.COLLATERAL_INVALID, f"{name}: signature")
     log.passed("TCB info and QE identity: two signatures")
 
@@ -296,7 +302,7 @@ def _check_platform(
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the collateral is not about TDX"
         )
-    platform = parse_platform(chains.pck.sgx)
+    platform = parse_platform(platform_extension(chains.pck))
     if platform.fmspc != collateral.tcb.fmspc:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "TCB info of another FMSPC"
@@ -342,14 +348,14 @@ def _check_lists(
     return by_root, by_authority
 
 
-def _verified_list(name: str, der: bytes, issuer: IntelCertificate) -> RevocationList:
+def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList:
     if not der:
         raise RefusedError(RefusalCode.CRL_MISSING, f"{name}: none was served")
     parsed = parse_revocation_list(der, name)
     if parsed.issuer != issuer.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: issued by someone else")
-    if parsed.algorithm != ECDSA_SHA256 or not verify_ecdsa_p256(
-        issuer.key, parsed.signed_part, parsed.signature
+    if parsed.algorithm != ECDSA_SHA256 or not verify_p256(
+        issuer.public_key, parsed.signed_part, parsed.signature
     ):
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: signature")
     return parsed
@@ -380,7 +386,7 @@ def endorsement_links(endorsements: Endorsements) -> tuple[Link, ...]:
     )
 
 
-def _link(certificate: IntelCertificate, issuer: str, role: str) -> Link:
+def _link(certificate: Certificate, issuer: str, role: str) -> Link:
     return Link(
         subject=certificate.common_name,
         issuer=issuer,

@@ -174,7 +174,7 @@ def _check_quoting_enclave(
     # 11. The platform's key signed the quoting enclave's report, which names
     # the attestation key.
     log.begin(TdxCheck.QUOTING_ENCLAVE)
-    key = endorsements.chains.pck.key
+    key = endorsements.chains.pck.public_key
     if not verify_raw_p256(key, quote.qe.encoded, quote.qe_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "quoting enclave's report")
     named = quote.attestation_key + quote.qe_authentication_data
