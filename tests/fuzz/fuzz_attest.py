@@ -42,7 +42,8 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.log.note import TrustedLog, verify_proof
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import parse_report
-from curtilage.attest.verify import UNFORESEEN, verify
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import verify
 from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform

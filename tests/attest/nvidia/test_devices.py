@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from curtilage.attest.binding import base_hash_v2, device_nonce_v2
+from curtilage.attest.bundle_checks import binding_inputs
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
     DeviceKind,
@@ -23,7 +24,7 @@ from curtilage.attest.expectations import (
     Expectations,
     TrustAnchor,
 )
-from curtilage.attest.verify import VerifiedKey, binding_inputs, verify
+from curtilage.attest.verify import VerifiedKey, verify
 from curtilage_dev.deployment import (
     GPU,
     MEASUREMENT,

@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.verify import UNFORESEEN, VerifiedKey
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.main import main
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
