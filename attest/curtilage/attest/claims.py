@@ -71,6 +71,7 @@ _NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
         Tee.TPM: _TPM_PCRS,
     }
 )
+# Of any length, since registers of both hashes are held against it.
 _ZEROS: Final = re.compile(r"0*")
 _ONE_OF: Final = f"{', '.join(IMAGE_PCRS[:-1])} or {IMAGE_PCRS[-1]}"
 
@@ -123,6 +124,8 @@ class CpuClaims:
 
     def __post_init__(self) -> None:
         """Make the mappings immutable."""
+        # A dictionary inside a frozen value could still be changed, after it was
+        # compared.
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
@@ -164,11 +167,15 @@ def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
         A few words, or None: it names the registers that it must, and each has
         the length of its digest.
     """
+    # Names and lengths first: a misspelt register would be one that no machine has, or
+    # one whose absence nobody notices.
     for name, value in measurement.items():
         if name not in _NAMES[tee]:
             return "names a register that does not exist in such evidence"
         if len(value) != _register_length(name, tee):
             return f"{name} is not {_register_length(name, tee)} hex digits"
+    # A measurement that names pcr4 and not the launch register would accept any
+    # firmware below it.
     missing = sorted(REQUIRED_REGISTERS[tee] - set(measurement))
     if missing:
         return f"names no {', no '.join(missing)}"
@@ -202,6 +209,8 @@ def measurement_matches(
     named. Nothing accepted means: no.
     """
     return any(
+        # Asked again at every comparison: a release's manifest is parsed without
+        # knowing kinds, so this is where its measurements are judged.
         measurement_problem(each, tee) is None and _matches(registers, each)
         for each in accepted
     )
@@ -223,15 +232,21 @@ def require_measurement(
     measured = ", ".join(
         f"{name} {value}"
         for name, value in sorted(registers.items())
+        # Zeros tell nothing, and there are many; the rest is public, for a machine's
+        # owner publishes it.
         if not _ZEROS.fullmatch(value)
     )
     raise RefusedError(RefusalCode.MEASUREMENT_NOT_ALLOWED, f"not accepted: {measured}")
 
 
 def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:
+    # What a measurement names must be there. A register that evidence leaves out is no
+    # match for anything.
     if any(registers.get(name) != value for name, value in measurement.items()):
         return False
     return all(
+        # Missing is zero: kinds of evidence without such fields have nothing that a
+        # host could set.
         _ZEROS.fullmatch(registers.get(name, ""))
         for name in ZERO_UNLESS_NAMED - set(measurement)
     )

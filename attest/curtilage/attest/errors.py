@@ -96,6 +96,7 @@ class RefusedError(AttestError):
         step: str = "",
         steps: tuple[Step, ...] = (),
     ) -> None:
+        # The code first: whoever reads a log searches for it.
         place = f" at step '{step}'" if step else ""
         super().__init__(f"{code}{place}: {detail}")
         self.code = code

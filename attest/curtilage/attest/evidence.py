@@ -75,6 +75,7 @@ class Tee(StrEnum):
     @property
     def emulated(self) -> bool:
         """Whether no hardware stands behind this kind."""
+        # By the name, so that a kind added later cannot forget to say so.
         return self.value.startswith("emulated-")
 
     @property
@@ -88,6 +89,8 @@ class Tee(StrEnum):
     @property
     def quoted(self) -> bool:
         """Whether the binding is the qualifying data of a TPM quote."""
+        # What a TPM signs is 32 bytes of qualifying data, so the binding is hashed once
+        # more there.
         return self in {
             Tee.AZURE_SNP,
             Tee.AZURE_TDX,

@@ -141,6 +141,7 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
         )
     fields.require(_BUNDLE_KEYS)
     devices = fields.children("devices", limit=MAX_DEVICES)
+    # An empty list would be bound properly and open nothing.
     key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
     if not key_configs:
         raise malformed("bundle.key_configs: empty")
@@ -185,6 +186,8 @@ def parse_device_evidence(data: bytes) -> GpuEvidence:
     )
 
 
+# Not canonical on purpose: nothing signs a bundle's JSON, and nothing may be keyed by
+# it.
 def _dump(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -216,6 +219,7 @@ def _parse_consistency(fields: Fields) -> tuple[bytes, ...]:
     hashes = fields.octets_list(
         "consistency", limit=MAX_CONSISTENCY_HASHES, item_limit=DIGEST_BYTES
     )
+    # Of exact size, so that no hash can be cut or joined differently in the tree.
     if any(len(value) != DIGEST_BYTES for value in hashes):
         raise malformed(f"bundle.anchor.consistency: not {DIGEST_BYTES} bytes each")
     return hashes
@@ -223,6 +227,7 @@ def _parse_consistency(fields: Fields) -> tuple[bytes, ...]:
 
 def _digest_or_empty(fields: Fields, name: str) -> bytes:
     value = fields.octets(name, limit=DIGEST_BYTES)
+    # Empty means "none", and is bound as such; half a digest means nothing.
     if len(value) not in {0, DIGEST_BYTES}:
         raise malformed(f"bundle.{name}: neither empty nor {DIGEST_BYTES} bytes")
     return value
@@ -272,6 +277,7 @@ def parse_cpu(fields: Fields) -> CpuEvidence:
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``unsupported_product``.
     """
+    # The kind before its keys: of an unknown kind nothing is read.
     kind = fields.text("tee", limit=_KIND_LIMIT)
     if kind not in {tee.value for tee in Tee}:
         raise RefusedError(
@@ -388,6 +394,8 @@ def _parse_quote(fields: Fields) -> TpmQuote:
         signature=fields.octets("signature", limit=MAX_TPM_SIGNATURE_BYTES),
         pcrs=tuple(
             (
+                # Whether each stands once, and is one of those that were quoted, the
+                # quote's own steps look at.
                 entry.integer("index", maximum=MAX_PCRS - 1),
                 entry.octets("value", limit=MAX_PCR_BYTES),
             )
@@ -396,6 +404,8 @@ def _parse_quote(fields: Fields) -> TpmQuote:
     )
 
 
+# A table with every kind: one that is missing is a KeyError in the first test, not a
+# kind that is read as another.
 _PARSERS: Final[Mapping[Tee, Callable[[Fields, Tee], CpuEvidence]]] = MappingProxyType(
     {
         Tee.SEV_SNP: _parse_snp,

@@ -44,12 +44,16 @@ def unmet(
         Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
         ``challenge``.
     """
+    # Each by itself and all of them named, so that a person sees everything that is
+    # missing at once.
     lacking = [
         claim.value for claim in Claim if claim in requirement.claims - key.shows
     ]
     if requirement.cpu_tees is not None and key.tee not in requirement.cpu_tees:
         lacking.append("cpu_tee")
     age = requirement.max_evidence_age_s
+    # The anchor's time is the earliest at which the evidence can have been made, so
+    # this age is never too small.
     if age is not None and (now - key.anchor_time).total_seconds() >= age:
         lacking.append("evidence_age")
     if requirement.challenge_age_s is not None and not challenged:

@@ -19,9 +19,9 @@
     17. sandbox: what is bound is the release's
     18. transport parameters: what is bound is the release's, and accepted
 
-Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows who judges
-which evidence, and lists ``snp``, ``tdx``, ``nitro``, ``azure``, ``tpm`` and
-``gpu``. Numbers run through: a verdict's steps count what ran for it.
+Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows which vendor's
+verifier judges which evidence. Numbers run through: a verdict's steps count what ran
+for it.
 
 The clock is an argument and nothing is fetched, so the same bytes at the same
 time always give the same verdict. What this does not show: that two clients see

@@ -1,11 +1,4 @@
-"""Verdicts of other verifiers, which are no evidence: recognised and refused.
-
-NVIDIA's remote service (NRAS) and its local verifier both answer in JSON Web
-Tokens. The local one's say ``{"alg":"none"}``: anybody can write them. Even a
-signed one is somebody's opinion of evidence that is not shown here, so none is
-accepted; a report begins with SPDM's version and cannot be mistaken for one.
-
-Evidence of an NVIDIA GPU: an SPDM report, its chain, and what both must say.
+"""Evidence of an NVIDIA GPU: an SPDM report, its chain, and what both must say.
 
     1. GPU report layout: a request and a response of SPDM 1.1, exact; no token
     2. GPU root: the last certificate is the pinned one
@@ -30,6 +23,12 @@ there, and are zero in NVIDIA's sample report. Blocks 13, 24, 25 and 36 have
 several good values there, and NVIDIA's verifier passes over block 36 where the
 first video decoder is off. So one driver with one VBIOS may have a few golden
 digests, one for each state in which an operator runs the GPU; each is listed.
+
+Verdicts of other verifiers are no evidence: they are recognised and refused.
+NVIDIA's remote service (NRAS) and its local verifier both answer in JSON Web
+Tokens. The local one's say ``{"alg":"none"}``: anybody can write them. Even a
+signed one is somebody's opinion of evidence that is not shown here, so none is
+accepted; a report begins with SPDM's version and cannot be mistaken for one.
 """
 
 import base64
@@ -84,12 +83,17 @@ def refuse_token(data: bytes) -> None:
         RefusedError: ``unsigned`` if a token says that it is not signed,
             ``unsupported_algorithm`` for every other.
     """
+    # A report holds bytes of a device's own, among which anything may look like a
+    # token; no token begins with 0x11.
     if data[:1] == bytes([SPDM_VERSION]):
         return
     text = data.lstrip()
+    # Found wherever they stand: NVIDIA's tools wrap them in JSON arrays.
     headers = [match[1] for match in islice(_TOKEN.finditer(data), _MAX_TOKENS)]
     if not headers and not text.startswith(_JSON_OPENINGS):
         return
+    # "NONE" and "nOnE" too: libraries that compared exactly have let such tokens
+    # through (RFC 8725, section 2.1).
     if any(_algorithm(header).lower() == "none" for header in headers):
         raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
     raise RefusedError(
@@ -167,6 +171,8 @@ def verify_gpu(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # As with a CPU: layout, pinned root, chain, dates, signature, and only then what
+    # the report says.
     report = _check_layout(evidence, index, log)
     _check_root(evidence, rules, log)
     chain = _check_chain(evidence, log)
@@ -212,6 +218,8 @@ def vbios_version(report: SpdmReport) -> str:
     raw = report.opaque.get(OPAQUE_VBIOS, b"")
     if len(raw) != VBIOS_BYTES:
         raise malformed(f"VBIOS version: not {VBIOS_BYTES} bytes")
+    # Little-endian, and shown as NVIDIA's own tools show it, so that an operator can
+    # copy it from there.
     parts = [*(raw[place] for place in _VBIOS_VERSION)]
     # Bytes that no version has used yet still make another version.
     if any(raw[len(parts) :]):
@@ -225,6 +233,8 @@ def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport
     size = len(evidence.report)
     if size > MAX_GPU_REPORT_BYTES:
         raise too_large(f"report: {size} bytes, limit {MAX_GPU_REPORT_BYTES}")
+    # Before the parser's "malformed", which would send an operator looking for a broken
+    # file.
     refuse_token(evidence.report)
     report = parse_spdm_report(evidence.report)
     log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
@@ -234,6 +244,8 @@ def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport
 def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
     # 2. The root is served, and believed because the policy pins it.
     log.begin(GpuCheck.ROOT)
+    # Counted before anything is parsed. A longer path would have an authority in it for
+    # which these rules were not written.
     if len(evidence.chain) != CHAIN_LENGTH:
         raise RefusedError(
             RefusalCode.CHAIN_INVALID,
@@ -248,6 +260,7 @@ def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[Certificate, ...]
     log.begin(GpuCheck.CHAIN)
     if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
         raise too_large(f"chain: more than {MAX_CERTIFICATE_BYTES} bytes")
+    # Served leaf first, followed root first.
     chain = parse_chain(evidence.chain[::-1])
     check_chain(chain)
     log.passed(f"{len(chain)} certificates on P-384")
@@ -267,6 +280,8 @@ def _check_dates(
 def _check_signature(report: SpdmReport, leaf: Certificate, log: StepLog) -> None:
     # 5. The firmware's key signed request and response.
     log.begin(GpuCheck.SIGNATURE)
+    # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
+    # so a recorded response cannot be put behind another request.
     signature = der_signature(report.signature)
     if not verify_p384(leaf.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
@@ -281,6 +296,8 @@ def _check_firmware(
     log.begin(GpuCheck.FIRMWARE)
     named = firmware_ids(chain[-1].unrecognised, chain[-2].key_info)
     reported = report.opaque.get(OPAQUE_FWID)
+    # A key that was certified for one firmware, in the hands of another, is what this
+    # would be.
     if reported is not None and named != (reported,):
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
@@ -299,6 +316,7 @@ def _check_versions(
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
         )
+    # NVIDIA writes the same version in capitals and in small letters.
     if vbios not in {accepted.lower() for accepted in expectations.vbioses}:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
@@ -311,6 +329,8 @@ def _check_measurements(
 ) -> None:
     # 8. The whole record at once, see the module's text.
     log.begin(GpuCheck.MEASUREMENTS)
+    # One digest and not a comparison block by block: a block that is left out, added or
+    # moved changes it too.
     golden = golden_digest(report)
     if golden not in expectations.golden:
         # Whole, for this is where an operator reads what to put into a policy.
@@ -344,8 +364,11 @@ def _details(
 def _text(report: SpdmReport, kind: int, name: str) -> str:
     raw = report.opaque.get(kind, b"")
     text = raw.removesuffix(b"\0")
+    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
+    # must not look alike.
     if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
         raise malformed(f"{name}: not a terminated text")
+    # It is shown on terminals, where control characters are commands.
     if not (text.isascii() and text.decode("ascii").isprintable()):
         raise malformed(f"{name}: not printable")
     return text.decode("ascii")

@@ -51,6 +51,8 @@ def parse_pem_chain(
     Raises:
         RefusedError: ``chain_invalid``.
     """
+    # One certificate after the other and nothing skipped. A reader that searches for
+    # BEGIN would step over whatever stands between.
     ders: list[bytes] = []
     position = 0
     while position < len(text) and len(ders) <= count:
@@ -59,8 +61,11 @@ def parse_pem_chain(
             raise _chain_invalid(f"{name}: not PEM certificates")
         ders.append(_decode(found.group(1), name))
         position = found.end()
+    # A fourth certificate would be one that nobody looks at, or a longer path than the
+    # rules are written for.
     if len(ders) != count:
         raise _chain_invalid(f"{name}: not {count} certificates")
+    # The same root stands in four chains, so it is read once.
     for der in ders:
         if der not in known:
             known[der] = parse_certificate(der, name)
@@ -96,6 +101,8 @@ def verify_raw_p256(
     key: CertificatePublicKeyTypes | None, signed_part: bytes, signature: bytes
 ) -> bool:
     """Check a signature of r and s, 32 bytes each; False if it does not hold."""
+    # Bare r and s, big-endian, as the quote's format has them. For (r, s) also (r, n -
+    # s) holds, so a signature is never an identity.
     r = int.from_bytes(signature[:NUMBER_BYTES], "big")
     s = int.from_bytes(signature[NUMBER_BYTES:], "big")
     return verify_p256(key, signed_part, encode_dss_signature(r, s))
@@ -107,6 +114,8 @@ def public_key(point: bytes) -> ec.EllipticCurvePublicKey | None:
     None means that no point of the curve has them.
     """
     try:
+        # The library refuses what is not on the curve: arithmetic with such points
+        # means nothing, and so would a signature that held under them.
         return ec.EllipticCurvePublicKey.from_encoded_point(
             ec.SECP256R1(), b"\x04" + point
         )

@@ -2,7 +2,7 @@
 
 From the pinned root down to the platform's key and to the signed statements
 about it. Nothing here looks into the quote's report. The steps are named in
-``tdx_steps`` and marked below.
+``steps`` and marked below.
 """
 
 from collections.abc import Iterable
@@ -115,6 +115,9 @@ def check_collateral_dates(
 ) -> None:
     """Step: both statements were made, and are current."""
     log.begin(TdxCheck.COLLATERAL_DATES)
+    # First of all, and unsigned yet: a date can only refuse here. Stale collateral is
+    # an operator's everyday mistake and deserves its own word, before certificates are
+    # read.
     for name, made in (("TCB info", collateral.tcb), ("QE identity", collateral.qe)):
         if made.issued > now + skew:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
@@ -149,6 +152,8 @@ def check_endorsements(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # From the root downwards, and each statement only after its signer: what is read
+    # before its signature holds decides nothing.
     chains = _check_root(_read_chains(pck_chain, collateral, log), anchors, log)
     _check_chains(chains, log)
     _check_certificate_dates(chains, now, log)
@@ -192,10 +197,15 @@ def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chai
 def _check_root(chains: Chains, anchors: Iterable[TrustAnchor], log: StepLog) -> Chains:
     # All four chains end in one root, and that is the pinned one, byte for byte.
     log.begin(TdxCheck.PINNED_ROOT)
+    # Byte for byte. A root with the same name and another key is the first thing that a
+    # forger makes.
     served = chains.root.encoded
     anchor = next((each for each in anchors if each.root(served) == served), None)
     if anchor is None:
         raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
+    # The collateral's chains come from whoever stapled them. One that ended in another
+    # root, itself properly self-signed, would let a stranger say which platforms are up
+    # to date.
     if any(root.encoded != served for root in chains.served_roots):
         raise RefusedError(
             RefusalCode.UNTRUSTED_ROOT, "the collateral has another root"
@@ -208,8 +218,11 @@ def _check_chains(chains: Chains, log: StepLog) -> None:
     # Names, key usage and signatures, down to every leaf.
     log.begin(TdxCheck.CERTIFICATE_CHAINS)
     root, authority = chains.root, chains.authority
+    # Intel signs many things with keys below this root; the names say for which of them
+    # a key is meant.
     _require_name("root", root, frozenset({ROOT_NAME}))
     _require_authority("root", root)
+    # RFC 5280, section 4.2.1.9; Intel's own root says 1.
     if root.path_length is not None and root.path_length < _ROOT_PATH_LENGTH:
         raise _chain_invalid("root", "may not stand above an authority")
     _verify_issued("root", root, root)
@@ -220,6 +233,8 @@ def _check_chains(chains: Chains, log: StepLog) -> None:
         _require_name(name, each, PCK_AUTHORITY_NAMES)
         _require_authority(name, each)
         _verify_issued(name, each, root)
+    # A TCB signer's key must sign no platform, a platform's key no statement: each leaf
+    # has one name and one issuer.
     _check_leaf("PCK", chains.pck, PCK_NAME, authority)
     _check_leaf("TCB info signer", chains.tcb_signer, SIGNER_NAME, root)
     _check_leaf("QE identity signer", chains.qe_signer, SIGNER_NAME, root)
@@ -238,6 +253,7 @@ def _require_authority(name: str, each: Certificate) -> None:
 
 def _check_leaf(name: str, leaf: Certificate, wanted: str, issuer: Certificate) -> None:
     _require_name(name, leaf, frozenset({wanted}))
+    # A leaf that may issue certificates would lengthen the path below what was checked.
     if leaf.is_ca:
         raise _chain_invalid(name, "is an authority")
     _verify_issued(name, leaf, issuer)
@@ -262,6 +278,8 @@ def _chain_invalid(name: str, detail: str) -> RefusedError:
 def _check_certificate_dates(chains: Chains, now: datetime, log: StepLog) -> None:
     # Every certificate is valid now.
     log.begin(TdxCheck.CERTIFICATE_DATES)
+    # Every one, the list's issuer too: a statement is as current as the certificate of
+    # whoever signed it.
     for name, certificate in chains.named:
         if now < certificate.not_before:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
@@ -288,6 +306,8 @@ def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> N
             collateral.qe_identity_signature,
         ),
     ):
+        # Over the text as it came. Intel signs the inner object's bytes; read and
+        # written again they would be others.
         if not verify_raw_p256(signer.public_key, text.encode("utf-8"), signature):
             raise RefusedError(RefusalCode.COLLATERAL_INVALID, f"{name}: signature")
     log.passed("TCB info and QE identity: two signatures")
@@ -298,11 +318,15 @@ def _check_platform(
 ) -> PckPlatform:
     # The statements are about TDX, and about this very kind of platform.
     log.begin(TdxCheck.COLLATERAL_PLATFORM)
+    # Intel signs the same kind of statement for SGX, with other levels, by the same
+    # key. True, and about something else.
     if collateral.tcb.name != TDX_ID or collateral.qe.name != QE_ID:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the collateral is not about TDX"
         )
     platform = parse_platform(platform_extension(chains.pck))
+    # Another model's levels: a true statement, properly signed, under which an outdated
+    # platform looks current.
     if platform.fmspc != collateral.tcb.fmspc:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "TCB info of another FMSPC"
@@ -323,6 +347,9 @@ def _check_lists(
     # Current lists of the root and of the PCK authority revoke none of these.
     log.begin(TdxCheck.REVOCATION)
     by_root = _verified_list("root CRL", collateral.root_ca_crl, chains.root)
+    # The list's issuer came with the collateral, the platform's with the quote: by name
+    # and key they must be one authority, or the list would be that of the sibling
+    # (there are two: processor and platform), on which this platform never stands.
     listed = chains.list_authority
     if (listed.subject, listed.key_info) != (
         chains.authority.subject,
@@ -332,6 +359,8 @@ def _check_lists(
     by_authority = _verified_list("PCK CRL", collateral.pck_crl, chains.authority)
     for name, each in (("root CRL", by_root), ("PCK CRL", by_authority)):
         _check_list_dates(name, each, now, skew)
+    # Also the root itself, and both signers: Intel can revoke the key that signs
+    # statements as well as an authority.
     below_root = (
         chains.authority,
         listed,
@@ -349,11 +378,15 @@ def _check_lists(
 
 
 def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList:
+    # Not to have a list is not to have been revoked: an attacker's easiest way is to
+    # withhold it.
     if not der:
         raise RefusedError(RefusalCode.CRL_MISSING, f"{name}: none was served")
     parsed = parse_revocation_list(der, name)
     if parsed.issuer != issuer.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: issued by someone else")
+    # The algorithm is the profile's, not what the list names: a weaker hash would make
+    # lists forgeable.
     if parsed.algorithm != ECDSA_SHA256 or not verify_p256(
         issuer.public_key, parsed.signed_part, parsed.signature
     ):
@@ -364,6 +397,8 @@ def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList
 def _check_list_dates(
     name: str, parsed: RevocationList, now: datetime, skew: timedelta
 ) -> None:
+    # RFC 5280, section 5.1.2.5, demands the date. Without one a list would be current
+    # for ever.
     if parsed.next_update is None:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
     if parsed.issued > now + skew:

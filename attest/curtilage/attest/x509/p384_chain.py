@@ -30,6 +30,8 @@ def check_pinned_root(root: bytes, anchors: Sequence[TrustAnchor]) -> str:
     Raises:
         RefusedError: ``untrusted_root``.
     """
+    # Before anything of the chain is parsed: a library never sees a root that nobody
+    # pinned.
     fingerprint = hashlib.sha256(root).hexdigest()
     if fingerprint not in {anchor.fingerprint for anchor in anchors}:
         raise RefusedError(
@@ -54,9 +56,12 @@ def check_chain(chain: Sequence[Certificate]) -> None:
     Raises:
         RefusedError: ``chain_invalid``.
     """
+    # The signatures come last: names, usage and lengths are cheaper to refuse.
     last = len(chain) - 1
     for number, authority in enumerate(chain[:-1]):
         place = _place(number, len(chain))
+        # Without this, anybody with a certificate could issue others (RFC 5280, section
+        # 6.1.4, k and n).
         if not (authority.is_ca and authority.signs_certificates):
             raise _invalid(f"{place}: no authority")
         # RFC 5280, section 4.2.1.9: the number of authorities that may follow,
@@ -64,6 +69,8 @@ def check_chain(chain: Sequence[Certificate]) -> None:
         following = last - 1 - number
         if authority.path_length is not None and authority.path_length < following:
             raise _invalid(f"{place}: path too long")
+    # A key that issues certificates must not sign evidence: its owner is an authority,
+    # not a machine.
     if chain[last].is_ca or not chain[last].signs_data:
         raise _invalid("leaf: is an authority, or may not sign")
     for number in range(1, len(chain)):
@@ -85,6 +92,7 @@ def check_dates(
         place = _place(number, len(chain))
         if begun < certificate.not_before:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{place} is not valid yet")
+        # Not for ends: that would be a longer life.
         if now > certificate.not_after:
             raise RefusedError(RefusalCode.EXPIRED_ENDORSEMENT, f"{place} has expired")
     return min(certificate.not_after for certificate in chain)
@@ -126,6 +134,7 @@ def _parse(der: bytes, place: str) -> Certificate:
 
 
 def _check_issued(child: Certificate, issuer: Certificate, place: str) -> None:
+    # RFC 5280, section 6.1.3 (a)(4).
     if child.issuer != issuer.subject:
         raise _invalid(f"{place}: issuer's name")
     if not verify_p384(issuer.public_key, child.signed_part, child.signature):
