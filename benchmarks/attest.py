@@ -20,11 +20,11 @@ import dcap_qvl  # type: ignore[import-untyped]
 from benchmarks.attest_hostile import Targets, measure_hostile
 from benchmarks.report import Table
 from curtilage.attest.bundle_checks import trusted_log
-from curtilage.attest.evidence import Tee, encode_bundle
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import verify_checkpoint, verify_proof
-from curtilage.attest.single import verify_device, verify_evidence
+from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import verify
 from curtilage.client.remote.keys import EnclaveBook
 from curtilage_dev.deployment import (

@@ -38,8 +38,8 @@ from curtilage.client.errors import (
 from curtilage.client.query import Query
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns

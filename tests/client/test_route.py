@@ -43,7 +43,7 @@ def inspection(names: list[str]) -> Inspection:
 
 @given(FOUND)
 def test_only_an_allowed_query_gets_a_step_outward(names: list[str]) -> None:
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = first_step(decision)
     assert isinstance(step, AskEnclave) == (decision.route is Route.ENCLAVE)
     assert isinstance(step, AskLocal) == (decision.route is Route.LOCAL)
@@ -56,7 +56,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
         QUERY, inspection(["identifier.direct.person"]).findings, key=bytes(32)
     )
     assert isinstance(rewritten, Deidentified)
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = after_rewriting(rewritten, decision)
     if decision.route is Route.ENCLAVE:
         assert decision.allowed is not None
@@ -69,7 +69,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
 @given(FOUND)
 def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     """Through the whole session, with an enclave that would gladly answer."""
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     sent_before = len(ENCLAVE.sealed)
     session = Session(
         ClientParts(

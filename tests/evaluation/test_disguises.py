@@ -33,7 +33,7 @@ def route_of_query(query: Query) -> Route:
     found = SCANNER.scan(prepared.task.texts)
     pairs = zip(found, prepared.places, strict=True)
     findings = [span.at(place) for spans, place in pairs for span in spans]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def test_there_are_thirty_mutations_of_six_identifiers() -> None:

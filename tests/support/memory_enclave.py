@@ -13,8 +13,8 @@ from http import HTTPStatus
 from typing import Final
 
 from curtilage.attest.binding import challenge_report_data
-from curtilage.attest.evidence import (
-    SnpEvidence,
+from curtilage.attest.evidence import SnpEvidence
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     parse_bundle,

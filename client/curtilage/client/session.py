@@ -300,14 +300,14 @@ class Session:
         inspection = await self._parts.inspector.ainspect(query)
         if self._pins.holds(query):
             inspection = replace(inspection, pinned=True)
-        decision = decided = decide(policy, inspection)
+        decision = decided = decide(policy.rulebook, inspection)
         step = first_step(decision)
         if isinstance(step, Rewrite):
             step = await self._rewritten(query, inspection, decision)
             if isinstance(step, AskLocal):
                 # What could not be replaced stays, with all that follows it.
                 decided = replace(decision, route=Route.LOCAL)
-        if pins(policy, inspection, decided):
+        if pins(policy.rulebook, inspection, decided):
             self._pins.add(query)
         telemetry.decided(decision.route)
         parts = self._parts
@@ -326,7 +326,9 @@ class Session:
         if isinstance(rewritten, Obstacle):
             return AskLocal(rewritten)
         again = await self._parts.inspector.ainspect(rewritten.reading)
-        return after_rewriting(rewritten, decide(policy, rewritten.inspected(again)))
+        return after_rewriting(
+            rewritten, decide(policy.rulebook, rewritten.inspected(again))
+        )
 
     async def _run(
         self, query: Query, stream: AnswerStream

@@ -440,7 +440,7 @@ def policy(rules: str) -> Policy:
 
 def asked(policy: Policy, *findings: Finding) -> list[str]:
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     return [each.data_class for each in findings_asked(policy, inspection, decision)]
 
 

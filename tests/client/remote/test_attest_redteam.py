@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.verify import UNFORESEEN, VerifiedKey
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.main import main
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
@@ -127,7 +128,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     inspection = Inspection(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
-    allowed = decide(load_profile("default"), inspection).allowed
+    allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
     forged = object.__new__(VerifiedKey)
     with pytest.raises(TypeError):

@@ -34,7 +34,7 @@ def allowed() -> Allowed:
     inspection = Inspection(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     return permission
 
@@ -236,7 +236,7 @@ async def test_what_is_too_large_is_not_even_recorded() -> None:
     inspection = Inspection(
         findings=(), payload_digest=large.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     with pytest.raises(EnclaveError) as refused:
         async for _ in asked.remote.ask(

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle, parse_bundle
+from curtilage.attest.evidence_json import encode_bundle, parse_bundle
 from curtilage.client.remote.key_consistency import view_of
 from curtilage.client.remote.keys import NEGATIVE_TTL
 from support.memory_enclave import NOW, MemoryEnclave, book, deployment

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.log.heads import MAX_HEADS, HeadHistory, TreeHead
 from curtilage.attest.log.tree import Tree, hash_leaf
 from curtilage.client.remote import log_history as log_memory

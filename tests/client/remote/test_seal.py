@@ -51,7 +51,7 @@ def allowed(query: Query = QUERY) -> Allowed:
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     return permission
 
@@ -131,7 +131,7 @@ def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
         payload_digest=QUERY.payload_digest(),
         messages=1,
     )
-    assert decide(load_profile("default"), inspection).allowed is None
+    assert decide(load_profile("default").rulebook, inspection).allowed is None
 
 
 def test_seal_refuses_an_expired_key() -> None:

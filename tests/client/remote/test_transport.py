@@ -38,7 +38,7 @@ def sealed(
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
-    allowed = decide(load_profile("default"), inspection).allowed
+    allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
     return seal(allowed, query, verified(enclave or MemoryEnclave()), now=NOW)
 

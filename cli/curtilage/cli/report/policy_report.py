@@ -314,7 +314,7 @@ def _route_alone(policy: Policy, name: str) -> Route:
     alone = Inspection(
         findings=(finding,), payload_digest=bytes(DIGEST_BYTES), messages=1
     )
-    return decide(policy, alone).route
+    return decide(policy.rulebook, alone).route
 
 
 # --- the rest of the policy ----------------------------------------------------

@@ -38,8 +38,7 @@ from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Finding, Where
-from curtilage.policy.document.detection_plan import plan_of
-from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.document.model import Limits, Policy, plan_of
 from curtilage.policy.signing import Currency, stale_finding
 
 START_TIMEOUT_S = 60.0

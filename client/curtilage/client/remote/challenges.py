@@ -20,9 +20,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from curtilage.attest.binding import NONCE_BYTES
-from curtilage.attest.claims import Requirement, unmet
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.expectations import Expectations
+from curtilage.attest.requirements import Requirement, unmet
 from curtilage.attest.verify import VerifiedKey, verify_challenge
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.requests import BeforeOther, Challenge, Clock

@@ -32,8 +32,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from curtilage.attest.claims import Requirement
 from curtilage.attest.errors import RefusedError
+from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent

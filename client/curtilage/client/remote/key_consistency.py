@@ -19,7 +19,7 @@ import hmac
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import parse_bundle
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.heads import TreeHead
 from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.verify import VerifiedKey

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from curtilage.attest.claims import Requirement
+from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Query

@@ -23,8 +23,9 @@ from curtilage.client.detection.worker import worker_environment
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan, plan_of
+from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import plan_of
 from support.growth import grows_at_most, seconds_of
 
 pytest.importorskip("presidio_analyzer", reason="SKIPPED LOUDLY: needs the extra pii")
@@ -51,7 +52,7 @@ def route_of(text: str, equipment: Equipment) -> Route:
     prepared = prepare(query, POLICY.limits)
     (found,) = Scanner(equipment).scan(prepared.task.texts)
     findings = [span.at(prepared.places[0]) for span in found]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def classes(text: str, equipment: Equipment) -> set[str]:
@@ -209,7 +210,7 @@ def test_no_socket_is_made_and_no_program_started() -> None:
 import sys
 from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import plan_of
 seen = []
 def note(event, args):
     if event.startswith(("socket.", "subprocess.", "os.system", "urllib.")):
@@ -316,4 +317,4 @@ def test_every_detector_that_hangs_keeps_the_query_home(
     query = Query(messages=(Message(role="user", content=text),))
     inspection = hanging.inspect(query)
     assert "uncertain.timeout" in {each.data_class for each in inspection.findings}
-    assert decide(POLICY, inspection).route is Route.LOCAL
+    assert decide(POLICY.rulebook, inspection).route is Route.LOCAL
