@@ -35,7 +35,8 @@ from curtilage.attest.receipt import (
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.keys import EnclaveBook
-from curtilage.client.remote.seal import CHAT_PATH, SealedExchange
+from curtilage.client.remote.seal import CHAT_PATH
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.document.load import profile_text
 from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.dates import format_date, parse_date

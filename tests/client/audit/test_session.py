@@ -18,7 +18,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.seal import SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text

@@ -17,7 +17,8 @@ from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.keys import NEGATIVE_TTL, EnclaveBook
-from curtilage.client.remote.seal import SealedExchange, seal
+from curtilage.client.remote.seal import seal
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.load import load_profile

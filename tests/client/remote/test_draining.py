@@ -19,7 +19,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.draining import TIMER, Timer
-from curtilage.client.remote.seal import SealedExchange, most_bytes
+from curtilage.client.remote.seal import most_bytes
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters

@@ -4,6 +4,7 @@ A certificate, a key of it, a private authority, an API key. Their contents are
 in no argument of a process, no ``repr`` and no error; errors name the file.
 """
 
+import ipaddress
 import re
 import ssl  # noqa: TID251 - a door
 import stat
@@ -92,6 +93,22 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
         raise ConfigError(f"{ca}: {_trouble(failure, 'no certificates')}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def is_loopback(host: str) -> bool:
+    """Tell this machine's own addresses and its name."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_numeric(host: str) -> bool:
+    """Tell an address in numbers from a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _load_certificate(

@@ -33,7 +33,8 @@ from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.remote.seal import SealedExchange, most_bytes
+from curtilage.client.remote.seal import AnswerReader, most_bytes
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
 
 FIRST_FRAME_S: Final = 15.0
@@ -141,6 +142,7 @@ class Drains:
     def start(
         self,
         exchange: SealedExchange,
+        reader: AnswerReader,
         send: Send,
         *,
         ended: Ended | None = None,
@@ -150,6 +152,7 @@ class Drains:
 
         Args:
             exchange: to be sent.
+            reader: of its answer.
             send: the way out.
             ended: told once the answer is complete.
             keep: awaited with the receipt, before anybody is told of the end.
@@ -158,7 +161,7 @@ class Drains:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, ended, self._timer, keep)
+        watch = Watch(exchange, reader, ended, self._timer, keep)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -184,11 +187,13 @@ class Watch:
     def __init__(
         self,
         exchange: SealedExchange,
+        reader: AnswerReader,
         ended: Ended | None,
         timer: Timer,
         keep: Keep | None = None,
     ) -> None:
         self._exchange = exchange
+        self._reader = reader
         self._keep = keep
         self._ended = ended
         self._timer = timer
@@ -270,7 +275,7 @@ class Watch:
     def _frames(self) -> int:
         """Return how many frames came in whole."""
         if not self._failed:
-            return self._exchange.reader.frames
+            return self._reader.frames
         # Nothing opens any more: as many as these octets would make.
         received = self._most_bytes - self._room_bytes
         return received // self._exchange.parameters.frame_bytes
@@ -282,7 +287,7 @@ class Watch:
         if self._failed:
             return  # it cannot be read; what comes is still let in
         try:
-            self._tell(*self._exchange.reader.push(data))
+            self._tell(*self._reader.push(data))
         except EnclaveError as error:
             self._failed = True
             self._tell(error.alone())
@@ -290,7 +295,7 @@ class Watch:
     async def _finish(self) -> None:
         if self._failed:
             return
-        reader = self._exchange.reader
+        reader = self._reader
         try:
             events = reader.finish()
         except EnclaveError as error:

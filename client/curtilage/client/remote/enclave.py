@@ -55,7 +55,8 @@ from curtilage.client.remote.requests import (
     Question,
     keep_nothing,
 )
-from curtilage.client.remote.seal import NO_SKEW, SealedExchange, size_class_of
+from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.remote.transport import KeyMirror, Transport
 from curtilage.policy.decision.decide import Allowed
 from curtilage.wire.shaping import TransportParameters
@@ -261,16 +262,16 @@ class Remote:
         self._drains.require_room(share=errand.share)
         await errand.prepare(key, skew)
         try:
-            exchange = errand.sealed(key, skew)
+            exchange, reader = errand.sealed(key, skew)
         except RefusedError as refusal:
             raise _refused(refusal) from None
         begun, keep = False, errand.keep(key)
         due = asyncio.get_running_loop().time() + self._first_s
         if exchange.padded:
             to_end = isinstance(errand, Challenge)
-            answer = self._kept(exchange, recent, keep, to_end=to_end)
+            answer = self._kept(exchange, reader, recent, keep, to_end=to_end)
         else:
-            answer = self._own(exchange, keep)
+            answer = self._own(exchange, reader, keep)
         async with aclosing(answer) as events:
             while (event := await _next(events, None if begun else due)) is not None:
                 begun = True
@@ -279,6 +280,7 @@ class Remote:
     async def _kept(
         self,
         exchange: SealedExchange,
+        reader: AnswerReader,
         recent: deque[int] | None,
         keep: Keep | None,
         *,
@@ -287,7 +289,7 @@ class Remote:
         """Watch an exchange that runs to its end by itself."""
         ended = None if recent is None else recent.append
         send = self._transport.send
-        watch = self._drains.start(exchange, send, ended=ended, keep=keep)
+        watch = self._drains.start(exchange, reader, send, ended=ended, keep=keep)
         try:
             async with aclosing(watch.events()) as events:
                 async for event in events:
@@ -302,10 +304,9 @@ class Remote:
             await watch.settled()
 
     async def _own(
-        self, exchange: SealedExchange, keep: Keep | None
+        self, exchange: SealedExchange, reader: AnswerReader, keep: Keep | None
     ) -> AsyncGenerator[AnswerEvent]:
         """Read an exchange that ends where we stop reading: nothing is hidden."""
-        reader = exchange.reader
         async with aclosing(self._transport.send(exchange)) as pieces:
             async for data in pieces:
                 for event in reader.push(data):

@@ -19,7 +19,7 @@ from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.draining import Keep
 from curtilage.client.remote.receipts import ReceiptSecret
 from curtilage.client.remote.seal import (
-    SealedExchange,
+    AnswerReader,
     challenge_content,
     cover_content,
     seal,
@@ -27,6 +27,7 @@ from curtilage.client.remote.seal import (
     seal_cover,
     size_class_of,
 )
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed
 
 COVER_SHARE: Final = 12
@@ -86,7 +87,9 @@ class Question:
         await self.meet(key, skew)
         self._secret = await self.before(key)
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+    def sealed(
+        self, key: VerifiedKey, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
         self.met(key)
         now = self.clock()
@@ -129,7 +132,9 @@ class Dummy:
         self.bucket = self.bucket_of(key)
         await self.before(key, cover_content(self.bucket))
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+    def sealed(
+        self, key: VerifiedKey, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
         return seal_cover(
             key,
@@ -167,7 +172,9 @@ class Challenge:
         del skew
         await self.before(key, challenge_content(key, self.nonce))
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+    def sealed(
+        self, key: VerifiedKey, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it."""
         return seal_challenge(
             key,

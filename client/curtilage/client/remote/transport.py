@@ -22,9 +22,8 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import RelayAccess, tls_context
-from curtilage.client.remote.seal import SealedExchange
-from curtilage.client.remote.separation import is_loopback
+from curtilage.client.remote.access import RelayAccess, is_loopback, tls_context
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire import media
 from curtilage.wire.shaping import TransportParameters
 
