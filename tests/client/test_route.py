@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Answerer
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.answer import Answerer, Obstacle
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (

@@ -29,7 +29,7 @@ from curtilage.client.files import read_text
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
-from curtilage.client.remote.receipts import Transcript
+from curtilage.client.receipt import Transcript
 from curtilage.client.session import Session
 
 

@@ -22,6 +22,7 @@ from curtilage.client.answer import (
     AnswerEvent,
     AnswerStream,
     Delta,
+    Obstacle,
     Provenance,
 )
 from curtilage.client.audit.record import Outcome
@@ -36,11 +37,11 @@ from curtilage.client.errors import (
     LocalUnavailableError,
 )
 from curtilage.client.pinned import Pins
-from curtilage.client.pseudonyms.obstacles import Obstacle
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.cover import Cover, CoverSettings
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Drains, Timer
 from curtilage.client.remote.enclave import (
@@ -51,7 +52,6 @@ from curtilage.client.remote.enclave import (
     Tell,
 )
 from curtilage.client.remote.keys import EnclaveBook, Refresher
-from curtilage.client.remote.receipts import ReceiptSecret
 from curtilage.client.remote.transport import KeyMirror, Transport
 from curtilage.client.route import (
     AskEnclave,

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer, Provenance
+from curtilage.client.answer import Answerer, Obstacle, Provenance
 from curtilage.client.audit.record import Outcome
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import (
@@ -19,7 +19,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.openai_chat import provenance_headers, query_from
-from curtilage.client.pseudonyms.obstacles import Obstacle
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.decide import Inspection

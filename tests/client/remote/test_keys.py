@@ -5,8 +5,8 @@ import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import encode_bundle, parse_bundle
-from curtilage.client.remote.key_consistency import view_of
 from curtilage.client.remote.keys import NEGATIVE_TTL
+from curtilage.client.remote.log_history import view_of
 from support.memory_enclave import NOW, MemoryEnclave, book, deployment
 
 

@@ -24,7 +24,8 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.receipts import Transcript, proves_answer, proves_question
+from curtilage.client.receipt import Transcript
+from curtilage.client.remote.receipts import proves_answer, proves_question
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters

@@ -19,7 +19,7 @@ from curtilage.client.audit.record import (
 )
 from curtilage.client.audit.trail import Trail
 from curtilage.client.errors import AuditError, EnclaveError, FailureReason
-from curtilage.client.remote.receipts import ReceiptSecret, Transcript
+from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import Allowed, Decision, Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy

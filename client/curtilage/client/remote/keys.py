@@ -31,9 +31,8 @@ from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.remote.key_consistency import (
     KeyHistory,
     compare_with_mirror,
-    view_of,
 )
-from curtilage.client.remote.log_history import LogBook
+from curtilage.client.remote.log_history import LogBook, view_of
 
 NEGATIVE_TTL = timedelta(seconds=60)
 

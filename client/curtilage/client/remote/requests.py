@@ -15,9 +15,9 @@ from curtilage.attest.claims import Requirement
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.draining import Keep
-from curtilage.client.remote.receipts import ReceiptSecret
 from curtilage.client.remote.seal import (
     AnswerReader,
     challenge_content,

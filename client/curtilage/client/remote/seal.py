@@ -28,12 +28,13 @@ from curtilage.attest.verify import VerifiedKey, require_verified
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
     nothing_reader,
 )
-from curtilage.client.remote.receipts import ReceiptCheck, ReceiptSecret
+from curtilage.client.remote.receipts import ReceiptCheck
 from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
 from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
