@@ -7,9 +7,8 @@ from cli.test_main import development_policy_text
 
 from curtilage.cli import options as shared
 from curtilage.client import assemble as assembling
-from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, FailureReason
-from curtilage.client.remote.access import AccessFiles
 from curtilage.client.session import ClientParts
 from curtilage.policy.document.load import load_policy, load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

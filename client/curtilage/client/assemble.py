@@ -151,7 +151,13 @@ def ways_out(config: ClientConfig) -> WaysOut:
         mirror=named.mirror,
         gateway=named.gateway,
     )
-    access = read_access(config.relay_access)
+    files = config.relay_access
+    access = read_access(
+        ca=files.ca,
+        certificate=files.certificate,
+        certificate_key=files.certificate_key,
+        key=files.key,
+    )
     if attestation is None:
         # Nobody could be believed, so nobody is contacted.
         return WaysOut(absent=_absent(config.policy))
