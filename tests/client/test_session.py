@@ -22,8 +22,8 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
+    key_store,
     sse,
 )
 
@@ -58,7 +58,7 @@ class Bench:
                 inspector=self.inspector,
                 local=local or UnavailableLocal("there is no local model"),
                 transport=enclave,
-                book=book(),
+                keys=key_store(),
                 audit=MemoryTrail(),
                 clock=self.clock,
                 first_s=first_s,

@@ -29,9 +29,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 
@@ -79,7 +79,7 @@ class Bench:
                 inspector=self.inspector,
                 local=self.local if local else UnavailableLocal("there is none"),
                 transport=self.enclave,
-                book=book(),
+                keys=key_store(),
                 audit=self.trail,
                 clock=Clock(),
             )

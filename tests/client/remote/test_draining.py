@@ -30,9 +30,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 from support.virtual_time import VirtualTime
@@ -60,7 +60,7 @@ def session(
             inspector=ScriptedInspector(),
             local=local or UnavailableLocal("there is no local model"),
             transport=enclave,
-            book=book(enclave.parameters),
+            keys=key_store(enclave.parameters),
             audit=MemoryTrail(),
             most_running=most_running,
             clock=Clock(),

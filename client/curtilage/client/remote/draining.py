@@ -33,6 +33,7 @@ from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.remote.requests import Attempt
 from curtilage.client.remote.seal import AnswerReader, most_bytes
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
@@ -102,10 +103,6 @@ MAX_RUNNING: Final = 24
 these hold a place at the gateway while the others wait there."""
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
-Ended = Callable[[int], None]
-"""Is told how many frames a complete answer had."""
-Keep = Callable[[bytes], Awaitable[None]]
-"""Keeps the verified receipt of a complete answer, whoever still watches."""
 
 
 class Drains:
@@ -144,9 +141,7 @@ class Drains:
         exchange: SealedExchange,
         reader: AnswerReader,
         send: Send,
-        *,
-        ended: Ended | None = None,
-        keep: Keep | None = None,
+        attempt: Attempt,
     ) -> "Watch":
         """Send an exchange; return what its answer can be watched by.
 
@@ -154,14 +149,14 @@ class Drains:
             exchange: to be sent.
             reader: of its answer.
             send: the way out.
-            ended: told once the answer is complete.
-            keep: awaited with the receipt, before anybody is told of the end.
+            attempt: what it is an answer to; keeps the receipt before the end is
+                told, and notes the answer's length.
 
         Raises:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, reader, ended, self._timer, keep)
+        watch = Watch(exchange, reader, attempt, self._timer)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -188,14 +183,12 @@ class Watch:
         self,
         exchange: SealedExchange,
         reader: AnswerReader,
-        ended: Ended | None,
+        attempt: Attempt,
         timer: Timer,
-        keep: Keep | None = None,
     ) -> None:
         self._exchange = exchange
         self._reader = reader
-        self._keep = keep
-        self._ended = ended
+        self._attempt = attempt
         self._timer = timer
         self._over = asyncio.Event()
         self._breach = FailureReason.TIMEOUT
@@ -301,11 +294,10 @@ class Watch:
         except EnclaveError as error:
             self._tell(error.alone())
             return
-        if self._keep is not None and reader.receipt is not None:
-            await self._keep(reader.receipt)
+        if reader.receipt is not None:
+            await self._attempt.keep(reader.receipt)
         self._tell(*events)
-        if self._ended is not None:
-            self._ended(reader.frames)
+        self._attempt.ended(reader.frames)
 
     def _tell(self, *events: AnswerEvent | BaseException) -> None:
         if not self._left:
