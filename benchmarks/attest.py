@@ -26,7 +26,7 @@ from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import verify_checkpoint, verify_proof
 from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import verify
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage_dev.deployment import (
     MEASUREMENT,
     AnyDeployment,
@@ -209,7 +209,7 @@ def _verification(costs: dict[str, list[float]]) -> Table:
 def _cache(parts: _Parts, rounds: int) -> Table:
     snp = parts.machines[Tee.EMULATED_SEV_SNP]
     deployment = make_any_deployment(snp, now=parts.now, gpus=parts.gpus)
-    book = EnclaveBook(expectations=deployment.expectations())
+    book = KeyStore(expectations=deployment.expectations())
     book.accept(encode_bundle(deployment.bundle()), parts.now)
     taken = [
         _milliseconds(lambda: book.current(parts.now), CACHE_BATCH) * 1000
@@ -220,5 +220,5 @@ def _cache(parts: _Parts, rounds: int) -> Table:
         title="For each query: µs of processor time",
         columns=("what", "median", "least", "aim"),
         rows=((*row, CACHE_AIM_US),),
-        note="the client's EnclaveBook.current: same policy, not expired",
+        note="the client's KeyStore.current: same policy, not expired",
     )

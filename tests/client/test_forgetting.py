@@ -48,9 +48,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 
@@ -143,7 +143,7 @@ async def endpoint() -> AsyncGenerator[Asked]:
             ),
             local=local,
             transport=enclave,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

@@ -31,8 +31,8 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     evidence_reply,
+    key_store,
     report_over,
     verified,
 )
@@ -61,7 +61,7 @@ class Bench:
                 inspector=ScriptedInspector(*found),
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                book=book(shape),
+                keys=key_store(shape),
                 audit=self.trail,
                 clock=self.clock,
             )

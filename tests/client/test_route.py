@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Answerer
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.answer import Answerer, Obstacle
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
@@ -25,7 +24,7 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
-from support.memory_enclave import Clock, MemoryEnclave, book
+from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = load_profile("default")
 QUERY = Query(messages=(Message(role="user", content="hello"),))
@@ -77,7 +76,7 @@ def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
             inspector=ScriptedInspector(*names),
             local=ScriptedLocal(),
             transport=ENCLAVE,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

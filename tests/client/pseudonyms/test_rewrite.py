@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.client.answer import Obstacle
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE, Obstacle
+from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
