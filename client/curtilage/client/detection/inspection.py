@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from typing import Self
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.presidio.engine import require_presidio
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
 from curtilage.client.detection.turns import seams, told_numbers
 from curtilage.client.detection.worker import (
     DetectorProcess,
     Task,
     WorkerError,
+    require_presidio,
     without_a_wall,
     worker_command,
 )

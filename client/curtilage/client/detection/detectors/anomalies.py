@@ -129,6 +129,7 @@ class ObfuscationDetector:
     """Find invisible characters inside words, and words of mixed scripts."""
 
     id = _OBFUSCATION
+    beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
         """Return what a person would hardly write by accident."""
@@ -208,6 +209,7 @@ class InvisibleDetector:
     """
 
     id = "invisible"
+    beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
         """Return one span from the first to the last, if they are enough."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors import scanner as scan
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio import phone as phones
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
@@ -19,7 +20,6 @@ from curtilage.client.detection.detectors.scanner import (
     EVERY_VIEW,
     Detector,
     Equipment,
-    own_equipment,
 )
 from curtilage.client.detection.spans import Span
 from curtilage.client.errors import ConfigError

@@ -6,21 +6,15 @@ quadratic time are not in it (``recognizers`` has ours). A pattern that times
 out raises instead of being skipped. Imported lazily: the extra is ``pii``.
 """
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
 
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.cache import Memory
-from curtilage.client.detection.detectors.model.detector import ner_detectors
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
     Bank,
@@ -29,23 +23,10 @@ from curtilage.client.detection.detectors.patterns.prefilter import (
     gate_of,
     positions,
 )
-from curtilage.client.detection.detectors.policy_detectors import (
-    or_broken,
-    own_detectors,
-)
 from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNIZERS
 from curtilage.client.detection.detectors.presidio.phone import windowed_phone
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import (
-    EVERY_VIEW,
-    Equipment,
-    Scanner,
-    first_equipment,
-)
 from curtilage.client.detection.spans import Span
-from curtilage.client.errors import ConfigError
-from curtilage.policy.decision.findings import View
-from curtilage.policy.document.detection_plan import DetectionPlan
 
 if TYPE_CHECKING:
     from presidio_analyzer import (
@@ -66,56 +47,6 @@ PHONE_ENTITY = "PHONE_NUMBER"
 _DIGIT = re.compile(r"\d")
 _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
-WARM_UP_TEXT = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
-
-
-def require_presidio() -> None:
-    """Raise unless Presidio is installed.
-
-    Raises:
-        ConfigError: names the extra.
-    """
-    if find_spec("presidio_analyzer") is None or find_spec("spacy") is None:
-        raise ConfigError(
-            "the detectors are not installed: pip install 'curtilage[pii]'"
-        )
-
-
-def full_equipment(plan: DetectionPlan) -> Equipment:
-    """Return all detectors of a plan, in the order in which they run."""
-    return (*_first(plan), *ner_detectors(plan.ner))
-
-
-def scanner_of(plan: DetectionPlan) -> Scanner:
-    """Return all detectors of a plan, warm; takes seconds.
-
-    Never raises for a detector that cannot be built: one that fails on every
-    text stands in its place, so that every query stays home.
-    """
-    first, last = _first(plan), ner_detectors(plan.ner)
-    Scanner(first, last).scan([WARM_UP_TEXT])
-    return Scanner(
-        first,
-        last,
-        exits=plan.exit_classes if plan.scan == "early_exit" else (),
-        lists=plan.lists,
-        memory=Memory(digest_of(plan)),
-    )
-
-
-def digest_of(plan: DetectionPlan) -> bytes:
-    """Return SHA-256 of a plan: what was found under another one is void."""
-    return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
-
-
-def _first(plan: DetectionPlan) -> Equipment:
-    build = partial(PresidioDetector, plan.recognizers)
-    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
-    return (
-        *first_equipment(),
-        *([presidio] if plan.recognizers else []),
-        *own_detectors(plan.detectors),
-    )
 
 
 class SpacyPipeline(Protocol):
@@ -147,10 +78,9 @@ class PresidioDetector:
             names: class names, at least one.
 
         Raises:
-            ConfigError: Presidio is not installed.
+            ImportError: Presidio is not installed.
             ValueError: a name does not stand in the table.
         """
-        require_presidio()
         telemetry.silence_libraries()
         self._engine, self._classes = _open_engine(names)
         self._pipeline = blank_pipeline(self._engine.nlp_engine)

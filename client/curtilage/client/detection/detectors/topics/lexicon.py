@@ -357,6 +357,7 @@ class LexiconDetector:
     """Find words of health, special categories, finance, law and work."""
 
     id = "lexicon"
+    topical = True
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""
