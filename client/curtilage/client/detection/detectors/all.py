@@ -77,7 +77,7 @@ def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
         *([presidio] if plan.recognizers else []),
         *own_detectors(plan.detectors),
     )
-    return first, tuple(ner_detectors(plan.ner))
+    return first, ner_detectors(plan.ner)
 
 
 def digest_of(plan: DetectionPlan) -> bytes:

@@ -166,9 +166,9 @@ def test_transformers_labels_become_classes(library: Library, weights: Path) -> 
     del library
     model = open_operator_model(transformers_plan(weights))
     assert isinstance(model, TransformersModel)
-    (mention,) = model.opinion(TEXT).mentions
-    assert (mention.kind, mention.start, mention.end) == ("PER", 4, 18)
-    assert mention.score == 88
+    (entity,) = model.opinion(TEXT).entities
+    assert (entity.kind, entity.start, entity.end) == ("PER", 4, 18)
+    assert entity.score == 88
     assert classes_of(transformers_plan(weights), TEXT)["Bogdana Ilieva"] == PERSON
 
 

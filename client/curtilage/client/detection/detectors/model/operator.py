@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.model.entity import Mention
+from curtilage.client.detection.detectors.model.entity import Entity
 from curtilage.client.detection.detectors.names.cues import PERSON
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest
@@ -43,10 +43,10 @@ class PlainOpinion:
     """Entities, and nothing about any other word.
 
     Attributes:
-        mentions: in the text's order.
+        entities: in the text's order.
     """
 
-    mentions: tuple[Mention, ...]
+    entities: tuple[Entity, ...]
 
     @property
     def topics(self) -> Mapping[str, int]:
@@ -59,7 +59,7 @@ class PlainOpinion:
         Unless it says what it is.
         """
         del kind
-        told = any(each.start < end and start < each.end for each in self.mentions)
+        told = any(each.start < end and start < each.end for each in self.entities)
         return 0 if told else _CERTAIN
 
 
@@ -106,7 +106,7 @@ class SpacyModel:
         # Every word that spaCy splits outside a zone is kept for good.
         with self.pipeline.memory_zone():
             found = tuple(
-                Mention(
+                Entity(
                     kind=each.label_,
                     start=each.start_char,
                     end=each.end_char,
@@ -115,7 +115,7 @@ class SpacyModel:
                 for each in self.pipeline(text).ents
                 if each.label_ in self.classes
             )
-        return PlainOpinion(mentions=found)
+        return PlainOpinion(entities=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class TransformersModel:
 
     def opinion(self, text: str) -> PlainOpinion:
         """Return the entities whose labels the policy names."""
-        found = (_mention(each) for each in self.pipeline(text))
+        found = (_entity(each) for each in self.pipeline(text))
         return PlainOpinion(
-            mentions=tuple(each for each in found if each.kind in self.classes)
+            entities=tuple(each for each in found if each.kind in self.classes)
         )
 
 
@@ -195,9 +195,9 @@ def _open_transformers(path: Path) -> TransformersPipeline:
     return cast("TransformersPipeline", made)
 
 
-def _mention(found: Mapping[str, Any]) -> Mention:
+def _entity(found: Mapping[str, Any]) -> Entity:
     """Read one entity of a pipeline; whatever is missing or odd raises."""
-    return Mention(
+    return Entity(
         kind=str(found["entity_group"]),
         start=int(found["start"]),
         end=int(found["end"]),
