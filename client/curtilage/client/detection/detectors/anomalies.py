@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from curtilage.client.detection.detectors.patterns import catalog as recognizers
-from curtilage.client.detection.detectors.patterns.prefilter import gate_of
+from curtilage.client.detection.detectors.patterns.prefilter import prefilter_of
 from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
     OPAQUE_TOKEN,
@@ -177,7 +177,7 @@ class NumberRunDetector:
     """
 
     id = RUN_DETECTOR
-    gate = gate_of(recognizers.NUMBER_RUN)
+    prefilter = prefilter_of(recognizers.NUMBER_RUN)
     _run = re.compile(recognizers.NUMBER_RUN)
     _harmless = re.compile(recognizers.HARMLESS_RUN)
     _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)

@@ -11,7 +11,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from curtilage.client.detection.detectors.cache import Found, Memory
-from curtilage.client.detection.detectors.patterns.prefilter import OPEN, Bank, Gate
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    OPEN,
+    Prefilter,
+    Prefilters,
+)
 from curtilage.client.detection.detectors.readings import Reading, readings
 from curtilage.client.detection.spans import Span, checked, merge, whole
 from curtilage.policy.decision.classes import is_uncertain
@@ -32,7 +36,7 @@ class Detector(Protocol):
 
     It may say more of itself; what it does not say is not so:
 
-    - ``gate``: no text that this keeps out holds anything for it.
+    - ``prefilter``: no text that this keeps out holds anything for it.
     - ``numeric``: it looks at numbers only, and takes its time.
     - ``beyond_ascii``: what it looks for no ASCII text has.
     - ``topical``: its special words are a topic where nobody is spoken of.
@@ -175,13 +179,15 @@ class _Stage:
             view: [detector for detector, views in equipment if view in views]
             for view in View
         }
-        gates = {
-            view: [_gate_of(detector) for detector in detectors]
+        prefilters = {
+            view: [_prefilter_of(detector) for detector in detectors]
             for view, detectors in self._by_view.items()
         }
-        self._banks = {
-            view: Bank(each) if any(gate != OPEN for gate in each) else None
-            for view, each in gates.items()
+        self._prefilters = {
+            view: Prefilters(each)
+            if any(prefilter != OPEN for prefilter in each)
+            else None
+            for view, each in prefilters.items()
         }
         self._plain = {
             view: sum(
@@ -224,20 +230,20 @@ class _Stage:
                 yield from self._marker.marked(found, reading)
 
     def _called(self, reading: Reading) -> Iterable[Detector]:
-        """Return the detectors whose gates the text passes."""
+        """Return the detectors whose prefilters the text passes."""
         detectors = self._by_view[reading.view]
-        bank = self._banks[reading.view]
-        if bank is None:
+        prefilters = self._prefilters[reading.view]
+        if prefilters is None:
             return detectors
-        mask = bank.passed(reading.text)
+        mask = prefilters.passed(reading.text)
         if reading.text.isascii():
             mask &= self._plain[reading.view]
         return [each for at, each in enumerate(detectors) if mask >> at & 1]
 
 
-def _gate_of(detector: Detector) -> Gate:
-    gate = getattr(detector, "gate", OPEN)
-    return gate if isinstance(gate, Gate) else OPEN
+def _prefilter_of(detector: Detector) -> Prefilter:
+    prefilter = getattr(detector, "prefilter", OPEN)
+    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 class _Unreadable(Reading):

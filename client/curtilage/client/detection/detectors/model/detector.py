@@ -1,7 +1,7 @@
 """Weigh what a model says about names against what lists and rules say.
 
 Knows three engines: the embedded model, a model of the operator's
-(``operator_models``), and none. Neither overrules the other where it is sure:
+(``operator``), and none. Neither overrules the other where it is sure:
 a name that only one of both sees is still one. A model that cannot be loaded
 is replaced by a detector that fails on every text, so that nothing leaves.
 """

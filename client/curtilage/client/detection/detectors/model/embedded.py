@@ -4,7 +4,7 @@ Knows a folder of three files, their digests, and how to turn the network's
 numbers into places of a text. Refuses to know the policy. It loads nothing
 whose digest is not the expected one, and repeats no word of a text in an error.
 It tells the runtime to report nothing; that the process cannot reach anybody is
-the worker's business (``detector_process``), not this module's. Needs the extra
+the worker's business (``detectors.__main__``), not this module's. Needs the extra
 ``pii``.
 """
 

@@ -2,7 +2,7 @@
 
 The engine has a blank English tokenizer and no model. The registry is built
 here, in code; recognizers that fetch, that drop private domains or that take
-quadratic time are not in it (``recognizers`` has ours). A pattern that times
+quadratic time are not in it (``patterns`` has ours). A pattern that times
 out raises instead of being skipped. Imported lazily: the extra is ``pii``.
 """
 
@@ -17,11 +17,11 @@ from typing_extensions import override
 from curtilage.client import telemetry
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
-    Bank,
-    Gate,
+    Prefilter,
+    Prefilters,
     any_of,
-    gate_of,
     positions,
+    prefilter_of,
 )
 from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNIZERS
 from curtilage.client.detection.detectors.presidio.phone import windowed_phone
@@ -69,7 +69,7 @@ class PresidioDetector:
     numeric = True
     # Every recognizer's matches hold a digit, but for a few of letters alone
     # (MAC addresses), that ours find.
-    gate = Gate(digits=1)
+    prefilter = Prefilter(digits=1)
 
     def __init__(self, names: Sequence[str] = tuple(RECOGNIZERS)) -> None:
         """Open the engine with some of the recognizers of the table.
@@ -88,7 +88,9 @@ class PresidioDetector:
         self._recognizers = self._engine.registry.get_recognizers(
             language=LANGUAGE, all_fields=True
         )
-        self._bank = Bank([_gate_of(each) for each in self._recognizers])
+        self._prefilters = Prefilters(
+            [_prefilter_of(each) for each in self._recognizers]
+        )
         self._contexts = {each.id: _context_of(each) for each in self._recognizers}
 
     @property
@@ -126,7 +128,9 @@ class PresidioDetector:
                 )
 
     def _analyze(self, text: str) -> "list[RecognizerResult]":
-        asked = [self._recognizers[at] for at in positions(self._bank.passed(text))]
+        asked = [
+            self._recognizers[at] for at in positions(self._prefilters.passed(text))
+        ]
         results = [
             result
             for recognizer in asked
@@ -167,9 +171,9 @@ class PresidioDetector:
             )
 
 
-def _gate_of(recognizer: "EntityRecognizer") -> Gate:
-    gate = getattr(recognizer, "gate", OPEN)
-    return gate if isinstance(gate, Gate) else OPEN
+def _prefilter_of(recognizer: "EntityRecognizer") -> Prefilter:
+    prefilter = getattr(recognizer, "prefilter", OPEN)
+    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 def _context_of(recognizer: "EntityRecognizer") -> frozenset[str]:
@@ -262,12 +266,14 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
         for each in inner.patterns
     ]
     entity, name = inner.supported_entities[0], inner.name
-    needed = any_of(gate_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns)
+    needed = any_of(
+        prefilter_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns
+    )
 
     class Strict(LocalRecognizer):
         """The same recognizer, except that it never skips a pattern."""
 
-        gate = needed
+        prefilter = needed
 
         @override
         def load(self) -> None:
