@@ -1,4 +1,4 @@
-"""Attacks on whole bundles that no other file tries: design, sections 3, 11 and 12.
+"""Attacks on whole bundles that no other file tries.
 
 Each goes through ``verify`` as a client calls it. What is attacked in one kind of
 evidence alone stands in that kind's own tests.
@@ -126,7 +126,7 @@ def with_gpus(make_case: Make) -> Case:
     return make_case(Tee.EMULATED_NITRO, with_gpus=True)
 
 
-# --- 1: replays ---------------------------------------------------------------
+# --- replays ------------------------------------------------------------------
 
 
 def _restapled(old: CpuEvidence, fresh: CpuEvidence) -> CpuEvidence:
@@ -180,7 +180,7 @@ def test_a_newer_anchor_does_not_make_old_evidence_younger(case: Case) -> None:
     )
 
 
-# --- the beacon, and what an idle log is worth (section 3) --------------------
+# --- the beacon, and what an idle log is worth --------------------------------
 
 
 def _made_beforehand(case: Case, hours: int) -> tuple[EvidenceBundle, datetime]:
@@ -249,7 +249,7 @@ def test_evidence_over_an_anchor_that_is_not_its_checkpoint_is_refused(
     )
 
 
-# --- 9 and 14: quorums, and a release for one client --------------------------
+# --- quorums, and a release for one client ------------------------------------
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_a_release_for_one_client_stands_in_no_log(case: Case) -> None:
     )
 
 
-# --- 4, 5 and section 11: what other verifiers let through --------------------
+# --- what other verifiers let through -----------------------------------------
 
 
 def _token(algorithm: str, signature: bytes) -> bytes:
@@ -388,7 +388,7 @@ def test_a_register_under_another_index_is_not_that_register(make_case: Make) ->
     assert (code, step) == (RefusalCode.BAD_SIGNATURE, "PCR values")
 
 
-# --- 17: nobody is asked, and nothing is read or run --------------------------
+# --- nobody is asked, and nothing is read or run ------------------------------
 
 # The thread that is watched, and what it did.
 _watching: list[tuple[int, list[str]]] = []

@@ -1,4 +1,4 @@
-"""The red team of the classifier's design, section 9: disguises stay home."""
+"""The red team: identifiers in disguise stay home."""
 
 import json
 

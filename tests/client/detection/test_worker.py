@@ -9,19 +9,22 @@ from pathlib import Path
 import psutil
 import pytest
 
+from curtilage.client.detection import worker as module
 from curtilage.client.detection.pipe import GRACE_S
 from curtilage.client.detection.worker import (
     DetectorProcess,
     Task,
     WorkerError,
+    require_presidio,
     warmed,
     worker_environment,
 )
-from curtilage.client.errors import DetectorsError
+from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
 from curtilage.sandbox.wall import Layer, Wall
+from support.fakes import returns
 
 CANARY = "zq7canary4711"
 # A worker without Presidio, which starts at once; {} is what it may do instead.
@@ -62,6 +65,12 @@ def worker() -> Iterator[DetectorProcess]:
     process = warmed(DetectorProcess(light(HANG)), timeout_s=60)
     yield process
     process.kill()
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", returns(None))
+    with pytest.raises(ConfigError, match=r"curtilage\[pii\]"):
+        require_presidio()
 
 
 # --- a worker of flesh and blood ----------------------------------------------

@@ -96,7 +96,8 @@ FAULTS = {
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers a text": (
-        "worker._send(replies, {'task': 1, 'found': [reading.text]}); time.sleep(60)",
+        "worker.write_frame(replies, worker.encode_frame({'task': 1, 'found': "
+        "[reading.text]})); time.sleep(60)",
         "uncertain.error",
     ),
 }

@@ -1,7 +1,7 @@
-"""The hazards of the classifier's design, section 3.3, one after the other.
+"""The hazards F1 to F11 of docs/detection.md, one after the other.
 
 Each is a way in which a plain Presidio lets a text pass, hangs, fetches or
-tells; F1 to F11 are their numbers there. Then: every detector, at fault.
+tells. Then: every detector, at fault.
 """
 
 import logging
