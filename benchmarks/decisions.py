@@ -14,7 +14,7 @@ from typing import Literal
 import psutil
 
 from benchmarks.report import Table, quantile
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query

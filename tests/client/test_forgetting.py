@@ -19,14 +19,14 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.detection import worker as detector_process
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors import __main__ as detector_process
+from curtilage.client.detection.detectors.__main__ import serve
+from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
-from curtilage.client.detection.worker import (
+from curtilage.client.detection.pipe import (
     READY,
     encode_frame,
     read_frame,
-    serve,
     write_frame,
 )
 from curtilage.client.endpoint import server as gateway
@@ -326,7 +326,7 @@ def waits(thread: threading.Thread) -> bool:
 def test_nothing_is_left_of_a_text_in_the_detectors_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(detector_process, "_set_alarm", returns(None))
+    monkeypatch.setattr(detector_process, "set_alarm", returns(None))
     canary, scanner = Canary(), scanner_of(plan_of(load_profile("default")))
     with worker(scanner) as (to, back, thread), uncollected():
         assert read_frame(back) == {READY: Wall().to_fields()}

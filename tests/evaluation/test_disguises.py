@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Message, Query
 from curtilage.evaluation.disguises import (

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from curtilage.cli import evaluate
 from curtilage.cli import main as cli
-from curtilage.client.detection.detectors.scanner import own_equipment
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation import timing

@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -149,3 +150,33 @@ def _take_lock(descriptor: int, wait_s: float) -> None:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         else:
             return
+
+
+def folder_digest(folder: Path) -> str:
+    r"""Return the SHA-256 by which a policy names a folder, in hexadecimal.
+
+    It is that of a text with one line for each file, in the byte order of the
+    paths: the file's own SHA-256 in hexadecimal, two spaces, the path below the
+    folder with ``/`` between its parts. In a shell::
+
+        cd FOLDER && find . -type f -printf '%P\0' | LC_ALL=C sort -z |
+            xargs -0 sha256sum | sha256sum
+
+    Raises:
+        ConfigError: there is something that is neither file nor folder, a link
+            included: it could change without the folder changing.
+        OSError: a file cannot be read.
+    """
+    lines: list[bytes] = []
+    below = {
+        os.fsencode(path.relative_to(folder).as_posix()): path
+        for path in folder.rglob("*")
+    }
+    for name, path in sorted(below.items()):
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            raise ConfigError("holds a link or a device")
+        if path.is_file():
+            with path.open("rb") as stream:
+                digest = file_digest(stream, "sha256").hexdigest()
+            lines.append(f"{digest}  ".encode() + name + b"\n")
+    return sha256(b"".join(lines)).hexdigest()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.bench import Bench, full_scan
 from curtilage.evaluation.figures import Figure, Target

@@ -32,17 +32,18 @@ CANARY = "zq7canary4711"
 GENEROUS = "deadline_ms: 20000"
 LIGHT = """
 import sys, time, re, os
-from curtilage.client.detection import worker
+from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
 from curtilage.client.detection.detectors.scanner import EVERY_VIEW
-from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import Scanner
 class Faulty:
     id = "faulty"
     def find(self, reading):
         if "FAULT" in reading.text:
             {fault}
         return ()
-requests, replies = worker._take_streams()
+requests, replies = worker.take_streams()
 worker.read_plan(requests)
 worker.serve(
     requests,

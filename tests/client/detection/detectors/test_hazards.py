@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from curtilage.client.detection.detectors.all import equipment_of, scanner_of
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.client.detection.detectors.readings import Reading
@@ -36,15 +37,20 @@ CANARY = "zq7canary4711"
 ALL_READINGS = "\uff11 b\u043eb &amp; five"
 
 
+def everything(plan: DetectionPlan) -> Equipment:
+    first, last = equipment_of(plan)
+    return (*first, *last)
+
+
 @pytest.fixture(scope="module")
 def equipment() -> Equipment:
-    return detect.full_equipment(PLAN)
+    return everything(PLAN)
 
 
 @pytest.fixture(scope="module")
 def rules() -> Equipment:
     """All but the names model, whose time its own tests measure."""
-    return detect.full_equipment(_replaced(ner=NerPlan(engine="none").to_fields()))
+    return everything(_replaced(ner=NerPlan(engine="none").to_fields()))
 
 
 def route_of(text: str, equipment: Equipment) -> Route:
@@ -174,7 +180,7 @@ def test_f9_f10_nothing_is_logged_at_debug(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        scanner = detect.scanner_of(PLAN)
+        scanner = scanner_of(PLAN)
         scanner.scan(
             [f"{CANARY} ssn 536-22-1234 on 3/4/1980, call {CANARY} +1 202 555 0100"]
         )
@@ -195,9 +201,7 @@ def test_f11_the_registry_is_what_the_plan_names() -> None:
 @pytest.mark.parametrize("name", ["SpacyRecognizer", "EmailRecognizer", "nothing", ""])
 def test_f11_a_recognizer_that_cannot_be_built_keeps_everything_home(name: str) -> None:
     plan = _replaced(recognizers=["PhoneRecognizer", name])
-    assert classes("a harmless question", detect.full_equipment(plan)) == {
-        "uncertain.error"
-    }
+    assert classes("a harmless question", everything(plan)) == {"uncertain.error"}
 
 
 def _replaced(**fields: object) -> DetectionPlan:
@@ -208,7 +212,7 @@ def test_no_socket_is_made_and_no_program_started() -> None:
     # A library tries one when it is imported, and takes the refusal for "no IPv6".
     code = """
 import sys
-from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
+from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import plan_of
 seen = []
@@ -218,7 +222,7 @@ def note(event, args):
 plan = plan_of(load_profile("default"))
 refuse_network_and_files()
 sys.addaudithook(note)  # is told of what was not refused
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.all import scanner_of
 scanner_of(plan).scan(["mia@example.org, 536-22-1234, https://example.org"])
 print(sorted(set(seen) - {"socket.gethostname"}))
 """
@@ -257,7 +261,7 @@ ANSWERS: dict[str, object] = {
     "none": None,
     "garbage": [CANARY],
 }
-NAMES = [detector.id for detector, _ in detect.full_equipment(PLAN)]
+NAMES = [detector.id for detector, _ in everything(PLAN)]
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
@@ -275,9 +279,9 @@ def test_every_detector_at_fault_keeps_the_query_home(
 
 HANGING = """
 import sys, time
-from curtilage.client.detection import worker
+from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
-from curtilage.client.detection.detectors.presidio.engine import full_equipment
+from curtilage.client.detection.detectors.all import equipment_of
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.policy.decision.findings import View
 class Hanging:
@@ -290,9 +294,10 @@ class Hanging:
         if f"HANG {self.id} " in reading.text and reading.view is View.RAW:
             time.sleep(1.2)
         return self.inner.find(reading)
-requests, replies = worker._take_streams()
+requests, replies = worker.take_streams()
 plan = worker.read_plan(requests)
-fitted = [(Hanging(each), views) for each, views in full_equipment(plan)]
+first, last = equipment_of(plan)
+fitted = [(Hanging(each), views) for each, views in (*first, *last)]
 Scanner(fitted).scan(["warm up 1 a@b.example"])
 worker.serve(requests, replies, Scanner(fitted), compute_only())
 """
