@@ -59,9 +59,12 @@ def test_the_client_imports_without_the_extras() -> None:
         "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'jinja2', 'numpy',"
         " 'opentelemetry', 'huggingface_hub'):\n"
         "    sys.modules[name] = None\n"
+        "import importlib, pkgutil\n"
+        "from curtilage import cli\n"
         "from curtilage.client import Client, SyncClient\n"
-        "from curtilage.cli import main as cli\n"
-        "cli.build_parser()\n"
+        "for module in pkgutil.walk_packages(cli.__path__, 'curtilage.cli.'):\n"
+        "    if module.name != 'curtilage.cli.__main__':\n"
+        "        importlib.import_module(module.name)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
