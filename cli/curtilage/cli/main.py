@@ -21,6 +21,7 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.policy.errors import PolicyError
+from curtilage.transparency.errors import HeldError, TransparencyError
 
 OFFLINE = frozenset({"decide", "explain", "evaluate", "policy", "audit"})
 """Commands that see texts, or what was decided of them, and need nobody."""
@@ -59,7 +60,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return command_of(arguments.called)(arguments)
     except BlockedError as error:
         return _stop(error, REFUSED)
-    except (UsageError, ConfigError, PolicyError) as error:
+    except HeldError as error:
+        return _stop(error, COULD_NOT)
+    except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
         return _stop(error, WRONG_USE)
     except ClientError as error:
         return _stop(error, COULD_NOT)
