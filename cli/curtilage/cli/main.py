@@ -1,6 +1,7 @@
 """The command line: finds the command, runs it, turns errors into exit codes."""
 
 import argparse
+import importlib.util
 import os
 import sys
 import warnings
@@ -104,6 +105,13 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
         case "demo":
             from curtilage.cli.demo import run
         case "evaluate":
+            # Measuring is a developer's work; the installed package has no such part.
+            if importlib.util.find_spec("curtilage.evaluation") is None:
+                raise ClientError(
+                    "evaluate needs a source checkout (its folder evaluation/ is no "
+                    "part of the installed package); clone the project and run "
+                    "`make setup`, then `.venv/bin/curtilage evaluate` there"
+                )
             from curtilage.cli.evaluate import run
         case "explain" | "policy explain":
             from curtilage.cli.explain import run
