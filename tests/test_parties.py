@@ -78,7 +78,7 @@ def test_a_leaf_runs_from_its_folder_alone(part: str) -> None:
 def test_the_client_imports_without_the_extras() -> None:
     code = (
         "import sys\n"
-        "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'jinja2', 'numpy',"
+        "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'numpy',"
         " 'opentelemetry', 'huggingface_hub'):\n"
         "    sys.modules[name] = None\n"
         "import importlib, pkgutil\n"
@@ -115,6 +115,7 @@ def test_the_wheel_carries_data_and_no_emulator(tmp_path: Path) -> None:
     ).stdout
     assert "curtilage/policy/profiles/default.yaml" in listed
     assert "curtilage/relay/py.typed" in listed
+    assert "curtilage/cli/report/templates/policy_report.html" in listed
     assert "curtilage_dev" not in listed
     assert "emulator" not in listed
     assert "emulated" not in listed

@@ -53,8 +53,8 @@ a policy does, and what the model misses the rules beside it may find.
 Texts of the folders below, less those that `splits.py` holds out, and sentences
 of this project's own, filled with made-up people (`people.py`,
 `sentences.py`, `topics.py`, all of `evaluation/training/`). Each corpus teaches only
-the types that it marks. PUPA and pii-masking-bias were never read. Evaluation halves that this
-project does not have were never seen.
+the types that it marks. PUPA and pii-masking-bias were never read. Evaluation halves
+that this project does not have were never seen.
 
 | file | SHA-256 (first 16) |
 |---|---|

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.report.evaluation_json import CurvePoint
+from curtilage.cli.report.figures import curve_chart
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
@@ -24,7 +26,6 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.evaluation.bench import Bench, full_scan
 from curtilage.evaluation.figures import Evaluation, table
-from curtilage.evaluation.plot import curve_svg
 from curtilage.evaluation.rows import Part
 from curtilage.evaluation.run import (
     GROUPS,
@@ -144,7 +145,16 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
     if arguments.plot:
         title = f"Recall and what may leave: {evaluation.policy_source}"
-        _write_file(arguments.plot, curve_svg(evaluation.curve, title))
+        points = [
+            CurvePoint(
+                knob=each.knob,
+                setting=each.setting,
+                recall=each.recall,
+                leave=each.leave,
+            )
+            for each in evaluation.curve
+        ]
+        _write_file(arguments.plot, curve_chart(points, file_title=title))
     if arguments.misses:
         lines = [f"{figure}\t{row}\n" for figure, row in bench.misses]
         _write_file(arguments.misses, "".join(lines))
