@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cli.test_main import development_policy_text
 
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, FailureReason

@@ -5,17 +5,10 @@ import asyncio
 from pathlib import Path
 from time import monotonic
 
-from curtilage.cli.options import (
-    add_client_flags,
-    add_text,
-    config_from,
-    session_from,
-    text_from,
-)
+from curtilage.cli.options import text_from
+from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     err,
     out,
     out_json,
@@ -31,48 +24,6 @@ from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
 from curtilage.client.session import Session
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "ask",
-        summary="answer one question, at home or by the enclave",
-        text="Classify a question on this machine, then answer it where the policy "
-        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
-        "answer may be\ncomplete before its connection has the length that every "
-        "answer has; the command\nends when it has, so that nobody on the line learns "
-        "how long this one was.",
-        example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
-        'curtilage ask "What is the difference between a virus and a bacterium?"',
-    )
-    add_text(parser, "the question")
-    add_client_flags(parser)
-    parser.add_argument(
-        "--system", metavar="TEXT", help="a system message; others can read it, too"
-    )
-    parser.add_argument(
-        "--system-file", metavar="FILE", help="a file that holds the system message"
-    )
-    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
-    parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=None,
-        metavar="N",
-        help="the local model answers alike again; an enclave gets another number "
-        "with every run",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument(
-        "--keep",
-        metavar="DIR",
-        help="write question and answer there as they stood inside the seal, for "
-        "`curtilage audit receipt`; whoever reads the files reads both",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
