@@ -47,6 +47,11 @@ from curtilage.wire.errors import (
     WireError,
 )
 from curtilage.wire.frames import AnswerFramer, Frame, FrameCheck, fill_json
+from curtilage.wire.hpke.suite import (
+    KEM_X25519,
+    KEM_XWING,
+    private_key_from_bytes,
+)
 from curtilage.wire.keyconfig import (
     KeyConfig,
     SymmetricAlgorithms,
@@ -55,11 +60,6 @@ from curtilage.wire.keyconfig import (
 )
 from curtilage.wire.ohttp import open_request, seal_request
 from curtilage.wire.shaping import TransportParameters, parse_transport_parameters
-from curtilage.wire.suite import (
-    KEM_X25519,
-    KEM_XWING,
-    private_key_from_bytes,
-)
 from curtilage.wire.varint import (
     encode_varint,
     encode_vector,

@@ -7,7 +7,6 @@ unknown key identifier may be told apart from anything else.
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -21,13 +20,10 @@ from curtilage.wire.errors import (
     UnknownKeyError,
     WireError,
 )
-from curtilage.wire.keyconfig import SymmetricAlgorithms
-from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     KEM_XWING,
     SUITES,
-    Backend,
     PrivateKey,
     RecipientContext,
     Suite,
@@ -35,6 +31,8 @@ from curtilage.wire.suite import (
     setup_recipient,
     setup_sender,
 )
+from curtilage.wire.keyconfig import SymmetricAlgorithms
+from curtilage.wire.ohttp import open_request, seal_request
 from support.wire_keys import KEYS, LIVE
 
 BHTTP = b"a request of 27 octets here"
@@ -105,17 +103,6 @@ def test_chunked_round_trip_of_every_suite(suite: Suite) -> None:
     answer = sealer.begin() + sealer.seal(b"one") + sealer.finish(b"two")
     assert sealed.opener.push(answer) == [b"one"]
     assert sealed.opener.finish() == b"two"
-
-
-@by_suite
-def test_backends_serve_each_other(suite: Suite) -> None:
-    key = KEYS[suite.kem_id]
-    theirs = replace(key, backend=Backend.PYHPKE)
-    for live, client in product((key, theirs), Backend):
-        named = replace(suite, backend=client)
-        sealed = seal_request(key.config, BHTTP, suite=named)
-        opened = open_request({key.config.key_id: live}, sealed.message)
-        assert sealed.opener.open(opened.sealer.seal(b"a reply")) == b"a reply"
 
 
 # Flipped bits.

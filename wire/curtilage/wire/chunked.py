@@ -36,13 +36,13 @@ from curtilage.wire.errors import (
     OpenError,
     TruncatedError,
 )
+from curtilage.wire.hpke.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot, Uncopyable
-from curtilage.wire.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.varint import encode_varint, encode_vector, pull_varint
 
 if TYPE_CHECKING:
-    from curtilage.wire.aead import NumberedKey
+    from curtilage.wire.hpke.aead import NumberedKey
 
 __all__ = [
     "MAX_CHUNK_BYTES",

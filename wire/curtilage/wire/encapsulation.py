@@ -19,21 +19,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from curtilage.wire.aead import NONCE_BYTES, NumberedKey
 from curtilage.wire.errors import (
     MalformedError,
     OpenError,
     UnknownKeyError,
     UnsupportedError,
 )
-from curtilage.wire.hkdf import PRK, extract, one_block
-from curtilage.wire.keyconfig import KeyConfig, choose_suite
-from curtilage.wire.once import Uncopyable
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.aead import AEADS, NONCE_BYTES, NumberedKey
+from curtilage.wire.hpke.hkdf import PRK, extract
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     TAG_BYTES,
-    Backend,
     PrivateKey,
     RecipientContext,
     SenderContext,
@@ -41,12 +38,12 @@ from curtilage.wire.suite import (
     setup_recipient,
     setup_sender,
 )
+from curtilage.wire.keyconfig import KeyConfig, choose_suite
+from curtilage.wire.once import Uncopyable
 
 HEADER_BYTES: Final = 7
 
 _HEADER: Final = struct.Struct(">BHHH")
-_KEY: Final = one_block(b"key")
-_NONCE: Final = one_block(b"nonce")
 
 # AES-128-GCM keeps its bounds at 2^20 messages of this size (2^-50).
 MAX_MESSAGE_BYTES: Final = 2**30
@@ -81,7 +78,6 @@ class GatewayKey:
     Attributes:
         config: what clients are told.
         private_key: never shown.
-        backend: who runs HPKE here.
 
     Raises:
         MalformedError: at construction, if the two do not belong together.
@@ -89,7 +85,6 @@ class GatewayKey:
 
     config: KeyConfig
     private_key: PrivateKey
-    backend: Backend = Backend.LEAN
     _offered: Mapping[bytes, Suite] = field(init=False, repr=False, compare=False)
     _fallback: Suite = field(init=False, repr=False, compare=False)
 
@@ -99,11 +94,16 @@ class GatewayKey:
         if not same_kem or self.private_key.public_key != self.config.public_key:
             raise MalformedError("gateway key: private and public key differ")
         offered = {
-            _encode_header(self.config.key_id, suite): self._speak(suite.aead_id)
+            _encode_header(self.config.key_id, suite): suite
             for suite in self.config.suites()
         }
+        fallback = Suite(
+            kem_id=self.config.kem_id,
+            kdf_id=KDF_HKDF_SHA256,
+            aead_id=AEAD_AES_128_GCM,
+        )
         object.__setattr__(self, "_offered", offered)
-        object.__setattr__(self, "_fallback", self._speak(AEAD_AES_128_GCM))
+        object.__setattr__(self, "_fallback", fallback)
 
     @property
     def nenc(self) -> int:
@@ -123,14 +123,6 @@ class GatewayKey:
         if suite is not None and len(enc) == suite.nenc:
             return suite, enc
         return self._fallback, self.private_key.public_key[-self.nenc :]
-
-    def _speak(self, aead_id: int) -> Suite:
-        return Suite(
-            kem_id=self.config.kem_id,
-            kdf_id=KDF_HKDF_SHA256,
-            aead_id=aead_id,
-            backend=self.backend,
-        )
 
 
 class ResponseSecret(Uncopyable):
@@ -172,8 +164,11 @@ class ResponseSecret(Uncopyable):
         """
         suite = self._suite
         prk = PRK(extract(self._enc + nonce, self._secret))
-        key, base_nonce = prk.mac(_KEY)[: suite.nk], prk.mac(_NONCE)[:NONCE_BYTES]
-        return NumberedKey(suite.aead_id, key, base_nonce)
+        return NumberedKey(
+            AEADS[suite.aead_id],
+            prk.expand(b"key", suite.nk),
+            prk.expand(b"nonce", NONCE_BYTES),
+        )
 
 
 def begin_request(

@@ -20,9 +20,9 @@ from curtilage.wire.errors import (
     MalformedError,
     WireError,
 )
+from curtilage.wire.hpke.suite import TAG_BYTES, Suite
 from curtilage.wire.messages import DEFAULT_LIMITS, Fields, Limits
 from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import TAG_BYTES, Suite
 from curtilage.wire.varint import encode_varint
 
 __all__ = [

@@ -21,7 +21,7 @@ from curtilage.wire.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from curtilage.wire.suite import Suite, public_key_bytes
+from curtilage.wire.hpke.suite import Suite, public_key_bytes
 
 # Ours take 1,274 octets in two entries once a post-quantum KEM is among them.
 # These leave room for a decade of larger keys and refuse a body sent to fill

@@ -24,9 +24,9 @@ from curtilage.wire.encapsulation import (
     select_key,
 )
 from curtilage.wire.errors import LimitExceededError
+from curtilage.wire.hpke.suite import PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot
-from curtilage.wire.suite import PrivateKey, Suite
 
 __all__ = [
     "GatewayKey",

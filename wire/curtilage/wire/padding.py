@@ -14,8 +14,8 @@ from curtilage.wire.chunked import (
 )
 from curtilage.wire.encapsulation import HEADER_BYTES
 from curtilage.wire.errors import LimitExceededError
+from curtilage.wire.hpke.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig, choose_suite
-from curtilage.wire.suite import TAG_BYTES, PrivateKey, Suite
 
 __all__ = ["SIZE_CLASSES", "capacity", "seal_padded_request", "size_class"]
 
