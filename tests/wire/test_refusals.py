@@ -12,7 +12,7 @@ import pytest
 
 from curtilage.wire import encapsulation, ohttp
 from curtilage.wire.chunked import open_chunked_request, seal_chunked_request
-from curtilage.wire.encapsulation import GatewayKey, waste
+from curtilage.wire.encapsulation import GatewayKey, reject_implicitly
 from curtilage.wire.errors import (
     ConsumedError,
     OpenError,
@@ -414,9 +414,9 @@ def test_a_cut_header_costs_as_much(
 
 
 @by_kem
-def test_waste_opens_nothing_and_raises_nothing(key: GatewayKey) -> None:
+def test_implicit_rejection_opens_nothing_and_raises_nothing(key: GatewayKey) -> None:
     for header in (plain(key)[:7], b"", bytes(7)):
-        waste(key, header, encapsulation.PLAIN_LABELS)
+        reject_implicitly(key, header, encapsulation.PLAIN_LABELS)
 
 
 def test_select_key_refuses_what_has_no_header() -> None:

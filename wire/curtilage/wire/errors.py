@@ -37,6 +37,9 @@ class UnsupportedError(WireError):
     """No algorithm, key or identifier in it is one that we support."""
 
 
+# No argument: which step failed, how long something was or which key was tried is
+# what whoever alters messages would like to learn. No cause either; whoever raises it
+# writes ``from None``.
 class OpenError(WireError):
     """A sealed message does not open; one text for every cause."""
 

@@ -48,7 +48,8 @@ class _Context(Uncopyable):
         Raises:
             LimitExceededError: not 1..8160 octets.
         """
-        # Ahead of ``expand``, since the length has to fit the label's two octets.
+        # The caller chooses ``context``; the label "sec" keeps what comes of it from
+        # being one of the secrets below. The length has to fit its two octets.
         if not 0 < length <= MAX_EXPAND_BYTES:
             raise LimitExceededError(f"HPKE export: 1..{MAX_EXPAND_BYTES} octets")
         info = labeled_info(self._suite_id, b"sec", length, context)
@@ -101,11 +102,13 @@ class RecipientContext(_Context):
             ConsumedError: an earlier message did not open.
             LimitExceededError: 2^96 - 1 messages were opened.
         """
+        # What follows a forged message may be genuine; it is out of order all the same.
         if self._failed:
             raise ConsumedError("an earlier message of this context did not open")
         try:
             return self._key.open(self._next_sequence(), ciphertext, aad)
         except OpenError:
+            # Its number is spent: sender and recipient would count differently.
             self._failed = True
             raise
 
@@ -136,6 +139,8 @@ class KeySchedule:
 
     def _derive(self, shared_secret: bytes, info: bytes) -> tuple[NumberedKey, bytes]:
         nk = self._aead.nk
+        # All three out of one secret, each by its label: who learns what was exported
+        # learns nothing of the key.
         key, base_nonce, exp = _expand_inputs(self._suite_id, nk, info)
         # The shared secret is the salt and not the input (RFC 9180, section 5.1).
         secret = PRK(extract(shared_secret, self._secret))

@@ -91,6 +91,7 @@ def _agrees_with_pyhpke(suite: Suite, random: _Random) -> bool:
     other = CipherSuite.new(
         KEMId(suite.kem_id), KDFId(suite.kdf_id), AEADId(suite.aead_id)
     )
+    # One seed, loaded by each in its own way: public keys are compared as well.
     seed, text = random(_SEED_BYTES), random(_SEED_BYTES)
     key = private_key_from_bytes(suite.kem_id, seed)
     other_key = load(X25519PrivateKey.from_private_bytes(seed))
@@ -107,6 +108,7 @@ def _agrees_with_pyhpke(suite: Suite, random: _Random) -> bool:
     )
     recipient = setup_recipient(suite, other_enc, key, _INFO)
 
+    # Each opens what the other sealed; what does not open raises.
     for aad in _AADS:
         if other_recipient.open(sender.seal(text, aad), aad) != text:
             return False
@@ -126,6 +128,7 @@ def _agrees_with_one_shot(suite: Suite, random: _Random) -> bool:
     )
     seed, text = random(_SEED_BYTES), random(_SEED_BYTES)
     key = private_key_from_bytes(suite.kem_id, seed)
+    # Not ``XWingPrivateKey``'s expansion, so that this is compared, too.
     expanded = hashlib.shake_256(seed).digest(96)
     other_key = hpke.MLKEM768X25519PrivateKey(
         MLKEM768PrivateKey.from_seed_bytes(expanded[:64]),

@@ -116,6 +116,8 @@ class Suite:
 
     def __post_init__(self) -> None:
         """Refuse what we cannot run, so that every ``Suite`` is usable."""
+        # One KDF, so that the whole part has one hash. Identifiers come from key lists
+        # that anybody may have written; what is not ours reaches no library.
         supported = (
             self.kem_id in _KEMS
             and self.kdf_id == KDF_HKDF_SHA256
@@ -125,6 +127,7 @@ class Suite:
             raise UnsupportedError("HPKE suite not supported")
         kem, aead = _KEMS[self.kem_id], AEADS[self.aead_id]
         lengths = {"npk": kem.npk, "nenc": kem.nenc, "nk": aead.nk, "nn": NONCE_BYTES}
+        # Looked up once, at construction: every message asks for all of them.
         for name, octets in lengths.items():
             object.__setattr__(self, name, octets)
 
@@ -159,6 +162,7 @@ class PrivateKey(Uncopyable):
     ) -> None:
         self.kem_id = kem_id
         self.public_key = loaded.public_bytes
+        # One reference, nowhere else: it is what ``overwrite`` gives up.
         self._loaded: DHKEMPrivateKey | XWingPrivateKey | None = loaded
 
     @property
@@ -241,8 +245,10 @@ def setup_sender(
         MalformedError: the public key is not usable.
         UnsupportedError: an ephemeral key for a KEM that takes none.
     """
+    # Checked as a point before anything is computed with it (RFC 9180, section 7.1.4).
     recipient = _load_public_key(suite.kem_id, public_key)
     drawn = None if ephemeral is None else ephemeral.loaded
+    # ML-KEM draws inside the library and takes no key from us.
     if isinstance(drawn, XWingPrivateKey):
         raise UnsupportedError("an ephemeral key is an X25519 key")
     secret, enc = recipient.encapsulate(None if drawn is None else drawn.key)
@@ -266,11 +272,14 @@ def setup_recipient(
     # one would be a flaw of both.
     if private_key.kem_id != suite.kem_id:
         raise OpenError
+    # No error beyond the length: an encapsulated key that is none leads to a context
+    # in which nothing opens.
     secret = private_key.loaded.decapsulate(enc)
     return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
 
 
-# Keys are public here and parsing an ML-KEM key is dear; a client has few peers.
+# Keys are public here and parsing an ML-KEM key is dear; a client has few peers. What
+# raises is not kept.
 @lru_cache(maxsize=16)
 def _load_public_key(kem_id: int, data: bytes) -> DHKEMPublicKey | XWingPublicKey:
     return _KEMS[kem_id].public_key(data)
