@@ -33,9 +33,9 @@ from curtilage.wire.encapsulation import (
     begin_request,
 )
 from curtilage.wire.frames import AnswerFramer, fill_event_stream, fill_json
+from curtilage.wire.hpke.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.varint import encode_vector
 
 SHAPE: Final = TransportParameters(

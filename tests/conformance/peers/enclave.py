@@ -18,6 +18,7 @@ from conformance.peers.table import Row, Table
 from curtilage.inference.errors import EngineFailedError
 from curtilage.inference.scripted import Script
 from curtilage.wire.frames import answer_bytes
+from curtilage.wire.hpke.suite import TAG_BYTES
 from curtilage.wire.media import (
     GATEWAY_PATH,
     KEYS_PATH,
@@ -26,7 +27,6 @@ from curtilage.wire.media import (
     PROBLEM_OHTTP_KEY,
 )
 from curtilage.wire.shaping import UNPADDED, TransportParameters
-from curtilage.wire.suite import TAG_BYTES
 from support.enclave_parts import chat_body, make_parts, serving
 
 QUICK = TransportParameters(frame_bytes=512, period_ms=1, first_bucket=8, buckets=16)

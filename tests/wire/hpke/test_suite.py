@@ -1,6 +1,5 @@
 import copy
 import sys
-from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -12,11 +11,10 @@ from curtilage.wire.errors import (
     UnsupportedError,
     WireError,
 )
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     KEM_XWING,
     SUITES,
-    Backend,
     PrivateKey,
     Suite,
     generate_private_key,
@@ -164,9 +162,7 @@ def test_setup_recipient_refuses_a_key_of_another_kem() -> None:
 
 
 @by_suite
-@pytest.mark.parametrize("backend", Backend, ids=lambda backend: backend.name)
-def test_an_overwritten_key_opens_nothing(suite: Suite, backend: Backend) -> None:
-    suite = replace(suite, backend=backend)
+def test_an_overwritten_key_opens_nothing(suite: Suite) -> None:
     key = generate_private_key(suite.kem_id)
     enc, sender = setup_sender(suite, key.public_key, b"")
     begun = setup_recipient(suite, enc, key, b"")
@@ -200,9 +196,7 @@ def test_an_overwritten_key_serves_no_second_encapsulation() -> None:
 
 
 @by_suite
-@pytest.mark.parametrize("backend", Backend, ids=lambda backend: backend.name)
-def test_ephemeral_keys_are_for_x25519_alone(suite: Suite, backend: Backend) -> None:
-    suite = replace(suite, backend=backend)
+def test_ephemeral_keys_are_for_x25519_alone(suite: Suite) -> None:
     public_key = generate_private_key(suite.kem_id).public_key
     with pytest.raises(UnsupportedError):
         setup_sender(suite, public_key, b"", ephemeral=generate_private_key(KEM_XWING))

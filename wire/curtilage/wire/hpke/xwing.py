@@ -21,18 +21,19 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import (
 )
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from curtilage.wire.dhkem import KEY_BYTES, DHKEMPrivateKey, load_point
 from curtilage.wire.errors import MalformedError, OpenError, UnsupportedError
+from curtilage.wire.hpke.dhkem import KEY_BYTES, DHKEMPrivateKey, load_point
 from curtilage.wire.once import Uncopyable
 
 SEED_BYTES: Final = 32
 PUBLIC_KEY_BYTES: Final = 1216
 ENC_BYTES: Final = 1120
 
+# FIPS 203, table 3, for ML-KEM-768; the seed is d and z of its algorithm 16.
 _ML_KEM_PUBLIC_BYTES: Final = 1184
 _ML_KEM_ENC_BYTES: Final = 1088
 _ML_KEM_SEED_BYTES: Final = 64
-_LABEL: Final = b"\\.//^\\"
+_LABEL: Final = b"\\.//^\\"  # the draft's, an X-wing in six characters
 
 
 class XWingPublicKey:
@@ -51,8 +52,11 @@ class XWingPublicKey:
     def __init__(self, data: bytes) -> None:
         # A point of 32 octets behind the first half: the length is the right one.
         self._point_bytes = data[_ML_KEM_PUBLIC_BYTES:]
+        # ML-KEM would still hold against a listed point of low order. Refused all
+        # the same: with it, the hybrid would be one KEM and call itself two.
         self._point = load_point(self._point_bytes)
         try:
+            # Checks every coefficient (FIPS 203, section 7.2, modulus check).
             self._ml_kem = MLKEM768PublicKey.from_public_bytes(
                 data[:_ML_KEM_PUBLIC_BYTES]
             )
@@ -93,6 +97,7 @@ class XWingPrivateKey(Uncopyable):
     __slots__ = ("_ml_kem", "_x25519", "public_bytes")
 
     def __init__(self, data: bytes) -> None:
+        # From one seed, so that nobody can choose the halves apart from each other.
         expanded = hashlib.shake_256(data).digest(_ML_KEM_SEED_BYTES + KEY_BYTES)
         self._ml_kem = MLKEM768PrivateKey.from_seed_bytes(expanded[:_ML_KEM_SEED_BYTES])
         self._x25519 = DHKEMPrivateKey(expanded[_ML_KEM_SEED_BYTES:])
@@ -108,6 +113,7 @@ class XWingPrivateKey(Uncopyable):
         if len(enc) != ENC_BYTES:
             raise OpenError
         point = enc[_ML_KEM_ENC_BYTES:]
+        # Both halves, always, so that the time does not tell which of them is bad.
         ml_kem_secret = self._ml_kem.decapsulate(enc[:_ML_KEM_ENC_BYTES])
         shared = self._x25519.exchange(point)
         return _combine(ml_kem_secret, shared, point, self._x25519.public_bytes)
@@ -116,5 +122,8 @@ class XWingPrivateKey(Uncopyable):
 def _combine(
     ml_kem_secret: bytes, shared: bytes, point: bytes, public_point: bytes
 ) -> bytes:
+    # X25519's ciphertext and key are hashed in because an exchange alone does not
+    # commit to them. ML-KEM's are not: its own secret already does (the draft's
+    # security considerations).
     parts = ml_kem_secret + shared + point + public_point + _LABEL
     return hashlib.sha3_256(parts).digest()

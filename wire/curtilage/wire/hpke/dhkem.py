@@ -13,14 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 
 from curtilage.wire.errors import MalformedError, OpenError
-from curtilage.wire.hkdf import NO_SALT, expand, expand_label, extract_label
+from curtilage.wire.hpke.hkdf import expand, extract, labeled_ikm, labeled_info
 from curtilage.wire.once import Uncopyable
 
-KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32  # Npk, Nsk and Nenc, and Nsecret (RFC 9180, section 7.1)
 
+# The KEM's own suite identifier, so that its secrets are none of HPKE's, whose
+# labels begin with "HPKE" in this place (RFC 9180, section 4.1).
 _SUITE_ID: Final = b"KEM\x00\x20"
-_EAE_PRK: Final = extract_label(_SUITE_ID, b"eae_prk")
-_SHARED_SECRET: Final = expand_label(_SUITE_ID, b"shared_secret", KEY_BYTES)
+_EAE_PRK: Final = labeled_ikm(_SUITE_ID, b"eae_prk")
+_SHARED_SECRET: Final = labeled_info(_SUITE_ID, b"shared_secret", KEY_BYTES)
 
 _P: Final = 2**255 - 19
 # The u-coordinates of the points of order 1, 2, 4 and 8 on Curve25519 and its
@@ -51,6 +53,8 @@ def load_point(data: bytes) -> X25519PublicKey:
     Raises:
         MalformedError: not 32 octets, or a point of low order.
     """
+    # Towards such a "key" every sender would compute zero, and whoever put it in
+    # the list could read every question (RFC 9180, section 7.1.4).
     if len(data) != KEY_BYTES or is_low_order(data):
         raise MalformedError("public key is not a usable point")
     return X25519PublicKey.from_public_bytes(data)
@@ -62,17 +66,14 @@ class DHKEMPublicKey:
     Args:
         data: 32 octets.
 
-    Attributes:
-        point: for the other HPKE library.
-
     Raises:
         MalformedError: not 32 octets, or a point of low order.
     """
 
-    __slots__ = ("_bytes", "point")
+    __slots__ = ("_bytes", "_point")
 
     def __init__(self, data: bytes) -> None:
-        self.point = load_point(data)
+        self._point = load_point(data)
         self._bytes = data
 
     def encapsulate(self, ephemeral: X25519PrivateKey | None) -> tuple[bytes, bytes]:
@@ -84,7 +85,7 @@ class DHKEMPublicKey:
         """
         key = X25519PrivateKey.generate() if ephemeral is None else ephemeral
         enc = key.public_key().public_bytes_raw()
-        return _derive(key.exchange(self.point), enc + self._bytes), enc
+        return _extract_and_expand(key.exchange(self._point), enc + self._bytes), enc
 
 
 class DHKEMPrivateKey(Uncopyable):
@@ -94,7 +95,7 @@ class DHKEMPrivateKey(Uncopyable):
         data: 32 octets; any will do.
 
     Attributes:
-        key: for the other HPKE library.
+        key: as an ephemeral key, in known-answer tests and the self-test.
         public_bytes: the public key, 32 octets.
     """
 
@@ -102,6 +103,7 @@ class DHKEMPrivateKey(Uncopyable):
 
     def __init__(self, data: bytes) -> None:
         self.key = X25519PrivateKey.from_private_bytes(data)
+        # Once: pkRm goes into every secret, and deriving it costs an exchange.
         self.public_bytes = self.key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> bytes:
@@ -110,6 +112,9 @@ class DHKEMPrivateKey(Uncopyable):
         In place of a point of low order stands our own: what comes of that,
         nobody else can compute.
         """
+        # RFC 9180, section 7.1.4, has such a point abort the protocol. To abort
+        # here, a microsecond after it came, would tell the sender which of its
+        # octets was at fault; the context that this secret leads to opens nothing.
         usable = self.public_bytes if point in _LOW_ORDER else point
         return self.key.exchange(X25519PublicKey.from_public_bytes(usable))
 
@@ -121,10 +126,12 @@ class DHKEMPrivateKey(Uncopyable):
         """
         if len(enc) != KEY_BYTES:
             raise OpenError
-        return _derive(self.exchange(enc), enc + self.public_bytes)
+        return _extract_and_expand(self.exchange(enc), enc + self.public_bytes)
 
 
-def _derive(dh: bytes, kem_context: bytes) -> bytes:
-    # ExtractAndExpand (RFC 9180, section 4.1).
-    prk = NO_SALT.mac(_EAE_PRK + dh)
+def _extract_and_expand(dh: bytes, kem_context: bytes) -> bytes:
+    # ExtractAndExpand (RFC 9180, section 4.1). kem_context is enc pkRm, both as they
+    # were sent: X25519 takes two spellings of one point for the same, and a secret
+    # over the exchange alone would let either stand for the other.
+    prk = extract(b"", _EAE_PRK + dh)
     return expand(prk, _SHARED_SECRET + kem_context, KEY_BYTES)

@@ -6,13 +6,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.wire.dhkem import (
+from curtilage.wire.errors import MalformedError, OpenError
+from curtilage.wire.hpke.dhkem import (
     DHKEMPrivateKey,
     DHKEMPublicKey,
     is_low_order,
     load_point,
 )
-from curtilage.wire.errors import MalformedError, OpenError
 
 P = 2**255 - 19
 OTHER_ORDER_8 = int.from_bytes(

@@ -7,9 +7,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.wire.dhkem import DHKEMPrivateKey
 from curtilage.wire.errors import MalformedError, OpenError, UnsupportedError
-from curtilage.wire.xwing import XWingPrivateKey, XWingPublicKey
+from curtilage.wire.hpke.dhkem import DHKEMPrivateKey
+from curtilage.wire.hpke.xwing import XWingPrivateKey, XWingPublicKey
 
 SEED = bytes(range(32))
 KEY = XWingPrivateKey(SEED)
@@ -115,4 +115,4 @@ def test_an_ephemeral_key_is_refused() -> None:
 def test_private_key_is_not_copied_and_shows_nothing() -> None:
     with pytest.raises(TypeError):
         copy.copy(KEY)
-    assert repr(KEY).startswith("<curtilage.wire.xwing.XWingPrivateKey object")
+    assert repr(KEY).startswith("<curtilage.wire.hpke.xwing.XWingPrivateKey object")

@@ -1,57 +1,40 @@
-"""HPKE (RFC 9180): the suites that we speak, and the only door to pyhpke.
+"""HPKE (RFC 9180): the suites that we speak, their keys, and how a context begins.
 
 Knows keys and contexts in base mode, not what is sealed with them. Every failure
 of the libraries below becomes ``OpenError`` or ``MalformedError`` here, without
-the library's own text. Two backends give the same octets: the lean one, which
-everybody gets, and pyhpke, for whoever names it. Adding a KEM means adding a line
-to ``_KEMS``.
+the library's own text. Adding a KEM means adding a line to ``_KEMS``.
 """
 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import cache, lru_cache
-from types import SimpleNamespace
-from typing import Final, Protocol, cast
+from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pyhpke import (
-    AEADId,
-    CipherSuite,
-    ContextInterface,
-    KDFId,
-    KEMId,
-    KEMInterface,
-    KEMKey,
-    KEMKeyInterface,
-    KEMKeyPair,
-    PyHPKEError,
-)
-from pyhpke import aead as pyhpke_aead
-from pyhpke import kdf as pyhpke_kdf
 from typing_extensions import override
 
-from curtilage.wire import xwing
-from curtilage.wire.aead import (
+from curtilage.wire.errors import (
+    ConsumedError,
+    MalformedError,
+    OpenError,
+    UnsupportedError,
+)
+from curtilage.wire.hpke import xwing
+from curtilage.wire.hpke.aead import (
     AEAD_AES_128_GCM,
     AEAD_CHACHA20_POLY1305,
     AEADS,
     NONCE_BYTES,
     TAG_BYTES,
 )
-from curtilage.wire.dhkem import KEY_BYTES, DHKEMPrivateKey, DHKEMPublicKey
-from curtilage.wire.errors import (
-    ConsumedError,
-    LimitExceededError,
-    MalformedError,
-    OpenError,
-    UnsupportedError,
+from curtilage.wire.hpke.dhkem import KEY_BYTES, DHKEMPrivateKey, DHKEMPublicKey
+from curtilage.wire.hpke.key_schedule import (
+    KeySchedule,
+    RecipientContext,
+    SenderContext,
 )
-from curtilage.wire.hkdf import MAX_EXPAND_BYTES, expand, extract
-from curtilage.wire.lean import KeySchedule
+from curtilage.wire.hpke.xwing import XWingPrivateKey, XWingPublicKey
 from curtilage.wire.once import Uncopyable
-from curtilage.wire.xwing import XWingPrivateKey, XWingPublicKey
 
 __all__ = [
     "AEAD_AES_128_GCM",
@@ -61,13 +44,10 @@ __all__ = [
     "KEM_XWING",
     "SUITES",
     "TAG_BYTES",
-    "Backend",
     "PrivateKey",
     "RecipientContext",
     "SenderContext",
     "Suite",
-    "expand",
-    "extract",
     "generate_private_key",
     "private_key_from_bytes",
     "public_key_bytes",
@@ -75,16 +55,10 @@ __all__ = [
     "setup_sender",
 ]
 
+# Registered identifiers (RFC 9180, sections 7.1 and 7.2; draft-ietf-hpke-pq).
 KEM_X25519: Final = 0x0020
 KEM_XWING: Final = 0x647A
 KDF_HKDF_SHA256: Final = 0x0001
-
-
-class Backend(Enum):
-    """Whose code runs the key schedule; both give the same octets."""
-
-    LEAN = auto()
-    PYHPKE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +86,6 @@ _KEMS: Final = {
         nenc=KEY_BYTES,
     ),
 }
-_LIBRARY_AEADS: Final = {
-    AEAD_AES_128_GCM: AEADId.AES128_GCM,
-    AEAD_CHACHA20_POLY1305: AEADId.CHACHA20_POLY1305,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +97,6 @@ class Suite:
         kdf_id: registered HPKE KDF identifier. Single-stage KDFs cannot serve:
             RFC 9458's response needs Extract and Expand.
         aead_id: registered HPKE AEAD identifier.
-        backend: who runs it; two suites that differ in it only are equal.
         npk: octets of a public key.
         nenc: octets of an encapsulated key.
         nk: octets of an AEAD key.
@@ -140,7 +109,6 @@ class Suite:
     kem_id: int
     kdf_id: int
     aead_id: int
-    backend: Backend = field(default=Backend.LEAN, compare=False)
     npk: int = field(init=False, repr=False, compare=False)
     nenc: int = field(init=False, repr=False, compare=False)
     nk: int = field(init=False, repr=False, compare=False)
@@ -148,6 +116,8 @@ class Suite:
 
     def __post_init__(self) -> None:
         """Refuse what we cannot run, so that every ``Suite`` is usable."""
+        # One KDF, so that the whole part has one hash. Identifiers come from key lists
+        # that anybody may have written; what is not ours reaches no library.
         supported = (
             self.kem_id in _KEMS
             and self.kdf_id == KDF_HKDF_SHA256
@@ -157,6 +127,7 @@ class Suite:
             raise UnsupportedError("HPKE suite not supported")
         kem, aead = _KEMS[self.kem_id], AEADS[self.aead_id]
         lengths = {"npk": kem.npk, "nenc": kem.nenc, "nk": aead.nk, "nn": NONCE_BYTES}
+        # Looked up once, at construction: every message asks for all of them.
         for name, octets in lengths.items():
             object.__setattr__(self, name, octets)
 
@@ -191,11 +162,12 @@ class PrivateKey(Uncopyable):
     ) -> None:
         self.kem_id = kem_id
         self.public_key = loaded.public_bytes
+        # One reference, nowhere else: it is what ``overwrite`` gives up.
         self._loaded: DHKEMPrivateKey | XWingPrivateKey | None = loaded
 
     @property
     def loaded(self) -> DHKEMPrivateKey | XWingPrivateKey:
-        """The key itself, for this module alone.
+        """The key itself, for this folder alone.
 
         Raises:
             ConsumedError: it was overwritten.
@@ -245,36 +217,9 @@ def generate_private_key(
     kem = _KEMS.get(kem_id)
     if kem is None:
         raise UnsupportedError("HPKE KEM not supported")
+    # Random octets are a key as they are. DeriveKeyPair (RFC 9180, section 7.1.3)
+    # would hash them first, for whoever has no even source of randomness.
     return private_key_from_bytes(kem_id, random(kem.nsk))
-
-
-class SenderContext(Protocol):
-    """The sealing side of one HPKE context; sequence numbers are its own."""
-
-    def seal(self, plaintext: bytes, aad: bytes) -> bytes:
-        """Seal the next message of this context."""
-        ...
-
-    def export(self, label: bytes, length: int) -> bytes:
-        """Derive ``length`` octets, 1..8160, for another use."""
-        ...
-
-
-class RecipientContext(Protocol):
-    """The opening side of one HPKE context; the first failure ends it."""
-
-    def open(self, ciphertext: bytes, aad: bytes) -> bytes:
-        """Open the next message of this context.
-
-        Raises:
-            OpenError: it was not sealed by our peer as the next message.
-            ConsumedError: an earlier message did not open.
-        """
-        ...
-
-    def export(self, label: bytes, length: int) -> bytes:
-        """Derive ``length`` octets, 1..8160, for another use."""
-        ...
 
 
 def setup_sender(
@@ -300,11 +245,13 @@ def setup_sender(
         MalformedError: the public key is not usable.
         UnsupportedError: an ephemeral key for a KEM that takes none.
     """
+    # Checked as a point before anything is computed with it (RFC 9180, section 7.1.4).
     recipient = _load_public_key(suite.kem_id, public_key)
-    drawn = None if ephemeral is None else _x25519_key(ephemeral)
-    if suite.backend is Backend.PYHPKE:
-        return _pyhpke_sender(suite, recipient, info, drawn)
-    secret, enc = recipient.encapsulate(drawn)
+    drawn = None if ephemeral is None else ephemeral.loaded
+    # ML-KEM draws inside the library and takes no key from us.
+    if isinstance(drawn, XWingPrivateKey):
+        raise UnsupportedError("an ephemeral key is an X25519 key")
+    secret, enc = recipient.encapsulate(None if drawn is None else drawn.key)
     return enc, _key_schedule(suite.kem_id, suite.aead_id).sender(secret, info)
 
 
@@ -321,156 +268,27 @@ def setup_recipient(
         OpenError: the length of ``enc`` or the key's KEM is not this suite's.
         ConsumedError: the private key was overwritten.
     """
+    # A key serves one KEM: with the same octets under two, a flaw of the weaker
+    # one would be a flaw of both.
     if private_key.kem_id != suite.kem_id:
         raise OpenError
-    key = private_key.loaded
-    if suite.backend is Backend.PYHPKE:
-        return _pyhpke_recipient(suite, enc, key, info)
-    secret = key.decapsulate(enc)
+    # No error beyond the length: an encapsulated key that is none leads to a context
+    # in which nothing opens.
+    secret = private_key.loaded.decapsulate(enc)
     return _key_schedule(suite.kem_id, suite.aead_id).recipient(secret, info)
 
 
-# Keys are public here and parsing an ML-KEM key is dear; a client has few peers.
+# Keys are public here and parsing an ML-KEM key is dear; a client has few peers. What
+# raises is not kept.
 @lru_cache(maxsize=16)
 def _load_public_key(kem_id: int, data: bytes) -> DHKEMPublicKey | XWingPublicKey:
     return _KEMS[kem_id].public_key(data)
 
 
-def _x25519_key(ephemeral: PrivateKey) -> X25519PrivateKey:
-    if not isinstance(ephemeral.loaded, DHKEMPrivateKey):
-        raise UnsupportedError("an ephemeral key is an X25519 key")
-    return ephemeral.loaded.key
-
-
 @cache
 def _key_schedule(kem_id: int, aead_id: int) -> KeySchedule:
+    # All three identifiers are in every label: what is sealed under one suite opens
+    # under no other, whoever swaps the header (RFC 9180, section 5.1).
     identifiers = (kem_id, KDF_HKDF_SHA256, aead_id)
     suite_id = b"HPKE" + b"".join(one.to_bytes(2, "big") for one in identifiers)
     return KeySchedule(suite_id, AEADS[aead_id])
-
-
-# pyhpke, for whoever names it.
-
-
-class _PyHPKESender(Uncopyable):
-    __slots__ = ("_context",)
-
-    def __init__(self, context: ContextInterface) -> None:
-        self._context = context
-
-    def seal(self, plaintext: bytes, aad: bytes) -> bytes:
-        return self._context.seal(plaintext, aad)
-
-    def export(self, label: bytes, length: int) -> bytes:
-        return _export(self._context, label, length)
-
-
-class _PyHPKERecipient(Uncopyable):
-    # The library moves its sequence number before it decrypts, so that after a
-    # failure the true ciphertext would fail as well: a failure ends the context.
-
-    __slots__ = ("_context", "_failed")
-
-    def __init__(self, context: ContextInterface) -> None:
-        self._context = context
-        self._failed = False
-
-    def open(self, ciphertext: bytes, aad: bytes) -> bytes:
-        if self._failed:
-            raise ConsumedError("an earlier message of this context did not open")
-        try:
-            return self._context.open(ciphertext, aad)
-        except PyHPKEError:
-            self._failed = True
-            raise OpenError from None
-
-    def export(self, label: bytes, length: int) -> bytes:
-        return _export(self._context, label, length)
-
-
-class _XWingKey(KEMKeyInterface):
-    """A key of X-Wing, of either kind, in the library's clothes."""
-
-
-class _XWingKEM(KEMInterface):
-    """X-Wing as a KEM of the library, which reads no more than this of one."""
-
-    @property
-    @override
-    def id(self) -> KEMId:
-        # The library's enumeration is closed, but only ``value`` is read.
-        return cast("KEMId", SimpleNamespace(value=KEM_XWING))
-
-    @override
-    def encap(
-        self,
-        pkr: KEMKeyInterface,
-        sks: KEMKeyInterface | None = None,
-        eks: KEMKeyPair | None = None,
-    ) -> tuple[bytes, bytes]:
-        ephemeral = None if eks is None else eks.private_key.raw
-        return cast("XWingPublicKey", pkr.raw).encapsulate(ephemeral)
-
-    @override
-    def decap(
-        self, enc: bytes, skr: KEMKeyInterface, pks: KEMKeyInterface | None = None
-    ) -> bytes:
-        return cast("XWingPrivateKey", skr.raw).decapsulate(enc)
-
-
-def _pyhpke_sender(
-    suite: Suite,
-    recipient: DHKEMPublicKey | XWingPublicKey,
-    info: bytes,
-    ephemeral: X25519PrivateKey | None,
-) -> tuple[bytes, SenderContext]:
-    if isinstance(recipient, XWingPublicKey):
-        key: KEMKeyInterface = _XWingKey(recipient)
-    else:
-        key = KEMKey.from_pyca_cryptography_key(recipient.point)
-    pair = None if ephemeral is None else _pyhpke_pair(ephemeral)
-    enc, context = _library(suite.kem_id, suite.aead_id).create_sender_context(
-        key, info, eks=pair
-    )
-    return enc, _PyHPKESender(context)
-
-
-def _pyhpke_recipient(
-    suite: Suite, enc: bytes, key: DHKEMPrivateKey | XWingPrivateKey, info: bytes
-) -> RecipientContext:
-    if isinstance(key, XWingPrivateKey):
-        library_key: KEMKeyInterface = _XWingKey(key)
-    else:
-        library_key = _pyhpke_pair(key.key).private_key
-    library = _library(suite.kem_id, suite.aead_id)
-    try:
-        return _PyHPKERecipient(
-            library.create_recipient_context(enc, library_key, info)
-        )
-    except (PyHPKEError, ValueError):
-        # A point of low order. The lean path has an answer that fails later.
-        schedule = _key_schedule(suite.kem_id, suite.aead_id)
-        return schedule.recipient(key.decapsulate(enc), info)
-
-
-def _pyhpke_pair(key: X25519PrivateKey) -> KEMKeyPair:
-    load = KEMKey.from_pyca_cryptography_key
-    return KEMKeyPair(load(key), load(key.public_key()))
-
-
-def _export(context: ContextInterface, label: bytes, length: int) -> bytes:
-    if not 0 < length <= MAX_EXPAND_BYTES:
-        raise LimitExceededError(f"HPKE export: 1..{MAX_EXPAND_BYTES} octets")
-    return context.export(label, length)
-
-
-@cache
-def _library(kem_id: int, aead_id: int) -> CipherSuite:
-    aead = _LIBRARY_AEADS[aead_id]
-    if kem_id == KEM_XWING:
-        # ``CipherSuite.new`` knows the library's own KEMs only. Its KDF gets its
-        # suite identifier at every use; this one is never read.
-        return CipherSuite(
-            _XWingKEM(), pyhpke_kdf.KDF(KDFId.HKDF_SHA256, b""), pyhpke_aead.AEAD(aead)
-        )
-    return CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, aead)
