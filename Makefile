@@ -8,7 +8,7 @@ PARTS := sandbox wire attest inference policy client transparency evaluation cli
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint audit format bench train-guard fuzz vectors conformance interop
+.PHONY: help setup demo test test-removal lint audit format bench train-guard fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
@@ -29,7 +29,7 @@ demo: setup ## Start enclave, relay and client on loopback and ask six real ques
 test: setup ## Run the test suite
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-slow: setup ## Run what is too heavy for every run (a sample of the refusals taken out)
+test-removal: setup ## Run what is too heavy for every run (a sample of the refusals taken out)
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docstrings
