@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = (
-    *("sandbox", "wire", "attest", "inference"),
-    *("policy", "client", "relay", "enclave_server"),
-)
+PARTS = sorted(path.parent.name for path in ROOT.glob("*/curtilage"))
 COPIED = (*PARTS, "dev", "tests", "docs", "requirements", "deploy", "benchmarks")
 FILES = ("pyproject.toml", "README.md", "compose.yaml", "Makefile")
 
