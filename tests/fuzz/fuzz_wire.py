@@ -1,18 +1,13 @@
 """The parsers of ``curtilage.wire``: bytes that anybody may send.
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose. What seals is given ready keys, so that a found input stays one.
+What seals is given ready keys, so that a found input stays one.
 """
 
-import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, run_harnesses
+from fuzz.common import Harness
 
 from curtilage.wire.bhttp import (
     ContentChunk,
@@ -377,6 +372,3 @@ HARNESSES: Final = (
     Harness(name="frames", check=check_frames, max_bytes=512),
     Harness(name="frame_check", check=check_frame_check, max_bytes=256),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_wire", HARNESSES))
