@@ -85,7 +85,7 @@ def _run_steps() -> None:
 
 def _steps() -> list[Step]:
     locked = [REQUIREMENTS / "dev.txt", REQUIREMENTS / "build.txt"]
-    engine = [REQUIREMENTS / "llama.txt", ROOT / "tools" / "skip_llama_common.cmake"]
+    engine = [REQUIREMENTS / "llama.txt", ROOT / "tools" / "lean_llama.cmake"]
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return [
         Step("libraries (hash-pinned)", _key(locked, python), _install_libraries),
@@ -140,7 +140,7 @@ def _install_libraries() -> None:
 
 def _install_engine() -> None:
     folder = _wheel_cache() / _key(
-        [REQUIREMENTS / "llama.txt", ROOT / "tools" / "skip_llama_common.cmake"],
+        [REQUIREMENTS / "llama.txt", ROOT / "tools" / "lean_llama.cmake"],
         *_cmake_flags(),
         platform.machine(),
         platform.system(),
@@ -185,7 +185,7 @@ def _build_engine(folder: Path) -> None:
 
 
 def _cmake_flags() -> list[str]:
-    include = ROOT / "tools" / "skip_llama_common.cmake"
+    include = ROOT / "tools" / "lean_llama.cmake"
     flags = [
         "-DLLAVA_BUILD=OFF",
         "-DGGML_NATIVE=OFF",
