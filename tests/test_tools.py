@@ -4,10 +4,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tools import bootstrap
 from tools.mutants import MUTANTS, out_of_date
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,3 +82,82 @@ def test_every_mutant_takes_out_a_check_that_is_there() -> None:
 def test_a_mutant_out_of_date_is_told(change: dict[str, str], said: str) -> None:
     (told,) = out_of_date([replace(MUTANTS[0], **change)])
     assert said in told
+
+
+PINNED = re.compile(r"^([\w.-]+==\S+)", re.MULTILINE)
+
+
+def test_developers_have_exactly_the_versions_that_run() -> None:
+    runtime, dev = (
+        set(PINNED.findall((ROOT / "requirements" / name).read_text("utf-8")))
+        for name in ("runtime.txt", "dev.txt")
+    )
+    assert runtime < dev
+    assert not [pin for pin in runtime if pin.startswith(("pytest", "mypy", "ruff"))]
+
+
+def test_an_installation_that_was_interrupted_is_done_again(tmp_path: Path) -> None:
+    for name, record in (
+        ("whole", "whole-1.dist-info/INSTALLER,sha256=x,4\n"),
+        ("begun", "begun/__init__.py,sha256=x,4\n"),
+        ("bare", None),
+    ):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        if record is not None:
+            (info / "RECORD").write_text(record)
+    (tmp_path / "~egun").mkdir()
+    bootstrap.forget_halves(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["whole-1.dist-info"]
+
+
+def test_an_environment_that_was_interrupted_is_not_taken_for_whole(
+    tmp_path: Path,
+) -> None:
+    assert not bootstrap.has_venv(tmp_path, "3.11")
+    (tmp_path / "pyvenv.cfg").write_text("version = 3.11.7\n")
+    assert not bootstrap.has_venv(tmp_path, "3.11")
+    (tmp_path / bootstrap.STAMPS.name).write_text("{}")
+    assert bootstrap.has_venv(tmp_path, "3.11")
+    assert not bootstrap.has_venv(tmp_path, "3.1")
+    assert not bootstrap.has_venv(tmp_path, "3.12")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES from", "install nothing"),
+        ("OSError: [Errno 28] No space left on device", "make room"),
+        ("Failed to establish a new connection: timed out", "package index reachable"),
+        ("ninja: build stopped: subcommand failed.", "does not compile"),
+        ("Segmentation fault", "run the same again"),
+    ],
+)
+def test_a_failure_says_what_to_do(said: str, told: str) -> None:
+    assert told in bootstrap.advice(said)
+
+
+def test_progress_is_read_from_what_the_commands_print() -> None:
+    assert bootstrap.compiled_share("") < 0.1
+    assert bootstrap.compiled_share("[1/80] cc\n  [40/80] cc\n") == pytest.approx(0.5)
+    said = "Collecting a==1\nRequirement already satisfied: b==1\n  Downloading a\n"
+    assert bootstrap.collected_share(said, 0, 4) == pytest.approx(0.25)
+    assert bootstrap.collected_share(said, 9, 2) == 1
+
+
+def test_a_lane_that_fails_ends_the_other() -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def fails() -> None:
+        started.wait()
+        raise bootstrap.StepError("no")
+
+    def compiles() -> None:
+        child = bootstrap.start([sys.executable, "-c", "input()"], subprocess.PIPE)
+        started.set()
+        child.wait()
+        ended.set()
+
+    with pytest.raises(bootstrap.StepError, match="no"):
+        bootstrap.side_by_side(fails, compiles)
+    assert ended.is_set()
