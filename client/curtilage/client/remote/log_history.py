@@ -106,6 +106,9 @@ class LogMemory:
         Raises:
             RefusedError: ``proof_invalid``: it is not the log that was seen.
         """
+        # A fork is two roots for one size, or two sizes that no proof joins. Whoever
+        # showed us one log yesterday and another today is caught here; who shows two
+        # clients two logs is caught where their copies meet.
         heads = self.heads.linked(view.proof, view.anchor, view.consistency)
         # Within one second, what was shown first counts as what was there first.
         if view.time == self.time and view.anchor.size < self.size:
@@ -118,10 +121,13 @@ class LogMemory:
         Raises:
             RefusedError: ``proof_invalid``: they saw two logs.
         """
+        # Without a proof between them: what can be seen is two roots of one size.
         heads = self.heads.seen(*other.heads.heads)
         return self._at(heads, other.time, other.size)
 
     def _at(self, heads: HeadHistory, time: int, size: int) -> "LogMemory":
+        # By time first: bundles reach us in any order, and a smaller log that is older
+        # has not shrunk.
         earlier, later = sorted(((self.time, self.size), (time, size)))
         if later[1] < earlier[1]:
             raise _shrunk(earlier[1], later[1])
@@ -204,6 +210,8 @@ class MemoryFiles:
             RefusedError: ``proof_invalid``: the file is there and cannot be read
                 as what it was. To forget is a decision: somebody must delete it.
         """
+        # Unreadable is not empty. Taken for empty, a damaged file would be a way to
+        # make this client forget what it saw.
         path = self._file(name)
         try:
             with path.open("rb") as file:
@@ -225,6 +233,8 @@ class MemoryFiles:
         Raises:
             RefusedError: ``proof_invalid``: they saw another log.
         """
+        # Read again under the lock: between our reading and this, another process may
+        # have seen more, and nothing that was seen may be lost.
         path = self._file(name)
         with suppress(OSError), locked(path.with_suffix(".lock"), LOCK_S):
             joined = self.load(name).joined(memory)
@@ -262,9 +272,13 @@ class LogBook:
         """
         name = log_name(public_key)
         before = self._seen.get(name, LogMemory())
+        # Both, since each may know more: the file has what others saw, this process
+        # what it could not write.
         kept = LogMemory() if self._kept is None else self._kept.load(name)
         memory = kept.joined(before).taken(view)
 
+        # Taken note of by the caller, once all else about the bundle has held: a bundle
+        # that is refused must leave no trace, or it could make the next one refused.
         def keep() -> None:
             if self._kept is not None and memory != kept:
                 self._kept.add(name, memory)
