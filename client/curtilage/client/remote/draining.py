@@ -1,26 +1,19 @@
-"""The pace that a padded answer is promised, and when it is broken.
+"""Sealed exchanges that run to their end, and the frame rate that they are promised.
 
-A padded answer comes in frames, one every period, from its beginning to the end
-of its bucket. Who holds it up, a relay that lets an octet through now and then
-or one that stays silent behind a head, breaks that promise, and is not waited
-for: the question is answered here instead. Whole frames count, since octets are
-cheap.
+A padded answer has the length and the pace of its bucket. Hanging up early would show
+on the wire what the padding hides: that the answer was short, that the user cancelled,
+that we could not read it. So each exchange is a task of its own from the moment it is
+sent; a caller watches its events and may leave at any time, and the task reads on to
+the end of the body. A caller that reads slowly does not show either.
 
-The limits are wide. A slow line, a busy machine or a lost packet is not a breach,
-and a verdict needs two looks with a pause between them, in which a process that
-stood still reads what has come meanwhile.
+Frames come one every period, from the beginning to the end of the bucket. A relay that
+holds them up, lets an octet through now and then, or stays silent behind a head, breaks
+that promise and is not waited for: the query is answered here instead. Whole frames
+count, since octets are cheap. The limits are wide: a slow line, a busy machine or a
+lost packet is not a breach, and a verdict needs two looks with a pause between them, in
+which a process that stood still reads what has come meanwhile.
 
-Sealed exchanges that run to their end, whoever still watches.
-
-A padded answer has the length and the pace of its bucket. Whoever hung up early
-would show on the wire what the padding hides: that the answer was short, that
-the user cancelled, that we could not read it. So each exchange is a task of its
-own from the moment it is sent; a caller watches its events and may leave at any
-time, and the task reads on to the end of the body. A caller that reads slowly
-does not show either.
-
-Numbers and time are bounded: an exchange is not begun when too many run, and
-one that falls behind the pace of its frames is cut off (``pace``), so that none
+So numbers and time are bounded: an exchange is not begun when too many run, and none
 runs much longer than its bucket, whatever a relay does.
 """
 
@@ -64,7 +57,7 @@ class Timer:
 TIMER: Final = Timer()
 
 
-class Pace:
+class FrameRateMonitor:
     """Compares the frames that came with those that were promised.
 
     Args:
@@ -202,7 +195,7 @@ class Watch:
         self._timer = timer
         self._over = asyncio.Event()
         self._breach = FailureReason.TIMEOUT
-        self._pace = Pace(
+        self._pace = FrameRateMonitor(
             exchange.parameters,
             timer.clock(),
             request_bytes=exchange.request_bytes,

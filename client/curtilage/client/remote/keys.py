@@ -28,7 +28,7 @@ from curtilage.client.remote.key_consistency import (
     compare_with_mirror,
     mirror_silent,
 )
-from curtilage.client.remote.log_history import LogBook, view_of
+from curtilage.client.remote.log_history import LogHistory, view_of
 
 NEGATIVE_TTL = timedelta(seconds=60)
 
@@ -47,7 +47,7 @@ class KeyStore:
     """
 
     expectations: Expectations
-    logs: LogBook = field(default_factory=LogBook, repr=False)
+    logs: LogHistory = field(default_factory=LogHistory, repr=False)
     _key: VerifiedKey | None = field(default=None, repr=False)
     _bundle_digest: bytes = field(default=b"", repr=False)
     _history: KeyHistory = field(default_factory=KeyHistory, repr=False)
