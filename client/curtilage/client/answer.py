@@ -1,9 +1,6 @@
-"""An answer in pieces and as a whole, whoever made it.
+"""An answer: its pieces as they come, the whole at the end, and where it is from.
 
-One answer as it is made, whoever makes it.
-
-Holds the pieces, so that the whole can be read at the end; knows neither how
-they are made nor what they say.
+Knows neither how the pieces are made nor what they say.
 """
 
 from collections.abc import AsyncGenerator, Callable

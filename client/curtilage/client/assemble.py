@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curtilage.client.audit.directory import state_directory
-from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
@@ -25,7 +25,7 @@ from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore
-from curtilage.client.remote.log_history import LogBook, MemoryFiles
+from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.separation import require_apart
 from curtilage.client.remote.transport import (
     MirrorAddress,
@@ -75,7 +75,7 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         mirror=ways.mirror,
         keys=KeyStore(
             expectations=expectations_from(config.policy),
-            logs=LogBook(MemoryFiles(_audit_directory(config))),
+            logs=LogHistory(LogHistoryFiles(_audit_directory(config))),
         ),
         audit=audit,
         absent=ways.absent,
@@ -94,10 +94,10 @@ def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspe
     return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
 
 
-def audit_trail(config: ClientConfig) -> AuditTrail:
+def audit_trail(config: ClientConfig) -> DiskAuditTrail:
     """Return the audit trail; touches no file yet."""
     # Not made where it is named: a volume that is not mounted is no log.
-    return AuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
+    return DiskAuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
 
 
 def _audit_directory(config: ClientConfig) -> Path:

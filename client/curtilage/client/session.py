@@ -33,7 +33,7 @@ from curtilage.client.audit.recorder import (
     QueryRecorder,
     SaveTranscript,
 )
-from curtilage.client.audit.trail import Trail
+from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.errors import (
     UNMET,
     BlockedError,
@@ -176,7 +176,7 @@ class ClientParts:
     local: AnswersLocally
     transport: Transport | None
     keys: KeyStore
-    audit: Trail
+    audit: AuditTrail
     absent: FailureReason = FailureReason.NOT_CONFIGURED
     mirror: KeyMirror | None = None
     cover: CoverSettings | None = None
@@ -240,7 +240,7 @@ class Session:
         return self._parts.absent if self._enclave is None else None
 
     @property
-    def audit(self) -> Trail:
+    def audit(self) -> AuditTrail:
         """The audit trail."""
         return self._parts.audit
 
@@ -305,6 +305,8 @@ class Session:
 
         Being cancelled while settling cuts off what still runs.
         """
+        # Whoever could still begin something first, then what is under way, and the
+        # audit trail last: whatever ends must be able to be recorded.
         self._parts.inspector.close()
         await self._parts.local.close()
         try:
@@ -319,7 +321,11 @@ class Session:
     async def _decided(self, query: Query) -> tuple[QueryRecorder, Step]:
         """Inspect, decide, and where the policy asks for it rewrite and do so again."""
         policy = self._parts.policy
+        # First, and whole: nobody is asked anything before all of it was looked at. A
+        # detector that fails or is too slow is a finding, which keeps the query home.
         inspection = await self._parts.inspector.ainspect(query)
+        # What stayed home once takes the turns that follow with it: a later one may
+        # say nothing that is found, and still be about what was.
         if self._pinned.holds(query):
             inspection = replace(inspection, pinned=True)
         decision = decided = decide(policy.rulebook, inspection)
@@ -338,6 +344,7 @@ class Session:
             if isinstance(step, AskLocal):
                 # What could not be replaced stays, with all that follows it.
                 decided = replace(decision, route=Route.LOCAL)
+        # Before anybody answers: a caller that goes on at once is held to it as well.
         if pins(policy.rulebook, inspection, decided):
             self._pinned.add(query)
         telemetry.decided(decision.route)
@@ -364,6 +371,8 @@ class Session:
                         shown = True
                         yield event
             except EnclaveError as error:
+                # The only way from the enclave is home. There is no retry here, and no
+                # other enclave.
                 failure = error.alone()
                 telemetry.fallback(error.reason)
                 step = after_enclave_failure(shown=shown)
@@ -375,6 +384,7 @@ class Session:
                 async for event in events:
                     yield event
         elif failure is not None:
+            # A part of the answer was shown: another model's would not go on with it.
             await recorder.stays(Outcome.CUT, failure.reason)
             raise IncompleteAnswerError(failure.reason)
         else:
@@ -396,6 +406,7 @@ class Session:
         stream: AnswerStream,
     ) -> AsyncGenerator[AnswerEvent]:
         """Seal and send what ``step.allowed`` is about; yield what may be shown."""
+        # No way out, or none that could be believed: as good as one that failed.
         if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         rewritten, restorer = step.rewritten, None
@@ -411,6 +422,8 @@ class Session:
         )
         async with aclosing(self._enclave.ask(request)) as steps:
             async for event in steps:
+                # The record is on the disk and nothing is sealed yet: from here on it
+                # is true that the enclave answers, and which.
                 if isinstance(event, AttemptRecorded):
                     key = event.key
                     stream.provenance = _provenance(
@@ -435,6 +448,7 @@ class Session:
         stream: AnswerStream,
         failure: EnclaveError | None,
     ) -> AsyncGenerator[AnswerEvent]:
+        # Nothing of what follows knows a way out: this model runs in this process.
         decision = recorder.decision
         fallback = None if failure is None else failure.reason
         stream.provenance = _provenance(
@@ -462,6 +476,7 @@ class Session:
 
         One that is too large could not have left, whatever it says.
         """
+        # Its size class is all that goes any further; the text stays here.
         if self._cover is not None and self._enclave is not None:
             with suppress(EnclaveError, UnicodeError):
                 self._cover.answered_here(self._enclave.size_class(query))

@@ -9,7 +9,7 @@ from typing_extensions import override
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import AuditEntry, AuditRecord, Line, Outcome
-from curtilage.client.audit.trail import AuditTrail, Trail
+from curtilage.client.audit.trail import AuditTrail, DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import (
     BlockedError,
@@ -56,7 +56,7 @@ class Bench:
         local: bool = True,
         reply: Reply | None = None,
         policy: str | None = None,
-        audit: Trail | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.trail = MemoryTrail(broken=broken)
         self.enclave = Watched(self.trail, reply)
@@ -222,7 +222,7 @@ async def test_a_name_that_is_no_class_is_not_recorded() -> None:
 
 async def test_a_real_log_tells_of_it_without_a_word(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit", make=True)
-    bench = Bench("topic.finance", audit=AuditTrail(log))
+    bench = Bench("topic.finance", audit=DiskAuditTrail(log))
     answer = await bench.session.ask(QUERY)
     await bench.session.close()
     assert answer.provenance.recorded

@@ -147,7 +147,7 @@ class AuditDirectory:
         Raises:
             AuditError: it cannot be made, or holds a log without keys.
         """
-        with told(self.path):
+        with as_audit_error(self.path):
             self.path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         with self.locked(10.0):
             if self.made:
@@ -188,7 +188,7 @@ class AuditDirectory:
         """
         path = self.path / PUBLIC_KEY
         try:
-            with told(path):
+            with as_audit_error(path):
                 return parse_key(_read(path, MAX_KEY_FILE_BYTES).decode("latin-1"))
         except AuditRefusedError as refusal:
             raise AuditError(f"{path}: {refusal.detail}") from None
@@ -202,7 +202,7 @@ class AuditDirectory:
         """
         path = self.path / LOCK
         with ExitStack() as stack:
-            with told(path):
+            with as_audit_error(path):
                 try:
                     stack.enter_context(locked(path, wait_s))
                 except TimeoutError:
@@ -213,7 +213,7 @@ class AuditDirectory:
 
     def segments(self) -> list[int]:
         """Return the numbers of the log's files, sorted."""
-        with told(self.path):
+        with as_audit_error(self.path):
             names = [path.name for path in self.path.iterdir()]
             matches = map(_SEGMENT.fullmatch, names)
             return sorted(int(match[1]) for match in matches if match)
@@ -225,7 +225,7 @@ class AuditDirectory:
     def read_segment(self, number: int) -> Iterator[bytes]:
         """Yield the bytes of a file of the log, in pieces."""
         path = self.segment(number)
-        with told(path):
+        with as_audit_error(path):
             yield from self._read(path)
 
     def notes(self) -> tuple[list[str], int]:
@@ -252,7 +252,7 @@ class AuditDirectory:
             AuditError: it may not be on the medium.
         """
         path = self.path / CHECKPOINTS
-        with told(path):
+        with as_audit_error(path):
             descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
                 self._append_note(descriptor, note)
@@ -278,7 +278,7 @@ class AuditDirectory:
         """Keep bytes that are about to be cut off."""
         path = self.path / f"torn-{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with told(path):
+        with as_audit_error(path):
             descriptor = open_private(path, flags)
             try:
                 self.write_all(descriptor, data)
@@ -310,7 +310,7 @@ class AuditDirectory:
         Raises:
             AuditError: they may, or there is none.
         """
-        with told(self.path):
+        with as_audit_error(self.path):
             mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & _OTHERS:
             raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
@@ -339,23 +339,23 @@ class AuditDirectory:
         self._write_private(CHECKPOINTS, note.encode())
         # Last: it is what says that the log is made.
         self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
-        with told(self.path):
+        with as_audit_error(self.path):
             self.sync_folder()
 
     @staticmethod
     def _read(path: Path) -> Iterator[bytes]:
-        with told(path, missing=True), open_ordinary(path) as file:
+        with as_audit_error(path, missing=True), open_ordinary(path) as file:
             while data := file.read(CHUNK_BYTES):
                 yield data
 
     def _write_private(self, name: str, data: bytes) -> None:
         path = self.path / name
-        with told(path), write_private_atomically(path) as file:
+        with as_audit_error(path), write_private_atomically(path) as file:
             self.write_all(file.fileno(), data)
 
     def _read_private(self, name: str) -> bytes:
         path = self.path / name
-        with told(path):
+        with as_audit_error(path):
             if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
                 raise AuditError(f"{path}: others may read it; chmod 600 it")
             return _read(path, MAX_KEY_FILE_BYTES)
@@ -379,7 +379,7 @@ def _ends_note(data: bytes) -> bool:
 
 
 @contextmanager
-def told(path: Path, *, missing: bool = False) -> Generator[None]:
+def as_audit_error(path: Path, *, missing: bool = False) -> Generator[None]:
     """Tell what the system said as an ``AuditError`` that names the file.
 
     Args:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from curtilage.client.audit.directory import told
+from curtilage.client.audit.directory import as_audit_error
 from curtilage.client.audit.record import AuditRecord, Line, time_text
 from curtilage.client.audit.span import Span
 from curtilage.client.errors import ConfigError
@@ -70,7 +70,7 @@ def new_file(path: Path) -> Generator[BinaryIO]:
     """
     if path.exists():
         raise ConfigError(f"{path}: there is such a file already")
-    with told(path), write_private_atomically(path) as file:
+    with as_audit_error(path), write_private_atomically(path) as file:
         yield file
 
 

@@ -17,7 +17,7 @@ from curtilage.client.audit.record import (
     ReceiptEntry,
     histogram,
 )
-from curtilage.client.audit.trail import Trail
+from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.errors import AuditError, EnclaveError, FailureReason
 from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import Allowed, Decision, Inspection
@@ -47,7 +47,7 @@ class CoverRecorder:
 
     def __init__(
         self,
-        trail: Trail,
+        trail: AuditTrail,
         policy: Policy,
         *,
         random: Callable[[int], bytes] = secrets.token_bytes,
@@ -95,7 +95,7 @@ class QueryRecorder:
 
     def __init__(
         self,
-        trail: Trail,
+        trail: AuditTrail,
         policy: Policy,
         inspection: Inspection,
         decision: Decision,
@@ -255,7 +255,7 @@ def _entry_without_query(
     )
 
 
-async def _append_or_stay(trail: Trail, entry: AuditEntry) -> None:
+async def _append_or_stay(trail: AuditTrail, entry: AuditEntry) -> None:
     """Record what is about to leave; what is not on the disk does not leave."""
     try:
         await trail.append(entry)

@@ -27,7 +27,7 @@ from curtilage.client.detection.worker import (
 )
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
-from curtilage.client.fair_queue import TurnRefusedError, Turns
+from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
@@ -190,7 +190,7 @@ class Inspector:
         self._limits = policy.limits
         self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
-        self._turns = Turns()
+        self._turns = FairQueue()
         plan = plan_of(policy)
 
         def launch(in_background: bool) -> DetectorProcess:

@@ -59,6 +59,8 @@ def read_access(
     Raises:
         ConfigError: one cannot be read or is not what it should be; names it.
     """
+    # Read once, at the start: what is exchanged later takes effect when somebody
+    # restarts the client, and not in the middle of a query.
     tls = tls_context(ca)
     if certificate is not None:
         _load_certificate(tls, certificate, certificate_key)
@@ -82,6 +84,8 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
     Raises:
         ConfigError: the file cannot be read, or holds no certificate.
     """
+    # With ``cafile`` the system's authorities are left out, not added to: an operator
+    # who names one wants no other to be able to speak for the relay.
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (ssl.SSLError, OSError) as failure:
@@ -92,6 +96,7 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
 
 def is_loopback(host: str) -> bool:
     """Tell this machine's own addresses and its name."""
+    # RFC 6761, section 6.3: these names are this machine's, whatever DNS says.
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return is_numeric(host) and ipaddress.ip_address(host).is_loopback
@@ -112,6 +117,7 @@ def _load_certificate(
     key = None if certificate_key is None else str(certificate_key)
     named = certificate if certificate_key is None else certificate_key
 
+    # Without this, OpenSSL would ask at the terminal, and a service hang at its start.
     def no_password() -> str:
         raise ConfigError(f"{named}: the key is encrypted, and nobody can be asked")
 
@@ -126,9 +132,12 @@ def _load_certificate(
 def _read_token(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # Bounded: a wrong path may name anything, also what has no end.
             data = file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
+    # One line end is what editors leave; anything else in it would end the header, and
+    # begin one of the file's choice. The message must not repeat what was found.
     token = data.strip()
     if _TOKEN.fullmatch(token) is None:
         raise ConfigError(f"{path}: expected one API key and nothing else")
@@ -136,6 +145,7 @@ def _read_token(path: Path) -> str:
 
 
 def _is_readable_by_others(path: Path) -> bool:
+    # Told, and not refused: on some mounts every file looks like this.
     return bool(path.stat().st_mode & _FOR_OTHERS)
 
 

@@ -79,6 +79,8 @@ class Challenges:
         Raises:
             EnclaveError: the first thing that is not met; ``code`` has them all.
         """
+        # All that is lacking is named, so that an operator need not mend them one by
+        # one.
         lacking = unmet(
             key,
             requirement,
@@ -109,6 +111,7 @@ class Challenges:
         digest, until = self._refused or ("", self._clock())
         if digest == key.key_configs_digest and self._clock() < until:
             raise EnclaveError(FailureReason.UNMET_CHALLENGE, code="challenge")
+        # Drawn now: evidence over bytes that were known before shows nothing of now.
         nonce = self._random(NONCE_BYTES)
         return ChallengeRequest(nonce=nonce, asked=self._clock(), records=records)
 
@@ -138,6 +141,8 @@ class Challenges:
 
     def failed(self, key: VerifiedKey, failure: EnclaveError) -> EnclaveError:
         """Return what to tell of a challenge that had no answer; remember it."""
+        # Whoever sits between could else keep such data at home for a minute by saying
+        # "busy" once.
         if failure.reason in _PASSED_ON:
             return failure
         return self._refusal(key, failure.reason.value)

@@ -86,11 +86,16 @@ class CoverTraffic:
 
     def answered_here(self, size_class: int) -> None:
         """Take note that a query of a size class is answered here."""
+        # By chance and not by count: every third query would be a pattern. Beyond the
+        # bound, none is queued: a burst of queries must not become a burst of requests
+        # minutes later.
         drawn = self._below(PERCENT) < self._settings.share
         if not drawn or self.pending >= MAX_PENDING:
             return
+        # In whole milliseconds, each as likely as any other.
         low, high = (round(each * _MS) for each in self._settings.delay_s)
         delay_s = (low + self._below(high - low + 1)) / _MS
+        # Kept by us: an event loop holds its tasks by a weak reference only.
         task = asyncio.create_task(self._later(size_class, delay_s))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
@@ -102,6 +107,7 @@ class CoverTraffic:
 
     async def close(self) -> None:
         """Send none of those that wait."""
+        # Only what waits is lost, and at the end of a session that was cut off.
         pending = tuple(self._pending)
         for task in pending:
             task.cancel()

@@ -1,26 +1,19 @@
-"""The pace that a padded answer is promised, and when it is broken.
+"""Sealed exchanges that run to their end, and the frame rate that they are promised.
 
-A padded answer comes in frames, one every period, from its beginning to the end
-of its bucket. Who holds it up, a relay that lets an octet through now and then
-or one that stays silent behind a head, breaks that promise, and is not waited
-for: the question is answered here instead. Whole frames count, since octets are
-cheap.
+A padded answer has the length and the pace of its bucket. Hanging up early would show
+on the wire what the padding hides: that the answer was short, that the user cancelled,
+that we could not read it. So each exchange is a task of its own from the moment it is
+sent; a caller watches its events and may leave at any time, and the task reads on to
+the end of the body. A caller that reads slowly does not show either.
 
-The limits are wide. A slow line, a busy machine or a lost packet is not a breach,
-and a verdict needs two looks with a pause between them, in which a process that
-stood still reads what has come meanwhile.
+Frames come one every period, from the beginning to the end of the bucket. A relay that
+holds them up, lets an octet through now and then, or stays silent behind a head, breaks
+that promise and is not waited for: the query is answered here instead. Whole frames
+count, since octets are cheap. The limits are wide: a slow line, a busy machine or a
+lost packet is not a breach, and a verdict needs two looks with a pause between them, in
+which a process that stood still reads what has come meanwhile.
 
-Sealed exchanges that run to their end, whoever still watches.
-
-A padded answer has the length and the pace of its bucket. Whoever hung up early
-would show on the wire what the padding hides: that the answer was short, that
-the user cancelled, that we could not read it. So each exchange is a task of its
-own from the moment it is sent; a caller watches its events and may leave at any
-time, and the task reads on to the end of the body. A caller that reads slowly
-does not show either.
-
-Numbers and time are bounded: an exchange is not begun when too many run, and
-one that falls behind the pace of its frames is cut off (``pace``), so that none
+So numbers and time are bounded: an exchange is not begun when too many run, and none
 runs much longer than its bucket, whatever a relay does.
 """
 
@@ -64,7 +57,7 @@ class Timer:
 TIMER: Final = Timer()
 
 
-class Pace:
+class FrameRateMonitor:
     """Compares the frames that came with those that were promised.
 
     Args:
@@ -82,6 +75,9 @@ class Pace:
         self._first_due = began + FIRST_FRAME_S + request_bytes / SLOWEST_UPLOAD
         self._first_at: float | None = None
 
+    # Frames and not octets: one octet now and then is cheap for a relay that wants to
+    # hold a query up, a whole sealed frame it can only pass on.
+
     def breach(self, frames: int, now: float) -> FailureReason | None:
         """Tell how the promise is broken, or None where it is not.
 
@@ -91,6 +87,8 @@ class Pace:
         """
         if frames and self._first_at is None:
             self._first_at = now
+        # From the first frame on, the enclave's own clock sets the pace; before it lie
+        # a connection and the upload, which have a time of their own.
         if self._first_at is None:
             return FailureReason.TIMEOUT if now > self._first_due else None
         # The frame that comes next is the one with this number, from 0.
@@ -133,6 +131,8 @@ class Drains:
         Raises:
             EnclaveError: too many run.
         """
+        # Counted are those that run, also those that nobody watches any more: they hold
+        # their connections until their buckets are full.
         if self.running * share >= self._most:
             raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
 
@@ -156,6 +156,8 @@ class Drains:
             EnclaveError: too many run.
         """
         self.require_room()
+        # A task of its own: a caller that is cancelled must not cancel the exchange,
+        # which would show on the wire that it was, and when.
         watch = Watch(exchange, reader, attempt, self._timer)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
@@ -165,6 +167,7 @@ class Drains:
 
     async def settle(self) -> None:
         """Wait until nothing runs; errors there concern nobody any more."""
+        # ``wait`` and not ``gather``: to be cancelled here must cancel none of them.
         while self._running:
             await asyncio.wait(tuple(self._running))
 
@@ -192,11 +195,13 @@ class Watch:
         self._timer = timer
         self._over = asyncio.Event()
         self._breach = FailureReason.TIMEOUT
-        self._pace = Pace(
+        self._pace = FrameRateMonitor(
             exchange.parameters,
             timer.clock(),
             request_bytes=exchange.request_bytes,
         )
+        # Unbounded here, and bounded by the length of the answer: a queue that is full
+        # would slow the reading down, and a slow caller show on the wire.
         self._events: asyncio.Queue[AnswerEvent | BaseException] = asyncio.Queue()
         self._left = False
         self._failed = False
@@ -222,10 +227,13 @@ class Watch:
                     return
         finally:
             self._left = True
+            # The task goes on for as long as a minute and must not hold an answer that
+            # its reader has thrown away.
             self._events = asyncio.Queue()  # what nobody will read any more
 
     async def run(self, send: Send) -> None:
         """Read the body to its end, or to the limits of its shape and its pace."""
+        # No limit to begin with: the guard sets one, to now, when the pace is broken.
         try:
             async with asyncio.timeout(None) as limit:
                 await self._read(send, limit)
@@ -257,6 +265,8 @@ class Watch:
 
     async def _guard(self, limit: asyncio.Timeout) -> None:
         """Look at the pace now and then; end what broke its promise."""
+        # Two looks that agree: a process that stood still (a laptop that slept) first
+        # reads what came meanwhile, and is not mistaken for a relay that held it up.
         seen = 0
         while seen < LOOKS:
             await self._timer.sleep(LOOK_S)
@@ -274,14 +284,18 @@ class Watch:
         return received // self._exchange.parameters.frame_bytes
 
     def _take(self, data: bytes) -> None:
+        # A bound of its own, also where the reader has failed and counts no more.
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
         if self._failed:
-            return  # it cannot be read; what comes is still let in
+            # It cannot be read; what comes is still let in. Hanging up at the frame
+            # that somebody spoilt would tell them which frame we could not open.
+            return
         try:
             self._tell(*self._reader.push(data))
         except EnclaveError as error:
+            # ``alone``: raised again elsewhere, it must not carry this frame along.
             self._failed = True
             self._tell(error.alone())
 
@@ -294,6 +308,7 @@ class Watch:
         except EnclaveError as error:
             self._tell(error.alone())
             return
+        # Before the end is told: who sees a complete answer can rely on its receipt.
         if reader.receipt is not None:
             await self._attempt.keep(reader.receipt)
         self._tell(*events)

@@ -143,6 +143,8 @@ class Enclave:
             EnclaveError: as for ``ask``; also where the enclave shapes nothing,
                 so that it would not pass for a query.
         """
+        # By the same way as a query, corrections included: what were done for queries
+        # only would show which of the two it is.
         request = CoverRequest(
             size_class=size_class, lengths=self._lengths, records=records
         )
@@ -173,12 +175,15 @@ class Enclave:
 
     async def close(self) -> None:
         """Cut off what still runs and close the ways out."""
+        # Keys first: a renewal that is under way uses the transport.
         await self._keys.close()
         await self._drains.close()
         await self._transport.close()
 
     async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
         """Try, and once more each for another key and for a corrected date."""
+        # One key for all of an attempt: what is demanded of it, recorded about it and
+        # sealed to it must be one and the same, whatever is renewed meanwhile.
         key, skew = await self._keys.current(), NO_SKEW
         renewed = corrected = False
         while True:
@@ -187,6 +192,8 @@ class Enclave:
                     async for step in steps:
                         yield step
             except DateRefusedError as refusal:
+                # Once, and for this request alone. A clock that others could set would
+                # keep old evidence in force; the enclave's is used for one field.
                 if corrected or refusal.date is None:
                     raise
                 corrected, skew = True, refusal.date - self._clock()
@@ -202,6 +209,7 @@ class Enclave:
 
     def _clock_is_off(self, skew: timedelta) -> None:
         telemetry.clock_off()
+        # Once in a session: each query says the same, and a person reads it once.
         if self._notify is not None:
             self._notify(clock_words(skew))
             self._notify = None
@@ -210,12 +218,15 @@ class Enclave:
         self, request: Request, key: VerifiedKey, skew: timedelta
     ) -> AsyncGenerator[Step]:
         """Record, seal and send one attempt; yield its answer."""
+        # First of all: what cannot be seen to the end of its bucket is not begun.
         self._drains.require_room(share=request.share)
         if isinstance(request, ChatRequest):
             # What is too large, or not for this enclave, leaves no record of having
             # left: so both are known before it is recorded.
             size_class_of(request.query, key, now=self._clock())
             await self._require(request, key, skew)
+        # On the disk before a byte is sealed. A crash behind this line leaves a record
+        # of what did not leave, never the other way round.
         await request.record(key)
         yield AttemptRecorded(key)
         if isinstance(request, ChatRequest):
@@ -226,6 +237,7 @@ class Enclave:
         except RefusedError as refusal:
             raise failure_of(refusal) from None
         attempt = Attempt(request=request, key=key, lengths=self._lengths)
+        # For the first event only: a long answer is no late one.
         due = asyncio.get_running_loop().time() + self._first_s
         begun = False
         send = self._drained if exchange.padded else self._direct
@@ -251,6 +263,7 @@ class Enclave:
         self._challenges.require(key, needs, challenged=True)
         if needs.challenge_age_s is None:
             return
+        # Asked again once it is our turn: the one before us may have been answered.
         async with self._challenges.turn:
             if self._challenges.is_fresh(key, needs):
                 return
@@ -267,6 +280,7 @@ class Enclave:
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
         """Watch a padded exchange, which runs to its end by itself."""
+        # Of a challenge, the whole bucket is awaited before the query follows.
         challenge = isinstance(attempt.request, ChallengeRequest)
         watch = self._drains.start(exchange, reader, self._transport.send, attempt)
         try:
@@ -286,10 +300,13 @@ class Enclave:
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
         """Read an exchange that ends where we stop reading: nothing is hidden."""
+        # For releases that shape nothing (docs/protocol.md, "Unpadded releases"). The
+        # length shows anyway, so there is nothing that reading on would hide.
         async with aclosing(self._transport.send(exchange)) as pieces:
             async for data in pieces:
                 for event in reader.push(data):
                     yield event
+        # The last events are shown once the receipt is kept, as for a padded answer.
         last = reader.finish()
         if reader.receipt is not None:
             await attempt.keep(reader.receipt)
@@ -303,6 +320,8 @@ def clock_words(skew: timedelta) -> str:
     Args:
         skew: how far the enclave's clock is ahead.
     """
+    # Rounded down, to the largest unit: how far exactly is nobody's business on a
+    # screen.
     minutes = max(int(abs(skew).total_seconds()) // _MINUTE_S, 1)
     units = ((24 * 60, "day"), (60, "hour"), (1, "minute"))
     each, name = next(unit for unit in units if minutes >= unit[0])

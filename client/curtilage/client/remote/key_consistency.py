@@ -48,12 +48,16 @@ class KeyHistory:
         Raises:
             RefusedError: ``key_inconsistent``; nothing is taken note of.
         """
+        # By the start of the window: one enclave has one list for each, and evidence
+        # over the same list is renewed again and again within it.
         begins = key.not_before.timestamp()
         seen = self._seen.get(begins)
         if seen is not None and seen != key.key_configs_digest:
             raise _inconsistent("another key list for the same window")
         if seen is not None:
             return
+        # Old windows come to an end. One that appears afterwards, with a list that was
+        # not seen while it ran, was made for somebody.
         if self._seen and begins < max(self._seen):
             raise _inconsistent("a key list that was never seen, of a window gone by")
         self._seen[begins] = key.key_configs_digest
@@ -71,6 +75,8 @@ def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
     Raises:
         RefusedError: ``key_inconsistent``.
     """
+    # The bytes and not what they mean: two lists that mean the same can still tell two
+    # clients apart, by their order or by an entry that nobody uses.
     digest = hashlib.sha256(mirrored).hexdigest()
     if not hmac.compare_digest(digest, key.key_configs_digest):
         raise _inconsistent("the mirror serves another key list")

@@ -28,7 +28,7 @@ from curtilage.client.remote.key_consistency import (
     compare_with_mirror,
     mirror_silent,
 )
-from curtilage.client.remote.log_history import LogBook, view_of
+from curtilage.client.remote.log_history import LogHistory, view_of
 
 NEGATIVE_TTL = timedelta(seconds=60)
 
@@ -47,7 +47,7 @@ class KeyStore:
     """
 
     expectations: Expectations
-    logs: LogBook = field(default_factory=LogBook, repr=False)
+    logs: LogHistory = field(default_factory=LogHistory, repr=False)
     _key: VerifiedKey | None = field(default=None, repr=False)
     _bundle_digest: bytes = field(default=b"", repr=False)
     _history: KeyHistory = field(default_factory=KeyHistory, repr=False)
@@ -65,6 +65,8 @@ class KeyStore:
         Raises:
             RefusedError: the last evidence was refused less than a minute ago.
         """
+        # Held against policy and time at each use, not by a timer: a machine that slept
+        # through the end of a key would otherwise use it once more.
         if self._key is not None:
             if self._in_force(self._key, now):
                 return self._key
@@ -105,14 +107,20 @@ class KeyStore:
             RefusedError: as ``accept``, and ``stale`` where the bundle is no
                 newer than the one before; nothing changes.
         """
+        # A relay that serves the old bundle again would otherwise make each renewal
+        # look like one, until the key has ended and the query that comes next must
+        # wait.
         old = self._key
         if old is not None and self._same(bundle):
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
         try:
             fresh = self._accepted(bundle, now, mirrored)
         except RefusedError:
+            # Bad evidence takes a key away from nobody: a relay could serve it on
+            # purpose, to see which clients then fall silent.
             self._key = old
             raise
+        # Another bundle with no more life in it: as good as the same.
         if old is not None and fresh.expires_at <= old.expires_at:
             self._key = old
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
@@ -125,6 +133,7 @@ class KeyStore:
 
     def drop(self, key: VerifiedKey) -> None:
         """Forget a key that the enclave no longer holds."""
+        # By identity: another query may have fetched its successor already.
         if self._key is key:
             self._key = None
 
@@ -145,6 +154,7 @@ class KeyStore:
         # Sound evidence is not enough: a list that was made for this client alone
         # marks all that it seals. So it is compared with what others see, and what
         # was seen of the log may only grow.
+        # The cheapest first, and what writes to the disk last.
         if mirrored is not None:
             compare_with_mirror(key, mirrored)
         keep = self.logs.check(self.expectations.log.public_key, view_of(bundle, key))
@@ -156,6 +166,7 @@ class KeyStore:
         return key
 
     def _in_force(self, key: VerifiedKey, now: datetime) -> bool:
+        # A policy that changed may demand more than the evidence was asked for.
         if key.expectations_digest != self.expectations.digest:
             return False
         try:
@@ -282,6 +293,8 @@ class KeySource:
 
     async def renew(self, old: VerifiedKey) -> VerifiedKey | None:
         """Fetch and verify before a key ends; None where that failed."""
+        # The same lock as for queries: two fetches side by side would be seen as one
+        # that a query needed.
         async with self._fetching:
             known = self._store.known
             if known is not None and known is not old:
@@ -312,12 +325,14 @@ class KeySource:
         try:
             mirrored = await self._mirrored()
         except MirrorSilentError as silent:
+            # Remembered like a refusal: else each query would wait for the mirror anew.
             self._store.refuse(silent, self._clock())
             raise
         key = self._store.accept(bundle, self._clock(), mirrored=mirrored)
         telemetry.attest(telemetry.AttestOutcome.VERIFIED)
         if self._renewing is not None:
             self._renewing.cancel()  # what was drawn for the key before is void
+        # Drawn at this moment, before any query can be sealed to the key.
         life_s, wait_s = self._draw(key)
         self._renewing = asyncio.create_task(self._keep_renewing(key, life_s, wait_s))
         return key
@@ -337,6 +352,8 @@ class KeySource:
         while True:
             await self._sleep(wait_s)
             fresh = await self.renew(key)
+            # Drawn again, so that many clients of one relay that fails do not all come
+            # back in the same second.
             if fresh is None:
                 wait_s = max(life_s * RETRY * (0.5 + self._share()), LEAST_RETRY_S)
             else:
@@ -345,6 +362,8 @@ class KeySource:
 
     def _draw(self, key: VerifiedKey) -> tuple[float, float]:
         """Return how long a key lives from now, and how long to wait, in seconds."""
+        # At least a second, and never a negative share: a key that is at its end when
+        # it is accepted must not be fetched in a loop.
         life_s = max((key.expires_at - self._clock()).total_seconds(), 0.0)
         return life_s, max(life_s * (EARLIEST + SPREAD * self._share()), 1.0)
 

@@ -33,6 +33,8 @@ def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
         secret: 32 bytes; without it, nobody can tell.
         content: as it stood inside the seal.
     """
+    # A MAC and no digest: questions are short, and whoever holds receipts could try
+    # them all against a digest.
     return hmac.compare_digest(request_mac(secret, content), receipt.request_mac)
 
 
@@ -67,6 +69,7 @@ class ReceiptCheck:
         self._key = key
         self._date = date
         self._question = question
+        # The content is not kept: its MAC, and that of the answer as it grows, suffice.
         self._request_mac = request_mac(secret.value, content)
         self._answer_mac = answer_mac(secret.value)
         self._transcript = secret.transcript
@@ -91,11 +94,14 @@ class ReceiptCheck:
             RefusedError: ``receipt_invalid``: it is missing, not the only one,
                 or not of this exchange.
         """
+        # At the very end, in a trailer, since it is about all that comes before. Two of
+        # them would leave it to the reader which one counts.
         found = [value for name, value in trailers if name == RECEIPT_FIELD]
         if len(found) != 1:
             raise RefusedError(
                 RefusalCode.RECEIPT_INVALID, f"receipt: {len(found)} of them, not one"
             )
+        # With the key that the evidence binds, never with one that comes along.
         receipt = decode_field(found[0], length=RECEIPT_BYTES)
         verify_receipt(
             receipt,
@@ -107,6 +113,8 @@ class ReceiptCheck:
     def _expected(self) -> ReceiptExpectation:
         key, sealed_at = self._key, int(self._date.timestamp())
         window_s = int(WINDOW.total_seconds())
+        # All of it is known here beforehand: nothing that the receipt says of itself is
+        # taken over, so one of another exchange, key or release does not verify.
         return ReceiptExpectation(
             status=self._status,
             # The enclave opens nothing whose date is further from its own clock, and
@@ -116,6 +124,8 @@ class ReceiptCheck:
             key_configs_digest=bytes.fromhex(key.key_configs_digest),
             release_digest=key.release_digest,
             model_digests=key.model_digests,
+            # A cover request and a challenge run no model; a chat must have run one of
+            # the release's, or the answer came from somewhere else.
             none_ran=not (self._question and key.model_digests),
             request_mac=self._request_mac,
             answer_mac=self._answer_mac.digest(),

@@ -107,6 +107,8 @@ class RecentLengths:
 
     def draw_bucket(self, parameters: TransportParameters) -> int:
         """Draw the bucket of one of the last answers; the shortest without any."""
+        # Drawn from real ones: an answer whose length fits no real answer would be
+        # known for what it is. Without any, the shortest costs least.
         if not self._frames:
             return 0
         frames = self._frames[self._below(len(self._frames))]
@@ -115,6 +117,8 @@ class RecentLengths:
 
 def bucket_like(parameters: TransportParameters, frames: int) -> int:
     """Return the bucket that holds so many frames, or the longest there is."""
+    # Buckets double, so that a length says little. None is invented: only those that
+    # the evidence lists are ever seen on the wire.
     buckets = range(parameters.buckets)
     fitting = (each for each in buckets if parameters.frames_of(each) >= frames)
     return next(fitting, max(len(buckets) - 1, 0))
@@ -141,18 +145,23 @@ class ChatRequest:
 
     async def record(self, key: VerifiedKey) -> None:
         """Record that it leaves."""
+        # A secret for each attempt: two receipts with one would show that they are
+        # about the same query.
         self._secret = await self.records.leaves(self.allowed, key.verdict_id)
 
     def seal(
         self, key: VerifiedKey, now: datetime, skew: timedelta
     ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
+        # The door compares the query with the permission once more.
         return seal(
             self.allowed, self.query, key, now=now, skew=skew, secret=self._secret
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
         """Keep the receipt of the last attempt."""
+        # None: whoever records keeps no receipts, and the door drew a secret of its
+        # own.
         if self._secret is not None:
             await self.records.receipted(self._secret, key.receipt_public_key, receipt)
 
@@ -219,6 +228,8 @@ class ChallengeRequest:
 
     async def record(self, key: VerifiedKey) -> None:
         """Record that it leaves."""
+        # The record commits to the nonce, so that an examiner can see that what left
+        # was a challenge and no text.
         content = challenge_content(key, self.nonce)
         await self.records.challenged(content, key.verdict_id)
 
@@ -226,6 +237,8 @@ class ChallengeRequest:
         self, key: VerifiedKey, now: datetime, skew: timedelta
     ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
+        # The same nonce in each attempt: a new one would need a new record, and the key
+        # that answers is compared anyway.
         return seal_challenge(
             key, nonce=self.nonce, now=now, reader_of=self.answer.read, skew=skew
         )
@@ -258,5 +271,7 @@ class Attempt:
 
     def ended(self, frames: int) -> None:
         """Take note of how many frames the complete answer had."""
+        # A challenge always has the shortest bucket, and says nothing of answers
+        # either.
         if isinstance(self.request, ChatRequest):
             self.lengths.add(frames)
