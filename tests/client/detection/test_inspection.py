@@ -44,6 +44,8 @@ class Faulty:
             {fault}
         return ()
 requests, replies = worker.take_streams()
+def send(value):
+    worker.write_frame(replies, worker.encode_frame(value))
 worker.read_plan(requests)
 worker.serve(
     requests,
@@ -346,11 +348,11 @@ FAULTS = {
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers another": (
-        "worker._send(replies, {'task': 0, 'found': []}); time.sleep(60)",
+        "send({'task': 0, 'found': []}); time.sleep(60)",
         None,
     ),
     "answers a text": (
-        "worker._send(replies, {'task': 0, 'found': [reading.text]}); time.sleep(60)",
+        "send({'task': 0, 'found': [reading.text]}); time.sleep(60)",
         "uncertain.error",
     ),
     "exits": ("raise SystemExit", "uncertain.error"),

@@ -26,6 +26,8 @@ class Faulty:
             {fault}
         return ()
 requests, replies = worker.take_streams()
+def send(value):
+    worker.write_frame(replies, worker.encode_frame(value))
 worker.read_plan(requests)
 time.sleep({start_s})
 worker.serve(requests, replies, Scanner([(Faulty(), EVERY_VIEW)]), compute_only())
@@ -96,10 +98,7 @@ FAULTS = {
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers a text": (
-        (
-            "worker.write_frame(replies, worker.encode_frame({'task': 1, 'found': "
-            "[reading.text]})); time.sleep(60)"
-        ),
+        "send({'task': 1, 'found': [reading.text]}); time.sleep(60)",
         "uncertain.error",
     ),
 }

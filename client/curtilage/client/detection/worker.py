@@ -12,9 +12,10 @@ import subprocess  # noqa: TID251 - a door
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import IO, Final, cast
+from typing import Final, cast
 
 from curtilage.client.detection.pipe import (
     READY,
@@ -211,7 +212,10 @@ class DetectorProcess:
         for thread in self._threads:
             thread.join()
         for stream in (self._popen.stdin, self._popen.stdout):
-            _close(stream)
+            # What was buffered cannot be delivered to the dead.
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
     def _next(self, timeout_s: float) -> object:
         try:
@@ -250,14 +254,6 @@ def without_a_wall(wall: Wall) -> str:
     gaps = ", nor to ".join(wall.gaps)
     reasons = "; ".join(wall.missing)
     return f"the kernel does not forbid them to {gaps} ({reasons})"
-
-
-def _close(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        try:
-            stream.close()
-        except OSError:
-            return  # what was buffered cannot be delivered to the dead
 
 
 def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:

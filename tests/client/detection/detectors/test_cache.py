@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from curtilage.client.detection.detectors.cache import Found, Memory
+from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
     EVERY_VIEW,
@@ -57,7 +57,7 @@ def span(name: str = "financial.pan") -> Span:
 
 
 def test_what_was_kept_is_recalled() -> None:
-    memory = Memory(PLAN)
+    memory = FindingsCache(PLAN)
     found = Found(first=(span(),))
     memory.keep(memory.name_of("text"), found)
     assert memory.recall(memory.name_of("text")) is found
@@ -66,17 +66,17 @@ def test_what_was_kept_is_recalled() -> None:
 
 def test_a_name_depends_on_key_and_plan() -> None:
     names = {
-        Memory(PLAN, random=bytes).name_of("text"),
-        Memory(b"\x01" * 32, random=bytes).name_of("text"),
-        Memory(PLAN).name_of("text"),
-        Memory(PLAN).name_of("text"),
+        FindingsCache(PLAN, random=bytes).name_of("text"),
+        FindingsCache(b"\x01" * 32, random=bytes).name_of("text"),
+        FindingsCache(PLAN).name_of("text"),
+        FindingsCache(PLAN).name_of("text"),
     }
     assert len(names) == 4
     assert {len(name) for name in names} == {32}
 
 
 def test_the_oldest_is_forgotten() -> None:
-    memory = Memory(PLAN, most=3)
+    memory = FindingsCache(PLAN, most=3)
     for text in ("a", "b", "c"):
         memory.keep(memory.name_of(text), NOTHING)
     memory.recall(memory.name_of("a"))
@@ -86,7 +86,7 @@ def test_the_oldest_is_forgotten() -> None:
 
 
 def test_room_is_counted_in_findings() -> None:
-    memory = Memory(PLAN, most=10)
+    memory = FindingsCache(PLAN, most=10)
     for text in "abcd":
         memory.keep(memory.name_of(text), Found(first=(span(),) * 4, last=()))
     assert len(memory) == 2
@@ -96,12 +96,12 @@ def test_room_is_counted_in_findings() -> None:
 
 
 def test_a_lone_surrogate_has_a_name() -> None:
-    assert len(Memory(PLAN).name_of("\ud800")) == 32
+    assert len(FindingsCache(PLAN).name_of("\ud800")) == 32
 
 
 def test_no_content_is_kept() -> None:
-    memory = Memory(PLAN)
-    scanner = Scanner(fitted(_Mute()), memory=memory)
+    memory = FindingsCache(PLAN)
+    scanner = Scanner(fitted(_Mute()), cache=memory)
     text = f"{CANARY} my password is {CANARY} and more"
     scanner.scan([text])
     assert len(memory) == 1
@@ -145,7 +145,7 @@ LIMITS = Limits(max_chars=100_000)
 
 def test_one_more_turn_costs_only_the_new_text() -> None:
     counting = Counting()
-    scanner = Scanner(fitted(counting), memory=Memory(PLAN))
+    scanner = Scanner(fitted(counting), cache=FindingsCache(PLAN))
     scanner.scan(prepare(talk(20), LIMITS).task.texts)
     before = sum(map(len, counting.seen))
     counting.seen.clear()
@@ -161,7 +161,9 @@ def test_one_more_turn_costs_only_the_new_text() -> None:
 def test_findings_of_a_known_text_are_the_same() -> None:
     policy = load_profile("default")
     plain = Scanner(fitted(Counting("financial.pan"), _Mute()))
-    keeping = Scanner(fitted(Counting("financial.pan"), _Mute()), memory=Memory(PLAN))
+    keeping = Scanner(
+        fitted(Counting("financial.pan"), _Mute()), cache=FindingsCache(PLAN)
+    )
     texts = prepare(talk(3), policy.limits).task.texts
     assert keeping.scan(texts) == keeping.scan(texts) == plain.scan(texts)
 
@@ -181,7 +183,7 @@ class _Sometimes:
 
 
 def test_a_failure_is_not_remembered() -> None:
-    scanner = Scanner(fitted(_Sometimes()), memory=Memory(PLAN))
+    scanner = Scanner(fitted(_Sometimes()), cache=FindingsCache(PLAN))
     assert [each.data_class for each in scanner.scan(["a"])[0]] == ["uncertain.error"]
     assert scanner.scan(["a"]) == [()]
 
@@ -245,7 +247,10 @@ def test_a_known_text_gets_the_last_stage_when_it_is_wanted_later() -> None:
 
     last = Counting("identifier.direct.person")
     scanner = Scanner(
-        fitted(Reads()), fitted(last), exits=("financial.pan",), memory=Memory(PLAN)
+        fitted(Reads()),
+        fitted(last),
+        exits=("financial.pan",),
+        cache=FindingsCache(PLAN),
     )
     scanner.scan(["mia", "card"])
     assert last.seen == []

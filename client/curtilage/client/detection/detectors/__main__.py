@@ -135,12 +135,15 @@ def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
     tasks: list[tuple[int, list[str], int]] = []
     for task in cast("list[object]", batch):
         fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
-        match (fields.get("task"), fields.get("texts"), fields.get("limit_ms")):
-            case int(number), list(texts), int(limit_ms):
-                told = [str(text) for text in cast("list[object]", texts)]
-                tasks.append((number, told, limit_ms))
-            case _:
-                raise ValueError("a task has a number, texts and a limit")
+        number, texts, limit_ms = map(fields.get, ("task", "texts", "limit_ms"))
+        if not (
+            isinstance(number, int)
+            and isinstance(texts, list)
+            and isinstance(limit_ms, int)
+        ):
+            raise ValueError("a task has a number, texts and a limit")  # noqa: TRY004 - see above
+        told = [str(text) for text in cast("list[object]", texts)]
+        tasks.append((number, told, limit_ms))
     return tasks
 
 

@@ -16,7 +16,7 @@ from curtilage.client.detection.detectors.anomalies import (
     OpaqueDetector,
     UndecodableDetector,
 )
-from curtilage.client.detection.detectors.cache import Memory
+from curtilage.client.detection.detectors.cache import FindingsCache
 from curtilage.client.detection.detectors.model.detector import ner_detectors
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
@@ -61,7 +61,7 @@ def scanner_of(plan: DetectionPlan) -> Scanner:
         last,
         exits=plan.exit_classes if plan.scan == "early_exit" else (),
         lists=plan.lists,
-        memory=Memory(digest_of(plan)),
+        cache=FindingsCache(digest_of(plan)),
     )
 
 

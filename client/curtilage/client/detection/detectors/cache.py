@@ -38,7 +38,7 @@ class Found:
         return 1 + len(self.first) + len(self.last or ())
 
 
-class Memory:
+class FindingsCache:
     """The texts seen last, bounded; the oldest are forgotten first."""
 
     def __init__(

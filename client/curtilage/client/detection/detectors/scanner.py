@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from curtilage.client.detection.detectors.cache import Found, Memory
+from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
     Prefilter,
@@ -27,7 +27,6 @@ EVERY_VIEW = frozenset(View)
 AS_WRITTEN = frozenset({View.RAW})
 NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
 _DIGIT = re.compile(r"\d")
-# A failure may pass, so what was found then is not remembered.
 _PASSING = frozenset({"uncertain.error", "uncertain.timeout"})
 
 
@@ -73,7 +72,7 @@ class Scanner:
         *,
         exits: Iterable[str] = (),
         lists: Iterable[ExclusionList] = (),
-        memory: Memory | None = None,
+        cache: FindingsCache | None = None,
     ) -> None:
         """Take the detectors.
 
@@ -83,7 +82,7 @@ class Scanner:
             exits: classes of which one finding, validated or uncertain, settles
                 the route; empty: everything is run.
             lists: texts whose findings are to be marked.
-            memory: of texts seen before; None: nothing is remembered.
+            cache: of texts seen before; None: nothing is remembered.
         """
         self._first = _Stage(first, lists)
         self._last = _Stage(last, lists, follows=bool(first))
@@ -91,24 +90,32 @@ class Scanner:
             each.id for each, _ in (*first, *last) if _says(each, "topical")
         )
         self._exits = frozenset(exits)
-        self._memory = memory
+        self._cache = FindingsCache(b"", most=0) if cache is None else cache
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
         """Return what all detectors find in each text of one conversation.
 
         Special words about nobody are a topic, not a person's data.
         """
-        names = [self._name(text) for text in texts]
+        names = [self._cache.name_of(text) for text in texts]
         known = [
-            self._known(name) or Found(first=merge(self._first.spans(text)))
+            self._cache.recall(name) or Found(first=merge(self._first.spans(text)))
             for name, text in zip(names, texts, strict=True)
         ]
+        # One finding that settles the route settles it for the whole conversation:
+        # then nobody need look for names in any of its texts.
         if not any(self._settles(span) for each in known for span in each.first):
             known = [
-                self._completed(each, text)
+                each
+                if each.last is not None
+                else replace(each, last=tuple(self._last.spans(text)))
                 for each, text in zip(known, texts, strict=True)
             ]
-        self._keep(names, known)
+        for name, each in zip(names, known, strict=True):
+            spans = (*each.first, *(each.last or ()))
+            # A failure may pass, so what was found then is not remembered.
+            if _PASSING.isdisjoint(span.data_class for span in spans):
+                self._cache.keep(name, each)
         found = [
             merge((*each.first, *each.last)) if each.last else each.first
             for each in known
@@ -117,6 +124,11 @@ class Scanner:
             return found
         return [tuple(map(self._as_topic, spans)) for spans in found]
 
+    def _settles(self, span: Span) -> bool:
+        return span.data_class in self._exits and (
+            span.validated or is_uncertain(span.data_class)
+        )
+
     def _as_topic(self, span: Span) -> Span:
         """Return a special word as a topic: it is about nobody."""
         if span.detector not in self._topical or not span.data_class.startswith(
@@ -124,30 +136,6 @@ class Scanner:
         ):
             return span
         return replace(span, data_class="topic.special", score=min(span.score, 40))
-
-    def _completed(self, found: Found, text: str) -> Found:
-        if found.last is not None:
-            return found
-        return replace(found, last=tuple(self._last.spans(text)))
-
-    def _settles(self, span: Span) -> bool:
-        return span.data_class in self._exits and (
-            span.validated or is_uncertain(span.data_class)
-        )
-
-    def _name(self, text: str) -> bytes:
-        return b"" if self._memory is None else self._memory.name_of(text)
-
-    def _known(self, name: bytes) -> Found | None:
-        return None if self._memory is None else self._memory.recall(name)
-
-    def _keep(self, names: Sequence[bytes], found: Sequence[Found]) -> None:
-        if self._memory is None:
-            return
-        for name, each in zip(names, found, strict=True):
-            spans = (*each.first, *(each.last or ()))
-            if _PASSING.isdisjoint(span.data_class for span in spans):
-                self._memory.keep(name, each)
 
 
 def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
