@@ -46,7 +46,7 @@ from curtilage.attest.tdx.tcb import (
     match_level,
     match_svn,
 )
-from curtilage.attest.tdx.td_relations import check_neighbours
+from curtilage.attest.tdx.td_relations import check_td_relations
 
 # TD attributes (Intel, "TDX Module Base Architecture Specification", ATTRIBUTES).
 # Bits 0 to 7 make a domain untrusted: debugging, and profiling by the host.
@@ -374,7 +374,7 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
         raise RefusedError(
             RefusalCode.MIGRATION_AGENT_ALLOWED, "the trust domain may be migrated"
         )
-    check_neighbours(report)
+    check_td_relations(report)
     # Without it the host removes a page and so raises a #VE inside the guest at an
     # instruction of its choice; Linux refuses to start in such a domain, other software
     # may not.
