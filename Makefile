@@ -8,7 +8,7 @@ PARTS := sandbox wire attest inference policy client transparency evaluation cli
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench train-guard fuzz vectors conformance interop
+.PHONY: help setup demo test test-slow lint audit format bench train-guard fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
@@ -39,6 +39,9 @@ lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docs
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 	@$(BIN)/interrogate -q $(PARTS)
+
+audit: setup ## What the promise rests on; run the contracts and tests that prove it
+	@$(BIN)/python tools/audit.py $(ARGS)
 
 format: setup ## Format the code
 	@$(BIN)/ruff format $(CODE)

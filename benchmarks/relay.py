@@ -177,7 +177,7 @@ def measure_relay(rounds: int = ROUNDS) -> Table:
     note = (
         f"processor time, user and system, of one process; {rounds} rounds in turns, "
         f"the least. frame: 530 octets to each of {STREAMS} streams at every tick. "
-        "bound: what a ratio may be (wire.md, section 10); aim for the built-in "
+        "bound: what a ratio may be; aim for the built-in "
         "relay: 4 for a request"
     )
     return Table(

@@ -33,6 +33,8 @@ BANNED = set(
     cast("dict[str, object]", TOOL["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"])
 ) - {"pickle", "random"}  # those are no ways out
 AT_HOME = next(each for each in CONTRACTS if "knows no way out" in each["name"])
+APART = next(each for each in CONTRACTS if "a process of its own" in each["name"])
+DETECTORS = "curtilage.client.detection.detectors"
 
 # What is planted, and what it is called when it is found. Ruff sees these, so that
 # `make lint` goes red by itself:
@@ -211,6 +213,19 @@ def test_no_module_of_the_client_is_left_out_of_the_contract_at_home() -> None:
     left_out = [
         module
         for module in graph.find_descendants("curtilage.client") - held - asks
+        if graph.find_modules_directly_imported_by(module)
+    ]
+    assert left_out == [], "name them in the contract"
+
+
+def test_no_module_of_the_client_is_left_out_of_the_detectors_contract() -> None:
+    graph = grimp.build_graph("curtilage.client", "curtilage.cli", cache_dir=None)
+    named = cast("list[str]", APART["source_modules"])
+    held = {each for name in named for each in (name, *graph.find_descendants(name))}
+    theirs = {DETECTORS, *graph.find_descendants(DETECTORS)}
+    left_out = [
+        module
+        for module in graph.find_descendants("curtilage.client") - held - theirs
         if graph.find_modules_directly_imported_by(module)
     ]
     assert left_out == [], "name them in the contract"

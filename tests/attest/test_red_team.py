@@ -1,4 +1,4 @@
-"""Attacks on whole bundles that no other file tries: design, sections 3, 11 and 12.
+"""Attacks on whole bundles that no other file tries.
 
 Each goes through ``verify`` as a client calls it. What is attacked in one kind of
 evidence alone stands in that kind's own tests.
@@ -28,12 +28,11 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
     Tee,
-    encode_bundle,
-    encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import encode_manifest, parse_manifest
-from curtilage.attest.single import verify_device, verify_evidence
+from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import VerifiedKey, verify, verify_challenge
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.log import new_witness
@@ -126,7 +125,7 @@ def with_gpus(make_case: Make) -> Case:
     return make_case(Tee.EMULATED_NITRO, with_gpus=True)
 
 
-# --- 1: replays ---------------------------------------------------------------
+# --- replays ------------------------------------------------------------------
 
 
 def _restapled(old: CpuEvidence, fresh: CpuEvidence) -> CpuEvidence:
@@ -180,7 +179,7 @@ def test_a_newer_anchor_does_not_make_old_evidence_younger(case: Case) -> None:
     )
 
 
-# --- the beacon, and what an idle log is worth (section 3) --------------------
+# --- the beacon, and what an idle log is worth --------------------------------
 
 
 def _made_beforehand(case: Case, hours: int) -> tuple[EvidenceBundle, datetime]:
@@ -249,7 +248,7 @@ def test_evidence_over_an_anchor_that_is_not_its_checkpoint_is_refused(
     )
 
 
-# --- 9 and 14: quorums, and a release for one client --------------------------
+# --- quorums, and a release for one client ------------------------------------
 
 
 @pytest.fixture
@@ -311,7 +310,7 @@ def test_a_release_for_one_client_stands_in_no_log(case: Case) -> None:
     )
 
 
-# --- 4, 5 and section 11: what other verifiers let through --------------------
+# --- what other verifiers let through -----------------------------------------
 
 
 def _token(algorithm: str, signature: bytes) -> bytes:
@@ -388,7 +387,7 @@ def test_a_register_under_another_index_is_not_that_register(make_case: Make) ->
     assert (code, step) == (RefusalCode.BAD_SIGNATURE, "PCR values")
 
 
-# --- 17: nobody is asked, and nothing is read or run --------------------------
+# --- nobody is asked, and nothing is read or run ------------------------------
 
 # The thread that is watched, and what it did.
 _watching: list[tuple[int, list[str]]] = []

@@ -10,7 +10,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("attest", "client", "enclave_server")
-# The design's list (section 4). Later ones may be added; none of these may go.
+# The first release's list. Later ones may be added; none of these may go, since
+# whoever reads the JSON of a verdict goes by them.
 DESIGNED = [
     "malformed",
     "too_large",

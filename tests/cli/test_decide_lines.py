@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from curtilage.cli import decide_lines as bulk
 from curtilage.cli.decide_lines import BATCH_LINES, decide_lines
-from curtilage.client.detection.detectors.scanner import own_equipment, scan
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection

@@ -55,13 +55,13 @@ def test_help_teaches(
     assert "0 done, 1 refused by policy, 2 wrong use, 3 could not" in shown
 
 
-def test_the_readme_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     shown = capsys.readouterr().out.partition("\noptions:")[0]
-    readme = (ROOT / "README.md").read_text("utf-8")
+    document = (ROOT / "docs" / "commands.md").read_text("utf-8")
     for line in shown.splitlines():
-        assert line.strip() in readme
+        assert line.strip() in document
 
 
 def test_policy_check_accepts_the_shipped_profile(

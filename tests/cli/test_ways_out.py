@@ -7,13 +7,12 @@ from cli.test_main import development_policy_text
 
 from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
-from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, FailureReason
-from curtilage.client.remote.access import AccessFiles
 from curtilage.client.session import ClientParts
 from curtilage.policy.document.load import load_policy, load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import book
+from support.memory_enclave import key_store
 
 DEVELOPMENT = development_policy_text()
 RELAY = "https://relay.operator.example/ward"
@@ -115,7 +114,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
             inspector=ScriptedInspector(),
             local=ScriptedLocal(),
             transport=ways.transport,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             advice=ways.advice,
         )

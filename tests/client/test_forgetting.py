@@ -19,14 +19,14 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.detection import worker as detector_process
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors import __main__ as detector_process
+from curtilage.client.detection.detectors.__main__ import serve
+from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
-from curtilage.client.detection.worker import (
+from curtilage.client.detection.pipe import (
     READY,
     encode_frame,
     read_frame,
-    serve,
     write_frame,
 )
 from curtilage.client.endpoint import server as gateway
@@ -38,8 +38,8 @@ from curtilage.client.errors import (
 from curtilage.client.query import Query
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
@@ -48,9 +48,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 
@@ -143,7 +143,7 @@ async def endpoint() -> AsyncGenerator[Asked]:
             ),
             local=local,
             transport=enclave,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )
@@ -326,7 +326,7 @@ def waits(thread: threading.Thread) -> bool:
 def test_nothing_is_left_of_a_text_in_the_detectors_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(detector_process, "_set_alarm", returns(None))
+    monkeypatch.setattr(detector_process, "set_alarm", returns(None))
     canary, scanner = Canary(), scanner_of(plan_of(load_profile("default")))
     with worker(scanner) as (to, back, thread), uncollected():
         assert read_frame(back) == {READY: Wall().to_fields()}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Answerer
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.answer import Answerer, Obstacle
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
@@ -25,7 +24,7 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
-from support.memory_enclave import Clock, MemoryEnclave, book
+from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = load_profile("default")
 QUERY = Query(messages=(Message(role="user", content="hello"),))
@@ -43,7 +42,7 @@ def inspection(names: list[str]) -> Inspection:
 
 @given(FOUND)
 def test_only_an_allowed_query_gets_a_step_outward(names: list[str]) -> None:
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = first_step(decision)
     assert isinstance(step, AskEnclave) == (decision.route is Route.ENCLAVE)
     assert isinstance(step, AskLocal) == (decision.route is Route.LOCAL)
@@ -56,7 +55,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
         QUERY, inspection(["identifier.direct.person"]).findings, key=bytes(32)
     )
     assert isinstance(rewritten, Deidentified)
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = after_rewriting(rewritten, decision)
     if decision.route is Route.ENCLAVE:
         assert decision.allowed is not None
@@ -69,7 +68,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
 @given(FOUND)
 def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     """Through the whole session, with an enclave that would gladly answer."""
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     sent_before = len(ENCLAVE.sealed)
     session = Session(
         ClientParts(
@@ -77,7 +76,7 @@ def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
             inspector=ScriptedInspector(*names),
             local=ScriptedLocal(),
             transport=ENCLAVE,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

@@ -106,7 +106,7 @@ def test_image_holds_no_shell_and_no_other_party(
     assert not any(
         path.startswith(f"{SITE}/{o}") for path in paths for o in OTHER_PARTIES
     )
-    assert tree.content(f"{SITE}/curtilage/enclave_server/app.py") == b"server"
+    assert tree.content(f"{SITE}/curtilage/enclave_server/http/server.py") == b"server"
 
 
 def test_production_image_holds_no_emulator(tmp_path: Path, inputs: Inputs) -> None:

@@ -1,10 +1,11 @@
-"""The red team of the classifier's design, section 9: disguises stay home."""
+"""The red team: identifiers in disguise stay home."""
 
 import json
 
 import pytest
 
-from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Message, Query
 from curtilage.evaluation.disguises import (
@@ -33,7 +34,7 @@ def route_of_query(query: Query) -> Route:
     found = SCANNER.scan(prepared.task.texts)
     pairs = zip(found, prepared.places, strict=True)
     findings = [span.at(place) for spans, place in pairs for span in spans]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def test_there_are_thirty_mutations_of_six_identifiers() -> None:

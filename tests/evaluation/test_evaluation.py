@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from curtilage.cli import evaluate
 from curtilage.cli import main as cli
-from curtilage.client.detection.detectors.scanner import own_equipment
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation import timing
@@ -373,7 +373,9 @@ GOLD = Gold(kind="PERSON", start=9, end=12)
 def judged(text: str) -> Judged:
     row = Row(id="a", key="", text=text)
     inspection = Foreseeable(POLICY).inspect(single_query(text))
-    return Judged(row=row, inspection=inspection, decision=decide(POLICY, inspection))
+    return Judged(
+        row=row, inspection=inspection, decision=decide(POLICY.rulebook, inspection)
+    )
 
 
 def test_any_overlap_notices_a_name() -> None:
@@ -441,7 +443,7 @@ def test_a_lower_threshold_lifts_what_was_too_unsure() -> None:
     inspection = Foreseeable(POLICY).inspect(single_query("Ana"))
     unsure = replace(inspection, findings=(replace(inspection.findings[0], score=10),))
     own = Thresholds(direct=35)
-    assert decide(POLICY, unsure).route is Route.ENCLAVE
+    assert decide(POLICY.rulebook, unsure).route is Route.ENCLAVE
     for setting, score in ((10, 35), (5, 35)):
         shift = Shift(prefixes=("identifier.direct.",), setting=setting, own=own)
         assert shift.apply(unsure).findings[0].score == score
@@ -701,7 +703,7 @@ def test_a_policy_may_be_a_shipped_profile(
 def test_broken_detectors_keep_their_names() -> None:
     assert Broken(id="x", fault=FAULTS[0]).id == "x"
     assert decide(
-        POLICY, Foreseeable(POLICY).inspect(single_query(HARMLESS))
+        POLICY.rulebook, Foreseeable(POLICY).inspect(single_query(HARMLESS))
     ).route is (Route.ENCLAVE)
 
 

@@ -29,6 +29,8 @@ from curtilage.attest.evidence import (
     Tee,
     TpmEvidence,
     TpmQuote,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     encode_device_evidence,
@@ -40,8 +42,9 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.log.note import TrustedLog, verify_proof
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import parse_report
-from curtilage.attest.verify import UNFORESEEN, verify
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import verify
+from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform
 

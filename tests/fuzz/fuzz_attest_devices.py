@@ -12,13 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 import cbor2
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fuzz.common import Harness, hold, run_harnesses
 from fuzz.fuzz_attest import damaged, refused
 
 from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.evidence import GpuEvidence, NitroEvidence, Tee
 from curtilage.attest.nitro.document import parse_nitro_document
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
@@ -97,7 +98,8 @@ def check_spdm_report(data: bytes) -> None:
 def check_dice(data: bytes) -> None:
     """Firmware identities of 48 bytes each, or a RefusedError."""
     key = _issuer_key().public_key()
-    parse = partial(firmware_ids, issuer_key=key)
+    key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    parse = partial(firmware_ids, issuer_key=key_info)
     extensions = {DICE_TCB_INFO: data}
     try:
         named = parse(extensions)

@@ -23,7 +23,7 @@ from fuzz.fuzz_attest import damaged, deployment, refused
 from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data, parse_td_report
 from curtilage.attest.azure.verify import AzureRules, verify_azure
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import AzureEvidence
+from curtilage.attest.evidence import AzureEvidence
 from curtilage.attest.expectations import SnpExpectations, TdxExpectations
 from curtilage.attest.sev_snp.verify import SnpRules
 from curtilage.attest.steps import StepLog

@@ -21,7 +21,7 @@ from fuzz.fuzz_attest import damaged, refused
 
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.collateral import parse_collateral

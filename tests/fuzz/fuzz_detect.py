@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.common import Harness, run_harnesses
 
-from curtilage.client.detection.detectors.scanner import own_equipment, scan
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import scan
+from curtilage.client.detection.pipe import read_frame
 from curtilage.client.detection.spans import GarbageError, parse_findings
-from curtilage.client.detection.worker import read_frame
 from curtilage.policy.decision.findings import Where
 
 PLACE: Final = Where(message=0, role="user", json_path="content")

@@ -22,11 +22,8 @@ from fuzz.fuzz_attest_platforms import fixed_seeds, platform_seeds
 from fuzz.fuzz_attest_tdx import fixed_tdx_seeds, tdx_seeds
 from fuzz.fuzz_wire import KEYS
 
-from curtilage.attest.evidence import (
-    SnpEvidence,
-    encode_bundle,
-    encode_cpu_evidence,
-)
+from curtilage.attest.evidence import SnpEvidence
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.policy.document.load import profile_text
 from curtilage.wire.bhttp import Request, encode_request
 from curtilage.wire.keyconfig import encode_key_configs

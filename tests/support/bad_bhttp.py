@@ -1,7 +1,7 @@
-"""Binary HTTP that somebody should refuse, line by line, with the answer due.
+"""The bad-input list of binary HTTP: line by line, with the answer due.
 
-The names are the lines of the design's bad-input list. The tests hold every one
-against the decoder, and the fuzz harness starts from them.
+The tests hold every line against the decoder, and the fuzz harness starts from
+them.
 """
 
 from collections.abc import Iterable, Iterator

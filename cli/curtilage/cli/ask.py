@@ -15,14 +15,14 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.audit.export import new_file
-from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ClientError, ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
-from curtilage.client.remote.receipts import Transcript
+from curtilage.client.receipt import Transcript
 from curtilage.client.session import Session
 
 
@@ -35,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
     }
     query = query_from(turns, options, stream=not arguments.json)
-    take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
+    save_transcript = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
-    asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
+    asyncio.run(_ask(config, query, save_transcript, as_json=arguments.json))
     return DONE
 
 
@@ -51,7 +51,7 @@ def _system(arguments: argparse.Namespace) -> str | None:
     return read_text(Path(file), MAX_REQUEST_BYTES)
 
 
-def keeping(directory: Path) -> TakeDown:
+def keeping(directory: Path) -> SaveTranscript:
     """Return what writes an exchange to two new files of a directory, 0600.
 
     Raises:
@@ -75,9 +75,13 @@ def keeping(directory: Path) -> TakeDown:
 
 
 async def _ask(
-    config: ClientConfig, query: Query, take_down: TakeDown | None, *, as_json: bool
+    config: ClientConfig,
+    query: Query,
+    save_transcript: SaveTranscript | None,
+    *,
+    as_json: bool,
 ) -> None:
-    async with session_from(config, take_down=take_down) as session:
+    async with session_from(config, save_transcript=save_transcript) as session:
         if as_json:
             out_json(answer_object(await session.ask(query)))
         else:

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     policy = config.policy
     inspection = asyncio.run(_inspect(config, text_from(arguments.text)))
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     tell = explain_json if arguments.json else explain
     out(tell(policy, decision, inspection))
     return REFUSED if decision.route is Route.BLOCK else DONE

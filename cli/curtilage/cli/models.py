@@ -16,9 +16,9 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
+from curtilage.client.local.download import PullRequest, pull
 from curtilage.client.local.registry import (
     ModelEntry,
-    PullRequest,
     Registry,
     data_directory,
 )
@@ -66,7 +66,7 @@ def run_pull(arguments: argparse.Namespace) -> int:
         sha256=arguments.sha256,
     )
     bar = _Bar(request.filename)
-    entry = registry().pull(request, progress=bar, endpoint=arguments.endpoint)
+    entry = pull(registry(), request, progress=bar, endpoint=arguments.endpoint)
     bar.end()
     out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
     return DONE

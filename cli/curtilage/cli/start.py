@@ -10,7 +10,7 @@ from typing import Final
 
 from curtilage.cli.terminal import err, progress
 from curtilage.client.assemble import assemble
-from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.session import Session
 
@@ -41,7 +41,10 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
 
 @asynccontextmanager
 async def session_from(
-    config: ClientConfig, *, spare: bool = False, take_down: TakeDown | None = None
+    config: ClientConfig,
+    *,
+    spare: bool = False,
+    save_transcript: SaveTranscript | None = None,
 ) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
     with progress("starting detectors and local model"):
@@ -50,7 +53,7 @@ async def session_from(
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
-    session = Session(replace(parts, tell=err, take_down=take_down))
+    session = Session(replace(parts, notify=err, save_transcript=save_transcript))
     try:
         yield session
     finally:

@@ -20,7 +20,7 @@ from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.cover import CoverSettings
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import LogBook, MemoryFiles
 from curtilage.client.remote.separation import require_apart
 from curtilage.client.remote.transport import (
@@ -59,7 +59,7 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         local=local,
         transport=ways.transport,
         mirror=ways.mirror,
-        book=EnclaveBook(
+        keys=KeyStore(
             expectations=expectations_from(config.policy),
             logs=LogBook(MemoryFiles(_audit_directory(config))),
         ),
@@ -151,7 +151,13 @@ def ways_out(config: ClientConfig) -> WaysOut:
         mirror=named.mirror,
         gateway=named.gateway,
     )
-    access = read_access(config.relay_access)
+    files = config.relay_access
+    access = read_access(
+        ca=files.ca,
+        certificate=files.certificate,
+        certificate_key=files.certificate_key,
+        key=files.key,
+    )
     if attestation is None:
         # Nobody could be believed, so nobody is contacted.
         return WaysOut(absent=_absent(config.policy))

@@ -6,15 +6,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from curtilage.client.detection.detectors.model.operator import (
-    OperatorModelError,
-    model_digest,
-)
-from curtilage.client.detection.detectors.patterns.re2 import LinearError
-from curtilage.client.detection.detectors.policy_detectors import PolicyDetector
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import open_ordinary, read_text
-from curtilage.client.remote.access import AccessFiles
+from curtilage.client.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.load import (
     PROFILES,
@@ -37,6 +30,24 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFiles:
+    """Where the relay's access files lie; None is left out.
+
+    Attributes:
+        ca: certificates (PEM) of the only authorities to trust for the relay;
+            None: those that the system trusts.
+        certificate: our certificate and its chain (PEM), if the relay wants one.
+        certificate_key: its private key (PEM); None: in the same file.
+        key: a file with the API key that the relay's operator gave us.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,17 +193,18 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
 
 
 def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
+    if not policy.detectors:
+        return
+    # The one piece of the detectors' code that runs here, where the network is, and
+    # only under a policy that brings detectors: it is built, and looks at no text.
+    from curtilage.client.detection.detectors.policy_detectors import problem_with  # noqa: PLC0415
+
     indices = {each.id: at for at, each in enumerate(policy.document.detectors.own)}
     for each in policy.detectors:
-        place = ("detectors", "own", indices[each.id])
-        try:
-            PolicyDetector(each)
-        except LinearError as error:
-            yield (*place, "pattern"), str(error)
-        except ImportError:
-            yield place, "needs the extra 'pii', which is not installed here"
-        except (KeyError, ValueError):
-            yield place, "cannot be built of what it names"
+        key, problem = problem_with(each)
+        if problem:
+            place = ("detectors", "own", indices[each.id])
+            yield (*place, key) if key else place, problem
 
 
 def _broken_model(policy: Policy) -> Iterator[Complaint]:
@@ -206,10 +218,10 @@ def _broken_model(policy: Policy) -> Iterator[Complaint]:
         yield ("ner", "path"), "there is no such folder here"
         return
     try:
-        digest = model_digest(folder)
-    except (OperatorModelError, OSError) as error:
-        words = str(error) if isinstance(error, OperatorModelError) else "unreadable"
-        yield ("ner", "path"), words
+        digest = folder_digest(folder)
+    except (ConfigError, OSError) as error:
+        told = isinstance(error, ConfigError)
+        yield ("ner", "path"), f"the model folder {error}" if told else "unreadable"
         return
     if digest != ner.sha256:
         yield ("ner", "sha256"), f"the folder's digest is another: {digest}"

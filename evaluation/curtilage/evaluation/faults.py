@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import own_equipment, scan
+from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.inspection import Inspector, prepare
 from curtilage.client.detection.spans import Span
 from curtilage.client.query import single_query
@@ -118,4 +119,4 @@ def _with_broken_process(policy: Policy, fault: str) -> bool:
 
 
 def _stays(policy: Policy, inspection: Inspection) -> bool:
-    return decide(policy, inspection).route in {Route.LOCAL, Route.BLOCK}
+    return decide(policy.rulebook, inspection).route in {Route.LOCAL, Route.BLOCK}

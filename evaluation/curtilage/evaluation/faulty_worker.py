@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from curtilage.client.detection.worker import READY, encode_frame, read_frame
+from curtilage.client.detection.pipe import READY, encode_frame, read_frame
 from curtilage.sandbox.wall import Wall
 
 MODULE: Final = "curtilage.evaluation.faulty_worker"

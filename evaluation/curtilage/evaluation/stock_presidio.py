@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.presidio.engine import require_presidio
+from curtilage.client.detection.worker import require_presidio
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine

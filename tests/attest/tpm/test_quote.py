@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TpmQuote
+from curtilage.attest.evidence import TpmQuote
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import (
     AlgorithmId,

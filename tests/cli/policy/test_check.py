@@ -8,8 +8,8 @@ import pytest
 from curtilage.cli import main as cli
 from curtilage.cli import start as shared
 from curtilage.client import Client, config
-from curtilage.client.detection.detectors.model.operator import model_digest
 from curtilage.client.errors import UsageError
+from curtilage.client.files import folder_digest
 from curtilage.policy.document.load import PROFILES, load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
@@ -131,9 +131,9 @@ def test_check_looks_for_the_model_and_its_digest(
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2
     assert (
-        f"ner.sha256: the folder's digest is another: {model_digest(folder)}" in shown
+        f"ner.sha256: the folder's digest is another: {folder_digest(folder)}" in shown
     )
-    model_policy(folder, model_digest(folder))
+    model_policy(folder, folder_digest(folder))
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 0, shown
     assert "a spaCy pipeline of yours" in shown
@@ -198,7 +198,7 @@ def test_a_model_that_cannot_be_read_is_told(
     def refuse(_folder: Path) -> str:
         raise PermissionError(13, CANARY)
 
-    monkeypatch.setattr(config, "model_digest", refuse)
+    monkeypatch.setattr(config, "folder_digest", refuse)
     model_policy(tmp_path, "0" * 64)
     status, shown = ran("check", "own.yaml", capsys=capsys)
     assert status == 2

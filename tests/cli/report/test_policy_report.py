@@ -29,7 +29,7 @@ from curtilage.cli.report.figures import curve_chart
 from curtilage.cli.report.html import rendered
 from curtilage.cli.report.policy_report import Report, render
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.when import parse_when
+from curtilage.policy.decision.conditions import parse_condition
 from curtilage.policy.document.load import (
     PROFILES,
     load_pack,
@@ -412,7 +412,7 @@ def test_every_class_has_words() -> None:
     ],
 )
 def test_a_condition_is_told_in_words(when: str, words: str) -> None:
-    assert in_words(parse_when(when)) == words
+    assert in_words(parse_condition(when)) == words
 
 
 @pytest.mark.parametrize(

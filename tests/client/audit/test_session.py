@@ -18,12 +18,12 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.seal import SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
+from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
 QUERY = Query(messages=(Message(role="user", content="canary-7c1e"),), stream=True)
 BLOCKING = profile_text("default").replace(
@@ -67,7 +67,7 @@ class Bench:
                 inspector=ScriptedInspector(*found),
                 local=self.local if local else UnavailableLocal("there is none"),
                 transport=self.enclave,
-                book=book(),
+                keys=key_store(),
                 audit=audit or self.trail,
                 clock=Clock(),
             )

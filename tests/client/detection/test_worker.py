@@ -1,4 +1,3 @@
-import io
 import json
 import os
 import signal
@@ -9,37 +8,33 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from curtilage.client.detection import worker as detector_process
-from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
+from curtilage.client.detection import worker as module
+from curtilage.client.detection.pipe import GRACE_S
 from curtilage.client.detection.worker import (
-    MAX_FRAME_BYTES,
     DetectorProcess,
     Task,
     WorkerError,
-    encode_frame,
-    read_frame,
-    serve,
-    start_worker,
+    require_presidio,
     warmed,
     worker_environment,
 )
-from curtilage.client.errors import DetectorsError
+from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Layer, Wall
+from support.fakes import returns
 
 CANARY = "zq7canary4711"
 # A worker without Presidio, which starts at once; {} is what it may do instead.
 LIGHT = """
 import sys, time, re
-from curtilage.client.detection import worker
+from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.client.detection.detectors.scanner import EVERY_VIEW
-from curtilage.client.detection.detectors.scanner import Scanner, own_equipment
-from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
+from curtilage.client.detection.detectors.all import own_equipment
+from curtilage.client.detection.detectors.scanner import Scanner
+from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.sandbox.wall import compute_only
 class Faulty:
     id = "faulty"
@@ -47,7 +42,7 @@ class Faulty:
         if "FAULT" in reading.text:
             {fault}
         return ()
-requests, replies = worker._take_streams()
+requests, replies = worker.take_streams()
 wall = compute_only()
 refuse_network_and_files()
 worker.serve(
@@ -67,77 +62,15 @@ def task(*texts: str, limit_s: float = 10.0) -> Task:
 
 @pytest.fixture
 def worker() -> Iterator[DetectorProcess]:
-    process = start_worker(light(HANG), timeout_s=60)
+    process = warmed(DetectorProcess(light(HANG)), timeout_s=60)
     yield process
     process.kill()
 
 
-# --- frames -------------------------------------------------------------------
-
-JSON = st.recursive(
-    st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(JSON)
-def test_frames_round_trip(value: object) -> None:
-    assert read_frame(io.BytesIO(encode_frame(value))) == value
-
-
-@given(JSON, st.data())
-def test_a_cut_frame_is_refused(value: object, data: st.DataObject) -> None:
-    frame = encode_frame(value)
-    cut = data.draw(st.integers(1, len(frame) - 1))
-    with pytest.raises(ValueError, match="cut"):
-        read_frame(io.BytesIO(frame[:cut]))
-
-
-def test_the_end_of_a_stream_is_none() -> None:
-    assert read_frame(io.BytesIO(b"")) is None
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        (MAX_FRAME_BYTES + 1).to_bytes(4, "big") + b"x",
-        b"\x00\x00\x00\x01x",
-        b"\x00\x00\x00\x04null",
-        b"\x00\x00\x00\x02\xff\xff",
-    ],
-    ids=["too long", "no JSON", "null", "no text"],
-)
-def test_a_bad_frame_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"too long|Expecting|nothing|decode"):
-        read_frame(io.BytesIO(data))
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [7, {"texts": []}, [7], [{"texts": "x"}], [{"task": 0, "texts": 7, "limit_ms": 1}]],
-)
-def test_serve_refuses_what_is_no_batch(batch: object) -> None:
-    with pytest.raises(ValueError, match=r"batch|task"):
-        serve(
-            io.BytesIO(encode_frame(batch)),
-            io.BytesIO(),
-            Scanner(own_equipment()),
-            Wall(),
-        )
-
-
-def test_serve_answers_each_task() -> None:
-    batch = [{"task": n, "texts": ["a@b.example"], "limit_ms": 9000} for n in (4, 5)]
-    replies = io.BytesIO()
-    wall = Wall(missing=("seccomp: none here",))
-    serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()), wall)
-    replies.seek(0)
-    assert read_frame(replies) == {detector_process.READY: wall.to_fields()}
-    for number in (4, 5):
-        answer = read_frame(replies)
-        assert isinstance(answer, dict)
-        assert answer["task"] == number
-        assert "identifier.direct.email" in json.dumps(answer["found"])
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", returns(None))
+    with pytest.raises(ConfigError, match=r"curtilage\[pii\]"):
+        require_presidio()
 
 
 # --- a worker of flesh and blood ----------------------------------------------
@@ -199,53 +132,18 @@ def test_a_stopped_worker_never_blocks_the_caller(worker: DetectorProcess) -> No
 )
 def test_a_worker_that_does_not_start_is_refused(code: str) -> None:
     with pytest.raises(DetectorsError, match="did not start"):
-        start_worker((sys.executable, "-c", code), timeout_s=30)
+        warmed(DetectorProcess((sys.executable, "-c", code)), timeout_s=30)
 
 
 def test_a_worker_that_is_never_ready_is_refused() -> None:
     command = (sys.executable, "-c", "import time; time.sleep(60)")
     with pytest.raises(DetectorsError, match="did not start"):
-        start_worker(command, timeout_s=0.2)
-
-
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        "import socket; socket.socket()",
-        "import socket; socket.create_connection(('127.0.0.1', 9))",
-        "import socket; socket.getaddrinfo('example.org', 443)",
-        "import urllib.request; urllib.request.urlopen('http://127.0.0.1')",
-        "import subprocess; subprocess.run(['true'])",
-        "import os; os.system('true')",
-        "import os; os.fork()",
-        "import os; os.posix_spawn('/bin/true', ['true'], {})",
-        "open('/tmp/canary', 'w')",
-        "import tempfile; tempfile.TemporaryFile(dir='/tmp')",
-        "import os; os.open('/tmp/canary', os.O_CREAT | os.O_WRONLY)",
-    ],
-)
-def test_a_worker_cannot_connect_start_or_write(attempt: str) -> None:
-    code = f"""
-from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
-refuse_network_and_files()
-try:
-    {attempt}
-except PermissionError:
-    print("refused")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        env=worker_environment(),
-        timeout=60,
-    )
-    assert done.stdout == b"refused\n"
+        warmed(DetectorProcess(command), timeout_s=0.2)
 
 
 def test_a_worker_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     fault = f"print('{CANARY}', flush=True); raise OSError('{CANARY}')"
-    process = start_worker(light(fault), timeout_s=60)
+    process = warmed(DetectorProcess(light(fault)), timeout_s=60)
     try:
         process.send([task("FAULT")])
         answer = process.receive(10)
@@ -275,8 +173,8 @@ def test_environment_tells_libraries_to_report_nothing(
 def test_a_worker_dies_with_its_parent() -> None:
     code = f"""
 import time
-from curtilage.client.detection.worker import start_worker
-print(start_worker({light()!r}, timeout_s=60).pid, flush=True)
+from curtilage.client.detection.worker import DetectorProcess, warmed
+print(warmed(DetectorProcess({light()!r}), timeout_s=60).pid, flush=True)
 time.sleep(60)
 """
     assert _orphan_ends(code, within_s=10)
@@ -286,14 +184,14 @@ time.sleep(60)
 def test_a_hung_worker_ends_itself_without_a_parent() -> None:
     code = f"""
 import time
-from curtilage.client.detection.worker import Task, start_worker
-worker = start_worker({light(HANG)!r}, timeout_s=60)
+from curtilage.client.detection.worker import DetectorProcess, Task, warmed
+worker = warmed(DetectorProcess({light(HANG)!r}), timeout_s=60)
 worker.send([Task(texts=("FAULT",), limit_s=0.1)])
 time.sleep(0.5)
 print(worker.pid, flush=True)
 time.sleep(60)
 """
-    assert _orphan_ends(code, within_s=2 * detector_process.GRACE_S + 8)
+    assert _orphan_ends(code, within_s=2 * GRACE_S + 8)
 
 
 def _orphan_ends(code: str, *, within_s: float) -> bool:
@@ -329,7 +227,9 @@ def behind(stands: str) -> tuple[str, ...]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
-    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    process = warmed(
+        DetectorProcess(plan=plan_of(load_profile("default"))), timeout_s=60
+    )
     process.kill()
     assert process.wall is not None
     assert process.wall.gaps == ()
@@ -337,7 +237,9 @@ def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc there")
 def test_the_kernel_says_the_same() -> None:
-    process = start_worker(plan=plan_of(load_profile("default")), timeout_s=60)
+    process = warmed(
+        DetectorProcess(plan=plan_of(load_profile("default"))), timeout_s=60
+    )
     try:
         folder = Path("/proc") / str(process.pid)
         status = (folder / "status").read_text("utf-8")
@@ -385,9 +287,9 @@ def test_a_whole_wall_is_one() -> None:
 def test_a_worker_that_says_nothing_of_its_wall_is_not_ready(said: str) -> None:
     code = (
         "import sys, time\n"
-        "from curtilage.client.detection.worker import READY, encode_frame\n"
+        "from curtilage.client.detection.pipe import READY, encode_frame\n"
         f"sys.stdout.buffer.write(encode_frame({said})); sys.stdout.flush()\n"
         "time.sleep(60)\n"
     )
     with pytest.raises(DetectorsError, match="did not start"):
-        start_worker((sys.executable, "-c", code), timeout_s=30)
+        warmed(DetectorProcess((sys.executable, "-c", code)), timeout_s=30)

@@ -16,7 +16,7 @@ from curtilage.policy.document.load import load_policy, profile_text
 # A worker that starts at once and finds nothing, unless the text says FAULT.
 LIGHT = """
 import os, re, sys, time
-from curtilage.client.detection import worker
+from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
 from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Scanner
 class Faulty:
@@ -25,7 +25,7 @@ class Faulty:
         if "FAULT" in reading.text:
             {fault}
         return ()
-requests, replies = worker._take_streams()
+requests, replies = worker.take_streams()
 worker.read_plan(requests)
 time.sleep({start_s})
 worker.serve(requests, replies, Scanner([(Faulty(), EVERY_VIEW)]), compute_only())
@@ -96,7 +96,10 @@ FAULTS = {
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers a text": (
-        "worker._send(replies, {'task': 1, 'found': [reading.text]}); time.sleep(60)",
+        (
+            "worker.write_frame(replies, worker.encode_frame({'task': 1, 'found': "
+            "[reading.text]})); time.sleep(60)"
+        ),
         "uncertain.error",
     ),
 }

@@ -1,4 +1,3 @@
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -13,7 +12,6 @@ from curtilage.client.pseudonyms.restore import (
     MAX_STAND_INS,
     AnswerRestorer,
     Restorer,
-    as_json_string,
 )
 
 VALUES = {f"⟦PERSON_{number}⟧": f"Person {number}" for number in range(1, 21)} | {
@@ -139,15 +137,6 @@ def test_unknown_tokens_stay_and_are_counted() -> None:
     empty = Restorer({})
     assert empty.push("⟦PERSON_1⟧") == "⟦PERSON_1⟧"
     assert empty.unknown == 1
-
-
-def test_inside_tool_arguments_a_value_is_escaped_for_json() -> None:
-    """LiteLLM restored neither streams nor arguments (30728, PR 31530)."""
-    values = {"⟦PERSON_1⟧": 'Ann "Al"\\\n'}
-    restorer = Restorer(values, written=as_json_string)
-    arguments = '{"to": "⟦PERSON_1⟧"}'
-    told = "".join(map(restorer.push, arguments)) + restorer.close()
-    assert json.loads(told) == {"to": values["⟦PERSON_1⟧"]}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.log.heads import MAX_HEADS, HeadHistory, TreeHead
 from curtilage.attest.log.tree import Tree, hash_leaf
 from curtilage.client.remote import log_history as log_memory
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import (
     LogBook,
     LogMemory,
@@ -192,24 +192,24 @@ def bundle(leaves: tuple[bytes, ...], time: datetime) -> bytes:
     return encode_bundle(there.bundle())
 
 
-def book(folder: Path | None = None) -> EnclaveBook:
+def key_store(folder: Path | None = None) -> KeyStore:
     kept = None if folder is None else MemoryFiles(folder)
-    return EnclaveBook(expectations=deployment().expectations(), logs=LogBook(kept))
+    return KeyStore(expectations=deployment().expectations(), logs=LogBook(kept))
 
 
 def test_a_log_that_shrank_between_two_bundles_is_refused() -> None:
     small, large = (b"a",), (b"a", b"b", b"c", b"d")
-    enclaves = book()
+    enclaves = key_store()
     assert enclaves.accept(bundle(large, NOW), NOW).emulated
     with pytest.raises(RefusedError) as refused:
         enclaves.accept(bundle(small, LATER), LATER)
     assert refused.value.code is RefusalCode.PROOF_INVALID
-    assert book().accept(bundle(small, LATER), LATER).emulated
+    assert key_store().accept(bundle(small, LATER), LATER).emulated
 
 
 def test_a_bundle_that_names_an_earlier_time_hides_no_shrinking() -> None:
     """The time in the anchor is the enclave's choice; the witnesses' is not."""
-    enclaves = book()
+    enclaves = key_store()
     first = enclaves.accept(bundle((b"a", b"b", b"c", b"d"), NOW), NOW)
     ours = deployment()
     log = replace(ours.log, leaves=(b"a", ours.manifest))
@@ -224,7 +224,7 @@ def test_a_bundle_that_names_an_earlier_time_hides_no_shrinking() -> None:
 
 def test_a_witness_of_the_future_does_not_lock_the_log() -> None:
     """Its clock runs ahead by a year; what is larger tomorrow has not shrunk."""
-    enclaves, ours = book(), deployment()
+    enclaves, ours = key_store(), deployment()
     ahead = NOW + timedelta(days=365)
     unsigned = ours.unsigned_bundle()
     note = ours.log.checkpoint(ahead)
@@ -238,9 +238,9 @@ def test_a_witness_of_the_future_does_not_lock_the_log() -> None:
 
 def test_a_restart_forgets_nothing_of_the_log(tmp_path: Path) -> None:
     large = (b"a", b"b", b"c")
-    assert book(tmp_path).accept(bundle(large, NOW), NOW).emulated
+    assert key_store(tmp_path).accept(bundle(large, NOW), NOW).emulated
     for other in ((b"a",), (b"x", b"y", b"z")):
         with pytest.raises(RefusedError) as refused:
-            book(tmp_path).accept(bundle(other, LATER), LATER)
+            key_store(tmp_path).accept(bundle(other, LATER), LATER)
         assert refused.value.code is RefusalCode.PROOF_INVALID
-    assert book(tmp_path).accept(bundle(large, LATER), LATER).emulated
+    assert key_store(tmp_path).accept(bundle(large, LATER), LATER).emulated

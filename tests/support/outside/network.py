@@ -356,6 +356,6 @@ def _part(process: int) -> str:
     """Tell a detectors' worker from the program that started it."""
     with suppress(OSError):
         command = Path(f"/proc/{process}/cmdline").read_bytes()
-        if b"curtilage.client.detection.worker" in command:
+        if b"curtilage.client.detection.detectors" in command:
             return " worker"
     return ""

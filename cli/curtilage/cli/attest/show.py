@@ -25,7 +25,7 @@ from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
 from curtilage.client.files import read_start
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage.policy.expectations import expectations_from
 
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     now = time_of(arguments.at)
     if arguments.at is not None and arguments.bundle is None:
         raise UsageError("--at needs --bundle: the live enclave is verified now")
-    book = EnclaveBook(expectations=expectations_from(config.policy))
+    book = KeyStore(expectations=expectations_from(config.policy))
     mirrored: bytes | None = None
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.single import EvidenceVerdict, verify_device, verify_evidence
+from curtilage.attest.standalone import EvidenceVerdict, verify_device, verify_evidence
 from curtilage.attest.steps import UNFORESEEN
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.evidence_files import (

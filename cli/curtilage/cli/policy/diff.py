@@ -17,9 +17,13 @@ from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.document.detection_plan import plan_of
-from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.difference import Compared, Difference, Move, difference
+from curtilage.policy.document.model import Policy, plan_of
+from curtilage.policy.explain.diff import (
+    Compared,
+    Difference,
+    Move,
+    difference,
+)
 
 MAX_SHOWN: Final = 200
 
@@ -60,8 +64,8 @@ def compared(
         yield Compared(
             id=line_id,
             line=number,
-            old=decide(old.policy, seen_before),
-            new=decide(new.policy, seen_after),
+            old=decide(old.policy.rulebook, seen_before),
+            new=decide(new.policy.rulebook, seen_after),
         )
 
 

@@ -95,7 +95,7 @@ def decided(
         for case, inspection in zip(
             cases, inspect_all(inspector, queries), strict=True
         ):
-            yield case, decide(config.policy, inspection)
+            yield case, decide(config.policy.rulebook, inspection)
     finally:
         inspector.close()
 

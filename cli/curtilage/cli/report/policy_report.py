@@ -200,7 +200,7 @@ def _route_alone(policy: Policy, name: str) -> Route:
     alone = Inspection(
         findings=(finding,), payload_digest=bytes(DIGEST_BYTES), messages=1
     )
-    return decide(policy, alone).route
+    return decide(policy.rulebook, alone).route
 
 
 def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:

@@ -15,13 +15,11 @@ Every file is 0600 and must stay so: whoever can read the organisation's key can
 test guesses of short questions. The lock is ``flock``: use a local file system.
 """
 
-import fcntl
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -49,7 +47,12 @@ from curtilage.client.audit.record import KEY_BYTES
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of
 from curtilage.client.errors import AuditError
-from curtilage.client.files import open_ordinary
+from curtilage.client.files import (
+    locked,
+    open_ordinary,
+    open_private,
+    write_private_atomically,
+)
 from curtilage.policy.errors import AuditRefusedError
 
 ORGANISATION_KEY: Final = "organisation.key"
@@ -62,7 +65,6 @@ SIGNATURE_MARK: Final = "\u2014 ".encode()
 MAX_KEY_FILE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 1 << 20
 LOG_ID_BYTES: Final = 8
-PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
 _SEGMENT: Final = re.compile(r"([0-9]{6})\.jsonl", re.ASCII)
@@ -199,14 +201,15 @@ class AuditDirectory:
             AuditError: somebody else holds it for longer than ``wait_s``.
         """
         path = self.path / LOCK
-        with told(path):
-            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with ExitStack() as stack:
             with told(path):
-                take_lock(descriptor, wait_s)
+                try:
+                    stack.enter_context(locked(path, wait_s))
+                except TimeoutError:
+                    raise AuditError(
+                        "the audit trail: another process holds it and does not let go"
+                    ) from None
             yield
-        finally:
-            os.close(descriptor)
 
     def segments(self) -> list[int]:
         """Return the numbers of the log's files, sorted."""
@@ -346,14 +349,9 @@ class AuditDirectory:
                 yield data
 
     def _write_private(self, name: str, data: bytes) -> None:
-        path, beside = self.path / name, self.path / f".{name}.new"
-        with told(path):
-            descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                self.write_all(descriptor, data)
-            finally:
-                os.close(descriptor)
-            beside.rename(path)
+        path = self.path / name
+        with told(path), write_private_atomically(path) as file:
+            self.write_all(file.fileno(), data)
 
     def _read_private(self, name: str) -> bytes:
         path = self.path / name
@@ -378,32 +376,6 @@ def _ends_note(data: bytes) -> bool:
     """Tell whether bytes end with a whole note: its last line is a signature."""
     last = data[:-1].rpartition(b"\n")[2]
     return data.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
-
-
-def open_private(path: Path, flags: int) -> int:
-    """Open a file that nobody else may read; never through a link."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
-
-
-def take_lock(descriptor: int, wait_s: float) -> None:
-    """Lock a file, or give up: a writer that was stopped must not stop us all.
-
-    Raises:
-        AuditError: it is still held after ``wait_s``.
-    """
-    until, pause_s = time.monotonic() + wait_s, 0.0002
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise AuditError(
-                    "the audit trail: another process holds it and does not let go"
-                ) from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.01)
-        else:
-            return
 
 
 @contextmanager

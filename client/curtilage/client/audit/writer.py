@@ -41,13 +41,13 @@ from curtilage.client.audit.directory import (
     AuditDirectory,
     AuditKeys,
     Disk,
-    open_private,
     told,
 )
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of, verify_heads
 from curtilage.client.errors import AuditError
+from curtilage.client.files import open_private
 from curtilage.policy.errors import AuditRefusedError
 
 WHAT_NOW: Final = (

@@ -2,13 +2,7 @@
 
 What could not be looked at is a finding, never an absence of findings: too
 long, not text, not decodable, late, or looked at by detectors that failed.
-Decides nothing; ``policy.decide`` does.
-
-Detectors that also ask whether the policy is signed and current.
-
-Where a policy must be signed, every inspection while it is not has one finding
-more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
-can be without.
+Decides nothing; ``policy.decision.decide`` does.
 """
 
 import asyncio
@@ -21,13 +15,13 @@ from datetime import UTC, datetime
 from typing import Self
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.presidio.engine import require_presidio
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
 from curtilage.client.detection.turns import seams, told_numbers
 from curtilage.client.detection.worker import (
     DetectorProcess,
     Task,
     WorkerError,
+    require_presidio,
     without_a_wall,
     worker_command,
 )
@@ -38,8 +32,7 @@ from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Finding, Where
-from curtilage.policy.document.detection_plan import plan_of
-from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.document.model import Limits, Policy, plan_of
 from curtilage.policy.signing import Currency, stale_finding
 
 START_TIMEOUT_S = 60.0
@@ -105,14 +98,14 @@ def weight_of(texts: Sequence[str]) -> int:
     return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
 
 
-def deadline_s(limits: Limits, weight: int) -> float:
+def deadline_s(limits: "Limits", weight: int) -> float:
     """Return how long a query may be looked at; grows with what there is."""
     thousands = math.ceil(weight / 1000)
     per_thousand = limits.deadline_ms_per_1000_chars
     return (limits.deadline_ms + thousands * per_thousand) / 1000
 
 
-def prepare(query: Query, limits: Limits) -> _Prepared:
+def prepare(query: Query, limits: "Limits") -> _Prepared:
     """Check what needs no detector: parts, decodability, size.
 
     A query beyond the limits is handed to no detector; it stays home anyway.
@@ -141,7 +134,7 @@ def prepare(query: Query, limits: Limits) -> _Prepared:
     )
 
 
-def _cost(query: Query, limits: Limits) -> int:
+def _cost(query: Query, limits: "Limits") -> int:
     """Return how long a query takes compared with others."""
     leaves = tuple(query.leaves())
     if _is_oversize(leaves, limits):
@@ -149,7 +142,7 @@ def _cost(query: Query, limits: Limits) -> int:
     return _LEAST_COST + weight_of([leaf.text for leaf in leaves])
 
 
-def _is_oversize(leaves: Sequence[Leaf], limits: Limits) -> bool:
+def _is_oversize(leaves: Sequence[Leaf], limits: "Limits") -> bool:
     size = sum(len(leaf.text) + 1 for leaf in leaves) - 1
     if size > limits.max_chars or len(leaves) > MAX_LEAVES:
         return True
@@ -189,7 +182,7 @@ class Inspector:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: "Policy",
         *,
         command: Sequence[str] | None = None,
         spare: bool = True,
@@ -210,7 +203,11 @@ class Inspector:
 
     @classmethod
     def start(
-        cls, policy: Policy, *, command: Sequence[str] | None = None, spare: bool = True
+        cls,
+        policy: "Policy",
+        *,
+        command: Sequence[str] | None = None,
+        spare: bool = True,
     ) -> Self:
         """Start the worker and wait until it is warm, some seconds.
 
@@ -347,6 +344,10 @@ def _utc_now() -> datetime:
 
 class CheckedInspector:
     """The detectors, and the policy's signature; asked anew for each query.
+
+    Where a policy must be signed, every inspection while it is not has one finding
+    more, ``uncertain.stale_policy``, and so stays home by the rule that no policy
+    can be without.
 
     Args:
         inspector: the detectors.

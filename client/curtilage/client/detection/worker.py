@@ -1,41 +1,34 @@
-"""The detectors in a process of their own, which can be killed.
+"""Our end of the pipe: the detectors' process, started, asked and killed.
 
 A regular expression that runs away holds the interpreter's lock, so nothing
-inside its process can stop it. The worker is told what to run by its first
-frame, then answers one batch after the other over its standard streams, as
-length-prefixed JSON; its errors go nowhere, since a library's message may hold
-a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so
-that native code, too, reaches no network, writes no file and starts no program; its
-first answer says which layers of the wall stand. It ends when its parent does, and
-ends itself when a text takes far too long.
+inside its process can stop it: the detectors have a process of their own, which
+can be killed. What runs in it is ``detectors``; nothing of that is imported here,
+where the network is.
 """
 
-import json
 import os
 import queue
-import signal
-import struct
 import subprocess  # noqa: TID251 - a door
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Final, cast
+from importlib.util import find_spec
+from typing import IO, Final, cast
 
-from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
-from curtilage.client.detection.spans import to_fields
-from curtilage.client.errors import DetectorsError
+from curtilage.client.detection.pipe import (
+    READY,
+    SPARE,
+    encode_frame,
+    read_frame,
+    write_frame,
+)
+from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import DetectionPlan
-from curtilage.sandbox.wall import Wall, compute_only
+from curtilage.sandbox.wall import Wall
 
-if TYPE_CHECKING:
-    from curtilage.client.detection.detectors.scanner import Scanner
-
-_HEADER: Final = struct.Struct(">I")
-MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
-READY: Final = "ready"
-GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
+# Nothing else of our environment goes to it: no proxy, no token, no setting.
 _KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 FORGETTING: Final = {
@@ -43,9 +36,7 @@ FORGETTING: Final = {
     "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
 }
 """Has glibc overwrite what is freed, in Python and in C, at once."""
-_MODULE: Final = "curtilage.client.detection.worker"
-SPARE: Final = "--spare"
-_GIVE_WAY: Final = 19  # the lowest priority that there is
+_MODULE: Final = "curtilage.client.detection.detectors"
 
 
 class WorkerError(Exception):
@@ -73,186 +64,16 @@ class Task:
     limit_s: float
 
 
-# --- frames, on both sides ----------------------------------------------------
-
-
-def encode_frame(value: object) -> bytes:
-    """Return a value as JSON behind its length, 4 bytes, big-endian."""
-    body = json.dumps(value, separators=(",", ":")).encode("ascii")
-    return _HEADER.pack(len(body)) + body
-
-
-def read_frame(stream: IO[bytes]) -> object | None:
-    """Read one value; None at the end of the stream.
+def require_presidio() -> None:
+    """Raise unless Presidio is installed; looks, and imports nothing.
 
     Raises:
-        ValueError: cut, too long, or no JSON.
+        ConfigError: names the extra.
     """
-    header = _read(stream, _HEADER.size)
-    if not header:
-        return None
-    if len(header) != _HEADER.size:
-        raise ValueError("a frame's length is cut")
-    (length,) = _HEADER.unpack(header)
-    if length > MAX_FRAME_BYTES:
-        raise ValueError("a frame is too long")
-    body = _read(stream, length)
-    if len(body) != length:
-        raise ValueError("a frame is cut")
-    value: object = json.loads(body)
-    if value is None:
-        raise ValueError("a frame holds nothing")
-    return value
-
-
-def write_frame(stream: IO[bytes], frame: bytes) -> None:
-    """Write all of a frame to a pipe that has no buffer of its own.
-
-    A buffer would keep what went through it last for as long as nothing else
-    goes through, and that is a text.
-    """
-    rest = memoryview(frame)
-    while rest:
-        rest = rest[stream.write(rest) :]
-
-
-def _read(stream: IO[bytes], size: int) -> bytearray:
-    """Read so many bytes, or those before the end."""
-    data = bytearray()
-    while len(data) < size and (part := stream.read(size - len(data))):
-        data += part
-    return data
-
-
-# --- the worker's side --------------------------------------------------------
-
-
-def main(arguments: Sequence[str] = ()) -> int:
-    """Read the plan, then answer the parent until it closes or dies."""
-    requests, replies = _take_streams()
-    # First of all: a library that is loaded may start threads, and a thread that
-    # runs already stands outside of what only the calling thread is put behind.
-    wall = compute_only()
-    refuse_network_and_files()
-    _refuse_core_dumps()
-    plan = read_plan(requests)
-    serve(requests, replies, _built(plan, spare=SPARE in arguments), wall)
-    return 0
-
-
-def read_plan(requests: IO[bytes]) -> DetectionPlan:
-    """Return the first frame, which says what to run.
-
-    Raises:
-        ValueError: it is no plan.
-    """
-    return DetectionPlan.from_fields(read_frame(requests))
-
-
-def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
-    """Build the detectors; a spare's in a thread that gives way to others.
-
-    On Linux a thread has a priority of its own, and this one ends with it: a
-    process could lower its own, but not raise it again.
-    """
-    from curtilage.client.detection.detectors.presidio.engine import scanner_of  # noqa: PLC0415 - seconds
-
-    if not spare or sys.platform != "linux":
-        return scanner_of(plan)
-    made: list[Scanner] = []
-
-    def build() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
-        made.append(scanner_of(plan))
-
-    thread = threading.Thread(target=build)
-    thread.start()
-    thread.join()
-    return made[0]
-
-
-def serve(
-    requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
-) -> None:
-    """Say behind which wall one is ready, then answer every batch, task by task."""
-    _send(replies, {READY: wall.to_fields()})
-    while _serve_batch(requests, replies, scanner):
-        pass
-
-
-def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") -> bool:
-    """Answer one batch; False at the end.
-
-    A function, so that nobody's texts are in a frame that waits for the next.
-    """
-    batch = read_frame(requests)
-    if batch is None:
-        return False
-    for number, texts, limit_ms in _parse_batch(batch):
-        _set_alarm(limit_ms / 1000 + 2 * GRACE_S)
-        found = scanner.scan(texts)
-        _set_alarm(0)
-        fields = [
-            to_fields(index, span)
-            for index, spans in enumerate(found)
-            for span in spans
-        ]
-        _send(replies, {"task": number, "found": fields})
-    return True
-
-
-def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
-    if not isinstance(batch, list):
-        raise ValueError("a batch is a list")  # noqa: TRY004 - of bytes, not of types
-    return [_parse_task(task) for task in cast("list[object]", batch)]
-
-
-def _parse_task(task: object) -> tuple[int, list[str], int]:
-    fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
-    number, texts, limit_ms = (fields.get(key) for key in ("task", "texts", "limit_ms"))
-    if not (
-        isinstance(number, int)
-        and isinstance(texts, list)
-        and isinstance(limit_ms, int)
-    ):
-        raise ValueError("a task has a number, texts and a limit")  # noqa: TRY004 - see above
-    return number, [str(text) for text in cast("list[object]", texts)], limit_ms
-
-
-def _send(stream: IO[bytes], value: object) -> None:
-    write_frame(stream, encode_frame(value))
-
-
-def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep the two pipes; what anybody prints from now on goes nowhere."""
-    requests = os.fdopen(os.dup(0), "rb", buffering=0)
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    return requests, replies
-
-
-def _refuse_core_dumps() -> None:
-    """Keep texts out of a core file, where the system can be told so."""
-    if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - not on every system
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _set_alarm(seconds: float) -> None:
-    """Let the kernel end this process then; no Python code is needed for it.
-
-    The parent kills a worker that is late, but a parent can die first.
-    """
-    if sys.platform != "win32":
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-# --- the parent's side --------------------------------------------------------
+    if find_spec("presidio_analyzer") is None or find_spec("spacy") is None:
+        raise ConfigError(
+            "the detectors are not installed: pip install 'curtilage[pii]'"
+        )
 
 
 def worker_command(*, spare: bool = False) -> tuple[str, ...]:
@@ -439,25 +260,6 @@ def _close(stream: IO[bytes] | None) -> None:
             return  # what was buffered cannot be delivered to the dead
 
 
-def start_worker(
-    command: Sequence[str] | None = None,
-    *,
-    plan: DetectionPlan | None = None,
-    timeout_s: float,
-) -> DetectorProcess:
-    """Start a worker and wait until it is warm.
-
-    Args:
-        command: another one than ours; for tests.
-        plan: what it shall run, its first frame; ours needs one.
-        timeout_s: how long to wait.
-
-    Raises:
-        DetectorsError: it ended, or did not become ready in time.
-    """
-    return warmed(DetectorProcess(command, plan=plan), timeout_s=timeout_s)
-
-
 def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:
     """Wait until a worker is warm; one that will not be is ended.
 
@@ -475,7 +277,3 @@ def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:
         how = "their process ended" if ended else f"not ready after {timeout_s:g} s"
         raise DetectorsError(f"the detectors did not start: {how}")
     return process
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

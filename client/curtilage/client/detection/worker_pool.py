@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from curtilage.client import telemetry
-from curtilage.client.detection.worker import GRACE_S, DetectorProcess, warmed
+from curtilage.client.detection.pipe import GRACE_S
+from curtilage.client.detection.worker import DetectorProcess, warmed
 from curtilage.client.errors import DetectorsError
 from curtilage.client.telemetry import RestartCause
 

@@ -11,10 +11,9 @@ name put into the address would go out to whom the answer's author chose. Nor is
 one beside a control character. A token nobody sent stays as it is. All are counted.
 """
 
-import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from typing_extensions import override
@@ -29,34 +28,19 @@ MAX_STAND_INS: Final = 10_000
 _MAX_TOKEN_CHARS: Final = 32
 
 
-def as_text(value: str) -> str:
-    """Return a value as it stands in plain text: unchanged."""
-    return value
-
-
-def as_json_string(value: str) -> str:
-    """Return a value as it stands inside a JSON string, such as an argument."""
-    return json.dumps(value, ensure_ascii=False)[1:-1]
-
-
 class Restorer:
     """Restores one text, piece by piece.
 
     Args:
         values: what each stand-in hides.
-        written: how a value is written where it goes: ``as_text`` for an
-            answer, ``as_json_string`` for a tool's arguments that are JSON.
 
     Attributes:
         unknown: tokens that nobody sent, so far.
         in_urls: stand-ins left alone because they may be a part of an address.
     """
 
-    def __init__(
-        self, values: Mapping[str, str], *, written: Callable[[str], str] = as_text
-    ) -> None:
+    def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
-        self._written = written
         self._sorted = sorted(values)
         self._longest = max(map(len, values), default=0)
         self._first = {each[:1] for each in values}
@@ -137,7 +121,7 @@ class Restorer:
         if joined or self._watch.inside:
             self.in_urls += 1
             return match[0]
-        return self._written(self._values[match[0]])
+        return self._values[match[0]]
 
     def _count_unknown(self, text: str, start: int) -> int:
         tokens = TOKEN.finditer(text, max(start - _MAX_TOKEN_CHARS, 0))

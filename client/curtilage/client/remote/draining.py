@@ -33,7 +33,9 @@ from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.remote.seal import SealedExchange, most_bytes
+from curtilage.client.remote.requests import Attempt
+from curtilage.client.remote.seal import AnswerReader, most_bytes
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
 
 FIRST_FRAME_S: Final = 15.0
@@ -101,10 +103,6 @@ MAX_RUNNING: Final = 24
 these hold a place at the gateway while the others wait there."""
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
-Ended = Callable[[int], None]
-"""Is told how many frames a complete answer had."""
-Keep = Callable[[bytes], Awaitable[None]]
-"""Keeps the verified receipt of a complete answer, whoever still watches."""
 
 
 class Drains:
@@ -141,24 +139,24 @@ class Drains:
     def start(
         self,
         exchange: SealedExchange,
+        reader: AnswerReader,
         send: Send,
-        *,
-        ended: Ended | None = None,
-        keep: Keep | None = None,
+        attempt: Attempt,
     ) -> "Watch":
         """Send an exchange; return what its answer can be watched by.
 
         Args:
             exchange: to be sent.
+            reader: of its answer.
             send: the way out.
-            ended: told once the answer is complete.
-            keep: awaited with the receipt, before anybody is told of the end.
+            attempt: what it is an answer to; keeps the receipt before the end is
+                told, and notes the answer's length.
 
         Raises:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, ended, self._timer, keep)
+        watch = Watch(exchange, reader, attempt, self._timer)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -184,13 +182,13 @@ class Watch:
     def __init__(
         self,
         exchange: SealedExchange,
-        ended: Ended | None,
+        reader: AnswerReader,
+        attempt: Attempt,
         timer: Timer,
-        keep: Keep | None = None,
     ) -> None:
         self._exchange = exchange
-        self._keep = keep
-        self._ended = ended
+        self._reader = reader
+        self._attempt = attempt
         self._timer = timer
         self._over = asyncio.Event()
         self._breach = FailureReason.TIMEOUT
@@ -270,7 +268,7 @@ class Watch:
     def _frames(self) -> int:
         """Return how many frames came in whole."""
         if not self._failed:
-            return self._exchange.reader.frames
+            return self._reader.frames
         # Nothing opens any more: as many as these octets would make.
         received = self._most_bytes - self._room_bytes
         return received // self._exchange.parameters.frame_bytes
@@ -282,7 +280,7 @@ class Watch:
         if self._failed:
             return  # it cannot be read; what comes is still let in
         try:
-            self._tell(*self._exchange.reader.push(data))
+            self._tell(*self._reader.push(data))
         except EnclaveError as error:
             self._failed = True
             self._tell(error.alone())
@@ -290,17 +288,16 @@ class Watch:
     async def _finish(self) -> None:
         if self._failed:
             return
-        reader = self._exchange.reader
+        reader = self._reader
         try:
             events = reader.finish()
         except EnclaveError as error:
             self._tell(error.alone())
             return
-        if self._keep is not None and reader.receipt is not None:
-            await self._keep(reader.receipt)
+        if reader.receipt is not None:
+            await self._attempt.keep(reader.receipt)
         self._tell(*events)
-        if self._ended is not None:
-            self._ended(reader.frames)
+        self._attempt.ended(reader.frames)
 
     def _tell(self, *events: AnswerEvent | BaseException) -> None:
         if not self._left:

@@ -11,7 +11,7 @@ window is new. Windows may overlap, since keys do when they rotate, and a
 restarted enclave begins a new one at once.
 
 The log that the release stands in is held to what it showed before, too: see
-``log_memory``.
+``log_history``.
 """
 
 import hashlib
@@ -19,11 +19,7 @@ import hmac
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import parse_bundle
-from curtilage.attest.log.heads import TreeHead
-from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.remote.log_history import LogView
 
 REMEMBERED: Final = 64
 """Windows kept in mind: more than two weeks of them at six hours each."""
@@ -63,31 +59,6 @@ class KeyHistory:
         self._seen[begins] = key.key_configs_digest
         while len(self._seen) > REMEMBERED:
             del self._seen[min(self._seen)]
-
-
-def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
-    """Return what a bundle shows of its log.
-
-    The time is the witnesses' own: the one that the bundle names may be any
-    earlier one, and whoever makes the bundle chooses it.
-
-    Args:
-        bundle: that ``verify`` accepted: nothing is verified here.
-        key: what it accepted.
-
-    Raises:
-        RefusedError: it was another one.
-    """
-    parsed = parse_bundle(bundle)
-    proof = parse_proof(parsed.release.proof)
-    notes = (proof.checkpoint, parsed.anchor.checkpoint)
-    proven, anchor = (TreeHead.of(parse_checkpoint(note)[1]) for note in notes)
-    return LogView(
-        proof=proven,
-        anchor=anchor,
-        consistency=parsed.anchor.consistency,
-        time=int(key.anchor_vouched.timestamp()),
-    )
 
 
 def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:

@@ -13,9 +13,8 @@ says which releases' logs were seen and when, and nothing of any question.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,14 +25,16 @@ from curtilage.attest.encoding.strict_json import (
     parse_object,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.heads import (
     MAX_HISTORY_BYTES,
     HeadHistory,
     TreeHead,
     parse_history,
 )
-from curtilage.client.audit.directory import open_private, take_lock
-from curtilage.client.errors import AuditError
+from curtilage.attest.log.note import parse_checkpoint, parse_proof
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client.files import locked, write_private_atomically
 
 FORMAT: Final = "curtilage/log-memory/v1"
 LOCK_S: Final = 2.0
@@ -58,6 +59,31 @@ class LogView:
     anchor: TreeHead
     consistency: tuple[bytes, ...]
     time: int
+
+
+def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
+    """Return what a bundle shows of its log.
+
+    The time is the witnesses' own: the one that the bundle names may be any
+    earlier one, and whoever makes the bundle chooses it.
+
+    Args:
+        bundle: that ``verify`` accepted: nothing is verified here.
+        key: what it accepted.
+
+    Raises:
+        RefusedError: it was another one.
+    """
+    parsed = parse_bundle(bundle)
+    proof = parse_proof(parsed.release.proof)
+    notes = (proof.checkpoint, parsed.anchor.checkpoint)
+    proven, anchor = (TreeHead.of(parse_checkpoint(note)[1]) for note in notes)
+    return LogView(
+        proof=proven,
+        anchor=anchor,
+        consistency=parsed.anchor.consistency,
+        time=int(key.anchor_vouched.timestamp()),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,28 +225,11 @@ class MemoryFiles:
         Raises:
             RefusedError: ``proof_invalid``: they saw another log.
         """
-        with suppress(OSError, AuditError), self._locked(name):
-            self._save(name, self.load(name).joined(memory))
-
-    @contextmanager
-    def _locked(self, name: str) -> Generator[None]:
-        path = self._file(name).with_suffix(".lock")
-        descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
-            take_lock(descriptor, LOCK_S)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _save(self, name: str, memory: LogMemory) -> None:
         path = self._file(name)
-        beside = path.with_suffix(".new")
-        descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(memory.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
+        with suppress(OSError), locked(path.with_suffix(".lock"), LOCK_S):
+            joined = self.load(name).joined(memory)
+            with write_private_atomically(path) as file:
+                file.write(joined.encode())
 
     def _file(self, name: str) -> Path:
         return self._path / f"log-{name}.json"

@@ -1,4 +1,4 @@
-"""The client's side of a receipt: its secret, what it must say, its check.
+"""The client's side of a receipt: what it must say, and its check.
 
 Pure. An enclave whose evidence binds a receipt key signs, at the very end of
 every answer, what it was asked and what it answered. Without it, or with another
@@ -6,15 +6,12 @@ one, the answer counts as cut: whoever stands behind it cannot be held to it.
 """
 
 import hmac
-import secrets
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.receipt import (
     RECEIPT_BYTES,
     RECEIPT_FIELD,
-    SECRET_BYTES,
     Receipt,
     ReceiptExpectation,
     answer_mac,
@@ -23,41 +20,9 @@ from curtilage.attest.receipt import (
     verify_receipt,
 )
 from curtilage.attest.verify import VerifiedKey
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.wire.bhttp import Field
 from curtilage.wire.dates import WINDOW
-
-
-@dataclass(slots=True, kw_only=True)
-class Transcript:
-    """An exchange as it stood inside the seal, kept because somebody asked for it.
-
-    Attributes:
-        question: the request's content.
-        answer: the answer's content so far, filler included.
-    """
-
-    question: bytes = field(default=b"", repr=False)
-    answer: bytearray = field(default_factory=bytearray, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptSecret:
-    """The secret that one request's receipt is made with.
-
-    Attributes:
-        receipt_id: what the organisation's key makes the secret from, 16 bytes;
-            empty for a secret that nobody can make again.
-        attempt: the number of the record that lets the request out.
-        value: 32 bytes, sent inside the seal.
-        transcript: takes the exchange down; None: nobody does.
-    """
-
-    receipt_id: bytes = b""
-    attempt: int = 0
-    transcript: Transcript | None = field(default=None, repr=False)
-    value: bytes = field(
-        repr=False, default_factory=lambda: secrets.token_bytes(SECRET_BYTES)
-    )
 
 
 def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:

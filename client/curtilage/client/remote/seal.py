@@ -1,4 +1,4 @@
-"""The seal door: one allowed query becomes one sealed request and its answer.
+"""The seal door: one allowed query becomes a sealed request and its answer's reader.
 
 Sans-IO. This is the only place where a query turns into bytes for others, and
 it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
@@ -19,9 +19,7 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, NoReturn, final
-
-from typing_extensions import override
+from typing import Final
 
 from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.errors import RefusedError
@@ -30,12 +28,14 @@ from curtilage.attest.verify import VerifiedKey, require_verified
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
     nothing_reader,
 )
-from curtilage.client.remote.receipts import ReceiptCheck, ReceiptSecret
+from curtilage.client.remote.receipts import ReceiptCheck
+from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
 from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
 from curtilage.wire.dates import format_date
@@ -57,7 +57,6 @@ NO_SKEW: Final = timedelta()
 _USUAL_SUITE: Final = Suite(
     kem_id=KEM_XWING, kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM
 )
-_BRAND: Final = object()
 
 ReaderOf = Callable[[bhttp.ResponseHead], ContentReader]
 
@@ -184,56 +183,6 @@ class AnswerReader:
             yield self._content.finished
 
 
-@final
-class SealedExchange:
-    """One sealed request, to be sent once, and the reader of its answer.
-
-    Only the functions ``seal…`` of this module build it. It holds no plaintext.
-
-    Attributes:
-        reader: of its answer.
-        parameters: the shape of the answer, as the evidence promises it.
-        request_bytes: length of the sealed request.
-    """
-
-    __slots__ = ("_body", "parameters", "reader", "request_bytes")
-
-    def __init__(
-        self,
-        brand: object,
-        body: bytes,
-        reader: AnswerReader,
-        parameters: TransportParameters,
-    ) -> None:
-        if brand is not _BRAND:
-            raise TypeError("only the seal door builds a SealedExchange")
-        self._body: bytes | None = body
-        self.request_bytes = len(body)
-        self.reader = reader
-        self.parameters = parameters
-
-    @property
-    def padded(self) -> bool:
-        """Whether the answer's length and pace are the same as others'."""
-        return self.parameters.shape is Shape.PADDED
-
-    def take_body(self) -> bytes:
-        """Hand out the encapsulated request; a second call raises.
-
-        Raises:
-            RuntimeError: it was taken before; ``enc`` is never reused.
-        """
-        body, self._body = self._body, None
-        if body is None:
-            raise RuntimeError("a sealed request is sent once")
-        return body
-
-    @override
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or pickled."""
-        raise TypeError("a SealedExchange cannot be copied")
-
-
 def seal(
     allowed: Allowed,
     query: Query,
@@ -242,8 +191,10 @@ def seal(
     now: datetime,
     skew: timedelta = NO_SKEW,
     secret: ReceiptSecret | None = None,
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     """Seal one query that may leave, to one verified key.
+
+    Returns the request, which may be sent, and what opens its answer.
 
     Args:
         allowed: the decision that this very payload may leave.
@@ -288,7 +239,7 @@ def seal_cover(
     bucket: int,
     now: datetime,
     skew: timedelta = NO_SKEW,
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     """Seal a dummy that looks like a query of one size class.
 
     Args:
@@ -335,7 +286,7 @@ def seal_challenge(
     now: datetime,
     reader_of: ReaderOf,
     skew: timedelta = NO_SKEW,
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     """Seal a request for fresh evidence; from outside, a short question.
 
     Args:
@@ -436,7 +387,7 @@ def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
 
 def _sealed(
     key: VerifiedKey, said: _Said, *, at_least: int = 0, reader_of: ReaderOf
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     config = _config(key)
     secret, check = None, None
     if key.receipt_public_key:
@@ -457,7 +408,7 @@ def _sealed(
             FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
         ) from None
     reader = AnswerReader(sealed.opener, key.transport, reader_of, check)
-    return SealedExchange(_BRAND, sealed.message, reader, key.transport)
+    return SealedExchange(SEAL_DOOR, sealed.message, key.transport), reader
 
 
 def most_bytes(parameters: TransportParameters) -> int:

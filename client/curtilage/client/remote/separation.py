@@ -6,10 +6,10 @@ registrable domain are certainly one. The policy's own addresses are compared
 when it is loaded; here they meet the relay's, which is no part of a policy.
 """
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from curtilage.client.errors import ConfigError
+from curtilage.client.remote.access import is_loopback, is_numeric
 from curtilage.policy.document.addresses import registrable_domain
 
 
@@ -59,19 +59,3 @@ def host_of(url: str | None) -> str | None:
         return host.rstrip(".").encode("idna").decode().lower()
     except ValueError:  # UnicodeError is one
         raise ConfigError(f"{url!r}: no name of a host") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Tell this machine's own addresses and its name."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
-
-
-def is_numeric(host: str) -> bool:
-    """Tell an address in numbers from a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -16,15 +16,14 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import RelayAccess, tls_context
-from curtilage.client.remote.seal import SealedExchange
-from curtilage.client.remote.separation import is_loopback
+from curtilage.client.remote.access import RelayAccess, is_loopback, tls_context
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire import media
 from curtilage.wire.shaping import TransportParameters
 
@@ -56,34 +55,6 @@ FAILED_STATUS = {
     503: FailureReason.BUSY,
     504: FailureReason.TIMEOUT,
 }
-
-
-class Transport(Protocol):
-    """What the session needs of the way out; tests have one in memory."""
-
-    async def fetch_bundle(self) -> bytes:
-        """Return the attestation bundle that the relay serves."""
-        ...
-
-    def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
-        """Send one sealed request and yield its sealed answer."""
-        ...
-
-    async def close(self) -> None:
-        """Close every connection."""
-        ...
-
-
-class KeyMirror(Protocol):
-    """What the session needs of a mirror of the key list."""
-
-    async def fetch_key_configs(self) -> bytes:
-        """Return the key list that the mirror serves."""
-        ...
-
-    async def close(self) -> None:
-        """Close every connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""The hazards of the classifier's design, section 3.3, one after the other.
+"""The hazards F1 to F11 of docs/detection.md, one after the other.
 
 Each is a way in which a plain Presidio lets a text pass, hangs, fetches or
-tells; F1 to F11 are their numbers there. Then: every detector, at fault.
+tells. Then: every detector, at fault.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from curtilage.client.detection.detectors.all import equipment_of, scanner_of
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.client.detection.detectors.readings import Reading
@@ -23,8 +24,9 @@ from curtilage.client.detection.worker import worker_environment
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan, plan_of
+from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import plan_of
 from support.growth import grows_at_most, seconds_of
 
 pytest.importorskip("presidio_analyzer", reason="SKIPPED LOUDLY: needs the extra pii")
@@ -35,15 +37,20 @@ CANARY = "zq7canary4711"
 ALL_READINGS = "\uff11 b\u043eb &amp; five"
 
 
+def everything(plan: DetectionPlan) -> Equipment:
+    first, last = equipment_of(plan)
+    return (*first, *last)
+
+
 @pytest.fixture(scope="module")
 def equipment() -> Equipment:
-    return detect.full_equipment(PLAN)
+    return everything(PLAN)
 
 
 @pytest.fixture(scope="module")
 def rules() -> Equipment:
     """All but the names model, whose time its own tests measure."""
-    return detect.full_equipment(_replaced(ner=NerPlan(engine="none").to_fields()))
+    return everything(_replaced(ner=NerPlan(engine="none").to_fields()))
 
 
 def route_of(text: str, equipment: Equipment) -> Route:
@@ -51,7 +58,7 @@ def route_of(text: str, equipment: Equipment) -> Route:
     prepared = prepare(query, POLICY.limits)
     (found,) = Scanner(equipment).scan(prepared.task.texts)
     findings = [span.at(prepared.places[0]) for span in found]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def classes(text: str, equipment: Equipment) -> set[str]:
@@ -173,7 +180,7 @@ def test_f9_f10_nothing_is_logged_at_debug(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        scanner = detect.scanner_of(PLAN)
+        scanner = scanner_of(PLAN)
         scanner.scan(
             [f"{CANARY} ssn 536-22-1234 on 3/4/1980, call {CANARY} +1 202 555 0100"]
         )
@@ -194,9 +201,7 @@ def test_f11_the_registry_is_what_the_plan_names() -> None:
 @pytest.mark.parametrize("name", ["SpacyRecognizer", "EmailRecognizer", "nothing", ""])
 def test_f11_a_recognizer_that_cannot_be_built_keeps_everything_home(name: str) -> None:
     plan = _replaced(recognizers=["PhoneRecognizer", name])
-    assert classes("a harmless question", detect.full_equipment(plan)) == {
-        "uncertain.error"
-    }
+    assert classes("a harmless question", everything(plan)) == {"uncertain.error"}
 
 
 def _replaced(**fields: object) -> DetectionPlan:
@@ -207,9 +212,9 @@ def test_no_socket_is_made_and_no_program_started() -> None:
     # A library tries one when it is imported, and takes the refusal for "no IPv6".
     code = """
 import sys
-from curtilage.client.detection.detectors.lockdown import refuse_network_and_files
+from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import plan_of
 seen = []
 def note(event, args):
     if event.startswith(("socket.", "subprocess.", "os.system", "urllib.")):
@@ -217,7 +222,7 @@ def note(event, args):
 plan = plan_of(load_profile("default"))
 refuse_network_and_files()
 sys.addaudithook(note)  # is told of what was not refused
-from curtilage.client.detection.detectors.presidio.engine import scanner_of
+from curtilage.client.detection.detectors.all import scanner_of
 scanner_of(plan).scan(["mia@example.org, 536-22-1234, https://example.org"])
 print(sorted(set(seen) - {"socket.gethostname"}))
 """
@@ -256,7 +261,7 @@ ANSWERS: dict[str, object] = {
     "none": None,
     "garbage": [CANARY],
 }
-NAMES = [detector.id for detector, _ in detect.full_equipment(PLAN)]
+NAMES = [detector.id for detector, _ in everything(PLAN)]
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
@@ -274,9 +279,9 @@ def test_every_detector_at_fault_keeps_the_query_home(
 
 HANGING = """
 import sys, time
-from curtilage.client.detection import worker
+from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
-from curtilage.client.detection.detectors.presidio.engine import full_equipment
+from curtilage.client.detection.detectors.all import equipment_of
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.policy.decision.findings import View
 class Hanging:
@@ -289,9 +294,10 @@ class Hanging:
         if f"HANG {self.id} " in reading.text and reading.view is View.RAW:
             time.sleep(1.2)
         return self.inner.find(reading)
-requests, replies = worker._take_streams()
+requests, replies = worker.take_streams()
 plan = worker.read_plan(requests)
-fitted = [(Hanging(each), views) for each, views in full_equipment(plan)]
+first, last = equipment_of(plan)
+fitted = [(Hanging(each), views) for each, views in (*first, *last)]
 Scanner(fitted).scan(["warm up 1 a@b.example"])
 worker.serve(requests, replies, Scanner(fitted), compute_only())
 """
@@ -316,4 +322,4 @@ def test_every_detector_that_hangs_keeps_the_query_home(
     query = Query(messages=(Message(role="user", content=text),))
     inspection = hanging.inspect(query)
     assert "uncertain.timeout" in {each.data_class for each in inspection.findings}
-    assert decide(POLICY, inspection).route is Route.LOCAL
+    assert decide(POLICY.rulebook, inspection).route is Route.LOCAL

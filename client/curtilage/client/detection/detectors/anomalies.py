@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from curtilage.client.detection.detectors.patterns import catalog as recognizers
-from curtilage.client.detection.detectors.patterns.prefilter import gate_of
+from curtilage.client.detection.detectors.patterns.prefilter import prefilter_of
 from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
     OPAQUE_TOKEN,
@@ -129,6 +129,7 @@ class ObfuscationDetector:
     """Find invisible characters inside words, and words of mixed scripts."""
 
     id = _OBFUSCATION
+    beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
         """Return what a person would hardly write by accident."""
@@ -176,7 +177,7 @@ class NumberRunDetector:
     """
 
     id = RUN_DETECTOR
-    gate = gate_of(recognizers.NUMBER_RUN)
+    prefilter = prefilter_of(recognizers.NUMBER_RUN)
     _run = re.compile(recognizers.NUMBER_RUN)
     _harmless = re.compile(recognizers.HARMLESS_RUN)
     _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)
@@ -208,6 +209,7 @@ class InvisibleDetector:
     """
 
     id = "invisible"
+    beyond_ascii = True
 
     def find(self, reading: Reading) -> list[Span]:
         """Return one span from the first to the last, if they are enough."""

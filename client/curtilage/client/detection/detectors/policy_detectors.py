@@ -13,9 +13,19 @@ from functools import partial
 from typing import Final, NoReturn
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
-from curtilage.client.detection.detectors.patterns.re2 import LinearPattern, encodable
+from curtilage.client.detection.detectors.patterns.re2 import (
+    LinearError,
+    LinearPattern,
+    encodable,
+)
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Detector, Equipment
+from curtilage.client.detection.detectors.scanner import (
+    AS_WRITTEN,
+    EVERY_VIEW,
+    NOT_COMPACT,
+    Detector,
+    Equipment,
+)
 from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import View
 from curtilage.policy.document.detection_plan import OwnDetector
@@ -24,8 +34,6 @@ from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, compacted, f
 MAX_VALUE_WORDS: Final = 8  # an exact value is at most so many words in a row
 _MAX_GAP_CHARS: Final = 3  # between two words of an exact value
 _DIGEST_CHARS: Final = 64
-_AS_WRITTEN = frozenset({View.RAW})
-_NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
 # A word, or one mark; dashes and underscores join words and are left out.
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s\-\u2010-\u2015]")
 _VALUE_WORD = re.compile(r"[^\W_]+")
@@ -51,6 +59,24 @@ class BrokenDetector:
         raise RuntimeError("a detector of the policy could not be built")
 
 
+def problem_with(plan: OwnDetector) -> tuple[str, str]:
+    """Build a detector of a policy and drop it; say what is wrong with it.
+
+    Returns:
+        The key of its entry that is wrong, empty for the whole, and why; both
+        empty where nothing is.
+    """
+    try:
+        PolicyDetector(plan)
+    except LinearError as error:
+        return "pattern", str(error)
+    except ImportError:
+        return "", "needs the extra 'pii', which is not installed here"
+    except (KeyError, ValueError):
+        return "", "cannot be built of what it names"
+    return "", ""
+
+
 def or_broken(
     detector_id: str, build: Callable[[], Detector], views: frozenset[View]
 ) -> tuple[Detector, frozenset[View]]:
@@ -58,7 +84,7 @@ def or_broken(
     try:
         return build(), views
     except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
-        return BrokenDetector(detector_id), _AS_WRITTEN
+        return BrokenDetector(detector_id), AS_WRITTEN
 
 
 def own_detectors(plan: Iterable[OwnDetector]) -> Equipment:
@@ -71,7 +97,7 @@ def own_detectors(plan: Iterable[OwnDetector]) -> Equipment:
         or_broken(
             each.id,
             partial(PolicyDetector, each),
-            _NOT_COMPACT if each.kind == "regex" and not each.validate else EVERY_VIEW,
+            NOT_COMPACT if each.kind == "regex" and not each.validate else EVERY_VIEW,
         )
         for each in plan
     )

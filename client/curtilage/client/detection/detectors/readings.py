@@ -2,7 +2,7 @@
 
 A text is read raw, then folded (NFKC, invisible characters dropped, digits of
 every script as ASCII), with look-alike letters replaced, with its encodings
-undone, and with what was spelled or torn apart joined (``joining``). Each
+undone, and with what was spelled or torn apart joined (``respelling``). Each
 reading is scanned; its offsets are its own.
 """
 

@@ -98,7 +98,7 @@ _SPACED = re.compile(r"(?<!\S)(?:\S[ \t]{1,3}){4,}\S(?!\S)")
 _SEPARATED = re.compile(r"(?<!\S)\S([._/|*,+~\-])\S(?:\1\S){4,}(?!\S)")
 
 _BROKEN = re.compile(r"(?<=[\d@.\-/])[ \t]?\r?\n[ \t]*(?=[\d@.\-/])")
-# A line's end, or the joint between two texts (``seams``).
+# A line's end, or the joint between two texts (``turns``).
 _END = r"[ \t]?(?:\r?\n|\x1e)[ \t]*"
 _BROKEN_ADDRESS = re.compile(
     rf"(?<=@){_END}(?=\w)|(?<=\w\.){_END}(?=[a-z]{{2,6}}(?!\w))|"

@@ -1,9 +1,8 @@
 """Run detectors over all readings of texts, whatever a detector does.
 
-Knows this project's own detectors and how any detector is run: one that
-raises, or answers nonsense, is a finding of its own, ``uncertain.error``.
-Refuses to know where a text goes, and never repeats one: no message and no
-finding holds a word of it.
+Knows no detector, but how any is run: one that raises, or answers nonsense, is a
+finding of its own, ``uncertain.error``. Refuses to know where a text goes, and
+never repeats one: no message and no finding holds a word of it.
 """
 
 import re
@@ -11,25 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from curtilage.client.detection.detectors.anomalies import (
-    InvisibleDetector,
-    LanguageDetector,
-    NumberRunDetector,
-    ObfuscationDetector,
-    OpaqueDetector,
-    UndecodableDetector,
-)
 from curtilage.client.detection.detectors.cache import Found, Memory
-from curtilage.client.detection.detectors.names.capitals import NameDetector
-from curtilage.client.detection.detectors.patterns import catalog as recognizers
-from curtilage.client.detection.detectors.patterns.matcher import PatternSet
-from curtilage.client.detection.detectors.patterns.prefilter import OPEN, Bank, Gate
-from curtilage.client.detection.detectors.patterns.secrets import SECRETS
-from curtilage.client.detection.detectors.readings import Reading, readings
-from curtilage.client.detection.detectors.topics.lexicon import (
-    LexiconDetector,
-    PersonMarkerDetector,
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    OPEN,
+    Prefilter,
+    Prefilters,
 )
+from curtilage.client.detection.detectors.readings import Reading, readings
 from curtilage.client.detection.spans import Span, checked, merge, whole
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.decision.findings import View
@@ -37,17 +24,23 @@ from curtilage.policy.document.detection_plan import ExclusionList
 from curtilage.policy.document.dictionaries import folded
 
 EVERY_VIEW = frozenset(View)
-_AS_WRITTEN = frozenset({View.RAW})
-_NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
-# These look for what no ASCII text has.
-_BEYOND_ASCII = (ObfuscationDetector, InvisibleDetector)
+AS_WRITTEN = frozenset({View.RAW})
+NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
 _DIGIT = re.compile(r"\d")
 # A failure may pass, so what was found then is not remembered.
 _PASSING = frozenset({"uncertain.error", "uncertain.timeout"})
 
 
 class Detector(Protocol):
-    """Something that looks at one reading of one text."""
+    """Something that looks at one reading of one text.
+
+    It may say more of itself; what it does not say is not so:
+
+    - ``prefilter``: no text that this keeps out holds anything for it.
+    - ``numeric``: it looks at numbers only, and takes its time.
+    - ``beyond_ascii``: what it looks for no ASCII text has.
+    - ``topical``: its special words are a topic where nobody is spoken of.
+    """
 
     @property
     def id(self) -> str:
@@ -61,26 +54,6 @@ class Detector(Protocol):
 
 Equipment = tuple[tuple[Detector, frozenset[View]], ...]
 Detectors = Sequence[tuple[Detector, frozenset[View]]]
-
-
-def own_equipment() -> Equipment:
-    """Return this project's own detectors, each with the views it reads."""
-    return (*first_equipment(), (NameDetector(), _AS_WRITTEN))
-
-
-def first_equipment() -> Equipment:
-    """Return our own detectors, without those that look for names."""
-    return (
-        (UndecodableDetector(), _AS_WRITTEN),
-        (ObfuscationDetector(), _AS_WRITTEN),
-        (InvisibleDetector(), _AS_WRITTEN),
-        (LanguageDetector(), _NOT_COMPACT - {View.NFKC, View.DECODED}),
-        (NumberRunDetector(), EVERY_VIEW),
-        (PatternSet((*recognizers.PATTERNS, *SECRETS)), EVERY_VIEW),
-        (OpaqueDetector(), _AS_WRITTEN),
-        (LexiconDetector(), _NOT_COMPACT),
-        (PersonMarkerDetector(), _AS_WRITTEN),
-    )
 
 
 # --- the scan -------------------------------------------------------------------
@@ -114,6 +87,9 @@ class Scanner:
         """
         self._first = _Stage(first, lists)
         self._last = _Stage(last, lists, follows=bool(first))
+        self._topical = frozenset(
+            each.id for each, _ in (*first, *last) if _says(each, "topical")
+        )
         self._exits = frozenset(exits)
         self._memory = memory
 
@@ -133,12 +109,21 @@ class Scanner:
                 for each, text in zip(known, texts, strict=True)
             ]
         self._keep(names, known)
-        return _about(
-            [
-                merge((*each.first, *each.last)) if each.last else each.first
-                for each in known
-            ]
-        )
+        found = [
+            merge((*each.first, *each.last)) if each.last else each.first
+            for each in known
+        ]
+        if any(_is_personal(span) for spans in found for span in spans):
+            return found
+        return [tuple(map(self._as_topic, spans)) for spans in found]
+
+    def _as_topic(self, span: Span) -> Span:
+        """Return a special word as a topic: it is about nobody."""
+        if span.detector not in self._topical or not span.data_class.startswith(
+            "special."
+        ):
+            return span
+        return replace(span, data_class="topic.special", score=min(span.score, 40))
 
     def _completed(self, found: Found, text: str) -> Found:
         if found.last is not None:
@@ -188,25 +173,27 @@ class _Stage:
             follows: whether a stage before has said what could not be read.
         """
         self._as_written = follows and all(
-            views == _AS_WRITTEN for _, views in equipment
+            views == AS_WRITTEN for _, views in equipment
         )
         self._by_view = {
             view: [detector for detector, views in equipment if view in views]
             for view in View
         }
-        gates = {
-            view: [_gate_of(detector) for detector in detectors]
+        prefilters = {
+            view: [_prefilter_of(detector) for detector in detectors]
             for view, detectors in self._by_view.items()
         }
-        self._banks = {
-            view: Bank(each) if any(gate != OPEN for gate in each) else None
-            for view, each in gates.items()
+        self._prefilters = {
+            view: Prefilters(each)
+            if any(prefilter != OPEN for prefilter in each)
+            else None
+            for view, each in prefilters.items()
         }
         self._plain = {
             view: sum(
                 1 << at
                 for at, each in enumerate(detectors)
-                if not isinstance(each, _BEYOND_ASCII)
+                if not _says(each, "beyond_ascii")
             )
             for view, detectors in self._by_view.items()
         }
@@ -237,26 +224,26 @@ class _Stage:
     def _found(self, reading: Reading, *, numbers: bool) -> Iterator[Span]:
         """Yield what is found in one reading, with or without numbers."""
         for detector in self._called(reading):
-            if (numbers or not is_numeric(detector)) and (
+            if (numbers or not _says(detector, "numeric")) and (
                 found := run(detector, reading)
             ):
                 yield from self._marker.marked(found, reading)
 
     def _called(self, reading: Reading) -> Iterable[Detector]:
-        """Return the detectors whose gates the text passes."""
+        """Return the detectors whose prefilters the text passes."""
         detectors = self._by_view[reading.view]
-        bank = self._banks[reading.view]
-        if bank is None:
+        prefilters = self._prefilters[reading.view]
+        if prefilters is None:
             return detectors
-        mask = bank.passed(reading.text)
+        mask = prefilters.passed(reading.text)
         if reading.text.isascii():
             mask &= self._plain[reading.view]
         return [each for at, each in enumerate(detectors) if mask >> at & 1]
 
 
-def _gate_of(detector: Detector) -> Gate:
-    gate = getattr(detector, "gate", OPEN)
-    return gate if isinstance(gate, Gate) else OPEN
+def _prefilter_of(detector: Detector) -> Prefilter:
+    prefilter = getattr(detector, "prefilter", OPEN)
+    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 class _Unreadable(Reading):
@@ -296,37 +283,18 @@ class _Marker:
         return replace(span, listed=names) if names else span
 
 
-def _about(found: list[tuple[Span, ...]]) -> list[tuple[Span, ...]]:
-    """Return special words as a topic where nobody is spoken of."""
-    if any(_is_personal(span) for spans in found for span in spans):
-        return found
-    return [tuple(map(_as_topic, spans)) for spans in found]
-
-
 def _is_personal(span: Span) -> bool:
     return span.data_class == "marker.first_person" or span.data_class.startswith(
         ("identifier.direct.", "uncertain.")
     )
 
 
-def _as_topic(span: Span) -> Span:
-    if span.detector != LexiconDetector.id or not span.data_class.startswith(
-        "special."
-    ):
-        return span
-    return replace(span, data_class="topic.special", score=min(span.score, 40))
-
-
 def _digit_words(text: str) -> list[str]:
     return [word for word in text.split() if _DIGIT.search(word)]
 
 
-def is_numeric(detector: Detector) -> bool:
-    """Tell whether a detector looks at numbers only, and takes its time.
-
-    Such a one need not see a reading whose numbers are those of the raw text.
-    """
-    return getattr(detector, "numeric", False) is True
+def _says(detector: Detector, what: str) -> bool:
+    return getattr(detector, what, False) is True
 
 
 def run(detector: Detector, reading: Reading) -> tuple[Span, ...]:

@@ -18,7 +18,7 @@ from curtilage.client.detection.detectors.model.detector import (
 )
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import run
+from curtilage.client.detection.detectors.scanner import Detector, run
 from curtilage.client.detection.spans import Span, merge
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import View
@@ -41,22 +41,22 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> NerDetector:
     return NerDetector(EmbeddedModel(guard_model.load_guard(folder), recall=100))
 
 
-def spans(detector: ner.Finder, text: str) -> list[Span]:
+def spans(detector: Detector, text: str) -> list[Span]:
     return list(run(detector, Reading(view=View.RAW, text=text)))
 
 
-def found(detector: ner.Finder, text: str) -> dict[str, str]:
+def found(detector: Detector, text: str) -> dict[str, str]:
     """The class of everything found, by the words it stands on."""
     return {
         text[each.start : each.end]: each.data_class for each in spans(detector, text)
     }
 
 
-def found_classes(detector: ner.Finder, text: str) -> set[str]:
+def found_classes(detector: Detector, text: str) -> set[str]:
     return {each.data_class for each in spans(detector, text) if each.score >= 50}
 
 
-def people_in(detector: ner.Finder, text: str) -> set[str]:
+def people_in(detector: Detector, text: str) -> set[str]:
     found = (each for each in spans(detector, text) if each.data_class == PERSON)
     return {text[each.start : each.end] for each in found}
 
@@ -183,7 +183,7 @@ def test_an_unsure_person_that_is_no_name_is_nothing(
     detector: NerDetector, text: str
 ) -> None:
     model = detector._model
-    assert [each.kind for each in model.opinion(text).mentions] == ["PERSON"]
+    assert [each.kind for each in model.opinion(text).entities] == ["PERSON"]
     assert people_in(detector, text) == set()
 
 
@@ -218,7 +218,6 @@ def test_what_is_said_of_somebody_is_judged_by_itself(
     assert judged == [text, "They put a stent in me."]
 
 
-@pytest.mark.skipif(not guard_model.has_guard(), reason="SKIPPED LOUDLY: no model")
 @pytest.mark.parametrize("between", [" ", "\n\n"])
 @pytest.mark.parametrize(
     ("told", "topic"),
@@ -338,26 +337,20 @@ def _share(detector: NerDetector) -> None:
 
 # --- the model that ships -----------------------------------------------------
 
-shipped = pytest.mark.skipif(
-    not guard_model.has_guard(), reason="SKIPPED LOUDLY: no model in this tree"
-)
-
 
 @pytest.fixture(scope="module")
-def embedded() -> ner.Finder:
+def embedded() -> Detector:
     ((found, _),) = ner_detectors(NerPlan(engine="embedded"))
     assert isinstance(found, NerDetector)
     return found
 
 
-@shipped
 def test_shipped_model_has_the_kinds_and_topics_of_the_policy() -> None:
     manifest = guard_model.load_guard().manifest
     assert set(manifest.kinds[1:]) == set(ner.CLASSES)
     assert all(is_class(f"topic.{name}") for name in manifest.topics)
 
 
-@shipped
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -371,7 +364,7 @@ def test_shipped_model_has_the_kinds_and_topics_of_the_policy() -> None:
         ("the form from Mr O'Neil-Sato", "Sato"),
     ],
 )
-def test_shipped_model_finds_names(embedded: ner.Finder, text: str, name: str) -> None:
+def test_shipped_model_finds_names(embedded: Detector, text: str, name: str) -> None:
     start, end = text.index(name), text.index(name) + len(name)
     covered = {
         at
@@ -383,7 +376,6 @@ def test_shipped_model_finds_names(embedded: ner.Finder, text: str, name: str) -
     assert letters <= covered
 
 
-@shipped
 @pytest.mark.parametrize(
     "text",
     [
@@ -393,14 +385,13 @@ def test_shipped_model_finds_names(embedded: ner.Finder, text: str, name: str) -
         "Explain how vaccines work to a ten year old",
     ],
 )
-def test_shipped_model_lets_questions_be(embedded: ner.Finder, text: str) -> None:
+def test_shipped_model_lets_questions_be(embedded: Detector, text: str) -> None:
     found = {each.data_class: each.score for each in spans(embedded, text)}
     assert PERSON not in found
     assert found.get("topic.health", 0) < 50
     assert found.get("topic.special", 0) < 50
 
 
-@shipped
 @pytest.mark.parametrize(
     "text",
     [
@@ -409,9 +400,7 @@ def test_shipped_model_lets_questions_be(embedded: ner.Finder, text: str) -> Non
         "my boss fired me because I am pregnant",
     ],
 )
-def test_shipped_model_knows_ones_own_situation(
-    embedded: ner.Finder, text: str
-) -> None:
+def test_shipped_model_knows_ones_own_situation(embedded: Detector, text: str) -> None:
     found = {each.data_class: each.score for each in spans(embedded, text)}
     assert max(found.get("topic.health", 0), found.get("topic.special", 0)) >= 50
     assert "marker.first_person" in found

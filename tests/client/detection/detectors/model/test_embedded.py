@@ -52,8 +52,8 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 
 def found(guard: GuardModel, text: str, *, recall: int = 0) -> list[tuple[str, str]]:
-    mentions = guard.judge(text, recall=recall).mentions
-    return [(each.kind, text[each.start : each.end]) for each in mentions]
+    entities = guard.judge(text, recall=recall).entities
+    return [(each.kind, text[each.start : each.end]) for each in entities]
 
 
 # --- what it finds ------------------------------------------------------------
@@ -101,11 +101,11 @@ def test_recall_knob_only_ever_adds(guard: GuardModel) -> None:
 
 
 def test_scores_are_at_least_the_middle(guard: GuardModel) -> None:
-    mentions = guard.judge("quendy, bogdana", recall=100).mentions
-    assert [50 <= each.score <= 100 for each in mentions] == [True, True]
+    entities = guard.judge("quendy, bogdana", recall=100).entities
+    assert [50 <= each.score <= 100 for each in entities] == [True, True]
 
 
-def test_likelihood_tells_of_words_that_are_no_mentions(guard: GuardModel) -> None:
+def test_likelihood_tells_of_words_that_are_no_entities(guard: GuardModel) -> None:
     judgement = guard.judge("the zorblat", recall=0)
     assert judgement.likelihood("PERSON", 4, 11) > judgement.likelihood("PERSON", 0, 3)
     assert judgement.likelihood("PERSON", 3, 4) == 0
@@ -132,7 +132,7 @@ def test_passages_beside_a_text_add_topics_and_no_names(guard: GuardModel) -> No
         "health",
         "special",
     ]
-    assert judgement.mentions == ()
+    assert judgement.entities == ()
 
 
 # --- long texts ---------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_no_window_is_longer_than_the_model_takes() -> None:
 @given(st.text(max_size=80))
 def test_any_text_gives_places_inside_it(text: str) -> None:
     guard = GUARDS[0]
-    for each in guard.judge(text, recall=300).mentions:
+    for each in guard.judge(text, recall=300).entities:
         assert 0 <= each.start < each.end <= len(text)
 
 

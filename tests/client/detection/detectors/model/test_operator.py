@@ -1,5 +1,4 @@
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +17,11 @@ from curtilage.client.detection.detectors.model.operator import (
     OperatorModelError,
     SpacyModel,
     TransformersModel,
-    model_digest,
     open_operator_model,
 )
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import run
+from curtilage.client.files import folder_digest
 from curtilage.policy.decision.findings import View
 from curtilage.policy.document.detection_plan import Engine, NerPlan
 
@@ -61,7 +60,7 @@ def plan(
     return NerPlan(
         engine=engine,
         path=str(folder),
-        sha256=model_digest(folder) if sha256 is None else sha256,
+        sha256=folder_digest(folder) if sha256 is None else sha256,
         labels=labels,
     )
 
@@ -167,9 +166,9 @@ def test_transformers_labels_become_classes(library: Library, weights: Path) -> 
     del library
     model = open_operator_model(transformers_plan(weights))
     assert isinstance(model, TransformersModel)
-    (mention,) = model.opinion(TEXT).mentions
-    assert (mention.kind, mention.start, mention.end) == ("PER", 4, 18)
-    assert mention.score == 88
+    (entity,) = model.opinion(TEXT).entities
+    assert (entity.kind, entity.start, entity.end) == ("PER", 4, 18)
+    assert entity.score == 88
     assert classes_of(transformers_plan(weights), TEXT)["Bogdana Ilieva"] == PERSON
 
 
@@ -225,7 +224,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_path_is_not_the_working_folder(tmp_path: Path) -> None:
     chosen = NerPlan(
-        engine="spacy", sha256=model_digest(tmp_path), labels=(("A", "B"),)
+        engine="spacy", sha256=folder_digest(tmp_path), labels=(("A", "B"),)
     )
     with pytest.raises(OperatorModelError, match="not there"):
         open_operator_model(chosen)
@@ -260,51 +259,6 @@ def test_a_model_that_cannot_be_loaded_fails_on_every_text(broken: NerPlan) -> N
 
 
 # --- the digest ---------------------------------------------------------------
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    path = tmp_path / "tree"
-    (path / "b" / "c").mkdir(parents=True)
-    (path / "b.txt").write_bytes(b"one")
-    (path / "b" / "c" / "é.bin").write_bytes(b"two")
-    (path / "B").write_bytes(b"")
-    return path
-
-
-def test_digest_is_what_the_documented_command_prints(tree: Path) -> None:
-    command = (
-        "find . -type f -printf '%P\\0' | LC_ALL=C sort -z | "
-        "xargs -0 sha256sum | sha256sum"
-    )
-    assert command.replace(" | xargs", " |\n            xargs") in str(
-        model_digest.__doc__
-    )
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], cwd=tree, check=True, capture_output=True
-    )
-    assert done.stdout.decode().split()[0] == model_digest(tree)
-
-
-@pytest.mark.parametrize("change", ["content", "name", "more", "fewer"])
-def test_digest_changes_with_the_folder(tree: Path, change: str) -> None:
-    before = model_digest(tree)
-    if change == "content":
-        (tree / "B").write_bytes(b"x")
-    elif change == "name":
-        (tree / "B").rename(tree / "C")
-    elif change == "more":
-        (tree / "b" / "new").write_bytes(b"")
-    else:
-        (tree / "B").unlink()
-    assert model_digest(tree) != before
-
-
-def test_digest_refuses_links(tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"x")
-    (tree / "link").symlink_to(tmp_path / "outside")
-    with pytest.raises(OperatorModelError, match="link"):
-        model_digest(tree)
 
 
 def test_errors_hold_no_path(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@ import re
 
 import pytest
 
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns.catalog import HARMLESS_RUN, PATTERNS
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import readings
-from curtilage.client.detection.detectors.scanner import own_equipment, scan
+from curtilage.client.detection.detectors.scanner import scan
 from curtilage.policy.decision.classes import is_class
 from support.growth import grows_at_most, seconds_of
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
-    Bank,
-    Gate,
+    Prefilter,
+    Prefilters,
     any_of,
-    gate_of,
     positions,
+    prefilter_of,
 )
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
@@ -20,9 +20,9 @@ from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Scanner
 from curtilage.client.detection.spans import Span
 
 RULES = (*PATTERNS, *SECRETS)
-GATES = [gate_of(rule.regex) for rule in RULES]
+GATES = [prefilter_of(rule.regex) for rule in RULES]
 COMPILED = [re.compile(r.regex, 0 if r.cased else re.IGNORECASE) for r in RULES]
-BANK = Bank(GATES)
+BANK = Prefilters(GATES)
 
 
 REQUIRED: Final[list[tuple[str, int, set[str]]]] = [
@@ -51,7 +51,7 @@ REQUIRED: Final[list[tuple[str, int, set[str]]]] = [
 def test_a_gate_is_read_off_the_expression(
     regex: str, digits: int, words: set[str]
 ) -> None:
-    gate = gate_of(regex)
+    gate = prefilter_of(regex)
     assert (gate.digits, gate.words) == (digits, frozenset(words))
 
 
@@ -71,11 +71,11 @@ def test_a_gate_is_read_off_the_expression(
 def test_digits_that_stand_close_together_are_read_off_the_expression(
     regex: str, run: int
 ) -> None:
-    assert gate_of(regex).run == run
+    assert prefilter_of(regex).run == run
 
 
 def test_digits_far_apart_are_no_run() -> None:
-    bank = Bank([Gate(run=3), Gate(digits=3)])
+    bank = Prefilters([Prefilter(run=3), Prefilter(digits=3)])
     assert bank.passed("1 2 3") == 0b11
     assert bank.passed("1 and 2 " + "and so on 3") == 0b10
     assert bank.passed("12" + "x" * 8 + "3") == 0b11
@@ -84,12 +84,12 @@ def test_digits_far_apart_are_no_run() -> None:
 
 @pytest.mark.parametrize("regex", ["(", "(?P<a", "\\"])
 def test_an_expression_that_is_not_understood_is_always_run(regex: str) -> None:
-    assert gate_of(regex) == OPEN
+    assert prefilter_of(regex) == OPEN
 
 
 def test_of_several_expressions_the_weaker_gate_counts() -> None:
-    both = any_of([Gate(digits=3, words=frozenset({"ab"})), Gate(digits=1)])
-    assert both == Gate(digits=1)
+    both = any_of([Prefilter(digits=3, words=frozenset({"ab"})), Prefilter(digits=1)])
+    assert both == Prefilter(digits=1)
     assert any_of([]) == OPEN
 
 
@@ -167,7 +167,7 @@ def test_without_the_library_every_word_is_taken_to_be_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
-    bank = Bank([Gate(words=frozenset({"abc"})), Gate(digits=2)])
+    bank = Prefilters([Prefilter(words=frozenset({"abc"})), Prefilter(digits=2)])
     assert bank.passed("nothing") == 0b01
     assert bank.passed("12") == 0b11
 
@@ -176,7 +176,7 @@ class Gated:
     """A detector that is called only where its gate lets it."""
 
     id = "gated"
-    gate = Gate(words=frozenset({"needle"}))
+    gate = Prefilter(words=frozenset({"needle"}))
 
     def __init__(self) -> None:
         self.seen: list[str] = []

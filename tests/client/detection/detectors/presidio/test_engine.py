@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors import scanner as scan
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio import phone as phones
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
@@ -19,10 +20,8 @@ from curtilage.client.detection.detectors.scanner import (
     EVERY_VIEW,
     Detector,
     Equipment,
-    own_equipment,
 )
 from curtilage.client.detection.spans import Span
-from curtilage.client.errors import ConfigError
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import View
 from support.growth import takes_less_than
@@ -140,15 +139,6 @@ def test_nothing_is_logged_at_debug(
         list(presidio.find(raw(f"{CANARY} ssn 536-22-1234 on 3/4/1980")))
     out, err = capfd.readouterr()
     assert CANARY not in caplog.text + out + err
-
-
-def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find_nothing(_name: str) -> None:
-        return None
-
-    monkeypatch.setattr(detect, "find_spec", find_nothing)
-    with pytest.raises(ConfigError, match=r"curtilage\[pii\]"):
-        detect.PresidioDetector()
 
 
 def test_module_imports_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:

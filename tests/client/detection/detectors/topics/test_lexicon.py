@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading, readings
-from curtilage.client.detection.detectors.scanner import own_equipment, scan
+from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.detectors.topics.lexicon import (
     CLASSES,
     LexiconDetector,

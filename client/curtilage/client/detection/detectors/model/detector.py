@@ -1,7 +1,7 @@
 """Weigh what a model says about names against what lists and rules say.
 
 Knows three engines: the embedded model, a model of the operator's
-(``operator_models``), and none. Neither overrules the other where it is sure:
+(``operator``), and none. Neither overrules the other where it is sure:
 a name that only one of both sees is still one. A model that cannot be loaded
 is replaced by a detector that fails on every text, so that nothing leaves.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from curtilage.client.detection import wordlists as given_names
-from curtilage.client.detection.detectors.model.entity import Mention
+from curtilage.client.detection.detectors.model.entity import Entity, NameModel, Opinion
 from curtilage.client.detection.detectors.model.excerpts import passages
 from curtilage.client.detection.detectors.model.operator import open_operator_model
 from curtilage.client.detection.detectors.names.capitals import (
@@ -23,6 +23,7 @@ from curtilage.client.detection.detectors.names.capitals import (
 )
 from curtilage.client.detection.detectors.names.cues import PERSON, people
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
 from curtilage.client.detection.detectors.topics.lexicon import class_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -33,7 +34,6 @@ from curtilage.client.detection.wordlists import (
     is_listed,
     words,
 )
-from curtilage.policy.decision.findings import View
 from curtilage.policy.document.detection_plan import NerPlan
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ CLASSES: Final[Mapping[str, str]] = {
     "DATE": DATE,
     "NRP": NATIONALITY,
 }
-_AS_WRITTEN = frozenset({View.RAW})
 _NUMBER = re.compile(r"\d+")
 _AGE_WORDS = words("""
 one two three four five six seven eight nine ten eleven twelve thirteen fourteen
@@ -86,68 +85,19 @@ _ZIP = re.compile(r"\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}")
 _OLDEST_SAFE = 89  # 45 CFR 164.514(b)(2)(i)(C): ages over 89 are identifiers
 
 
-class Finder(Protocol):
-    """Something that looks for names; ``scan.Detector`` in shape."""
-
-    @property
-    def id(self) -> str:
-        """A fixed name."""
-        ...
-
-    def find(self, reading: Reading) -> Iterable[Span]:
-        """Return what was found; offsets into the reading's text."""
-        ...
-
-
-class Opinion(Protocol):
-    """What a model says of one text."""
-
-    @property
-    def mentions(self) -> Sequence[Mention]:
-        """The entities it sees."""
-        ...
-
-    @property
-    def topics(self) -> Mapping[str, int]:
-        """What the text tells of somebody, 0 to 100 each."""
-        ...
-
-    def likelihood(self, kind: str, start: int, end: int) -> int:
-        """Return how likely a word in a place is of a kind, in thousandths."""
-        ...
-
-
-class NameModel(Protocol):
-    """A model that can be asked."""
-
-    @property
-    def classes(self) -> Mapping[str, str]:
-        """The data class of each kind it knows."""
-        ...
-
-    @property
-    def person(self) -> str:
-        """The kind that is a person."""
-        ...
-
-    def opinion(self, text: str) -> Opinion:
-        """Judge one text."""
-        ...
-
-
-def ner_detectors(plan: NerPlan) -> Sequence[tuple[Finder, frozenset[View]]]:
+def ner_detectors(plan: NerPlan) -> Equipment:
     """Return what looks for names under a policy, and the views it reads.
 
     Never raises: a model that cannot be loaded becomes a detector that does,
     on every text.
     """
     if plan.engine == "none":
-        return ((NameDetector(), _AS_WRITTEN),)
+        return ((NameDetector(), AS_WRITTEN),)
     try:
         model = _open(plan)
     except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
-        return ((MissingModelDetector(), _AS_WRITTEN),)
-    return ((NerDetector(model), _AS_WRITTEN),)
+        return ((MissingModelDetector(), AS_WRITTEN),)
+    return ((NerDetector(model), AS_WRITTEN),)
 
 
 def _open(plan: NerPlan) -> NameModel:
@@ -210,8 +160,8 @@ class NerDetector:
         text = reading.text
         opinion = self._model.opinion(text)
         named = [*people(text)]
-        for mention in opinion.mentions:
-            for span in self._entity(text, mention):
+        for entity in opinion.entities:
+            for span in self._entity(text, entity):
                 if span.data_class == PERSON:
                     named.append(span)
                 else:
@@ -228,18 +178,18 @@ class NerDetector:
         if any(score >= SURE_TOPIC for score in opinion.topics.values()):
             yield self._whole(MARKER, text, SURE_TOPIC)
 
-    def _entity(self, text: str, mention: Mention) -> Iterator[Span]:
-        found = text[mention.start : mention.end]
-        data_class = finer_class(self._model.classes[mention.kind], found)
-        if data_class == PERSON and _is_no_name(found, mention.score):
+    def _entity(self, text: str, entity: Entity) -> Iterator[Span]:
+        found = text[entity.start : entity.end]
+        data_class = finer_class(self._model.classes[entity.kind], found)
+        if data_class == PERSON and _is_no_name(found, entity.score):
             return
         if data_class is not None:
             yield Span(
                 data_class=data_class,
                 detector=self.id,
-                start=mention.start,
-                end=mention.end,
-                score=mention.score,
+                start=entity.start,
+                end=entity.end,
+                score=entity.score,
             )
 
     def _whole(self, name: str, text: str, score: int) -> Span:
@@ -249,14 +199,14 @@ class NerDetector:
 
     def _weighed(self, text: str, suspect: Suspect, opinion: Opinion) -> Iterator[Span]:
         """Yield a suspect as a person, unless the model clears it."""
-        over = [each for each in opinion.mentions if _overlap(suspect, each)]
+        over = [each for each in opinion.entities if _overlap(suspect, each)]
         if any(self._model.classes[each.kind] == PERSON for each in over):
             return
         likely = opinion.likelihood(self._model.person, suspect.start, suspect.end)
         least = LEAST_IN_ENTITY if over else LEAST_LIKELY[suspect.why]
         if likely >= least or any(
             self._model.classes[each.kind] == PERSON and _beside(text, suspect, each)
-            for each in opinion.mentions
+            for each in opinion.entities
         ):
             yield Span(
                 data_class=PERSON,
@@ -360,12 +310,12 @@ def _address_class(found: str) -> str | None:
     return CITY if _PLACE_NAME.search(found) else None
 
 
-def _overlap(suspect: Suspect, mention: Mention) -> bool:
-    return suspect.start < mention.end and mention.start < suspect.end
+def _overlap(suspect: Suspect, entity: Entity) -> bool:
+    return suspect.start < entity.end and entity.start < suspect.end
 
 
-def _beside(text: str, suspect: Suspect, mention: Mention) -> bool:
+def _beside(text: str, suspect: Suspect, entity: Entity) -> bool:
     """Tell whether a suspect stands right before or behind an entity."""
-    low, high = sorted(((suspect.start, suspect.end), (mention.start, mention.end)))
+    low, high = sorted(((suspect.start, suspect.end), (entity.start, entity.end)))
     between = text[low[1] : high[0]]
     return len(between) <= len(". ") and not between.strip(" .")

@@ -4,7 +4,7 @@ Knows a folder of three files, their digests, and how to turn the network's
 numbers into places of a text. Refuses to know the policy. It loads nothing
 whose digest is not the expected one, and repeats no word of a text in an error.
 It tells the runtime to report nothing; that the process cannot reach anybody is
-the worker's business (``detector_process``), not this module's. Needs the extra
+the worker's business (``detectors.__main__``), not this module's. Needs the extra
 ``pii``.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from curtilage.client.detection.detectors.model.entity import Mention
+from curtilage.client.detection.detectors.model.entity import Entity
 from curtilage.client.telemetry import UNREPORTED
 
 FORMAT: Final = 1
@@ -121,11 +121,11 @@ class Judgement:
     """What the model says of one text.
 
     Attributes:
-        mentions: the entities, in the text's order, not overlapping.
+        entities: the entities, in the text's order, not overlapping.
         topics: each topic's score, 0 to 100; 50 is its threshold.
     """
 
-    mentions: tuple[Mention, ...]
+    entities: tuple[Entity, ...]
     topics: Mapping[str, int]
     _places: tuple[tuple[int, int], ...] = field(repr=False)
     _kinds: tuple[str, ...] = field(repr=False)
@@ -196,7 +196,7 @@ class GuardModel:
         shares = _softmax(logits)
         chances = self._by_kind(shares)
         return Judgement(
-            mentions=tuple(self._mentions(text, words.places, shares, chances)),
+            entities=tuple(self._mentions(text, words.places, shares, chances)),
             topics=self._topic_scores(topics),
             _places=tuple(words.places),
             _kinds=self._kinds,
@@ -248,7 +248,7 @@ class GuardModel:
         places: Sequence[tuple[int, int]],
         shares: npt.NDArray[np.float64],
         chances: npt.NDArray[np.float64],
-    ) -> Iterator[Mention]:
+    ) -> Iterator[Entity]:
         begun: list[int] | None = None  # column of the kind, first word, last word
         for row, column in enumerate(chances.argmax(axis=1).tolist()):
             if column == 0:
@@ -262,19 +262,19 @@ class GuardModel:
                     begun[2] = row
                     continue
             if begun is not None:
-                yield self._mention(begun, places, chances)
+                yield self._entity(begun, places, chances)
             begun = [column, row, row]
         if begun is not None:
-            yield self._mention(begun, places, chances)
+            yield self._entity(begun, places, chances)
 
-    def _mention(
+    def _entity(
         self,
         begun: Sequence[int],
         places: Sequence[tuple[int, int]],
         chances: npt.NDArray[np.float64],
-    ) -> Mention:
+    ) -> Entity:
         column, first, last = begun
-        return Mention(
+        return Entity(
             kind=self._kinds[column],
             start=places[first][0],
             end=places[last][1],
@@ -311,14 +311,6 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
         raise
     except Exception:  # noqa: BLE001 - the libraries raise what they like
         raise GuardModelError("the model's files cannot be opened") from None
-
-
-def has_guard() -> bool:
-    """Tell whether the model's files ship with this package."""
-    folder = resources.files("curtilage.client.detection.detectors.model").joinpath(
-        FOLDER
-    )
-    return folder.joinpath(MANIFEST).is_file()
 
 
 def parse_manifest(data: bytes) -> Manifest:

@@ -1,11 +1,13 @@
-"""What a names model says of one place in a text, whichever model it is."""
+"""What a names model says of a text, whichever model it is."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mention:
-    """One entity; it holds no word of the text.
+class Entity:
+    """One place in a text that names somebody or something; holds no word of it.
 
     Attributes:
         kind: as the model calls it, ``PERSON``.
@@ -19,3 +21,39 @@ class Mention:
     start: int
     end: int
     score: int
+
+
+class Opinion(Protocol):
+    """What a model says of one text."""
+
+    @property
+    def entities(self) -> Sequence[Entity]:
+        """What it sees, in the text's order."""
+        ...
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """What the text tells of somebody, 0 to 100 each."""
+        ...
+
+    def likelihood(self, kind: str, start: int, end: int) -> int:
+        """Return how likely a word in a place is of a kind, in thousandths."""
+        ...
+
+
+class NameModel(Protocol):
+    """A model that can be asked."""
+
+    @property
+    def classes(self) -> Mapping[str, str]:
+        """The data class of each kind it knows."""
+        ...
+
+    @property
+    def person(self) -> str:
+        """The kind that is a person."""
+        ...
+
+    def opinion(self, text: str) -> Opinion:
+        """Judge one text."""
+        ...

@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.model.entity import Mention
+from curtilage.client.detection.detectors.model.entity import Entity
 from curtilage.client.detection.detectors.names.cues import PERSON
+from curtilage.client.errors import ConfigError
+from curtilage.client.files import folder_digest
 from curtilage.policy.document.detection_plan import NerPlan
 
 # Read by the libraries when they are imported; set before that happens.
@@ -31,7 +32,6 @@ STRIDE_PIECES: Final = 32  # windows of a long text overlap by so much
 SPACY_SCORE: Final = 85  # spaCy's entities come without one
 _HIGHEST: Final = 100
 _CERTAIN: Final = 1000
-_CHUNK_BYTES: Final = 1 << 20
 
 
 class OperatorModelError(Exception):
@@ -43,10 +43,10 @@ class PlainOpinion:
     """Entities, and nothing about any other word.
 
     Attributes:
-        mentions: in the text's order.
+        entities: in the text's order.
     """
 
-    mentions: tuple[Mention, ...]
+    entities: tuple[Entity, ...]
 
     @property
     def topics(self) -> Mapping[str, int]:
@@ -59,7 +59,7 @@ class PlainOpinion:
         Unless it says what it is.
         """
         del kind
-        told = any(each.start < end and start < each.end for each in self.mentions)
+        told = any(each.start < end and start < each.end for each in self.entities)
         return 0 if told else _CERTAIN
 
 
@@ -106,7 +106,7 @@ class SpacyModel:
         # Every word that spaCy splits outside a zone is kept for good.
         with self.pipeline.memory_zone():
             found = tuple(
-                Mention(
+                Entity(
                     kind=each.label_,
                     start=each.start_char,
                     end=each.end_char,
@@ -115,7 +115,7 @@ class SpacyModel:
                 for each in self.pipeline(text).ents
                 if each.label_ in self.classes
             )
-        return PlainOpinion(mentions=found)
+        return PlainOpinion(entities=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ class TransformersModel:
 
     def opinion(self, text: str) -> PlainOpinion:
         """Return the entities whose labels the policy names."""
-        found = (_mention(each) for each in self.pipeline(text))
+        found = (_entity(each) for each in self.pipeline(text))
         return PlainOpinion(
-            mentions=tuple(each for each in found if each.kind in self.classes)
+            entities=tuple(each for each in found if each.kind in self.classes)
         )
 
 
@@ -149,7 +149,11 @@ def open_operator_model(plan: NerPlan) -> SpacyModel | TransformersModel:
     path = Path(plan.path)
     if not plan.path or not path.is_dir():
         raise OperatorModelError("the policy's model folder is not there")
-    if model_digest(path) != plan.sha256:
+    try:
+        digest = folder_digest(path)
+    except ConfigError as error:
+        raise OperatorModelError(f"the model folder {error}") from None
+    if digest != plan.sha256:
         raise OperatorModelError("the model folder is not the one that was named")
     os.environ.update(OFFLINE)
     telemetry.silence_libraries()
@@ -160,41 +164,6 @@ def open_operator_model(plan: NerPlan) -> SpacyModel | TransformersModel:
         return TransformersModel(classes, _open_transformers(path))
     except Exception:  # noqa: BLE001 - the libraries raise what they like
         raise OperatorModelError("the model folder cannot be opened") from None
-
-
-def model_digest(folder: Path) -> str:
-    r"""Return the SHA-256 by which a policy names a folder, in hexadecimal.
-
-    It is that of a text with one line for each file, in the byte order of the
-    paths: the file's own SHA-256 in hexadecimal, two spaces, the path below the
-    folder with ``/`` between its parts. In a shell::
-
-        cd FOLDER && find . -type f -printf '%P\0' | LC_ALL=C sort -z |
-            xargs -0 sha256sum | sha256sum
-
-    Raises:
-        OperatorModelError: there is something that is neither file nor folder,
-            a link included: it could change without the folder changing.
-    """
-    lines: list[bytes] = []
-    for path in sorted(folder.rglob("*"), key=lambda each: _below(folder, each)):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise OperatorModelError("the model folder holds a link or a device")
-        if path.is_file():
-            lines.append(f"{_digest(path)}  ".encode() + _below(folder, path) + b"\n")
-    return sha256(b"".join(lines)).hexdigest()
-
-
-def _below(folder: Path, path: Path) -> bytes:
-    return os.fsencode(path.relative_to(folder).as_posix())
-
-
-def _digest(path: Path) -> str:
-    seen = sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            seen.update(chunk)
-    return seen.hexdigest()
 
 
 def _open_spacy(path: Path) -> SpacyPipeline:
@@ -226,9 +195,9 @@ def _open_transformers(path: Path) -> TransformersPipeline:
     return cast("TransformersPipeline", made)
 
 
-def _mention(found: Mapping[str, Any]) -> Mention:
+def _entity(found: Mapping[str, Any]) -> Entity:
     """Read one entity of a pipeline; whatever is missing or odd raises."""
-    return Mention(
+    return Entity(
         kind=str(found["entity_group"]),
         start=int(found["start"]),
         end=int(found["end"]),

@@ -1,9 +1,9 @@
 """Find what may be a person's name, without a model.
 
-From sure to unsure: who is introduced is a person (``introductions``); a given
+From sure to unsure: who is introduced is a person (``cues``); a given
 name is perhaps one; and so is every capital inside a sentence that no list
 calls harmless. Without a model the unsure ones are ``uncertain.name``: a span
-nobody should replace, and a query that stays home. With one, ``ner`` weighs
+nobody should replace, and a query that stays home. With one, ``model.detector`` weighs
 them.
 """
 

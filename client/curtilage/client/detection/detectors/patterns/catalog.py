@@ -2,7 +2,7 @@
 
 What Presidio lacks, misses or does in quadratic time (classifier design,
 hazards F2 to F8). The patterns stand by subject in ``recognizers_*`` and
-``regulated``; those of secrets in ``credentials``. Nothing here runs.
+``health_and_finance``; those of secrets in ``secrets``. Nothing here runs.
 """
 
 from curtilage.client.detection.detectors.patterns.contact import CONTACT

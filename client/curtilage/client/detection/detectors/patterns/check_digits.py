@@ -3,6 +3,11 @@
 Every function takes the matched text and tells whether the check holds. A
 check that holds makes a finding certain; one that fails removes nothing that
 another detector found.
+
+The arithmetic is python-stdnum's where it has a pure function for it. Luhn is ours,
+since ``pan`` needs the sums of all beginnings of a run, and so is ISIN's: the
+library takes a letter for a check digit. Its ``is_valid`` is never asked: it knows
+today's date, and lists of what was issued.
 """
 
 import ipaddress
@@ -10,6 +15,10 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 from types import MappingProxyType
+
+from stdnum import verhoeff as dihedral
+from stdnum.iso7064 import mod_11_2, mod_11_10, mod_97_10
+from stdnum.us import rtn
 
 _GROUP = re.compile(r"\d+")
 _PAN_DIGITS = range(12, 20)
@@ -141,7 +150,7 @@ def mod97(text: str) -> bool:
     plain = "".join(char for char in text.upper() if char.isalnum())
     if not plain.isascii() or not 2 < len(plain) <= _MAX_CHARS:  # noqa: PLR2004 - two check digits, and more
         return False
-    return int("".join(str(int(char, 36)) for char in plain)) % 97 == 1
+    return mod_97_10.checksum(plain) == 1
 
 
 def mod11_2(text: str) -> bool:
@@ -149,21 +158,13 @@ def mod11_2(text: str) -> bool:
     plain = "".join(char for char in text.upper() if char.isalnum())
     if not plain[:-1].isdecimal() or not (plain[-1:].isdecimal() or plain[-1:] == "X"):
         return False
-    rest = 0
-    for char in plain[:-1]:
-        rest = (rest + int(char)) * 2 % 11
-    last = 10 if plain[-1] == "X" else int(plain[-1])
-    return (rest + last) % 11 == 1
+    return mod_11_2.checksum(plain) == 1
 
 
 def mod11_10(text: str) -> bool:
     """Tell whether digits pass ISO 7064, MOD 11,10."""
     digits = digits_of(text)
-    rest = 10
-    for char in digits[:-1]:
-        rest = (rest + int(char)) % 10 or 10
-        rest = rest * 2 % 11
-    return len(digits) > 1 and (rest + int(digits[-1])) % 10 == 1
+    return len(digits) > 1 and mod_11_10.checksum(digits) == 1
 
 
 def verhoeff(text: str) -> bool:
@@ -172,31 +173,7 @@ def verhoeff(text: str) -> bool:
     It finds every wrong digit and every swap of neighbours.
     """
     digits = digits_of(text)
-    check = 0
-    for at, char in enumerate(reversed(digits)):
-        check = _dihedral(check, _VERHOEFF_TURN[at % 8][int(char)])
-    return len(set(digits)) > 1 and check == 0
-
-
-def _dihedral(left: int, right: int) -> int:
-    """Return the product in the dihedral group; 0 to 4 turn, 5 to 9 mirror."""
-    if left < 5:  # noqa: PLR2004 - order of the turns
-        return (left + right) % 5 + (5 if right >= 5 else 0)  # noqa: PLR2004 - as above
-    turn = (left - right) % 5
-    return turn if right >= 5 else turn + 5  # noqa: PLR2004 - as above
-
-
-_VERHOEFF_FIRST = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
-
-
-def _verhoeff_turns() -> list[list[int]]:
-    turns = [list(range(10))]
-    for _ in range(7):
-        turns.append([turns[-1][each] for each in _VERHOEFF_FIRST])
-    return turns
-
-
-_VERHOEFF_TURN = _verhoeff_turns()
+    return len(set(digits)) > 1 and dihedral.checksum(digits) == 0
 
 
 def isin(text: str) -> bool:
@@ -215,11 +192,10 @@ def swift(text: str) -> bool:
 
 def aba(text: str) -> bool:
     """Tell whether nine digits are an ABA routing number."""
-    digits = [int(char) for char in digits_of(text)]
-    if len(digits) != _ABA_DIGITS or not any(digits):
+    digits = digits_of(text)
+    if len(digits) != _ABA_DIGITS or not any(map(int, digits)):
         return False
-    weights = (3, 7, 1) * 3
-    return sum(w * d for w, d in zip(weights, digits, strict=True)) % 10 == 0
+    return rtn.calc_check_digit(digits[:8]) == digits[8]
 
 
 def vin(text: str) -> bool:

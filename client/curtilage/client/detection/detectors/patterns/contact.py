@@ -1,7 +1,7 @@
 """Patterns of what reaches a person or names a machine, as data.
 
 E-mail, telephone, fax, accounts on the Web, network addresses, devices and
-vehicles. Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded
+vehicles. Nothing here runs; ``matcher`` runs it. Every repetition is bounded
 or cannot overlap its neighbour, so that time grows with length only.
 """
 

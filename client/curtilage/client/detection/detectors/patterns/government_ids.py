@@ -1,10 +1,10 @@
 """Patterns of numbers that states give to people, by country, as data.
 
-Presidio has some of them (``presidio_table``); these are the others, and those
+Presidio has some of them (``presidio.catalog``); these are the others, and those
 that it misses. Two rules for most numbers: one after a label, in the country's
 languages and in English, where a failing check digit only lowers the score;
 one for the bare number, where the check must hold. Nothing here runs;
-``pattern_set`` runs it. Every repetition is bounded or cannot overlap its
+``matcher`` runs it. Every repetition is bounded or cannot overlap its
 neighbour, so that time grows with length only.
 """
 

@@ -1,6 +1,6 @@
 """Patterns of regulated content, as data: money and health.
 
-Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded or
+Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
 cannot overlap its neighbour, so that time grows with length only.
 """
 

@@ -1,6 +1,6 @@
 """Patterns of what law or contract keeps confidential, as data.
 
-Dockets, privilege, export control, markings. Nothing here runs; ``pattern_set``
+Dockets, privilege, export control, markings. Nothing here runs; ``matcher``
 runs it. Every repetition is bounded or cannot overlap its neighbour, so that
 time grows with length only.
 """

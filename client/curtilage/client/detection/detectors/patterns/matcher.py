@@ -3,7 +3,7 @@
 Before a rule's expression is run, the text must show what every match of it
 holds: a digit, a long enough run of digits, a character, a word. Words are
 sought all at once (``prefilter``), so that the price of a rule that does not
-apply is next to nothing. A gate never hides a match: it is read off the
+apply is next to nothing. A prefilter never hides a match: it is read off the
 expression, or a test derives from the expression what its matches must hold.
 The time of what does run grows with the text only.
 """
@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from curtilage.client.detection.detectors.patterns.prefilter import (
-    Bank,
-    Gate,
-    gate_of,
+    Prefilter,
+    Prefilters,
     positions,
+    prefilter_of,
 )
 from curtilage.client.detection.detectors.patterns.rule import ANY_DIGIT, PatternRule
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import View
 
-SHORT = 3  # characters: a shorter word of a gate stands in too many texts
+SHORT = 3  # characters: a shorter word of a prefilter stands in too many texts
 _DIGIT = re.compile(r"\d")
 # As far apart as the widest rule lets digits stand.
 _DIGIT_RUN = re.compile(r"\d(?:(?:\W|_){0,8}\d)*")
@@ -79,14 +79,16 @@ class PatternSet:
 
     def __init__(self, rules: Iterable[PatternRule]) -> None:
         self._rules = [_compiled(rule) for rule in rules]
-        # Two gates for each: as read off the expression, and as written down.
-        gates = [_read_off(each.rule) for each in self._rules]
-        self._bank = Bank([*gates, *(_written(each.rule) for each in self._rules)])
+        # Two prefilters for each: as read off the expression, and as written down.
+        read = [_read_off(each.rule) for each in self._rules]
+        self._prefilters = Prefilters(
+            [*read, *(_written(each.rule) for each in self._rules)]
+        )
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each match that its check does not refute."""
         text = reading.text
-        both = self._bank.passed(text)
+        both = self._prefilters.passed(text)
         mask = both & (both >> len(self._rules))
         if not mask:
             return
@@ -98,19 +100,19 @@ class PatternSet:
                 yield from _matches(compiled, text)
 
 
-def _read_off(rule: PatternRule) -> Gate:
-    return gate_of(rule.regex, flags=0 if rule.cased else re.IGNORECASE)
+def _read_off(rule: PatternRule) -> Prefilter:
+    return prefilter_of(rule.regex, flags=0 if rule.cased else re.IGNORECASE)
 
 
-def _written(rule: PatternRule) -> Gate:
+def _written(rule: PatternRule) -> Prefilter:
     """Return what a rule's author asks of a text."""
     digits = max(rule.digits, rule.gate == ANY_DIGIT or rule.mixed)
     signs = "" if rule.gate == ANY_DIGIT else rule.gate
-    return Gate(digits=digits, words=frozenset(rule.words or signs))
+    return Prefilter(digits=digits, words=frozenset(rule.words or signs))
 
 
 def fold(text: str) -> str:
-    """Return a text in which a word of a gate is found as ``re`` finds it.
+    """Return a text in which a word of a prefilter is found as ``re`` finds it.
 
     ``re`` takes the dotted and the dotless i, the long s and the Kelvin sign
     for their plain letters, if case does not matter.

@@ -1,7 +1,7 @@
 """Patterns of what is true of a person without naming one, as data.
 
 Dates, birth, age, town, employer, occupation, and words of biometric data.
-Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded or
+Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
 cannot overlap its neighbour, so that time grows with length only.
 """
 

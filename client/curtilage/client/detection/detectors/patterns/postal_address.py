@@ -1,6 +1,6 @@
 """Patterns of postal addresses, in the order of many countries, as data.
 
-Nothing here runs; ``pattern_set`` runs it. Every repetition is bounded or
+Nothing here runs; ``matcher`` runs it. Every repetition is bounded or
 cannot overlap its neighbour, so that time grows with length only.
 """
 

@@ -25,7 +25,7 @@ _DIGIT_RUN = re.compile(rf"\d(?:\D{{0,{_MAX_GAP}}}\d)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Prefilter:
     """What a text must hold.
 
     Attributes:
@@ -39,7 +39,7 @@ class Gate:
     words: frozenset[str] = frozenset()
 
 
-OPEN: Final = Gate()
+OPEN: Final = Prefilter()
 Node = tuple[object, object]
 Nodes = Sequence[Node]
 
@@ -52,7 +52,7 @@ class _Parser(Protocol):
     def parse(self, pattern: str, flags: int) -> Nodes: ...
 
 
-def gate_of(regex: str, *, flags: int = 0) -> Gate:
+def prefilter_of(regex: str, *, flags: int = 0) -> Prefilter:
     """Return what a text needs for a pattern to match.
 
     Args:
@@ -69,18 +69,18 @@ def gate_of(regex: str, *, flags: int = 0) -> Gate:
         digits, run = _digits(nodes), _run(nodes)
     except (ImportError, re.error, ValueError, TypeError, RecursionError):
         return OPEN
-    return Gate(digits=min(digits, _MAX_DIGITS), run=run, words=_shortest(words))
+    return Prefilter(digits=min(digits, _MAX_DIGITS), run=run, words=_shortest(words))
 
 
-def any_of(gates: Iterable[Gate]) -> Gate:
+def any_of(prefilters: Iterable[Prefilter]) -> Prefilter:
     """Return what a text needs for one of several patterns to match."""
-    given = tuple(gates)
+    given = tuple(prefilters)
     if not given:
         return OPEN
     words = frozenset[str]()
     if all(each.words for each in given):
         words = _shortest(words.union(*(each.words for each in given)))
-    return Gate(
+    return Prefilter(
         digits=min(each.digits for each in given),
         run=min(each.run for each in given),
         words=words,
@@ -297,35 +297,45 @@ def _is_digit_code(code: int) -> bool:
     return ord("0") <= code <= ord("9")
 
 
-# --- many gates, one look at the text ------------------------------------------
+# --- many prefilters, one look at the text ------------------------------------------
 
 
-class Bank:
-    """Tells which of many gates a text passes, in the order given."""
+class Prefilters:
+    """Tells which of many prefilters a text passes, in the order given."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        bits = [1 << at for at in range(len(gates))]
+    def __init__(self, prefilters: Sequence[Prefilter]) -> None:
+        bits = [1 << at for at in range(len(prefilters))]
         self._open = sum(
-            bit for bit, gate in zip(bits, gates, strict=True) if not _words(gate)
+            bit
+            for bit, prefilter in zip(bits, prefilters, strict=True)
+            if not _words(prefilter)
         )
         masks: dict[str, int] = {}
-        for bit, gate in zip(bits, gates, strict=True):
-            for word in _words(gate):
+        for bit, prefilter in zip(bits, prefilters, strict=True):
+            for word in _words(prefilter):
                 masks[word] = masks.get(word, 0) | bit
         words = sorted(masks)
         self._masks = [masks[word] for word in words]
         self._by_digits = [
-            sum(bit for bit, gate in zip(bits, gates, strict=True) if gate.digits <= n)
+            sum(
+                bit
+                for bit, prefilter in zip(bits, prefilters, strict=True)
+                if prefilter.digits <= n
+            )
             for n in range(_MAX_DIGITS + 1)
         ]
         self._by_run = [
-            sum(bit for bit, gate in zip(bits, gates, strict=True) if gate.run <= n)
+            sum(
+                bit
+                for bit, prefilter in zip(bits, prefilters, strict=True)
+                if prefilter.run <= n
+            )
             for n in range(_MAX_DIGITS + 1)
         ]
         self._words = _word_set(words) if words else None
 
     def passed(self, text: str) -> int:
-        """Return the gates that a text passes: bit *n* stands for gate *n*."""
+        """Return those that a text passes: bit *n* stands for the one at *n*."""
         count = min(len(_DIGIT.findall(text)), _MAX_DIGITS)
         enough = self._by_digits[count]
         enough &= self._by_run[min(longest_run(text), _MAX_DIGITS) if count else 0]
@@ -349,12 +359,12 @@ def longest_run(text: str) -> int:
     return max(len(_DIGIT.findall(run)) for run in runs) if runs else 0
 
 
-def _words(gate: Gate) -> frozenset[str]:
-    """Return a gate's words, unless one is so short that every text has it."""
+def _words(prefilter: Prefilter) -> frozenset[str]:
+    """Return a prefilter's words, unless one is so short that every text has it."""
     common = any(
-        len(word) < _MIN_WORD_CHARS and _is_common(word) for word in gate.words
+        len(word) < _MIN_WORD_CHARS and _is_common(word) for word in prefilter.words
     )
-    return frozenset() if common else gate.words
+    return frozenset() if common else prefilter.words
 
 
 def _is_common(char: str) -> bool:

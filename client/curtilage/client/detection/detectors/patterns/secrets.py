@@ -1,7 +1,7 @@
 """Patterns of secrets, as data: keys, tokens, passwords, connection strings.
 
 What is told of a key or a password, in code and in a sentence; the shapes that
-vendors publish stand in ``vendor_keys``. Names no real key; runs nothing.
+vendors publish stand in ``vendor_tokens``. Names no real key; runs nothing.
 """
 
 from curtilage.client.detection.detectors.patterns.rule import (

@@ -2,50 +2,31 @@
 
 The engine has a blank English tokenizer and no model. The registry is built
 here, in code; recognizers that fetch, that drop private domains or that take
-quadratic time are not in it (``recognizers`` has ours). A pattern that times
+quadratic time are not in it (``patterns`` has ours). A pattern that times
 out raises instead of being skipped. Imported lazily: the extra is ``pii``.
 """
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
 
 from typing_extensions import override
 
 from curtilage.client import telemetry
-from curtilage.client.detection.detectors.cache import Memory
-from curtilage.client.detection.detectors.model.detector import ner_detectors
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
-    Bank,
-    Gate,
+    Prefilter,
+    Prefilters,
     any_of,
-    gate_of,
     positions,
-)
-from curtilage.client.detection.detectors.policy_detectors import (
-    or_broken,
-    own_detectors,
+    prefilter_of,
 )
 from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNIZERS
 from curtilage.client.detection.detectors.presidio.phone import windowed_phone
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import (
-    EVERY_VIEW,
-    Equipment,
-    Scanner,
-    first_equipment,
-)
 from curtilage.client.detection.spans import Span
-from curtilage.client.errors import ConfigError
-from curtilage.policy.decision.findings import View
-from curtilage.policy.document.detection_plan import DetectionPlan
 
 if TYPE_CHECKING:
     from presidio_analyzer import (
@@ -66,56 +47,6 @@ PHONE_ENTITY = "PHONE_NUMBER"
 _DIGIT = re.compile(r"\d")
 _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
-WARM_UP_TEXT = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
-
-
-def require_presidio() -> None:
-    """Raise unless Presidio is installed.
-
-    Raises:
-        ConfigError: names the extra.
-    """
-    if find_spec("presidio_analyzer") is None or find_spec("spacy") is None:
-        raise ConfigError(
-            "the detectors are not installed: pip install 'curtilage[pii]'"
-        )
-
-
-def full_equipment(plan: DetectionPlan) -> Equipment:
-    """Return all detectors of a plan, in the order in which they run."""
-    return (*_first(plan), *ner_detectors(plan.ner))
-
-
-def scanner_of(plan: DetectionPlan) -> Scanner:
-    """Return all detectors of a plan, warm; takes seconds.
-
-    Never raises for a detector that cannot be built: one that fails on every
-    text stands in its place, so that every query stays home.
-    """
-    first, last = _first(plan), ner_detectors(plan.ner)
-    Scanner(first, last).scan([WARM_UP_TEXT])
-    return Scanner(
-        first,
-        last,
-        exits=plan.exit_classes if plan.scan == "early_exit" else (),
-        lists=plan.lists,
-        memory=Memory(digest_of(plan)),
-    )
-
-
-def digest_of(plan: DetectionPlan) -> bytes:
-    """Return SHA-256 of a plan: what was found under another one is void."""
-    return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
-
-
-def _first(plan: DetectionPlan) -> Equipment:
-    build = partial(PresidioDetector, plan.recognizers)
-    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
-    return (
-        *first_equipment(),
-        *([presidio] if plan.recognizers else []),
-        *own_detectors(plan.detectors),
-    )
 
 
 class SpacyPipeline(Protocol):
@@ -138,7 +69,7 @@ class PresidioDetector:
     numeric = True
     # Every recognizer's matches hold a digit, but for a few of letters alone
     # (MAC addresses), that ours find.
-    gate = Gate(digits=1)
+    prefilter = Prefilter(digits=1)
 
     def __init__(self, names: Sequence[str] = tuple(RECOGNIZERS)) -> None:
         """Open the engine with some of the recognizers of the table.
@@ -147,10 +78,9 @@ class PresidioDetector:
             names: class names, at least one.
 
         Raises:
-            ConfigError: Presidio is not installed.
+            ImportError: Presidio is not installed.
             ValueError: a name does not stand in the table.
         """
-        require_presidio()
         telemetry.silence_libraries()
         self._engine, self._classes = _open_engine(names)
         self._pipeline = blank_pipeline(self._engine.nlp_engine)
@@ -158,7 +88,9 @@ class PresidioDetector:
         self._recognizers = self._engine.registry.get_recognizers(
             language=LANGUAGE, all_fields=True
         )
-        self._bank = Bank([_gate_of(each) for each in self._recognizers])
+        self._prefilters = Prefilters(
+            [_prefilter_of(each) for each in self._recognizers]
+        )
         self._contexts = {each.id: _context_of(each) for each in self._recognizers}
 
     @property
@@ -196,7 +128,9 @@ class PresidioDetector:
                 )
 
     def _analyze(self, text: str) -> "list[RecognizerResult]":
-        asked = [self._recognizers[at] for at in positions(self._bank.passed(text))]
+        asked = [
+            self._recognizers[at] for at in positions(self._prefilters.passed(text))
+        ]
         results = [
             result
             for recognizer in asked
@@ -237,9 +171,9 @@ class PresidioDetector:
             )
 
 
-def _gate_of(recognizer: "EntityRecognizer") -> Gate:
-    gate = getattr(recognizer, "gate", OPEN)
-    return gate if isinstance(gate, Gate) else OPEN
+def _prefilter_of(recognizer: "EntityRecognizer") -> Prefilter:
+    prefilter = getattr(recognizer, "prefilter", OPEN)
+    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 def _context_of(recognizer: "EntityRecognizer") -> frozenset[str]:
@@ -332,12 +266,14 @@ def strict_recognizer(inner: Patterned) -> "EntityRecognizer":
         for each in inner.patterns
     ]
     entity, name = inner.supported_entities[0], inner.name
-    needed = any_of(gate_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns)
+    needed = any_of(
+        prefilter_of(each.regex, flags=re.IGNORECASE) for each in inner.patterns
+    )
 
     class Strict(LocalRecognizer):
         """The same recognizer, except that it never skips a pattern."""
 
-        gate = needed
+        prefilter = needed
 
         @override
         def load(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
-from curtilage.client.detection.detectors.patterns.prefilter import Gate
+from curtilage.client.detection.detectors.patterns.prefilter import Prefilter
 
 if TYPE_CHECKING:
     from phonenumbers import PhoneMetadata, PhoneNumberMatch
@@ -71,7 +71,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
     class Windowed(PhoneRecognizer):
         """The same recognizer on windows of the text."""
 
-        gate = Gate(digits=PHONE_DIGITS)
+        prefilter = Prefilter(digits=PHONE_DIGITS)
 
         @override
         def analyze(

@@ -1,147 +1,22 @@
 """Words that tell what a text is about, and whether it is about somebody.
 
-A word alone keeps nothing home: a rule joins it with a person. Stems end in
-``*`` and match every longer word. The lists are this project's own.
+A word alone keeps nothing home: a rule joins it with a person. The words are data
+(``data/lexicon.toml``); what takes several of them is a rule, and stands here.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.phrases import phrases_in
 from curtilage.client.detection.spans import Span
-from curtilage.client.detection.wordlists import bag, lowered, words
+from curtilage.client.detection.wordlists import bag, lowered, read_data, words
 
-_CONDITIONS = """
-abus* mental mentally self-esteem suicide traumati* narcissis* sociopath*
-psychopath* unhealthy abdominal abscess* ache aches aching acne adhd addict* aids
-alcoholi* allerg* alzheimer* amputat* anaemi* anaphyla* anemi* aneurysm* angina
-anorexi* anxiety anxious appendicitis arrhythmi* arthritis asthma* autis* bacteri*
-benign bipolar bleed* blister* blood bowel breathless* bronchi* bruis* bulimi*
-cancer* carcinoma* cardiac cataract* celiac coeliac chlamydia cholera chronic
-cirrhosis clot clots colitis coma concussion* congesti* conjunctivitis constipat*
-contagious copd cough* covid cramp* crohn* cyst cysts deaf dehydrat* delirium
-dementia depress* dermatitis diabet* diagnos* dialysis diarrh* disab* discharge
-disease* disorder* dizz* drowsy dyslexi* dyspnea eczema edema embolism emphysema
-endometriosis epilep* erectile fatigue fever* fibroid* fibromyalgia fibrosis flu
-fractur* gallstone* gastritis glaucoma gonorrh* gout hallucinat* headache* hearing
-heart heartburn hemorrh* haemorrh* hepatitis hernia* herpes hiv hpv hypertensi*
-hypotensi* hypoglyc* hyperglyc* hypothyroid* hyperthyroid* ibs ill illness*
-impotence incontinen* infect* infertil* inflam* influenza injur* insomnia itch*
-jaundice kidney* lesion* leukemi* leukaemi* liver lump lumps lung lungs lupus lymph*
-lymphoma* malaria malignan* mania manic measles melanoma* meningitis menopaus*
-menstrua* metasta* migraine* miscarr* mumps murmur myocardial nausea* nauseous
-neuropath* numbness obes* ocd osteopor* overdos* ovarian pain pains painful
-palpitation* pancrea* panic paraly* paranoi* parkinson* pcos period periods
-pneumoni* polyp polyps postpartum pregnan* prostat* psoria* psychiatr* psychosis
-psychotic ptsd rash rashes reflux relapse* renal rheumat* scabies schizophren*
-scoliosis seizure* self-harm sepsis septic shingles sick sickness sinus* smok* sober
-sore sores spasm* sprain* std stds sti stis stomach* stroke strokes suicid* swell*
-swollen symptom* syphilis tachycardia tetanus throat thrombosis thyroid tinnitus
-trauma* tremor* tubercul* tumor* tumour* ulcer* unwell urinary uterine uti utis
-vaginal vertigo viral vomit* wheez* wound* addiction hangover eating-disorder
-cutting bpd heroin cocaine opioid* rehab detox stillborn stillbirth ivf impotent
-baldness balding gastro* neuro* ortho* onco* cardio*
-"""
-_MEDICATIONS = """
-acetaminophen paracetamol ibuprofen aspirin naproxen advil tylenol amoxicillin
-azithromycin antibiotic* antidepress* antipsychotic* adderall ritalin albuterol
-alprazolam xanax ambien amlodipine atenolol atorvastatin lipitor benadryl
-benzodiazepine* botox buprenorphine suboxone bupropion wellbutrin celexa cetirizine
-ciprofloxacin citalopram clonazepam klonopin codeine contracept* cortisone coumadin
-warfarin diazepam valium diuretic* dose dosage doses doxycycline duloxetine cymbalta
-epipen escitalopram lexapro fentanyl fluoxetine prozac furosemide lasix gabapentin
-glipizide hydrochlorothiazide hydrocodone vicodin hydroxychloroquine inhaler*
-insulin ketamine lamotrigine levothyroxine synthroid lisinopril lithium lorazepam
-ativan losartan medication* meds metformin methadone methotrexate metoprolol
-morphine narcan omeprazole opiate* oxycodone oxycontin ozempic semaglutide
-penicillin pill pills prednisone prescrib* prescription* pregabalin quetiapine
-seroquel risperidone sertraline zoloft sildenafil viagra simvastatin statin statins
-steroid* supplement* tramadol trazodone truvada prep vaccin* venlafaxine effexor
-wegovy
-"""
-_PROCEDURES = """
-abortion* angioplasty ablation anesthe* anaesthe* amputation biops* bypass cesarean
-c-section chemo* circumcis* colonoscop* ct-scan dialysis ecg ekg endoscop*
-hysterectom* immuniz* immunis* intubat* mammogram* mastectom* mri mris pacemaker pap
-physiotherap* psychotherap* radiation radiotherap* rehabilitat* surger* surgical
-therap* transfus* transplant* ultrasound vasectom* x-ray xray x-rays counseling
-counselling counselor therapist* hospitali* hospital hospitals icu er checkup
-check-up
-"""
-_LABS = """
-bloodwork labs biomarker* glucose a1c hba1c cholesterol triglycerid* creatinine
-hemoglobin platelet* tsh psa bmi urinalysis
-"""
-_PROVIDERS = """
-doctor doctors physician* cardiologist* oncologist* dermatologist* gynecolog*
-gynaecolog* urologist* neurologist* pediatric* paediatric* psychologist* pharmacist*
-dentist* nurse nurses gp midwife surgeon*
-"""
-
-_ETHNICITY = """
-ethnicity ethnic racial biracial hispanic latino latina latinx caucasian romani
-gypsy aboriginal
-"""
-_RELIGION = """
-muslim* christian* catholic* protestant* jewish jew jews hindu hindus buddhist* sikh
-sikhs mormon* atheis* islam islamic religio* mosque synagogue baptist evangelical
-pentecostal jehovah*
-"""
-_POLITICS = """
-democrat democrats republican* socialist* communist* conservative liberal* marxist*
-anarchist* antifa leftist* libertarian* political-party voted maga
-"""
-_UNION = """
-unioni* trade-union labor-union labour-union shop-steward
-"""
-_SEX_LIFE = """
-sexual* porn* intercourse fetish* kink* masturbat* prostitut* escort libido orgasm*
-virgin affair affairs cheating infidelity polyamor* rape raped molest* incest
-"""
-_ORIENTATION = """
-gay lesbian* bisexual* homosexual* transgender* transsexual* lgbt* nonbinary
-non-binary queer asexual* pansexual* transition coming-out closeted
-"""
-_GENETIC = """
-brca brca1 brca2 genome genetic* dna karyotyp* hereditary huntington*
-"""
-_BIOMETRIC = """
-fingerprint* retina* iris-scan faceprint voiceprint biometric*
-"""
-_CRIMINAL = """
-felony felon felonies misdemeanor* convict* arrest* probation parole dui dwi indict*
-imprison* inmate* prison jail jailed criminal-record burglary assault* theft stole
-robbery embezzl* murder*
-"""
-
+_DATA = read_data("curtilage.client.detection.detectors.topics", "lexicon.toml")
+_LISTS = cast("Mapping[str, str]", _DATA["words"])
 # A class is looked up by exact word, or by the longest stem that begins it.
-CLASSES: Mapping[str, str] = {
-    "health.condition": _CONDITIONS,
-    "health.medication": _MEDICATIONS,
-    "health.procedure": _PROCEDURES,
-    "health.lab": _LABS,
-    "health.provider": _PROVIDERS,
-    "special.ethnicity": _ETHNICITY,
-    "special.religion": _RELIGION,
-    "special.politics": _POLITICS,
-    "special.union": _UNION,
-    "special.sex_life": _SEX_LIFE,
-    "special.orientation": _ORIENTATION,
-    "special.genetic": _GENETIC,
-    "special.biometric": _BIOMETRIC,
-    "special.criminal": _CRIMINAL,
-    "topic.finance": """
-bankruptcy foreclosure bankrupt insolven* repossess* garnish* delinquen*
-""",
-    "topic.legal": """
-lawsuit* subpoena* deposition* plaintiff* defendant* litigat* custody divorc*
-alimony settlement*
-""",
-    "topic.hr": """
-fired layoff* severance harass* disciplinary termination grievance* resign* payroll
-""",
-}
+CLASSES = cast("Mapping[str, str]", _DATA["classes"])
 # Of several words, in lower case; looked for where one of ``_PHRASE_WORDS`` is.
 _PHRASES: Mapping[str, str] = {
     "special.union": r"(?:trade|labou?r) unions?|unions? (?:members?|membership|reps?|"
@@ -171,23 +46,9 @@ _PHRASE = re.compile(
     )
 )
 _PHRASE_CLASSES = {f"p{at}": name for at, name in enumerate(_PHRASES)}
-_PHRASE_WORDS = words("""
-union unions shop party parties election office parliament congress mayor president
-voted political criminal police served bail sex convicted came come sexual slept night
-converted church mass confession born mitzvah dna genetic scan scans prints disorder
-disorders harm harming panic pressure breakdown suicidal blood test lab
-""")
+_PHRASE_WORDS = words(_LISTS["phrase_words"])
 # Words that are as often about something else; a rule may ask for more.
-_COMMON_SCORES = dict.fromkeys(
-    words("""
-blood heart hearing period periods pain smoking stroke discharge labs er prep trauma
-depression supplement supplements panic anxious liver kidney lung lungs stomach
-throat transition affair affairs escort voted conservative liberal transplant dose
-doses radiation infection infected sore clot lithium settlement resign resigned
-bypass hangover cutting chronic
-"""),
-    40,
-)
+_COMMON_SCORES = dict.fromkeys(words(_LISTS["common"]), 40)
 _WORD_SCORE = 60
 
 _RELATIVES = (
@@ -228,20 +89,10 @@ _FAMILY = (
 _PERSONAL_RE = re.compile(_PERSONAL)
 _PERSONAL_WORDS = words("my mine myself our ours we us i im ive me")
 _SOMEBODY_RE = re.compile(_SOMEBODY)
-_SOMEBODY_WORDS = words("""
-he she his her hers him client employee worker claimant tenant resident inmate
-applicant policyholder patient pt old yo o
-""")
+_SOMEBODY_WORDS = words(_LISTS["somebody_words"])
 _YEARS_OLD = re.compile(r"\dy/?o(?!\w)")
 _FAMILY_RE = re.compile(_FAMILY)
-_FAMILY_WORDS = words("""
-mother father mom mum dad mommy daddy parent parents son daughter child children kid
-kids baby toddler wife husband spouse partner fiance fiancee fiancé fiancée boyfriend
-girlfriend bf gf ex sister brother sibling aunt uncle niece nephew cousin grandma
-grandpa grandmother grandfather grandson granddaughter in friend roommate neighbor
-neighbour boss manager colleague coworker co employee client patient student tenant
-customer supervisor landlord teacher doctor therapist lawyer
-""")
+_FAMILY_WORDS = words(_LISTS["family_words"])
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
 # About the speaker's wish, not his state: "I want to know", "tell me".
 _POLITE = re.compile(
@@ -292,13 +143,7 @@ def class_of(word: str) -> str | None:
 
 
 # Longer words that a stem would take in and that mean something else.
-_NOT_BY_STEM = words("""
-orthodox orthogonal orthogonality orthography orthographic orthonormal neuron
-neurons neural depressing smoker smokers wounded liberally convicts arresting
-conventional smoky smokehouse diagnostics diagnostic disable disabled disabling
-disables gastropub gastronomy gastronomic gastronomical dizzying oncoming
-supplementary supplemental cancelled
-""")
+_NOT_BY_STEM = words(_LISTS["not_by_stem"])
 
 
 # What somebody calls his house's own, and what he asks to be kept there. The
@@ -324,15 +169,7 @@ _OWN = re.compile(
     r"that) (?:[\w'-]+ ){0,3}?(?:employee|customer|patient|client|applicant|member|"
     r"personal|psychotherapy|medical|biometric|salary|contact)(?!\w)"
 )
-_OWN_WORDS = words("""
-internal confidential proprietary unpublished unreleased private sensitive house
-production trade undisclosed patent patents invention pricing revenue financial
-financials board infrastructure codebase source monorepo data center centre datacenter
-crm erp clinical procurement compensation market roadmap chip fab leadership employee
-employees customer customers patient patients client clients applicant applicants
-personnel payroll hr health ehr member members donor donors personal psychotherapy
-medical biometric salary contact repository repositories
-""")
+_OWN_WORDS = words(_LISTS["own_words"])
 _AT_HOME = re.compile(
     r"(?<!\w)(?:not|don't|don\u2019t|never|no|without|cannot|can't) (?:[\w'-]+ ){0,3}?"
     r"(?:send|sent|sending|leave|leaving|share|shared|sharing|upload\w*|transfer\w*|"
@@ -345,11 +182,7 @@ _AT_HOME = re.compile(
     r"our \w+ operations|our local|data residency|local(?:ly)? only)(?!\w)|"
     r"(?<!\w)(?:must|may|should|can) not leave(?!\w)|cross-border transfer"
 )
-_AT_HOME_WORDS = words("""
-send sent sending leave leaving share shared sharing upload uploading transfer external
-cloud prem premises locally local house jurisdiction enclave sovereign residency
-operations border
-""")
+_AT_HOME_WORDS = words(_LISTS["at_home_words"])
 _CONFIDENTIAL = "org.confidential"
 
 
@@ -357,6 +190,7 @@ class LexiconDetector:
     """Find words of health, special categories, finance, law and work."""
 
     id = "lexicon"
+    topical = True
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""

@@ -14,7 +14,7 @@ from curtilage.attest.expectations import (
     PlatformExpectations,
     TrustAnchor,
 )
-from curtilage.attest.single import EvidenceVerdict, verify_device, verify_evidence
+from curtilage.attest.standalone import EvidenceVerdict, verify_device, verify_evidence
 from curtilage_dev.deployment import GPU, MEASUREMENT, Deployment
 from curtilage_dev.emulated_gpu import EmulatedGpu, ordinary_expectations
 from curtilage_dev.pki import EmulatedPlatform

@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.when import DEPTH, EXPRESSION_CHARS, joins, parse_when
+from curtilage.policy.decision.conditions import (
+    DEPTH,
+    EXPRESSION_CHARS,
+    joins,
+    parse_condition,
+)
 
 NAMES = sorted(CLASSES)[::5]
 SCORES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 100), max_size=6)
@@ -46,10 +51,10 @@ EXPRESSIONS = st.recursive(
         ("financial.{pan, iban}\n| secret.*", {"financial.iban": 9}, True),
     ],
 )
-def test_parse_when_reads(
+def test_parse_condition_reads(
     expression: str, scores: Mapping[str, int], expected: bool
 ) -> None:
-    assert parse_when(expression).holds(scores) is expected
+    assert parse_condition(expression).holds(scores) is expected
 
 
 @pytest.mark.parametrize(
@@ -79,18 +84,18 @@ def test_parse_when_reads(
         ("x" * (EXPRESSION_CHARS + 1), "at most 4096 characters"),
     ],
 )
-def test_parse_when_refuses(expression: str, said: str) -> None:
+def test_parse_condition_refuses(expression: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        parse_when(expression)
+        parse_condition(expression)
 
 
-def test_parse_when_takes_the_deepest_nesting() -> None:
-    condition = parse_when("(" * DEPTH + "secret.*" + ")" * DEPTH)
+def test_parse_condition_takes_the_deepest_nesting() -> None:
+    condition = parse_condition("(" * DEPTH + "secret.*" + ")" * DEPTH)
     assert condition.holds({"secret.token": 1})
 
 
 def test_minimum_of_concerns_terms_without_a_score() -> None:
-    condition = parse_when(
+    condition = parse_condition(
         "identifier.direct.email | topic.health>=20", minimum_of=lambda _name: 35
     )
     assert not condition.holds({"identifier.direct.email": 34})
@@ -101,14 +106,14 @@ def test_minimum_of_concerns_terms_without_a_score() -> None:
 @settings(deadline=None)  # a busy machine is no finding
 @given(EXPRESSIONS, SCORES)
 def test_matched_is_there_and_named(expression: str, scores: dict[str, int]) -> None:
-    condition = parse_when(expression)
+    condition = parse_condition(expression)
     assert condition.matched(scores) <= condition.classes & scores.keys()
 
 
 @settings(deadline=None)  # a busy machine is no finding
 @given(EXPRESSIONS, SCORES)
 def test_what_holds_matches_something(expression: str, scores: dict[str, int]) -> None:
-    condition = parse_when(expression)
+    condition = parse_condition(expression)
     assert not condition.holds(scores) or condition.matched(scores)
 
 
@@ -121,7 +126,7 @@ def test_more_findings_never_undo_a_condition(
         name: max(some.get(name, -1), others.get(name, -1))
         for name in some.keys() | others.keys()
     }
-    condition = parse_when(expression)
+    condition = parse_condition(expression)
     assert not condition.holds(some) or condition.holds(more)
     assert condition.matched(some) <= condition.matched(more)
 
@@ -129,13 +134,13 @@ def test_more_findings_never_undo_a_condition(
 @settings(deadline=None)  # a busy machine is no finding
 @given(EXPRESSIONS)
 def test_joins_is_told_by_the_ampersand(expression: str) -> None:
-    assert joins(parse_when(expression)) is ("&" in expression)
+    assert joins(parse_condition(expression)) is ("&" in expression)
 
 
 @settings(deadline=None)  # a busy machine is no finding
 @given(st.text(alphabet="secrthal.*{},&|()>=0159 \n!", max_size=60))
-def test_parse_when_of_any_text_gives_a_condition_or_says_why(text: str) -> None:
+def test_parse_condition_of_any_text_gives_a_condition_or_says_why(text: str) -> None:
     try:
-        parse_when(text)
+        parse_condition(text)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - either outcome is fine

@@ -1,6 +1,6 @@
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.explain.difference import Compared, Move, difference
+from curtilage.policy.explain.diff import Compared, Move, difference
 
 
 def decision(route: Route, rule: str) -> Decision:

@@ -13,10 +13,10 @@ from curtilage.attest import bundle_checks as checks
 from curtilage.attest.bundle_checks import Setting
 from curtilage.attest.claims import CpuClaims, DeviceClaims
 from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import CpuEvidence, GpuEvidence
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.steps import Check, Step, StepLog, refusing
+from curtilage.attest.steps import Check, StepLog, refusing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,7 @@ def _verify_cpu(
 ) -> CpuClaims:
     checks.check_evidence_expectations(setting)
     checks.check_kind(evidence.tee, setting)
+    # No release vouches for anything here, so only what the policy itself pins.
     measurements = setting.expectations.measurements.get(evidence.tee.value, ())
     claims = verify_cpu(
         evidence,
@@ -110,7 +111,10 @@ def _verify_cpu(
         now=setting.now,
         log=setting.log,
     )
+    # The same lists as in a bundle: a machine that is denied is denied.
     checks.check_platform(claims.platform, setting)
+    # Without something to compare, the verdict says so (``bound_checked``): such
+    # evidence may have been made for anybody, at any time.
     if bound is not None:
         _compare(Check.REPORT_DATA, claims.bound, bound, setting.log)
     return claims
@@ -126,6 +130,7 @@ def _verify_device(
     claims = verify_device_report(
         evidence,
         setting.expectations,
+        # A GPU is held against the policy's golden digests; registers are the CPU's.
         Accepted(measurements=()),
         index=0,
         now=setting.now,
@@ -138,6 +143,7 @@ def _verify_device(
 
 def _compare(step: Check, signed: bytes, expected: bytes, log: StepLog) -> None:
     log.begin(step)
+    # Whole, and of equal length: a prefix is not the value.
     if signed != expected:
         raise RefusedError(RefusalCode.BINDING_MISMATCH, "made for something else")
     log.passed(f"all {len(signed)} bytes are the expected ones")

@@ -9,6 +9,8 @@
 
 ``&`` binds closer than ``|``. There is no negation, so that one finding more
 never makes a condition false: what a detector adds can only keep a query home.
+An attacker who writes text of his own into a query can therefore make it stay,
+and never make it leave.
 """
 
 import re
@@ -19,16 +21,20 @@ from typing import Final, Protocol
 from curtilage.policy.decision.classes import expand
 
 EXPRESSION_CHARS: Final = 4096  # a page of classes; nobody reads more in one rule
-DEPTH: Final = 16
+DEPTH: Final = 16  # far below Python's own limit, which would end in RecursionError
 MAX_SCORE: Final = 100
 
 Scores = Mapping[str, int]
 """The highest score of each class that is there."""
 
+# A number has three digits at most and ends where it ends: ``>=1000`` is no ``>=100``
+# with a 0 left over, and ``80th`` is no 80.
 _TOKEN = re.compile(
     r"\s*(?:(?P<mark>>=|[&|()])|(?P<number>[0-9]{1,3}(?![0-9A-Za-z_]))"
     r"|(?P<pattern>[A-Za-z_][\w.*]*(?:\{[\w.*,\s]*\})?))"
 )
+# What people write who expect a programming language. Each gets a sentence of its own:
+# "unexpected token" would send an author on to find the right spelling of "not".
 _NEGATIONS = frozenset({"not", "and", "or", "!", "-", "~"})
 
 
@@ -65,6 +71,8 @@ class Term:
 
     def holds(self, scores: Scores) -> bool:
         """Tell whether one of the classes is there, sure enough."""
+        # Over what was found, a handful, not over what the pattern names, which may be
+        # fifty classes: this runs for every rule of every query.
         minimums = self.minimums
         for name, score in scores.items():
             if name in minimums and score >= minimums[name]:
@@ -109,7 +117,7 @@ class AnyOf:
         return _union(part.matched(scores) for part in self.parts)
 
 
-def parse_when(
+def parse_condition(
     text: str,
     *,
     minimum_of: Callable[[str], int] = lambda _name: 0,
@@ -130,6 +138,7 @@ def parse_when(
         raise ValueError(f"an expression has at most {EXPRESSION_CHARS} characters")
     parser = _Parser(tuple(_tokens(text)), minimum_of, own)
     condition = parser.any_of(depth=0)
+    # ``a b`` would else be read as ``a``, and the second class be forgotten.
     parser.expect_end()
     return condition
 
@@ -150,14 +159,17 @@ class _Token:
 
 def _tokens(text: str) -> Iterator[_Token]:
     position = 0
+    # Without the spaces at the end: no token would match them, though nothing is wrong.
     end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
             raise _unreadable(text, position)
         kind = str(match.lastgroup)
+        # People count columns from 1, and from the token, not from the space before.
         yield _Token(kind, match[kind], match.start(kind) + 1)
         position = match.end()
+    # A token that nothing accepts, so that the parser never runs off the tuple.
     yield _Token("end", "", end + 1)
 
 
@@ -187,6 +199,7 @@ class _Parser:
         parts = [self._all_of(depth)]
         while self._accept("|"):
             parts.append(self._all_of(depth))
+        # One part needs no wrapper; ``joins`` and words for people look at the type.
         if len(parts) == 1:
             return parts[0]
         return AnyOf(parts=tuple(parts), classes=_union(p.classes for p in parts))
@@ -207,6 +220,7 @@ class _Parser:
     def _item(self, depth: int) -> Condition:
         if not self._accept("("):
             return self._term()
+        # Before the descent: the depth of what is read bounds the stack.
         if depth == DEPTH:
             raise ValueError(f"parentheses nest at most {DEPTH} deep")
         inner = self.any_of(depth + 1)
@@ -216,28 +230,29 @@ class _Parser:
 
     def _term(self) -> Term:
         token = self._take("pattern", "a class")
+        # ``not`` has the form of a class; said here, it gets the better sentence.
         if token.text in _NEGATIONS:
             raise _unexpected(token, "a class")
         try:
             classes = expand(token.text, own=self._own)
         except ValueError as error:
             raise ValueError(f"{error}, at character {token.column}") from None
+        # Without a number each class has its own threshold: a pattern may name classes
+        # of several kinds, and a topic needs another score than a card number.
         if not self._accept(">="):
             minimums = {name: self._minimum_of(name) for name in classes}
             return Term(text=token.text, minimums=minimums, classes=classes)
-        least = self._score()
+        number = self._take("number", f"a score from 1 to {MAX_SCORE}")
+        least = int(number.text)
+        # ``>=0`` would take a class's threshold away in passing; whoever wants that
+        # sets the threshold, where a reader of the policy looks for it.
+        if not 1 <= least <= MAX_SCORE:
+            raise _unexpected(number, f"a score from 1 to {MAX_SCORE}")
         return Term(
             text=f"{token.text}>={least}",
             minimums=dict.fromkeys(classes, least),
             classes=classes,
         )
-
-    def _score(self) -> int:
-        token = self._take("number", f"a score from 1 to {MAX_SCORE}")
-        score = int(token.text)
-        if not 1 <= score <= MAX_SCORE:
-            raise _unexpected(token, f"a score from 1 to {MAX_SCORE}")
-        return score
 
     def _take(self, kind: str, expected: str) -> _Token:
         token = self._tokens[self._next]

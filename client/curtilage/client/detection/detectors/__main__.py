@@ -1,0 +1,207 @@
+"""The detectors' process: walled in, then told what to run, then asked.
+
+It is told what to run by its first frame, then answers one batch after the other
+over its standard streams. Its errors go nowhere, since a library's message may hold
+a text. Before it loads a library it walls itself in (``curtilage.sandbox``), so that
+native code, too, reaches no network, writes no file and starts no program; its first
+answer says which layers of the wall stand. It ends when its parent does, and ends
+itself when a text takes far too long.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Final, cast
+
+from curtilage.client.detection.pipe import (
+    GRACE_S,
+    READY,
+    SPARE,
+    encode_frame,
+    read_frame,
+    write_frame,
+)
+from curtilage.client.detection.spans import to_fields
+from curtilage.policy.document.detection_plan import DetectionPlan
+from curtilage.sandbox.wall import Wall, compute_only
+
+if TYPE_CHECKING:
+    from curtilage.client.detection.detectors.scanner import Scanner
+
+_GIVE_WAY: Final = 19  # the lowest priority that there is
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Read the plan, then answer the parent until it closes or dies."""
+    requests, replies = take_streams()
+    # First of all: a library that is loaded may start threads, and a thread that
+    # runs already stands outside of what only the calling thread is put behind.
+    wall = compute_only()
+    # Then Python's own hook: it holds where the kernel has no wall to offer, and
+    # says in Python what the kernel would only answer with an error number.
+    refuse_network_and_files()
+    if sys.platform != "win32":  # a core file would hold the texts
+        import resource  # noqa: PLC0415 - not on every system
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    plan = read_plan(requests)
+    serve(requests, replies, _built(plan, spare=SPARE in arguments), wall)
+    return 0
+
+
+def take_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Keep the two pipes; what anybody prints from now on goes nowhere."""
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    return requests, replies
+
+
+def read_plan(requests: IO[bytes]) -> DetectionPlan:
+    """Return the first frame, which says what to run.
+
+    Raises:
+        ValueError: it is no plan.
+    """
+    return DetectionPlan.from_fields(read_frame(requests))
+
+
+def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
+    """Build the detectors; a spare's in a thread that gives way to others.
+
+    On Linux a thread has a priority of its own, and this one ends with it: a
+    process could lower its own, but not raise it again.
+    """
+    # Only now, behind the wall: this loads every library there is.
+    from curtilage.client.detection.detectors.all import scanner_of  # noqa: PLC0415
+
+    if not spare or sys.platform != "linux":
+        return scanner_of(plan)
+    made: list[Scanner] = []
+
+    def build() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
+        made.append(scanner_of(plan))
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    thread.join()
+    return made[0]
+
+
+# --- the loop ---------------------------------------------------------------------
+
+
+def serve(
+    requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
+) -> None:
+    """Say behind which wall one is ready, then answer every batch, task by task."""
+    write_frame(replies, encode_frame({READY: wall.to_fields()}))
+    while _serve_batch(requests, replies, scanner):
+        pass
+
+
+def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") -> bool:
+    """Answer one batch; False at the end.
+
+    A function, so that nobody's texts are in a frame that waits for the next.
+    """
+    batch = read_frame(requests)
+    if batch is None:
+        return False
+    for number, texts, limit_ms in _parse_batch(batch):
+        # The parent kills a worker that is late, but a parent can die first.
+        set_alarm(limit_ms / 1000 + 2 * GRACE_S)
+        found = scanner.scan(texts)
+        set_alarm(0)
+        fields = [
+            to_fields(index, span)
+            for index, spans in enumerate(found)
+            for span in spans
+        ]
+        write_frame(replies, encode_frame({"task": number, "found": fields}))
+    return True
+
+
+def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
+    """Return each task's number, texts and limit; refuse any other shape."""
+    if not isinstance(batch, list):
+        raise ValueError("a batch is a list")  # noqa: TRY004 - of bytes, not of types
+    tasks: list[tuple[int, list[str], int]] = []
+    for task in cast("list[object]", batch):
+        fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
+        match (fields.get("task"), fields.get("texts"), fields.get("limit_ms")):
+            case int(number), list(texts), int(limit_ms):
+                told = [str(text) for text in cast("list[object]", texts)]
+                tasks.append((number, told, limit_ms))
+            case _:
+                raise ValueError("a task has a number, texts and a limit")
+    return tasks
+
+
+def set_alarm(seconds: float) -> None:
+    """Let the kernel end this process then; no Python code is needed for it.
+
+    So it ends even where a pattern holds the interpreter's lock. 0 takes it back.
+    """
+    if sys.platform != "win32":
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+# --- what Python is kept from --------------------------------------------------------
+
+_FORBIDDEN: Final = (
+    "socket.",
+    "subprocess.",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.startfile",
+    "os.fork",
+    "pty.",
+    "urllib.",
+    "http.",
+    "ftplib.",
+    "smtplib.",
+    "imaplib.",
+    "webbrowser.",
+    "tempfile.",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "shutil.",
+    "sqlite3.",
+)
+# ``socket.gethostname`` tells nobody anything, and libraries ask at import.
+_HARMLESS: Final = frozenset({"socket.gethostname"})
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def refuse_network_and_files() -> None:
+    """Make every later attempt to connect, to start or to write an error.
+
+    For the rest of the process's life: an audit hook cannot be removed. File
+    descriptors that are open stay. It stops mistakes of libraries, such as a
+    first use that downloads; it is no sandbox against code that wants out.
+    """
+    sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, args: tuple[object, ...]) -> None:
+    if event == "open":
+        flags = args[2]
+        if isinstance(flags, int) and flags & _WRITES:
+            raise PermissionError("the detectors write no files")
+    elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
+        raise PermissionError("the detectors use no network and start no programs")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""All detectors of a plan, put together: the one place that knows every one of them.
+
+Nobody beside it knows more than its own kind; the scanner runs whatever it is given.
+"""
+
+import hashlib
+import json
+from functools import partial
+from typing import Final
+
+from curtilage.client.detection.detectors.anomalies import (
+    InvisibleDetector,
+    LanguageDetector,
+    NumberRunDetector,
+    ObfuscationDetector,
+    OpaqueDetector,
+    UndecodableDetector,
+)
+from curtilage.client.detection.detectors.cache import Memory
+from curtilage.client.detection.detectors.model.detector import ner_detectors
+from curtilage.client.detection.detectors.names.capitals import NameDetector
+from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
+from curtilage.client.detection.detectors.patterns.matcher import PatternSet
+from curtilage.client.detection.detectors.patterns.secrets import SECRETS
+from curtilage.client.detection.detectors.policy_detectors import (
+    or_broken,
+    own_detectors,
+)
+from curtilage.client.detection.detectors.presidio.engine import (
+    PRESIDIO,
+    PresidioDetector,
+)
+from curtilage.client.detection.detectors.scanner import (
+    AS_WRITTEN,
+    EVERY_VIEW,
+    NOT_COMPACT,
+    Equipment,
+    Scanner,
+)
+from curtilage.client.detection.detectors.topics.lexicon import (
+    LexiconDetector,
+    PersonMarkerDetector,
+)
+from curtilage.policy.decision.findings import View
+from curtilage.policy.document.detection_plan import DetectionPlan
+
+WARM_UP_TEXT: Final = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
+
+
+def scanner_of(plan: DetectionPlan) -> Scanner:
+    """Return all detectors of a plan, warm; takes seconds.
+
+    Never raises for a detector that cannot be built: one that fails on every
+    text stands in its place, so that every query stays home.
+    """
+    first, last = equipment_of(plan)
+    # Libraries load and compile at first use; a query's deadline is no time for it.
+    Scanner(first, last).scan([WARM_UP_TEXT])
+    return Scanner(
+        first,
+        last,
+        exits=plan.exit_classes if plan.scan == "early_exit" else (),
+        lists=plan.lists,
+        memory=Memory(digest_of(plan)),
+    )
+
+
+def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
+    """Return all detectors of a plan, in the order in which they run.
+
+    Those that always run, and those that look for names, which are dear.
+    """
+    build = partial(PresidioDetector, plan.recognizers)
+    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
+    first = (
+        *_own_but_names(),
+        *([presidio] if plan.recognizers else []),
+        *own_detectors(plan.detectors),
+    )
+    return first, ner_detectors(plan.ner)
+
+
+def digest_of(plan: DetectionPlan) -> bytes:
+    """Return SHA-256 of a plan: what was found under another one is void."""
+    return hashlib.sha256(json.dumps(plan.to_fields()).encode()).digest()
+
+
+def own_equipment() -> Equipment:
+    """Return this project's own detectors, each with the views it reads."""
+    return (*_own_but_names(), (NameDetector(), AS_WRITTEN))
+
+
+def _own_but_names() -> Equipment:
+    return (
+        (UndecodableDetector(), AS_WRITTEN),
+        (ObfuscationDetector(), AS_WRITTEN),
+        (InvisibleDetector(), AS_WRITTEN),
+        (LanguageDetector(), NOT_COMPACT - {View.NFKC, View.DECODED}),
+        (NumberRunDetector(), EVERY_VIEW),
+        (PatternSet((*PATTERNS, *SECRETS)), EVERY_VIEW),
+        (OpaqueDetector(), AS_WRITTEN),
+        (LexiconDetector(), NOT_COMPACT),
+        (PersonMarkerDetector(), AS_WRITTEN),
+    )

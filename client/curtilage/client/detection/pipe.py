@@ -1,0 +1,63 @@
+"""The pipe between the client and the detectors' process, as both ends know it.
+
+Length-prefixed JSON, so that nothing that comes out of the worker is more than
+numbers and names to be parsed: it may have been misled by what it read.
+"""
+
+import json
+import struct
+from typing import IO, Final
+
+_HEADER: Final = struct.Struct(">I")
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
+READY: Final = "ready"
+GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
+SPARE: Final = "--spare"
+
+
+def encode_frame(value: object) -> bytes:
+    """Return a value as JSON behind its length, 4 bytes, big-endian."""
+    body = json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _HEADER.pack(len(body)) + body
+
+
+def read_frame(stream: IO[bytes]) -> object | None:
+    """Read one value; None at the end of the stream.
+
+    Raises:
+        ValueError: cut, too long, or no JSON.
+    """
+    header = _read(stream, _HEADER.size)
+    if not header:
+        return None
+    if len(header) != _HEADER.size:
+        raise ValueError("a frame's length is cut")
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise ValueError("a frame is too long")
+    body = _read(stream, length)
+    if len(body) != length:
+        raise ValueError("a frame is cut")
+    value: object = json.loads(body)
+    if value is None:
+        raise ValueError("a frame holds nothing")
+    return value
+
+
+def write_frame(stream: IO[bytes], frame: bytes) -> None:
+    """Write all of a frame to a pipe that has no buffer of its own.
+
+    A buffer would keep what went through it last for as long as nothing else
+    goes through, and that is a text.
+    """
+    rest = memoryview(frame)
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
+def _read(stream: IO[bytes], size: int) -> bytearray:
+    """Read so many bytes, or those before the end."""
+    data = bytearray()
+    while len(data) < size and (part := stream.read(size - len(data))):
+        data += part
+    return data

@@ -1,0 +1,226 @@
+"""Show what the promise rests on, and run what proves it: `make audit`.
+
+The list stands in docs/auditing.md, for people; it is read from there, and
+counted again in the code. The doors are those of pyproject.toml. Then the
+import contracts and the tests that the document names are run, with ruff's list
+of banned ways out before them, and nothing else.
+
+``make audit ARGS=--count`` writes the counts of today into the documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "auditing.md"
+FRONT = ROOT / "README.md"
+SETTINGS = ROOT / "pyproject.toml"
+THE_LINE = ("policy/curtilage/policy/decision/decide.py", "if decisive.route is ")
+BANS = "[tool.ruff.lint.flake8-tidy-imports.banned-api]"
+DOORS = "[tool.curtilage.doors"
+_ROW = re.compile(r"^\| (?P<first>[^|]*)\| (?P<second>[^|]*) \| (?P<third>[^|]*) \|$")
+_CODE = re.compile(r"`([^`]+)`")
+_COUNTED = re.compile(r"(`([\w./]+)`(?:\]\(\S+\))? \| )([\d,]+)(?= \|)")
+_SUM = re.compile(r"(about )([\d,]+)(?= lines)")
+
+
+@dataclass(frozen=True)
+class File:
+    """One row of the document's list.
+
+    Attributes:
+        path: a file, or a folder of files of Python, below the root.
+        said: how many lines the document says it has.
+        counted: how many it has.
+    """
+
+    path: str
+    said: int
+    counted: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the document is right, to the line or rounded to ten."""
+        return self.said in {self.counted, round(self.counted, -1)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the audit: what to read, and what proves it."""
+
+    title: str
+    files: tuple[File, ...]
+    contracts: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def steps(text: str | None = None) -> tuple[Step, ...]:
+    """Return the document's steps, with their files counted anew.
+
+    Args:
+        text: the document, where it is not the one in the tree.
+    """
+    text = DOCUMENT.read_text("utf-8") if text is None else text
+    proofs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for row in _rows(text, "## What proves it"):
+        found = tuple(_CODE.findall(row[1])), tuple(_CODE.findall(row[2]))
+        if row[0].isdigit():
+            proofs[row[0]] = found
+    chosen = {name for contracts, _ in proofs.values() for name in contracts}
+    read: dict[str, list[File]] = {}
+    title = ""
+    for first, second, third in _rows(text, "## What to read"):
+        title = first or title
+        for path in _CODE.findall(second):
+            said = int(third.replace(",", ""))
+            read.setdefault(title, []).append(File(path, said, count(path, chosen)))
+    return tuple(
+        Step(title, tuple(files), *proofs[title.partition(".")[0]])
+        for title, files in read.items()
+    )
+
+
+def _rows(text: str, heading: str) -> list[tuple[str, str, str]]:
+    """Return the cells of the tables of three columns below a heading."""
+    section = text.partition(f"{heading}\n")[2].partition("\n## ")[0]
+    found = (_ROW.match(line) for line in section.splitlines())
+    return [
+        (row["first"].strip(), row["second"].strip(), row["third"].strip())
+        for row in found
+        if row is not None and _CODE.search(row["second"])
+    ]
+
+
+def count(path: str, contracts: set[str]) -> int:
+    """Return the lines of a file, or of a folder's files together.
+
+    Of the settings only what the audit is about: bans, doors, the contracts.
+    """
+    place = ROOT / path
+    if place == SETTINGS:
+        return len(_of_settings(contracts))
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    files = [file for file in files if file.is_file()]  # a lost one has no lines
+    return sum(len(file.read_text("utf-8").splitlines()) for file in files)
+
+
+def _of_settings(contracts: set[str]) -> list[str]:
+    """Return the lines of the settings' sections that matter here."""
+    kept: list[str] = []
+    for section in re.split(r"\n(?=\[)", SETTINGS.read_text("utf-8")):
+        named = re.search(r'^id = "([^"]+)"', section, re.MULTILINE)
+        if section.startswith((BANS, DOORS)) or (named and named[1] in contracts):
+            kept += section.rstrip().splitlines()
+    return kept
+
+
+def the_line() -> tuple[str, int, str]:
+    """Return where the line stands that stops a regulated query, and its text."""
+    path, start = THE_LINE
+    for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
+        if line.strip().startswith(start):
+            return path, number, line.strip()
+    raise LookupError(f"{path}: no line that begins with {start!r}")
+
+
+def doors() -> dict[str, dict[str, str]]:
+    """Return every door that the linters know: module, what it uses, why."""
+    tool = cast("dict[str, Any]", tomllib.loads(SETTINGS.read_text("utf-8"))["tool"])
+    return cast("dict[str, dict[str, str]]", tool["curtilage"]["doors"])
+
+
+def corrected(text: str) -> str:
+    """Return a document with today's counts, rounded to ten, where it was wrong.
+
+    The sum is rounded to a hundred.
+    """
+    found = steps()
+    contracts = {name for step in found for name in step.contracts}
+    total = sum(each.counted for step in found for each in step.files)
+
+    def right(match: re.Match[str]) -> str:
+        said = int(match[3].replace(",", ""))
+        file = File(match[2], said, count(match[2], contracts))
+        return match[0] if file.agrees else f"{match[1]}{round(file.counted, -1):,}"
+
+    return _SUM.sub(rf"\g<1>{round(total, -2):,}", _COUNTED.sub(right, text))
+
+
+def parts() -> list[str]:
+    """Return the folders of the product's parts."""
+    return sorted(path.parent.name for path in ROOT.glob("*/curtilage"))
+
+
+def main() -> int:
+    """Show the list, run the proofs; return 1 if one of them failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", action="store_true", help="write today's counts")
+    documents = {path: path.read_text("utf-8") for path in (FRONT, DOCUMENT)}
+    if parser.parse_args().count:
+        for path, text in documents.items():
+            path.write_text(corrected(text), "utf-8")
+        return 0
+    found = steps()
+    _show(found)
+    drifted = [p.name for p, text in documents.items() if corrected(text) != text]
+    contracts = sorted({name for step in found for name in step.contracts})
+    tests = [path for step in found for path in step.tests]
+    chosen = [word for name in contracts for word in ("--contract", name)]
+    runs = (
+        (
+            "banned ways out, in every part",
+            ["ruff", "check", "--select=TID251", *parts()],
+        ),
+        ("import contracts", ["lint-imports", "--no-logo", *chosen]),
+        ("tests", ["python", "-m", "pytest", "-q", *tests]),
+    )
+    failed = [what for what, command in runs if not _run(what, command)]
+    failed += [f"the counts in {name} (make audit ARGS=--count)" for name in drifted]
+    _say(f"\nnot proven: {', '.join(failed)}" if failed else "\nall of it holds")
+    return 1 if failed else 0
+
+
+def _show(found: tuple[Step, ...]) -> None:
+    total = sum(each.counted for step in found for each in step.files)
+    _say(f"What the promise rests on: {total:,} lines (docs/auditing.md)\n")
+    path, number, line = the_line()
+    _say(f"the line that stops a regulated query: {path}:{number}\n    {line}\n")
+    for step in found:
+        _say(step.title)
+        for each in step.files:
+            _say(f"  {each.counted:>6,}  {each.path}")
+    _say("\nDoors: who may use a way out, and what for; everything else is banned")
+    for module, uses in sorted(doors().items()):
+        for name, reason in uses.items():
+            _say(f"  {module.removeprefix('curtilage.'):<36} {name}: {reason}")
+
+
+def _run(what: str, command: list[str]) -> bool:
+    """Run a program of the virtual environment; tell whether it ended well."""
+    _say(f"\n== {what}")
+    started = time.monotonic()
+    program = Path(sys.executable).with_name(command[0])
+    done = subprocess.run([program, *command[1:]], cwd=ROOT, check=False)
+    took = time.monotonic() - started
+    _say(f"== {what}: {'held' if done.returncode == 0 else 'FAILED'}, {took:.0f} s")
+    return done.returncode == 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    sys.exit(main())
