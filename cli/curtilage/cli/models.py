@@ -15,8 +15,8 @@ from curtilage.cli.terminal import (
     out_json,
 )
 from curtilage.client.errors import ClientError
-from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
 from curtilage.client.local.download import PullRequest, pull
+from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
 from curtilage.client.local.registry import (
     ModelEntry,
     Registry,

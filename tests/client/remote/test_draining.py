@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from curtilage.cli import main as cli
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import (
     EnclaveError,
