@@ -8,7 +8,8 @@ PARTS := sandbox wire attest inference policy client transparency evaluation cli
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint audit format bench train-guard fuzz vectors conformance interop
+.PHONY: help setup demo test test-processes test-timing test-removal test-all lint audit format
+.PHONY: bench train-guard fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
@@ -26,11 +27,19 @@ setup: ## Virtual environment, libraries, engine, model (runs by itself where ne
 demo: setup ## Start enclave, relay and client on loopback and ask six real questions
 	@$(BIN)/curtilage demo $(ARGS)
 
-test: setup ## Run the test suite
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the tests that start no program and measure no time, on every processor
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
-test-slow: setup ## Run what is too heavy for every run (a sample of the refusals taken out)
+test-processes: setup ## Run the tests that start programs or open sockets
+	@$(BIN)/python -m pytest -m "process and not timing" $(ARGS)
+
+test-timing: setup ## Run the tests that measure time: alone on the machine
+	@$(BIN)/python -m pytest -m timing $(ARGS)
+
+test-removal: setup ## Take refusals out, a sample, one by one; their tests must fail
 	@$(BIN)/python tools/mutants.py $(ARGS)
+
+test-all: test test-processes test-timing test-removal ## Run all of these
 
 lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docstrings
 	@$(BIN)/ruff format --check $(CODE)

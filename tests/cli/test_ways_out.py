@@ -8,9 +8,10 @@ from cli.test_main import development_policy_text
 from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
-from curtilage.client.errors import ConfigError, FailureReason
+from curtilage.client.errors import ConfigError, FailureReason, SealingError
 from curtilage.client.session import ClientParts
 from curtilage.policy.document.load import load_policy, load_profile
+from curtilage.wire.hpke import xwing
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import key_store
 
@@ -65,6 +66,14 @@ def test_this_machine_is_for_development() -> None:
                     policy=load_profile("default"), policy_source="test", relay=relay
                 )
             )
+
+
+async def test_a_client_whose_hpke_is_another_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(xwing, "_LABEL", b"another label")
+    with pytest.raises(SealingError, match="0x647a"):
+        await assembling.assemble(config())
 
 
 def test_dummies_are_the_policys_choice() -> None:

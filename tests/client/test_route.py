@@ -1,6 +1,7 @@
 """What stays home has no way out: by property, for every set of findings."""
 
 import asyncio
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,11 @@ from support.memory_enclave import Clock, MemoryEnclave, key_store
 POLICY = load_profile("default")
 QUERY = Query(messages=(Message(role="user", content="hello"),))
 FOUND = st.lists(st.sampled_from(sorted(CLASSES)), max_size=5)
-ENCLAVE = MemoryEnclave()
+
+
+@cache
+def enclave() -> MemoryEnclave:
+    return MemoryEnclave()
 
 
 def inspection(names: list[str]) -> Inspection:
@@ -69,20 +74,20 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
 def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     """Through the whole session, with an enclave that would gladly answer."""
     decision = decide(POLICY.rulebook, inspection(names))
-    sent_before = len(ENCLAVE.sealed)
+    sent_before = len(enclave().sealed)
     session = Session(
         ClientParts(
             policy=POLICY,
             inspector=ScriptedInspector(*names),
             local=ScriptedLocal(),
-            transport=ENCLAVE,
+            transport=enclave(),
             keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )
     )
     answer = asyncio.run(session.ask(QUERY))
-    sent = len(ENCLAVE.sealed) - sent_before
+    sent = len(enclave().sealed) - sent_before
     assert sent == (1 if decision.route is Route.ENCLAVE else 0)
     assert (answer.route is Answerer.ENCLAVE) == (sent == 1)
 

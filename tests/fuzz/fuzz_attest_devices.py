@@ -1,19 +1,14 @@
 """CBOR, COSE, Nitro documents and GPU reports: bytes that anybody may send."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 from typing import Final
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 import cbor2
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 from fuzz.fuzz_attest import damaged, refused
 
 from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
@@ -224,7 +219,3 @@ def device_seeds() -> Iterator[Seed]:
     few = replace(device.fields(bytes(32)), blocks=((1, bytes(48)), (64, bytes(48))))
     yield "spdm_report", "true", encode_report(few) + bytes(96)
     yield "dice", "older", composite_device_id(_issuer_key().public_key(), bytes(48))
-
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_attest_devices", HARNESSES))

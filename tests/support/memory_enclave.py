@@ -42,13 +42,13 @@ from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.frames import AnswerFramer, Frame, fill_event_stream, fill_json
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING, generate_private_key
 from curtilage.wire.keyconfig import (
     KeyConfig,
     SymmetricAlgorithms,
     encode_key_configs,
 )
 from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import KEM_X25519, KEM_XWING, generate_private_key
 from curtilage_dev.deployment import (
     MEASUREMENT,
     Deployment,

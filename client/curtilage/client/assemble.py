@@ -15,7 +15,11 @@ from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
-from curtilage.client.errors import FailureReason, LocalUnavailableError
+from curtilage.client.errors import (
+    FailureReason,
+    LocalUnavailableError,
+    SealingError,
+)
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.remote.access import RelayAccess, read_access
@@ -32,6 +36,8 @@ from curtilage.client.remote.transport import (
 from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.policy.document.model import Policy
 from curtilage.policy.expectations import expectations_from
+from curtilage.wire.errors import SelfTestError
+from curtilage.wire.hpke.self_test import self_test
 
 
 async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
@@ -45,8 +51,16 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
     Raises:
         ConfigError: an address is not acceptable under the policy, or one of the
             files with the relay's access is not what it should be.
+        SealingError: there is a way out, and our HPKE fails its self-test.
     """
     ways = ways_out(config)
+    # Here and not at the first question: whoever starts it sees it. Without a way
+    # out nothing is sealed, and what is answered at home needs no HPKE.
+    if ways.transport is not None:
+        try:
+            self_test()
+        except SelfTestError as error:
+            raise SealingError(str(error)) from None
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),

@@ -40,13 +40,13 @@ from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
 from curtilage.wire.dates import format_date
 from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
-from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     KEM_XWING,
     Suite,
 )
+from curtilage.wire.shaping import Shape, TransportParameters
 
 AUTHORITY = b"curtilage.invalid"  # resolves nowhere: a mistake tells DNS nothing
 CHAT_PATH = b"/v1/chat/completions"
