@@ -124,8 +124,7 @@ async def scripted(
         str(folder / "connects"),
         CANARY,
     )
-    extra = f'unsafe_record_view = "{folder}/view.jsonl"'
-    async with started(folder, *arguments, extra=extra, transport=transport) as process:
+    async with started(folder, *arguments, transport=transport) as process:
         yield process
 
 

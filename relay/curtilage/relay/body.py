@@ -23,7 +23,6 @@ class RequestBody:
         read: gives what is there, or nothing at the end.
         broken: what ``read`` raises where the framing is wrong.
         limits: how large and how slow it may be.
-        watch: sees every accepted piece.
     """
 
     def __init__(
@@ -32,12 +31,10 @@ class RequestBody:
         *,
         broken: type[Exception],
         limits: Limits,
-        watch: Callable[[bytes], None],
     ) -> None:
         self._read = read
         self._broken = broken
         self._limits = limits
-        self._watch = watch
         self._seen = 0
         self._began = time.monotonic()
 
@@ -62,7 +59,6 @@ class RequestBody:
         self._seen += len(piece)
         if self._seen > self._limits.max_request_bytes:
             raise RefusedError(Refusal.BODY_TOO_LARGE)
-        self._watch(piece)
         return piece
 
     def excuse(self, seconds: float) -> None:

@@ -26,7 +26,6 @@ from curtilage.relay.fair_queue import make_turns
 from curtilage.relay.forward import Refusal, RefusedError, RequestHead
 from curtilage.relay.service import CutError, Fields, Service
 from curtilage.relay.telemetry import Telemetry, silent_logger
-from curtilage.relay.view import Outline, Sight, UnsafeRecordView
 
 
 class HTTPClock:
@@ -57,8 +56,6 @@ FRAMING_BYTES: Final = 16 * 1024
 FRAMING_WORTH: Final = 20.0
 """A request with more counts as so many: each chunk costs a call, however short."""
 FIRST_SERVER_ERROR: Final = 500
-NOTHING: Final = Sight()
-"""What every relay but a demonstration's sees."""
 
 
 class _Written(web.StreamResponse):
@@ -90,7 +87,6 @@ class Server(web.Server):
         service: answers requests.
         config: limits, and the caps for each client.
         telemetry: where refusals are counted.
-        view: sees every exchange; None in every relay but a demonstration's.
 
     Attributes:
         door: counts connections.
@@ -104,7 +100,6 @@ class Server(web.Server):
         config: RelayConfig,
         *,
         telemetry: Telemetry,
-        view: UnsafeRecordView | None,
     ) -> None:
         super().__init__(self._serve, handler_cancellation=True)
         self.limits = config.limits
@@ -118,7 +113,6 @@ class Server(web.Server):
         self.closed = _Written(stays=False)
         self._busy = 0
         self._service = service
-        self._view = view
 
     @override
     def __call__(self) -> web.RequestHandler:
@@ -138,24 +132,19 @@ class Server(web.Server):
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("_Connection", request.protocol)
         caller = _Caller(request, connection)
-        sight = NOTHING if self._view is None else self._look(request, self._view)
         self._busy += 1
         self.quiet.clear()
         connection.begin_request()
-        status = 0
         try:
-            status = await self._answer(request, caller, sight)
+            await self._answer(request, caller)
         finally:
-            sight.end(status)
             connection.end_request()
             self._busy -= 1
             if not self._busy:
                 self.quiet.set()
         return self.kept if caller.stays else self.closed
 
-    async def _answer(
-        self, request: web.BaseRequest, caller: "_Caller", sight: Sight
-    ) -> int:
+    async def _answer(self, request: web.BaseRequest, caller: "_Caller") -> None:
         connection = cast("_Connection", request.protocol)
         head = RequestHead(
             method=request.method,
@@ -167,23 +156,11 @@ class Server(web.Server):
         try:
             if b"transfer-encoding" in head.fields:
                 connection.weigh(request.content)
-            return await self._service.serve(head, caller, sight)
+            await self._service.serve(head, caller)
         except RefusedError as refused:
             self.telemetry.rejected(refused.refusal)
             caller.stays = False
             await caller.refuse(refused.refusal)
-            return forward.status_of(refused.refusal)
-
-    def _look(self, request: web.BaseRequest, view: UnsafeRecordView) -> Sight:
-        names = tuple(name.decode("latin-1") for name, _ in request.raw_headers)
-        return view.begin(
-            Outline(
-                peer=str(request.remote or ""),
-                method=request.method,
-                target=request.raw_path,
-                field_names=names,
-            )
-        )
 
 
 class _Caller:
@@ -236,11 +213,11 @@ class _Caller:
         status = forward.status_of(refusal)
         await self.answer(status, fields, forward.refusal_body(refusal))
 
-    def begin(self, fields: Fields, *, chunked: bool, sight: Sight) -> Sink:
+    def begin(self, fields: Fields, *, chunked: bool) -> Sink:
         head = forward.answer_head(
             forward.OK, fields, date=self._connection.date(), close=not self.stays
         )
-        return _Outflow(self._connection, head, chunked=chunked, sight=sight)
+        return _Outflow(self._connection, head, chunked=chunked)
 
     @property
     def begun(self) -> bool:
@@ -259,19 +236,17 @@ class _Outflow:
     """Where the pieces of one answer go: to the client, each in one write."""
 
     def __init__(
-        self, connection: "_Connection", head: bytes, *, chunked: bool, sight: Sight
+        self, connection: "_Connection", head: bytes, *, chunked: bool
     ) -> None:
         self._connection = connection
         self._head = head
         self._chunked = chunked
-        self._sight = sight
 
     @property
     def full(self) -> bool:
         return self._connection.writing_paused
 
     def write(self, piece: bytes) -> None:
-        self._sight.answer(piece)
         if self._chunked:
             piece = b"%x\r\n%b\r\n" % (len(piece), piece)
         if self._head:

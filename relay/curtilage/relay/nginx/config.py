@@ -108,8 +108,6 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
     problems: list[str] = []
     if not isinstance(config.listen, UnixAddress) and config.listen.port == 0:
         problems.append("listen: nginx needs a port; 0 lets it choose none")
-    if config.unsafe_record_view is not None:
-        problems.append("unsafe_record_view: only the built-in relay can record")
     if config.keys:
         problems.append(
             "access.keys: nginx cannot check salted hashes; use tls.client_ca"
