@@ -194,8 +194,6 @@ async def test_nothing_that_was_said_is_written_anywhere(
         assert await process.stop() == 0
     err = b"".join(process.err)
     written = contents(tmp_path)
-    views = written[tmp_path / "view.jsonl"].splitlines()
-    assert len(views) > 10
     assert b"EMULATED EVIDENCE" in err
     written[Path("stderr")] = err
     written[Path("stdout")] = b"".join(process.out)

@@ -4,7 +4,7 @@ import pytest
 
 from curtilage.relay.body import RequestBody
 from curtilage.relay.config import Limits
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class BrokenError(Exception):

@@ -12,7 +12,7 @@ from typing import Final
 from curtilage.relay.config import Listen, RelayConfig, TCPAddress, UnixAddress
 from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
-from curtilage.relay.forward import Refusal
+from curtilage.relay.refusals import Refusal
 from curtilage.relay.service import Service
 from curtilage.relay.telemetry import Telemetry, silence_libraries
 from curtilage.relay.tls import TLSListener, bind, make_server_context
@@ -117,9 +117,9 @@ class Relay:
             await bind(listen.host, listen.port, backlog=BACKLOG),
             context,
             timeout_s=self._config.limits.header_timeout_s,
-            door=server.door,
+            admission=server.admission,
             telemetry=self._telemetry,
-            make=server.seated,
+            make=server.protocol_for,
         )
 
     def _on_loop_error(self, _: object, __: Mapping[str, object]) -> None:

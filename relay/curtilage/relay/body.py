@@ -1,10 +1,7 @@
-"""One request's content, bounded in size and in time.
+"""Content on its way, a piece at a time: from a client, bounded, and to one.
 
-Knows octets and seconds; refuses to know what they mean or who sends them.
-
-Content on its way, a piece at a time: from a client, and to one.
-
-Knows order and ends; refuses to know what a piece holds.
+Knows octets, seconds and where content ends; refuses to know what a piece means or who
+sends it.
 """
 
 import asyncio
@@ -13,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from curtilage.relay.config import Limits
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class RequestBody:
@@ -66,7 +63,8 @@ class RequestBody:
         self._began += seconds
 
     async def _next(self) -> bytes:
-        # Each octet earns its time, so that a drip is cut as a silence is.
+        # Each octet earns its time, so that a drip (slow POST) is cut as a silence is,
+        # and a large request on a slow line is not.
         earned_s = self._seen / self._limits.min_body_bytes_per_s
         due = self._began + self._limits.body_timeout_s + earned_s
         try:
@@ -101,7 +99,7 @@ class RequestPieces:
     Args:
         first: what came already; nothing where that is all.
         body: the rest.
-        ended: called once, when nothing follows or nobody wants it any more.
+        ended: called once, when nothing follows or it is not wanted any more.
     """
 
     def __init__(

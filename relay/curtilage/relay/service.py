@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
 
-from curtilage.relay import forward
+from curtilage.relay import forward, refusals
 from curtilage.relay.access_keys import AccessKeys
 from curtilage.relay.body import RequestBody, RequestPieces, Sink
 from curtilage.relay.cache import SharedCopy
 from curtilage.relay.config import RelayConfig
-from curtilage.relay.forward import Action, Passage, Refusal, RefusedError, RequestHead
+from curtilage.relay.forward import Action, Passage, RequestHead
+from curtilage.relay.refusals import Refusal, RefusedError
 from curtilage.relay.telemetry import Fetch, StatusClass, Telemetry
 from curtilage.relay.upstream import UpstreamAnswer, Upstreams
 
@@ -117,13 +118,13 @@ class Service:
         self._table = forward.make_table(config.gateways)
         self._keys = AccessKeys(config.keys)
         self._copies = {
-            (place.gateway, place.action): SharedCopy(
-                partial(self._fetch, place.gateway, place.action),
+            (route.gateway, route.action): SharedCopy(
+                partial(self._fetch, route.gateway, route.action),
                 max_age_s=config.limits.cache_s,
                 clock=time.monotonic,
             )
-            for place in self._table.values()
-            if place.action in COPIES
+            for route in self._table.values()
+            if route.action in COPIES
         }
         self._uploads = 0
         self.draining = False
@@ -148,16 +149,16 @@ class Service:
                 head.fields.get(b"authorization", ())
             ):
                 raise RefusedError(Refusal.ACCESS)
-        place = forward.find_place(head, self._table, hosts=self._config.hosts)
+        route = forward.find_route(head, self._table, hosts=self._config.hosts)
         passage = forward.admit(
-            head, place, max_request_bytes=self._limits.max_request_bytes
+            head, route, max_request_bytes=self._limits.max_request_bytes
         )
-        if place.action is Action.EXCHANGE:
+        if route.action is Action.EXCHANGE:
             try:
                 await self._exchange(passage, caller)
             finally:
                 caller.end_place()
-        elif place.action is Action.HEALTH:
+        elif route.action is Action.HEALTH:
             await self._tell_health(caller)
         else:
             await self._serve_copy(passage, caller)
@@ -174,12 +175,12 @@ class Service:
         await caller.answer(status, fields, word)
 
     async def _serve_copy(self, passage: Passage, caller: Caller) -> None:
-        copy = self._copies[passage.place.gateway, passage.place.action]
+        copy = self._copies[passage.route.gateway, passage.route.action]
         if copy.current() is not None:
             self._telemetry.cached_fetch(Fetch.CACHED)
         value = await copy.get()
         fields = [
-            ("Content-Type", COPIES[passage.place.action][1]),
+            ("Content-Type", COPIES[passage.route.action][1]),
             ("Content-Length", str(len(value))),
             # The same for everybody at every moment: an age would be a mark.
             ("Cache-Control", f"public, max-age={self._limits.cache_s}"),
@@ -258,7 +259,7 @@ class Service:
         elif head.passes:
             content = await answer.whole(forward.MAX_PROBLEM_BYTES)
         else:
-            content = forward.refused_body(head.status)
+            content = refusals.refused_body(head.status)
         fields = forward.answer_fields(head, length=len(content))
         await caller.answer(head.status, fields, content)
 
