@@ -317,6 +317,7 @@ def check_required_devices(bundle: EvidenceBundle, setting: Setting) -> None:
     """Refuse a bundle with too few devices, or of kinds that are not named."""
     setting.log.begin(Check.REQUIRED_DEVICES)
     required = setting.expectations.required_devices
+    # By kind, for a policy asks for so many of a kind and knows no single device.
     present = Counter(device.kind.value for device in bundle.devices)
     # Also kinds that nobody asked for: what a bundle carries is bound by the evidence
     # and shown to people, so nothing in it may go unjudged.
@@ -425,6 +426,7 @@ def check_sandbox(
     bundle: EvidenceBundle, manifest: ReleaseManifest, setting: Setting
 ) -> None:
     """Refuse an enclave whose sandbox is not the one its release names."""
+    # Equal also where both are empty: a release without a sandbox is one that says so.
     setting.log.begin(Check.SANDBOX)
     # The enclave bound a digest of the rules that it runs under; only the release,
     # which people can read, says which rules are good.
@@ -472,6 +474,7 @@ def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
         key_configs=bundle.key_configs,
         not_before=bundle.not_before,
         not_after=bundle.not_after,
+        # Of the bytes that are in the log, not of what was parsed from them.
         release_digest=hashlib.sha256(bundle.release.manifest).digest(),
         anchor_origin=bundle.anchor.origin,
         anchor_size=bundle.anchor.size,

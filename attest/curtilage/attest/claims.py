@@ -172,6 +172,8 @@ def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
     for name, value in measurement.items():
         if name not in _NAMES[tee]:
             return "names a register that does not exist in such evidence"
+        # A digest of another length can never be equal; said here, it is a mistake that
+        # an author can mend.
         if len(value) != _register_length(name, tee):
             return f"{name} is not {_register_length(name, tee)} hex digits"
     # A measurement that names pcr4 and not the launch register would accept any
@@ -183,6 +185,8 @@ def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
 
 
 def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
+    # Without one of them a measurement would accept every image below that provider's
+    # firmware, and any tenant could be us.
     named = [measurement[name] for name in IMAGE_PCRS if name in measurement]
     if not named:
         return f"names no TPM register of the image: {_ONE_OF}"
@@ -195,6 +199,7 @@ def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
 
 def _register_length(name: str, tee: Tee) -> int:
     # A TPM's bank is SHA-256; everything else measures with SHA-384.
+    # Nitro names its registers alike, and measures with SHA-384.
     tpm = tee.quoted and name in _TPM_PCRS
     return _SHA256_HEX if tpm else _SHA384_HEX
 

@@ -195,6 +195,8 @@ def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
         verify_azure,
     )
 
+    # Both sets of rules are made, and one is used: which hardware is below, only the
+    # evidence says.
     rules = AzureRules(
         snp=_snp_rules(evidence, judgement),
         tdx=_tdx_rules(evidence, judgement),

@@ -237,7 +237,10 @@ def verify_challenge(
         TypeError: ``key`` is not a verified one.
         ValueError: ``nonce`` is not 32 bytes.
     """
+    # A key that was built by other means would bring registers of its own choosing,
+    # against which the answer is then compared.
     verified = require_verified(key)
+    # A mistake of the caller's and no refusal: nothing has come from outside yet.
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"nonce is not {NONCE_BYTES} bytes")
     log = StepLog()
@@ -453,6 +456,7 @@ def _links(findings: _Findings) -> tuple[Link, ...]:
     bundle, manifest = findings.bundle, findings.manifest
     release = f"{manifest.name} {manifest.version}"
     return (
+        # Root first: a person reads from whom everything hangs down to the key itself.
         *findings.claims.links,
         *(link for device in findings.devices for link in device.links),
         Link(

@@ -163,6 +163,8 @@ def parse_hcl(data: bytes) -> HclBlob:
     """
     if len(data) < RUNTIME_DATA_AT:
         raise malformed(f"HCL blob has {len(data)} bytes")
+    # The index can be written by the guest as well: whoever owns the machine owns these
+    # bytes.
     magic, version, used, request, status, reserved = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise malformed("HCL blob: other magic")
@@ -196,12 +198,14 @@ def _parse_runtime_header(data: bytes) -> tuple[HardwareKind, int]:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, "HCL runtime data: not SHA-256"
         )
+    # Which rules apply is decided by the evidence's kind; the blob may only agree.
     if kind not in set(HardwareKind):
         raise malformed("HCL blob: unknown kind of hardware report")
     # The size is in no signature: it decides which bytes are hashed, so it must be what
     # the other one says.
     if whole != _RUNTIME.size + size:
         raise malformed("HCL blob: sizes do not agree")
+    # Before the JSON is looked at.
     if size > MAX_RUNTIME_DATA_BYTES:
         raise too_large("HCL runtime data")
     return HardwareKind(kind), size
@@ -261,5 +265,9 @@ def _flags(fields: Fields) -> tuple[str, ...]:
         return ()
     settings = fields.child("vm-configuration")
     return tuple(
-        name for name in _FLAGS if name in settings.names and settings.flag(name)
+        # Shown to people and compared with nothing: an image must not rely on what the
+        # host configured.
+        name
+        for name in _FLAGS
+        if name in settings.names and settings.flag(name)
     )

@@ -151,6 +151,8 @@ def parse_history(data: bytes) -> HeadHistory:
         limit_bytes=MAX_HISTORY_BYTES,
         max_opened=MAX_ORIGINS * MAX_HEADS + 2,
     )
+    # As strict as what comes from outside: whoever can edit this file could make a
+    # client forget a fork.
     fields.require(("format", "heads"))
     if fields.text("format", limit=_ORIGIN_LIMIT) != FORMAT:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, "heads.format is another")

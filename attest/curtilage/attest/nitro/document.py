@@ -130,6 +130,7 @@ def _cabundle(value: CborValue) -> tuple[bytes, ...]:
     if not isinstance(value, list) or not value:
         raise malformed("payload.cabundle: not an array, or empty")
     # The leaf is one of the certificates that are counted.
+    # Before any is parsed.
     if len(value) >= MAX_CERTIFICATES:
         raise too_large(f"payload.cabundle: more than {MAX_CERTIFICATES - 1}")
     return tuple(_certificate(each, "cabundle") for each in value)

@@ -142,6 +142,7 @@ def build_chain(
         product=product,
         vlek=report.signing_key is SigningKey.VLEK,
         provider=_text(vek, _CSP_ID) if _CSP_ID in _amd(vek) else "",
+        # ``root`` is the pinned bytes, whoever served them.
         ark=parse_certificate(root, "ARK"),
         ask=parse_certificate(ask, "ASK"),
         vek=vek,
@@ -168,6 +169,7 @@ def _pinned_root(
 
 
 def _pair(evidence: SnpEvidence, anchor: TrustAnchor) -> tuple[bytes, bytes] | None:
+    # AMD's service hands both out in one file, and tools differ in which comes first.
     served = (evidence.ark, evidence.ask)
     for first, second in (served, served[::-1]):
         root = anchor.root(first)
@@ -363,6 +365,8 @@ def _amd(vek: Certificate) -> Mapping[str, bytes]:
 
 
 def _text(vek: Certificate, name: str) -> str:
+    # A text that is missing is refused like a malformed one: a key without a product is
+    # of none.
     raw = _der_value(_amd(vek).get(name, b""), _DER_IA5_STRING)
     # Bytes that are no ASCII come out as U+FFFD, which no product name holds.
     return raw.decode("ascii", errors="replace")

@@ -211,6 +211,8 @@ def _check_chip(
     if hidden:
         log.passed("masked, which is allowed")
         return
+    # Its certificate names the provider instead. That is why a policy must ask for such
+    # keys.
     if report.signing_key is SigningKey.VLEK:
         log.passed("a VLEK names no chip")
         return

@@ -284,6 +284,7 @@ def parse_quote(data: bytes) -> TdxQuote:
     reader = Reader(data, "quote")
     version = _check_header(reader.take(HEADER_BYTES))
     report = _take_report(reader, version)
+    # Header and report, as they stand: what the attestation key signs.
     signed_bytes = reader.position
     # A length that the sender chose. ``take`` refuses one beyond the message, and what
     # stands behind it is looked at below.
@@ -366,6 +367,7 @@ def _read_report(body: bytes) -> TdReport:
             for number in range(RTMR_COUNT)
         ),
         report_data=octets(OFFSET_REPORT_DATA, REPORT_DATA_BYTES),
+        # None and not zeros for a 1.0: zeros would be a very old module.
         tee_tcb_svn2=octets(OFFSET_TEE_TCB_SVN2, SVN_BYTES) if extended else None,
         mrservicetd=octets(OFFSET_MRSERVICETD) if extended else None,
         extension=_read_extension(body) if len(body) == TD_REPORT_15EX_BYTES else None,
@@ -412,6 +414,8 @@ def _read_signature_data(
     # Two bare coordinates. That they are a point of the curve is found out when the
     # signature is checked; others have been attacked with points that are not.
     attestation_key = outer.take(PUBLIC_KEY_BYTES)
+    # Nested, each with a length of its own: every reader must end exactly where its
+    # length says.
     inner = Reader(
         _certification_data(outer, CERTIFICATION_QE_REPORT), "certification data"
     )
@@ -433,6 +437,8 @@ def _read_signature_data(
         qe_signature=qe_signature,
         qe_authentication_data=authentication_data,
         pck_chain=_certification_data(inner, CERTIFICATION_PCK_CHAIN),
+        # Without the zeros behind it: the second opinion is asked about exactly what
+        # was parsed.
         encoded=encoded,
     )
 

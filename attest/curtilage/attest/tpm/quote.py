@@ -202,6 +202,8 @@ def parse_attest(message: bytes) -> Attest:
         RefusedError: ``malformed``: made outside of a TPM, no quote, or any
             byte too few or too many.
     """
+    # Big-endian throughout, and to the last byte: bytes behind the digest are signed,
+    # and would be read by nobody.
     reader = _Reader(message, "quote")
     # A restricted key signs nothing from outside that begins so (TPM 2.0 Library, Part
     # 1, on restricted signing keys). Without this, any text signed by the key could be
@@ -270,6 +272,8 @@ def _check_values(quote: TpmQuote, attest: Attest) -> Mapping[int, bytes]:
     # the same digest.
     if any(len(value) != PCR_BYTES for _, value in quote.pcrs):
         raise malformed(f"a PCR value is not {PCR_BYTES} bytes")
+    # In the order of the digest: ascending by index, whatever order
+    # they came in.
     values = dict(sorted(quote.pcrs))
     if hashlib.sha256(b"".join(values.values())).digest() != attest.pcr_digest:
         raise RefusedError(
