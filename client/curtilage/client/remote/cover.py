@@ -114,6 +114,8 @@ class CoverTraffic:
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def _later(self, size_class: int, delay_s: float) -> None:
+        # Later, and after a time that was drawn: sent at once, it would mark the moment
+        # at which somebody asked what stays here.
         await self._sleep(delay_s)
         # In silence: no caller waits for it, and a failure says nothing of any query.
         with suppress(ClientError):

@@ -170,6 +170,7 @@ def _shrunk(earlier: int, later: int) -> RefusedError:
 
 def log_name(public_key: bytes) -> str:
     """Return the name by which a log is remembered: 16 hex digits of its key."""
+    # By its key: a log that gives itself another name is still the one that was seen.
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
