@@ -55,7 +55,7 @@ class Finished:
         finish_reason: ``stop`` or ``length``.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
-        unknown_tokens: pseudonyms in the answer that nobody sent; they stand in
+        unknown_tokens: pseudonyms in the answer that were not sent; they stand in
             it as they came.
         receipted: the enclave signed a receipt for it, which was verified.
     """
@@ -150,7 +150,7 @@ class AnswerStream:
     """One answer as it is made: iterate for pieces, then read the rest.
 
     ``provenance`` is known once ``begin()`` returned or the first piece came;
-    ``answer`` after the last piece. Closing it stops whoever answers.
+    ``answer`` after the last piece. Closing it stops the model.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class AnswerStream:
         """Wait until somebody began to answer.
 
         Raises:
-            ClientError: nobody can, or nobody may.
+            ClientError: no answer is possible, or none is allowed.
         """
         if self._waiting is None and not self._pieces and self._finished is None:
             self._waiting = await anext(self._events)
@@ -190,7 +190,7 @@ class AnswerStream:
                 event = await anext(self._events, None)
 
     async def aclose(self) -> None:
-        """Stop the answer; whoever makes it is told to stop too."""
+        """Stop the answer, and the model that makes it."""
         await self._events.aclose()
 
     @property

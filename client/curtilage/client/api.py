@@ -39,7 +39,7 @@ class ChatOptions(TypedDict, total=False):
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client is told; what is left out is taken from the environment.
+    """How a client is set up; what is left out is taken from the environment.
 
     Attributes:
         policy: a policy file; else ``CURTILAGE_POLICY``, else the shipped default
@@ -121,7 +121,7 @@ class Client:
         """Stop the detectors, free the model, close every connection.
 
         Waits for the connections to reach the length that they would have with
-        any answer: whoever watches the line is not to learn how long one was.
+        any answer: an observer of the line is not to learn how long one was.
         Being cancelled closes them at once.
         """
         session, self._session = self._session, None
@@ -136,7 +136,7 @@ class Client:
             **options: see ``ChatOptions``.
 
         Raises:
-            ClientError: nobody can or may answer; the class says what to do.
+            ClientError: no answer is possible or allowed; the class says what to do.
         """
         query = query_from(messages, dict(options), stream=False)
         return await self.session.ask(query)
@@ -154,7 +154,7 @@ class Client:
     async def decide(self, messages: Messages) -> Decision:
         """Say where a query may go, and why.
 
-        A what-if: nobody is asked, and the audit trail does not tell of it.
+        A what-if: nothing is sent or answered, and nothing is recorded.
         """
         query = query_from(messages, {}, stream=False, answered=False)
         return await self.session.decide(query)

@@ -44,7 +44,7 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
     """Start the detectors, the local model and the audit trail, side by side.
 
     Args:
-        config: what the client is told.
+        config: the client's configuration.
         spare: keep a second worker of the detectors warm; not worth it for one
             question.
 
@@ -120,7 +120,7 @@ async def _local(config: ClientConfig) -> AnswersLocally:
 
 
 def cover_settings(policy: Policy) -> CoverSettings | None:
-    """Return when to send dummies, or None where the policy asks for none."""
+    """Return when to send cover requests, or None where the policy asks for none."""
     cover = policy.transport.cover
     if cover is None:
         return None
@@ -135,7 +135,7 @@ class WaysOut:
         transport: to the relay.
         mirror: to an independent copy of the key list.
         absent: why there is no ``transport``, where there is none.
-        advice: what a person should be told.
+        advice: what a person should know.
     """
 
     transport: RelayTransport | None = None
@@ -173,7 +173,7 @@ def ways_out(config: ClientConfig) -> WaysOut:
         key=files.key,
     )
     if attestation is None:
-        # Nobody could be believed, so nobody is contacted.
+        # No evidence could be believed, so no connection is made.
         return WaysOut(absent=_absent(config.policy))
     return WaysOut(
         transport=RelayTransport(relay, access=access),

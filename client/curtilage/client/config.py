@@ -52,7 +52,7 @@ class AccessFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What a client is told from outside.
+    """What is set from outside.
 
     Attributes:
         policy: the policy in force.
@@ -166,7 +166,7 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
 
     For whatever decides by it, or puts it in force. A policy of which a pattern
     or the names model cannot be used keeps every query home for ever, without
-    saying why: whoever starts it is told now.
+    saying why: the one who starts it should know now.
 
     Args:
         path: as for ``read_policy``.

@@ -1,4 +1,4 @@
-"""Why a query got no answer, told by what the caller can do about it.
+"""Why a query got no answer, by what the caller can do about it.
 
 ::
 
@@ -143,7 +143,7 @@ class UsageError(ClientError):
 class UnsupportedContentError(UsageError):
     """The request holds what no answer could take into account.
 
-    A model that is not shown a picture invents what is on it, so nobody is asked.
+    A model that is not shown a picture invents what is on it, so none is asked.
     """
 
     code = "unsupported_content"
@@ -173,7 +173,7 @@ class AuditError(ClientError):
 
 
 class BlockedError(ClientError):
-    """The policy says that nobody may answer this query.
+    """The policy says that this query may not be answered.
 
     Attributes:
         rule: id of the rule that decided.
@@ -229,7 +229,7 @@ class EnclaveError(ClientError):
         """Return the same failure without where it came from, to be kept.
 
         One that was raised holds the frames that it went through and all that
-        called them, the question in them and whoever keeps the error: such a
+        called them, the question in them and what keeps the error: such a
         cycle lives until the interpreter looks for cycles.
         """
         return EnclaveError(self.reason, code=self.code)

@@ -3,7 +3,7 @@
 The detectors and the local model serve one query after the other. In order of
 arrival, one program with many long texts would shut all others out. Here every
 asker (a connection of the endpoint) has an account: who asked for less so far,
-or asks for less now, is served first, and nobody waits for ever, since the time
+or asks for less now, is served first, and none waits for ever, since the time
 by which new accounts begin goes on with all that is served. Knows no query.
 """
 
@@ -76,7 +76,7 @@ class FairQueue:
             self.end()
 
     async def take(self, cost: int) -> None:
-        """Wait for a turn; whoever has one calls ``end``.
+        """Wait for a turn; the one that has it calls ``end``.
 
         Args:
             cost: how long it will be, in any unit that all use.
@@ -120,7 +120,7 @@ class FairQueue:
             return
         self._forget_those_who_left()
         if not self._waiting:
-            # Nobody is owed anything any more.
+            # No account matters any more.
             self._accounts.clear()
             self._now = 0.0
             return

@@ -35,8 +35,8 @@ MAX_MESSAGES: Final = 1024
 OTHER: Final = "other"
 JsonObject = dict[str, object]
 
-# What a message can hold besides text, in words for whoever sent it. Any other
-# is told without its name, which the sender chose.
+# What a message can hold besides text, in words for its sender. Any other
+# is reported without its name, which the sender chose.
 PARTS: Final = {
     "image_url": "a picture",
     "input_image": "a picture",
@@ -71,7 +71,7 @@ class Other:
     def param(self) -> str:
         """Its place as OpenAI's errors name it."""
         message, path = self.where.message, self.where.json_path
-        # A field's name that nobody knows is the sender's own word.
+        # A field's name that is not known is the sender's own word.
         return f"messages[{message}]" + ("" if path == OTHER else f".{path}")
 
 

@@ -41,7 +41,7 @@ MAX_TOKENS_SENT: Final = tuple(
 _SENT_PLACES: Final = 2
 _LEAST_TOP_P: Final = 0.01
 _SEED_BYTES: Final = 4
-# Dies with the process, so nobody can try which seed a digest was made of, and
+# Dies with the process, so it cannot be tried which seed a digest was made of, and
 # no two programs or runs that use one seed can be told to be one by it.
 _SEED_KEY: Final = secrets.token_bytes(32)
 

@@ -29,7 +29,7 @@ class ReceiptSecret:
 
     Attributes:
         receipt_id: what the organisation's key makes the secret from, 16 bytes;
-            empty for a secret that nobody can make again.
+            empty for a secret that cannot be made again.
         attempt: the number of the record that lets the request out.
         value: 32 bytes, sent inside the seal.
         transcript: where the exchange is written down; None: nowhere.

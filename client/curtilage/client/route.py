@@ -47,7 +47,7 @@ class AskLocal:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nobody may answer."""
+    """Answer not at all."""
 
 
 Step = AskEnclave | Rewrite | AskLocal | Refuse

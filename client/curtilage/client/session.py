@@ -159,7 +159,7 @@ class ClientParts:
         mirror: an independent copy of the enclave's key list, if the policy
             names one.
         cover: when to send cover requests, if the policy asks for any.
-        advice: what a person should be told of the configuration.
+        advice: what a person should know of the configuration.
         first_s: how long to wait for an enclave's answer to begin.
         most_running: how many sealed exchanges may run at a time.
         clock: the time, aware UTC.
@@ -168,7 +168,7 @@ class ClientParts:
         below: randomness of that time.
         notify: takes what the person at this machine should know, such as that its
             clock is off; never a word of a query.
-        save_transcript: saves exchanges, for whoever wants to prove one later.
+        save_transcript: saves exchanges, to prove one later.
     """
 
     policy: Policy
@@ -305,7 +305,7 @@ class Session:
 
         Being cancelled while settling cuts off what still runs.
         """
-        # Whoever could still begin something first, then what is under way, and the
+        # What could still begin something first, then what is under way, and the
         # audit trail last: whatever ends must be able to be recorded.
         self._parts.inspector.close()
         await self._parts.local.close()

@@ -51,7 +51,7 @@ LIBRARY_LOGGERS: Final = (
 )
 
 # Read by libraries, by native ones once and as they load, so set before any is
-# imported. It stands here since whoever imports one of them may import this.
+# imported. It stands here since each module that imports one of them may import this.
 UNREPORTED: Final[Mapping[str, str]] = {
     "ORT_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -114,7 +114,7 @@ class TelemetrySettings:
         otlp_endpoint: base URL of an OTLP/HTTP collector, such as
             ``http://127.0.0.1:4318``; ``/v1/metrics`` and ``/v1/traces`` follow.
         prometheus_host: address on which to answer a Prometheus server.
-        prometheus_port: its port; 0 takes a free one; None answers nobody.
+        prometheus_port: its port; 0 takes a free one; None: no port.
         interval_s: how often counts are sent; long, so that one query does not
             stand alone in a report.
     """
@@ -245,7 +245,7 @@ def configure(settings: TelemetrySettings) -> Telemetry | None:
 
 
 def use(telemetry: Telemetry | None) -> None:
-    """Make ``telemetry`` the active one; for whoever builds its own readers."""
+    """Make ``telemetry`` the active one; for a caller that builds its own readers."""
     _State.active = telemetry
 
 
@@ -277,7 +277,7 @@ def fallback(reason: Enum) -> None:
 
 
 def refused(reason: Enum) -> None:
-    """Count a query that nobody answered."""
+    """Count a query that was not answered."""
     _count(Event.REFUSED, reason=reason)
 
 
@@ -295,12 +295,12 @@ def detector_restart(cause: RestartCause) -> None:
 
 
 def covered() -> None:
-    """Count a dummy; of which query, of what size and when is not told."""
+    """Count a cover request; not of which query, of what size or when."""
     _count(Event.COVERED)
 
 
 def clock_off() -> None:
-    """Count a date that an enclave refused; by how much it was off is not told."""
+    """Count a date that an enclave refused; not by how much it was off."""
     _count(Event.CLOCK_OFF)
 
 

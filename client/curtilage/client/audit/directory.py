@@ -8,8 +8,8 @@
       log.vkey            the public half, a C2SP verifier key; give it away
       000001.jsonl …      the log's lines
       checkpoints         signed notes, one after the other
-      lock                held by whoever writes
-      torn-…              what a crash left of a line that nobody was told of
+      lock                held by the one that writes
+      torn-…              what a crash left of a line that was not confirmed
 
 Every file is 0600 and must stay so: whoever can read the organisation's key can
 test guesses of short questions. The lock is ``flock``: use a local file system.

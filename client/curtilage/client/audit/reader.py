@@ -30,11 +30,11 @@ from curtilage.policy.errors import AuditRefusedError, AuditStep
 TOLD_EVERY = 1000
 
 Progress = Callable[[int], None]
-"""Is told now and then how many lines were read."""
+"""Called now and then with the number of lines read."""
 
 
 def no_progress(lines: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
     del lines
 
 
@@ -62,7 +62,7 @@ class LogToRead:
         directory: where it is.
         key: the key that its checkpoints must bear.
         kept: checkpoints that were kept elsewhere; the log must agree.
-        progress: told how far it came.
+        progress: called with how far it came.
     """
 
     directory: AuditDirectory
@@ -83,9 +83,9 @@ class LogToRead:
 
         Args:
             path: the directory.
-            key: the public key as a verifier key, or None: the one beside the log.
+            key: the public key as a verifier key, or None: the one in the log's folder.
             kept: texts of checkpoints that were kept elsewhere.
-            progress: told how far it came.
+            progress: called with how far it came.
 
         Raises:
             AuditError: there is no log.

@@ -62,7 +62,7 @@ class Outcome(StrEnum):
 
     ``ENCLAVE`` is written before the query is sealed: it says that it may have
     left, never that it was answered. ``CUT`` follows an answer that began at
-    the enclave and broke off. ``COVER`` is a dummy that no query stands behind,
+    the enclave and broke off. ``COVER`` is a request that no query stands behind,
     ``CHALLENGE`` asks the enclave for fresh evidence and says nothing else:
     whatever left without a record of one of the three kinds is a leak.
     """
@@ -207,7 +207,7 @@ Line = AuditRecord | SegmentStart | ReceiptLine
 def receipt_secret(key: bytes, receipt_id: bytes) -> bytes:
     """Return the secret that a receipt's values are made with, 32 bytes.
 
-    Nobody has it but whoever holds the organisation's key, and the enclave for
+    Only those have it who hold the organisation's key, and the enclave for
     the one request that it came with.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A step that lets something leave is recorded before it is taken, and not taken
 if it cannot be recorded. A step that stays on this machine is taken anyway: it
-shows nobody anything, and the caller is told that it is not in the trail.
+shows nothing to others, and the caller learns that it is not in the trail.
 """
 
 import hashlib
@@ -117,7 +117,7 @@ class QueryRecorder:
         """Record that a payload is about to be sealed; nothing is, if this raises.
 
         Returns the secret for its receipt: the organisation's, or one that
-        nobody can make again where there is no key.
+        cannot be made again where there is no key.
 
         Args:
             allowed: the payload that leaves, which need not be the one that was
@@ -145,7 +145,7 @@ class QueryRecorder:
     async def receipted(
         self, secret: ReceiptSecret, public_key: bytes, receipt: bytes
     ) -> None:
-        """Keep a verified receipt beside the record of its attempt.
+        """Keep a verified receipt with the record of its attempt.
 
         Where that fails, the trail has a ``problem``; the answer is complete.
         """
@@ -238,7 +238,7 @@ def _entry_without_query(
 ) -> AuditEntry:
     """Return the record of a cover request or a challenge.
 
-    It names no query and no class. It commits to what is said, so that whoever holds
+    It names no query and no class. It commits to what is said, so that one who holds
     the organisation's key can see that it says nothing else.
     """
     return AuditEntry(

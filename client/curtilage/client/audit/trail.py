@@ -1,6 +1,6 @@
 """The audit trail as an event loop sees it: what the session asks of it.
 
-Knows when a failure keeps a query home and when it is only told.
+Knows when a failure keeps a query home and when it is only reported.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class AuditTrail(Protocol):
         ...
 
     async def append_receipt(self, entry: ReceiptEntry) -> bool:
-        """Keep a receipt beside the record that it belongs to; return whether it is.
+        """Keep a receipt with the record that it belongs to; return whether it is.
 
         Nothing hangs on it: what it is about has left and come back.
         """

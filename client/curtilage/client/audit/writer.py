@@ -127,7 +127,7 @@ class AuditLimits:
     lock_s: float = LOCK_S
 
     def __post_init__(self) -> None:
-        """Refuse a writer whose log nobody would verify.
+        """Refuse a writer whose log would not verify.
 
         Raises:
             ValueError: it would sign more seldom than ``verify_log`` demands.
@@ -331,7 +331,7 @@ class AuditLog:
         """Read the last file, mend it, and check it against the last checkpoint."""
         numbers = self._files.segments()
         self._signed = self._last_head(keys)
-        # Made together with the log: whoever lacks it did not leave it so.
+        # Made together with the log: a log that lacks it was changed.
         if self._signed is None:
             raise self._cut("no checkpoint is left of those that were signed")
         if not numbers:
@@ -415,7 +415,7 @@ class AuditLog:
                 self._as_signed(current.tail)
 
     def _mend(self, current: _Open) -> None:
-        """Move an incomplete last line aside: nobody was told that it is there."""
+        """Move an incomplete last line aside: its writing was not confirmed."""
         path = self._files.segment(current.tail.segment)
         with as_audit_error(path):
             size = os.fstat(current.descriptor).st_size
@@ -455,7 +455,7 @@ class AuditLog:
             try:
                 self._files.write_all(current.descriptor, line)
             except OSError:
-                # Nobody is told of this line; where it cannot be taken back now,
+                # This line is not confirmed; where it cannot be taken back now,
                 # the next writer finds it.
                 with suppress(OSError):
                     self._files.disk.truncate(current.descriptor, current.size_bytes)

@@ -1,4 +1,4 @@
-"""The endpoint's connections: few enough, quick enough, and nothing told of them.
+"""The endpoint's connections: few enough, quick enough, and not logged.
 
 aiohttp's low-level server with the rules of relay and enclave on it: a deadline
 for each request, a cap on connections, our own error page, no log. Any program
@@ -45,8 +45,8 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 def page(message: str, *, kind: str = INVALID, code: str | None = None) -> bytes:
     """Return an error in OpenAI's shape; the words are constants of ours."""
-    told = {"message": message, "type": kind, "param": None, "code": code}
-    return json.dumps({"error": told}).encode()
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return json.dumps({"error": error}).encode()
 
 
 MALFORMED: Final = page("the request is not well-formed HTTP")

@@ -1,6 +1,6 @@
 """The way to download a model: the only door to the Hub's library.
 
-Nobody who answers queries calls this, and nothing of a query is known here. The
+Nothing that answers queries calls this, and nothing of a query is known here. The
 library is imported when somebody pulls, and nowhere else.
 """
 
@@ -32,7 +32,7 @@ REVISION: Final = re.compile(r"[0-9a-f]{40}")
 
 
 Progress = Callable[[int, int | None], None]
-"""Told the bytes that are here and the bytes expected, if known."""
+"""Called with the bytes that are here and the bytes expected, if known."""
 
 
 class ModelPullError(ClientError):
@@ -80,7 +80,7 @@ def pull(
 ) -> ModelEntry:
     """Download a pinned file, check its digest, register it.
 
-    A download that breaks off leaves a file beside, ``….partial``, and the
+    A download that breaks off leaves a file ``….partial``, and the
     next call goes on from there. The final name appears only after the
     digest matched. No credentials are sent.
 
@@ -192,7 +192,7 @@ def _download(
         ModelPullError: the Hub refuses, or the connection broke.
     """
     try:
-        # Here, since only whoever pulls needs it. It types some arguments as a
+        # Here, since only a download needs it. It types some arguments as a
         # bare ``dict``; those are not used. Untold, it names to the hub what runs
         # it and what else is installed.
         os.environ.update(UNREPORTED)

@@ -343,7 +343,7 @@ def _delta(token: Token) -> Delta | None:
 
 def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
-        # Nobody here cancels but by closing the iterator.
+        # Nothing here cancels but by closing the iterator.
         raise LocalModelFailedError("the local model was stopped")
     return Finished(
         finish_reason=done.finish,

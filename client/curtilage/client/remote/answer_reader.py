@@ -269,7 +269,7 @@ class Problem(JsonText):
     """A refusal whose words tell more than its status (RFC 9457).
 
     Args:
-        date: the ``date`` field beside it.
+        date: the ``date`` field of the same response.
     """
 
     def __init__(self, date: datetime | None) -> None:

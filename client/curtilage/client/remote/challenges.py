@@ -1,9 +1,9 @@
 """The challenge to an enclave for the strictest data: show yourself, now.
 
 Evidence shows that a key was made in a machine that was verified. It does not show
-that this machine still runs: whoever copied the key out of it, or took the machine
-apart since, shows the same evidence. So before a query of such data, and over the
-same key, the enclave is asked for evidence over random bytes that nobody could know
+that this machine still runs: an attacker who copied the key out of it, or took it apart
+since, shows the same evidence. So before a query of such data, and over the
+same key, the enclave is asked for evidence over random bytes that could not be known
 beforehand. It is asked once for each key, and again when the last answer is older
 than the policy lets evidence be. A refusal is remembered for a minute. That the
 enclave is busy is not: it shows itself to one client every few seconds.
@@ -97,7 +97,7 @@ class Challenges:
             return False
         since = self._clock() - self._answered[1]
         lasts = timedelta(seconds=requirement.challenge_age_s or 0)
-        # Below zero, the clock was set back: then nobody knows how old the answer is.
+        # Below zero, the clock was set back: then the age of the answer is not known.
         return timedelta() <= since < lasts
 
     def new(self, key: VerifiedKey, records: Records) -> ChallengeRequest:
@@ -141,7 +141,7 @@ class Challenges:
 
     def failed(self, key: VerifiedKey, failure: EnclaveError) -> EnclaveError:
         """Return what to tell of a challenge that had no answer; remember it."""
-        # Whoever sits between could else keep such data at home for a minute by saying
+        # A relay could else keep such data at home for a minute by saying
         # "busy" once.
         if failure.reason in _PASSED_ON:
             return failure

@@ -3,7 +3,7 @@
 Where a policy asks for it, silence does not say 'regulated': some time after a
 query is answered here, a sealed cover request of the same size class is sent, and
 its answer is as long as those of real queries lately. This module knows when; what
-a cover request is, the seal door alone knows. Failures are silent, nobody waits.
+a cover request is, the seal door alone knows. Failures are silent, no caller waits.
 
 It is scheduled when this machine begins to answer, so that its time does not tell
 how long that took. It uses the key in force, and where there is none, fetches and
@@ -114,8 +114,10 @@ class CoverTraffic:
         await asyncio.gather(*pending, return_exceptions=True)
 
     async def _later(self, size_class: int, delay_s: float) -> None:
+        # Later, and after a time that was drawn: sent at once, it would mark the moment
+        # at which somebody asked what stays here.
         await self._sleep(delay_s)
-        # In silence: nobody asked for it, and a failure says nothing of any query.
+        # In silence: no caller waits for it, and a failure says nothing of any query.
         with suppress(ClientError):
             await self._enclave.cover(size_class, self._records)
             telemetry.covered()

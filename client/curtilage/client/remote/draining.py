@@ -125,14 +125,14 @@ class Drains:
         """Refuse to begin what could not be seen to its end.
 
         Args:
-            share: a part of the room, as its divisor; dummies leave the rest to
+            share: a part of the room, as its divisor; cover requests leave the rest to
                 those who wait for an answer.
 
         Raises:
             EnclaveError: too many run.
         """
-        # Counted are those that run, also those that nobody watches any more: they hold
-        # their connections until their buckets are full.
+        # Counted are those that run, also those that are not watched any more: they
+        # hold their connections until their buckets are full.
         if self.running * share >= self._most:
             raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
 
@@ -150,7 +150,7 @@ class Drains:
             reader: of its answer.
             send: the way out.
             attempt: what it is an answer to; keeps the receipt before the end is
-                told, and notes the answer's length.
+                reported, and notes the answer's length.
 
         Raises:
             EnclaveError: too many run.
@@ -166,7 +166,7 @@ class Drains:
         return watch
 
     async def settle(self) -> None:
-        """Wait until nothing runs; errors there concern nobody any more."""
+        """Wait until nothing runs; errors there have no reader any more."""
         # ``wait`` and not ``gather``: to be cancelled here must cancel none of them.
         while self._running:
             await asyncio.wait(tuple(self._running))
@@ -229,7 +229,7 @@ class Watch:
             self._left = True
             # The task goes on for as long as a minute and must not hold an answer that
             # its reader has thrown away.
-            self._events = asyncio.Queue()  # what nobody will read any more
+            self._events = asyncio.Queue()  # what will not be read any more
 
     async def run(self, send: Send) -> None:
         """Read the body to its end, or to the limits of its shape and its pace."""
@@ -249,7 +249,7 @@ class Watch:
         await self._over.wait()
 
     def over(self, task: asyncio.Task[None]) -> None:
-        """Wake whoever still watches when the task has ended in any way."""
+        """Wake a reader that still watches, however the task has ended."""
         self._over.set()
         failure = None if task.cancelled() else task.exception()
         self._tell(failure or EnclaveError(FailureReason.ANSWER_INCOMPLETE))

@@ -13,8 +13,8 @@ A clock that is off marks its owner: each query, and each cover request, then go
 twice, in the same size class, which nobody else's do. The second is sent only once
 the answer to the first has run to the end of its bucket, so that they look like two
 queries, one after the other; but a relay that counts will still tell such a client
-from others, also from another address. The person is told, once, to set the clock;
-that alone ends it.
+from others, also from another address. The person is asked, once, to set the
+clock; that alone ends it.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Enclave:
         first_s: how long to wait for an answer to begin.
         lengths: how long its last answers were; None: none is known yet.
         drains: keeps the exchanges that run; None: one of its own.
-        notify: told, once, of a clock that is off.
+        notify: called once where the clock is off.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ def clock_words(skew: timedelta) -> str:
     Args:
         skew: how far the enclave's clock is ahead.
     """
-    # Rounded down, to the largest unit: how far exactly is nobody's business on a
+    # Rounded down, to the largest unit: the exact skew does not belong on a
     # screen.
     minutes = max(int(abs(skew).total_seconds()) // _MINUTE_S, 1)
     units = ((24 * 60, "day"), (60, "hour"), (1, "minute"))

@@ -116,7 +116,7 @@ class KeyStore:
         try:
             fresh = self._accepted(bundle, now, mirrored)
         except RefusedError:
-            # Bad evidence takes a key away from nobody: a relay could serve it on
+            # Bad evidence takes no key away: a relay could serve it on
             # purpose, to see which clients then fall silent.
             self._key = old
             raise
@@ -270,7 +270,7 @@ class KeySource:
             if key is not None:
                 return key
             async with self._fetching:
-                # Asked again: whoever held the lock may have fetched it for us.
+                # Asked again: the one that held the lock may have fetched it for us.
                 key = self._store.current(self._clock())
                 return await self._fetch() if key is None else key
         except RefusedError as refusal:
@@ -343,7 +343,8 @@ class KeySource:
         try:
             return await self._mirror.fetch_key_configs()
         except EnclaveError:
-            # Not "no mirror": whoever can silence it would switch the comparison off.
+            # Not "no mirror": an attacker who can silence it would switch the
+            # comparison off.
             raise mirror_silent() from None
 
     async def _keep_renewing(

@@ -5,7 +5,7 @@ other. Three things are held against all that was seen before: a second root for
 one size is a fork, a proof that does not hold is two logs, and a log that is
 smaller at a later time, or is shown smaller for the same second, has shrunk. Two
 bundles at different sizes bring no proof that the later tree continues the
-earlier one; whoever has a copy of the log can compare them (``curtilage release
+earlier one; an auditor who has a copy of the log can compare them (``curtilage release
 audit``).
 
 Kept in one small file for each log, by its key, beside the audit log. The file
@@ -65,7 +65,7 @@ def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
     """Return what a bundle shows of its log.
 
     The time is the witnesses' own: the one that the bundle names may be any
-    earlier one, and whoever makes the bundle chooses it.
+    earlier one, and the maker of the bundle chooses it.
 
     Args:
         bundle: that ``verify`` accepted: nothing is verified here.
@@ -170,6 +170,7 @@ def _shrunk(earlier: int, later: int) -> RefusedError:
 
 def log_name(public_key: bytes) -> str:
     """Return the name by which a log is remembered: 16 hex digits of its key."""
+    # By its key: a log that gives itself another name is still the one that was seen.
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 

@@ -2,7 +2,7 @@
 
 Pure. An enclave whose evidence binds a receipt key signs, at the very end of
 every answer, what it was asked and what it answered. Without it, or with another
-one, the answer counts as cut: whoever stands behind it cannot be held to it.
+one, the answer counts as cut: its maker could not be held to it.
 """
 
 import hmac
@@ -30,10 +30,10 @@ def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
 
     Args:
         receipt: whose signature was verified.
-        secret: 32 bytes; without it, nobody can tell.
+        secret: 32 bytes; without it, this cannot be known.
         content: as it stood inside the seal.
     """
-    # A MAC and no digest: questions are short, and whoever holds receipts could try
+    # A MAC and no digest: questions are short, and a holder of receipts could try
     # them all against a digest.
     return hmac.compare_digest(request_mac(secret, content), receipt.request_mac)
 

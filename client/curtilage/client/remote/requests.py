@@ -46,7 +46,7 @@ class Records(Protocol):
     async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret | None:
         """Record that a payload is about to be sealed.
 
-        Returns the secret for its receipt, or None where nobody keeps receipts.
+        Returns the secret for its receipt, or None where no receipts are kept.
 
         Args:
             allowed: the payload that leaves.
@@ -160,7 +160,7 @@ class ChatRequest:
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
         """Keep the receipt of the last attempt."""
-        # None: whoever records keeps no receipts, and the door drew a secret of its
+        # None: no receipts are kept, and the door drew a secret of its
         # own.
         if self._secret is not None:
             await self.records.receipted(self._secret, key.receipt_public_key, receipt)

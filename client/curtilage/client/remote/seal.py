@@ -66,7 +66,7 @@ class AnswerReader:
     """Turn the sealed answer's bytes into events; a failure is final.
 
     Call ``push`` with what arrives and ``finish`` at the end of the body. A
-    stream that was cut is never told as complete: ``Finished`` comes from
+    stream that was cut is never reported as complete: ``Finished`` comes from
     ``finish`` alone, after the final chunk opened. Only a padded answer without
     a receipt is finished earlier, at the end mark inside, behind which nothing
     but filler can stand; what follows is checked for its shape all the same.
@@ -124,7 +124,7 @@ class AnswerReader:
         try:
             for plaintext in self._opener.push(data):
                 # Frames of the promised size, so that an enclave cannot answer in
-                # sizes of its choice and tell by them, to whoever watches the wire,
+                # sizes of its choice and show by them, to an observer of the wire,
                 # what it was asked.
                 self._check.chunk(len(plaintext))
                 events += self._read(self._decoder.push(plaintext))
@@ -152,8 +152,8 @@ class AnswerReader:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
         finished = self._content.end()
         if self._receipt_check is not None:
-            # The last thing that is checked, and nothing was told as complete before:
-            # without its receipt, nobody can be held to this answer.
+            # The last thing that is checked, and nothing was reported as complete
+            # before: without its receipt, nobody can be held to this answer.
             try:
                 self.receipt = self._receipt_check.end(self._trailers)
             except RefusedError:
@@ -180,8 +180,8 @@ class AnswerReader:
 
     def _finished_early(self) -> Iterator[Finished]:
         """Tell the end once, as soon as a padded answer has reached it."""
-        # Filler to the end of the bucket may take a minute, and nobody should wait
-        # for it who has the whole answer. With a receipt everybody must: it comes
+        # Filler to the end of the bucket may take a minute, and no reader should
+        # wait for it who has the whole answer. With a receipt all must: it comes
         # behind the filler.
         early = self._padded and self._receipt_check is None
         if early and not self._told and self._content.finished is not None:
@@ -209,7 +209,7 @@ def seal(
         now: the time of sealing, aware.
         skew: how far the enclave's clock is ahead of ours; for the date inside
             the seal, and for nothing else.
-        secret: for the receipt; None: a fresh one that nobody keeps.
+        secret: for the receipt; None: a fresh one that is not kept.
 
     Raises:
         TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
@@ -219,7 +219,7 @@ def seal(
         EnclaveError: larger than the largest size class, or nothing that we can
             seal to is in the key list.
     """
-    # Types are checked by a linter, on our own code; this holds for whoever calls.
+    # Types are checked by a linter, on our own code; this holds for any caller.
     # Each of the two can be built in one place only.
     permitted = require_allowed(allowed)
     verified = require_verified(key)

@@ -31,7 +31,7 @@ class SealedExchange:
     def __init__(
         self, door: object, body: bytes, parameters: TransportParameters
     ) -> None:
-        # Bytes that nobody sealed cannot be wrapped by mistake: who wants to send
+        # Bytes that were not sealed cannot be wrapped by mistake: who wants to send
         # has to come through the door that asks for the decision and the evidence.
         if door is not SEAL_DOOR:
             raise TypeError("only the seal door builds a SealedExchange")

@@ -7,7 +7,7 @@ client, its language or its library; an API key, where the relay demands one,
 names its customer to the relay, which strips it.
 
 The mirror of the key list is another party with connections of its own: it is
-told nothing but that somebody wants the list.
+it learns nothing but that somebody wants the list.
 """
 
 import asyncio
@@ -208,7 +208,7 @@ class RelayTransport:
                 self._address.url,
                 data=body,
                 headers=fields,
-                # Elsewhere is a party that nobody named: it would learn that this
+                # Elsewhere is a party that was not named: it would learn that this
                 # address asks, and when.
                 allow_redirects=False,
                 timeout=self._connections.timeout(limit_s),
@@ -227,7 +227,7 @@ class RelayTransport:
                     return
                 yield data
         finally:
-            # Closed, not handed back: what is left of an answer that nobody reads
+            # Closed, not handed back: what is left of an answer that is not read
             # must not be waiting on the connection of the next one.
             response.close()
 
@@ -284,8 +284,8 @@ class _Connections:
 
     def timeout(self, limit_s: float | None) -> aiohttp.ClientTimeout:
         """Return the limits of one exchange; it has no end by the clock."""
-        # No total: a padded answer takes as long as its bucket. Whoever drips bytes
-        # to hold it open is cut off by the pace of its frames (``draining``).
+        # No total: a padded answer takes as long as its bucket. A relay that drips
+        # bytes to hold it open is cut off by the pace of its frames (``draining``).
         return aiohttp.ClientTimeout(
             total=None, sock_connect=self._connect_s, sock_read=limit_s
         )
@@ -319,7 +319,7 @@ class _Connections:
         most_bytes: int,
         whole_s: float,
     ) -> bytes:
-        """Fetch a small resource whole, following nobody."""
+        """Fetch a small resource whole, following no redirect."""
         with _as_failure():
             # A limit for the whole: while evidence is fetched, every query that may
             # leave waits, and a drip of bytes never pauses.
