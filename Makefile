@@ -8,7 +8,8 @@ PARTS := sandbox wire attest inference policy client transparency evaluation cli
 CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint audit format bench train-guard fuzz vectors conformance interop
+.PHONY: help setup setup-dev demo test test-processes test-timing test-removal test-all lint audit
+.PHONY: format bench train-guard fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
@@ -23,16 +24,27 @@ help: ## Say what each target does
 setup: ## Virtual environment, libraries, engine, model (runs by itself where needed)
 	@$(PYTHON) tools/bootstrap.py
 
+setup-dev: ## What `make setup` does, and the developers' tools (runs by itself where needed)
+	@$(PYTHON) tools/bootstrap.py --dev
+
 demo: setup ## Start enclave, relay and client on loopback and ask six real questions
 	@$(BIN)/curtilage demo $(ARGS)
 
-test: setup ## Run the test suite
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup-dev ## Run the tests that start no program and measure no time, on every processor
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
-test-slow: setup ## Run what is too heavy for every run (a sample of the refusals taken out)
+test-processes: setup-dev ## Run the tests that start programs or open sockets
+	@$(BIN)/python -m pytest -m "process and not timing" $(ARGS)
+
+test-timing: setup-dev ## Run the tests that measure time: alone on the machine
+	@$(BIN)/python -m pytest -m timing $(ARGS)
+
+test-removal: setup-dev ## Take refusals out, a sample, one by one; their tests must fail
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
-lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docstrings
+test-all: test test-processes test-timing test-removal ## Run all of these
+
+lint: setup-dev ## Format check, lint, types (mypy, pyright), import contracts, docstrings
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/mypy
@@ -40,42 +52,42 @@ lint: setup ## Format check, lint, types (mypy, pyright), import contracts, docs
 	@$(BIN)/lint-imports
 	@$(BIN)/interrogate -q $(PARTS)
 
-audit: setup ## What the promise rests on; run the contracts and tests that prove it
+audit: setup-dev ## What the promise rests on; run the contracts and tests that prove it
 	@$(BIN)/python tools/audit.py $(ARGS)
 
-format: setup ## Format the code
+format: setup-dev ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup ## Measure everything, or ARGS="wire attest relay starve added memory path decisions"
+bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)
 	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)
 
-fuzz: setup ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
+fuzz: setup-dev ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-vectors: setup ## Make our own test vectors again and compare, then everybody else's
+vectors: setup-dev ## Make our own test vectors again and compare, then everybody else's
 	@$(BIN)/python tests/vectors/make.py
 	@$(BIN)/python -m pytest tests/conformance/wire tests/wire/test_shaped_vectors.py $(ARGS)
 
-conformance: setup ## One suite for two relays: the built-in one and nginx
+conformance: setup-dev ## One suite for two relays: the built-in one and nginx
 	@$(BIN)/python -m pytest tests/conformance/relay $(ARGS)
 
-interop: setup ## Speak to peers in Go and Node, both directions (installs them; minutes)
+interop: setup-dev ## Speak to peers in Go and Node, both directions (installs them; minutes)
 	@$(BIN)/python tests/conformance/peers/run.py $(ARGS)
 
-leak: setup ## What sizes and gaps of answers tell an observer, for several frames and paces
+leak: setup-dev ## What sizes and gaps of answers tell an observer, for several frames and paces
 	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks.leak $(ARGS)
 
-ledger: setup ## Compare every hop's bytes with docs/metadata.yaml
+ledger: setup-dev ## Compare every hop's bytes with docs/metadata.yaml
 	@$(BIN)/python -m pytest tests/privacy -k ledger $(ARGS)
 
-outside: setup ## Watch every program at work for 90 s from outside: names, connections, files
+outside: setup-dev ## Watch every program at work for 90 s from outside: names, connections, files
 	@$(BIN)/python -m pytest tests/privacy/test_outside.py $(ARGS)
 
-image: setup ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
+image: setup-dev ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
 	@$(BIN)/python -m deploy.image build $(ARGS)
 
 requirements: setup ## Resolve the pinned requirements again (needs uv)

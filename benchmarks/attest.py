@@ -20,13 +20,13 @@ import dcap_qvl  # type: ignore[import-untyped]
 from benchmarks.attest_hostile import Targets, measure_hostile
 from benchmarks.report import Table
 from curtilage.attest.bundle_checks import trusted_log
-from curtilage.attest.evidence import Tee, encode_bundle
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import verify_checkpoint, verify_proof
-from curtilage.attest.single import verify_device, verify_evidence
+from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import verify
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage_dev.deployment import (
     MEASUREMENT,
     AnyDeployment,
@@ -209,7 +209,7 @@ def _verification(costs: dict[str, list[float]]) -> Table:
 def _cache(parts: _Parts, rounds: int) -> Table:
     snp = parts.machines[Tee.EMULATED_SEV_SNP]
     deployment = make_any_deployment(snp, now=parts.now, gpus=parts.gpus)
-    book = EnclaveBook(expectations=deployment.expectations())
+    book = KeyStore(expectations=deployment.expectations())
     book.accept(encode_bundle(deployment.bundle()), parts.now)
     taken = [
         _milliseconds(lambda: book.current(parts.now), CACHE_BATCH) * 1000
@@ -220,5 +220,5 @@ def _cache(parts: _Parts, rounds: int) -> Table:
         title="For each query: µs of processor time",
         columns=("what", "median", "least", "aim"),
         rows=((*row, CACHE_AIM_US),),
-        note="the client's EnclaveBook.current: same policy, not expired",
+        note="the client's KeyStore.current: same policy, not expired",
     )

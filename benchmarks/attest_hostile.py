@@ -23,18 +23,14 @@ from benchmarks.report import Table
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
-    MAX_CHECKPOINT_BYTES,
-    MAX_PROOF_BYTES,
-    Tee,
-    parse_bundle,
-)
-from curtilage.attest.evidence_kinds import (
     MAX_CERTIFICATE_BYTES,
+    MAX_CHECKPOINT_BYTES,
     MAX_COLLATERAL_BYTES,
     MAX_CRL_BYTES,
     MAX_DOCUMENT_BYTES,
     MAX_GPU_REPORT_BYTES,
     MAX_HCL_BYTES,
+    MAX_PROOF_BYTES,
     MAX_QUOTE_BYTES,
     AzureEvidence,
     CpuEvidence,
@@ -42,10 +38,12 @@ from curtilage.attest.evidence_kinds import (
     NitroEvidence,
     SnpEvidence,
     TdxEvidence,
+    Tee,
 )
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import parse_checkpoint, parse_proof
-from curtilage.attest.single import verify_device, verify_evidence
+from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage_dev.machines import Gpus, Machine
 
 AIM_MIB: Final = 64.0

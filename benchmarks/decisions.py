@@ -20,8 +20,9 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query
 from curtilage.evaluation.stock_presidio import StockPresidio
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.document.detection_plan import NerPlan, plan_of
+from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 
 LENGTHS = (50, 300, 2000)
 WARM_UP = 10  # the first ones fill caches
@@ -68,7 +69,7 @@ def _row(inspector: Inspector, length: int, count: int) -> tuple[str | float, ..
         started = time.perf_counter()
         inspection: Inspection = inspector.inspect(query)
         inspected = time.perf_counter()
-        decision = decide(policy, inspection)
+        decision = decide(policy.rulebook, inspection)
         ended = time.perf_counter()
         if number >= WARM_UP:
             whole.append((ended - started) * 1000)

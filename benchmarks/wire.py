@@ -20,17 +20,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.report import Table
 from curtilage.wire.encapsulation import GatewayKey
-from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
-from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     KEM_X25519,
     KEM_XWING,
-    Backend,
     Suite,
     generate_private_key,
 )
+from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
+from curtilage.wire.ohttp import open_request, seal_request
 
 SIZES: Final = (1024, 32 * 1024)
 BATCH: Final = 25  # operations between two readings of the clock
@@ -70,8 +69,6 @@ def measure_wire(rounds: int) -> Table:
             "ours",
             "times one-shot",
             "aim",
-            "with pyhpke",
-            "times ours",
         ),
         rows=tuple(rows),
         note="client: seals a request, opens its response; gateway: the reverse; "
@@ -84,19 +81,16 @@ def _rows(
 ) -> list[tuple[str | float, ...]]:
     ways = {
         "one-shot": _one_shot(kem_id),
-        "lean": _ohttp(kem_id, Backend.LEAN),
-        "pyhpke": _ohttp(kem_id, Backend.PYHPKE),
+        "ours": _ohttp(kem_id),
     }
     costs = _in_turns(ways, secrets.token_bytes(size), rounds)
     rows: list[tuple[str | float, ...]] = []
     for side, aim in BOUNDS.items():
-        floor, ours, theirs = (
+        floor, ours = (
             statistics.median(getattr(cost, side) for cost in costs[way])
-            for way in ("one-shot", "lean", "pyhpke")
+            for way in ("one-shot", "ours")
         )
-        rows.append(
-            (f"{name}, {side}", floor, ours, ours / floor, aim, theirs, theirs / ours)
-        )
+        rows.append((f"{name}, {side}", floor, ours, ours / floor, aim))
     return rows
 
 
@@ -112,7 +106,7 @@ def _in_turns(
     return costs
 
 
-def _ohttp(kem_id: int, backend: Backend) -> _Way:
+def _ohttp(kem_id: int) -> _Way:
     private_key = generate_private_key(kem_id)
     pair = SymmetricAlgorithms(kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM)
     config = KeyConfig(
@@ -121,13 +115,8 @@ def _ohttp(kem_id: int, backend: Backend) -> _Way:
         public_key=private_key.public_key,
         algorithms=(pair,),
     )
-    keys = {1: GatewayKey(config=config, private_key=private_key, backend=backend)}
-    suite = Suite(
-        kem_id=kem_id,
-        kdf_id=KDF_HKDF_SHA256,
-        aead_id=AEAD_AES_128_GCM,
-        backend=backend,
-    )
+    keys = {1: GatewayKey(config=config, private_key=private_key)}
+    suite = Suite(kem_id=kem_id, kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM)
 
     def exchange(bhttp: bytes) -> _Cost:
         sealed, sealing = _timed(

@@ -1,8 +1,13 @@
 import os
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
+
+from support import needs
 
 # First of all: a native library reads it once, when a test imports it.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -12,6 +17,53 @@ settings.register_profile("curtilage", deadline=None)
 settings.load_profile("curtilage")
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+# What the Makefile asks for, and which files and folders have any of it. The others
+# are not even imported: some take seconds.
+SETS: Final[dict[str, Callable[[Path], bool]]] = {
+    "not process and not timing": lambda path: not needs.of_file(path),
+    "process and not timing": lambda path: "process" in needs.of_some(path),
+    "timing": lambda path: "timing" in needs.of_some(path),
+}
+MARKERS: Final = pytest.StashKey[frozenset[str]]()
+WATCH: Final = pytest.StashKey[needs.Watch]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[WATCH] = needs.Watch()
+    if not config.option.collectonly:
+        sys.addaudithook(config.stash[WATCH].note)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    wanted = SETS.get(config.option.markexpr)
+    within = needs.TESTS in collection_path.parents
+    return True if wanted and within and not wanted(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        item.stash[MARKERS] = needs.of_test(item.path, name)
+        for marker in sorted(item.stash[MARKERS]):
+            item.add_marker(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    item.config.stash[WATCH].begin(item.stash[MARKERS])
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    try:
+        return (yield)
+    finally:
+        if did := item.config.stash[WATCH].end():
+            pytest.fail(f"see tests/support/needs.py: {', '.join(did)}", pytrace=False)
 
 
 def find_shared() -> Path | None:

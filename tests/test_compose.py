@@ -194,7 +194,7 @@ def test_engine_is_compiled_with_the_options_that_bootstrap_uses() -> None:
     wanted = re.findall(r'"(\w+)"', names[1])
     text = dockerfile("enclave_server")
     assert f"for name in {' '.join(wanted)}; do" in text
-    for flag in ("-DLLAVA_BUILD=OFF", "-DGGML_NATIVE=OFF", "skip_llama_common.cmake"):
+    for flag in ("-DLLAVA_BUILD=OFF", "-DGGML_NATIVE=OFF", "lean_llama.cmake"):
         assert flag in bootstrap
         assert flag in text
 

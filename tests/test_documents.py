@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from curtilage.cli.main import build_parser, main
+from curtilage.cli.main import main
+from curtilage.cli.parser import build_parser
 from curtilage.enclave_server.__main__ import main as enclave_main
 from curtilage.enclave_server.stapler.__main__ import main as stapler_main
 from curtilage.relay.__main__ import main as relay_main

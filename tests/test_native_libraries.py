@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from curtilage.client.detection.worker import worker_environment
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = (
@@ -180,9 +180,10 @@ def test_the_runtime_is_of_a_version_without_a_collector() -> None:
         for line in file.read_text("utf-8").splitlines()
         if line.startswith("onnxruntime")
     ]
-    # In the detectors' set and in the training's; the images carry no such library.
+    # In what runs, in the developers' set and in the training's; the images carry
+    # no such library.
     assert set(pinned) == {"onnxruntime==1.28.0"}
-    assert len(pinned) == 2
+    assert len(pinned) == 3
 
 
 IMPORTED = re.compile(r"""import onnxruntime|from onnxruntime|module\("onnxruntime""")

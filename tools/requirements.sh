@@ -10,8 +10,10 @@ compile() {
         --no-emit-package curtilage -o "requirements/$out" "$@" >/dev/null
     echo "requirements/$out: $(grep -c '==' "requirements/$out") distributions"
 }
-compile dev.txt pyproject.toml --extra pii --extra llm --extra models --extra relay --extra telemetry --extra tdx --extra nitro \
-    --extra sigstore --extra dev
+# What runs: every extra but the developers'. dev.txt adds their tools to exactly the same versions.
+extras=(pii llm models relay telemetry tdx nitro sigstore)
+compile runtime.txt pyproject.toml "${extras[@]/#/--extra=}" 
+compile dev.txt pyproject.toml "${extras[@]/#/--extra=}" --extra=dev -c requirements/runtime.txt
 compile build.txt requirements/build.in
 compile relay.txt requirements/relay.in
 compile enclave.txt requirements/enclave.in

@@ -22,12 +22,12 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
 from curtilage.wire.frames import answer_bytes
+from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import SUITES
 from curtilage_dev.asking import open_answer
 from curtilage_dev.machines import KINDS, MAX_GPUS
 from curtilage_dev.processes import ProcessError, Processes

@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from curtilage.attest.binding import SignedDevice, base_hash_v2, report_data_v2
+from curtilage.attest.bundle_checks import binding_inputs
 from curtilage.attest.evidence import (
     Anchor,
+    DeviceKind,
     EvidenceBundle,
     Release,
     SnpEvidence,
     Tee,
 )
-from curtilage.attest.evidence_kinds import DeviceKind
 from curtilage.attest.expectations import (
     SNP_TEES,
     Environment,
@@ -36,7 +37,6 @@ from curtilage.attest.log.manifest import (
     parse_manifest,
 )
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
-from curtilage.attest.verify import binding_inputs
 from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev.changes import unchanged
 from curtilage_dev.emulated_gpu import ordinary_expectations, ordinary_release

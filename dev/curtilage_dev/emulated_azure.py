@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from curtilage.attest.azure import hcl as layout
 from curtilage.attest.azure.hcl import MAGIC, HardwareKind
 from curtilage.attest.encoding.strict_json import encode_base64url
-from curtilage.attest.evidence_kinds import AzureEvidence, Tee
+from curtilage.attest.evidence import AzureEvidence, Tee
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.report import REPORT_BYTES
 from curtilage_dev.changes import unchanged

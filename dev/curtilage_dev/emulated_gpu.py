@@ -15,7 +15,7 @@ from typing import Final, Self
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest.evidence_kinds import DeviceKind, GpuEvidence
+from curtilage.attest.evidence import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import AnchorKind, GpuExpectations, TrustAnchor
 from curtilage.attest.log.manifest import GpuRelease
 from curtilage.attest.nvidia import spdm

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from curtilage.attest.claims import Measurement
 from curtilage.attest.encoding.cose import ES384, SIGNATURE_BYTES, CoseSign1
-from curtilage.attest.evidence_kinds import NitroEvidence, Tee
+from curtilage.attest.evidence import NitroEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.nitro.document import DIGEST
 from curtilage_dev.changes import unchanged

@@ -13,7 +13,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest.evidence_kinds import TdxEvidence, Tee
+from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.tdx import quote as layout
 from curtilage.attest.tdx.pck import PckPlatform

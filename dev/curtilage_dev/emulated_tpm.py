@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from curtilage.attest.evidence_kinds import Tee, TpmEvidence, TpmQuote
+from curtilage.attest.evidence import Tee, TpmEvidence, TpmQuote
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.tpm.quote import ATTEST_QUOTE, GENERATED_VALUE, AlgorithmId
 

@@ -28,13 +28,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.amd_tcb import Product
-from curtilage.attest.evidence import (
-    MAX_BUNDLE_BYTES,
-    MAX_CPU_EVIDENCE_BYTES,
-    encode_cpu_evidence,
-)
-from curtilage.attest.evidence_json import device_object
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import MAX_BUNDLE_BYTES, MAX_CPU_EVIDENCE_BYTES, Tee
+from curtilage.attest.evidence_json import device_object, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
 from curtilage_dev.machines import (

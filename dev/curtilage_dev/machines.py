@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from curtilage.attest.amd_tcb import Product
 from curtilage.attest.binding import device_nonce_v2, qualifying_data_v2
 from curtilage.attest.claims import Measurement
-from curtilage.attest.evidence_kinds import CpuEvidence, DeviceKind, GpuEvidence, Tee
+from curtilage.attest.evidence import CpuEvidence, DeviceKind, GpuEvidence, Tee
 from curtilage.attest.expectations import TrustAnchor
 from curtilage_dev import emulated_nitro
 from curtilage_dev.emulated_azure import EmulatedAzure, make_azure

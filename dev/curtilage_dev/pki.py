@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from curtilage.attest.amd_tcb import Product, Tcb
-from curtilage.attest.evidence_kinds import SnpEvidence, Tee
+from curtilage.attest.evidence import SnpEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.sev_snp.certificates import (
     AMD_ARC,

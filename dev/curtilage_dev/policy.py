@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.encoding.strict_json import Fields, parse_object
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.policy.document.load import profile_text

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
 from curtilage.attest.log.manifest import GpuRelease
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.wire.shaping import PADDED, TransportParameters

@@ -1,6 +1,7 @@
 """Write the model card from what training and measuring recorded.
 
-python guard/card.py --run DIR --scores FILE --data ../shared/data --out DIR
+python evaluation/training/card.py --run DIR --scores FILE \
+    --data ../shared/data --out DIR
 """
 
 import argparse
@@ -49,11 +50,11 @@ a policy does, and what the model misses the rules beside it may find.
 
 ## What it was trained on
 
-Texts of the folders below, less those that `guard/splits.py` holds out, and sentences
-of this project's own, filled with made-up people (`guard/people.py`,
-`guard/sentences.py`, `guard/topics.py`). Each corpus teaches only the types that it
-marks. PUPA and pii-masking-bias were never read. Evaluation halves that this
-project does not have were never seen.
+Texts of the folders below, less those that `splits.py` holds out, and sentences
+of this project's own, filled with made-up people (`people.py`,
+`sentences.py`, `topics.py`, all of `evaluation/training/`). Each corpus teaches only
+the types that it marks. PUPA and pii-masking-bias were never read. Evaluation halves
+that this project does not have were never seen.
 
 | file | SHA-256 (first 16) |
 |---|---|

@@ -1,6 +1,6 @@
 """Write the trained weights as an int8 ONNX graph that needs no torch.
 
-    python guard/export.py --weights DIR/guard.pt --out client/.../guard_model
+    python evaluation/training/export.py --weights DIR/guard.pt --out WEIGHTS
 
 The graph is written node by node, so that what runs is what stands here. The
 weights are 7-bit (``reduce_range``): processors without VNNI add two 8-bit

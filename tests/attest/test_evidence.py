@@ -20,10 +20,12 @@ from curtilage.attest.evidence import (
     Tee,
     TpmEvidence,
     TpmQuote,
+    hardware_of,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     encode_device_evidence,
-    hardware_of,
     parse_bundle,
     parse_cpu_evidence,
     parse_device_evidence,

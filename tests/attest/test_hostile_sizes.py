@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import partial
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data
 from curtilage.attest.encoding.cbor import decode
@@ -24,26 +25,26 @@ from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_BUNDLE_BYTES,
+    MAX_CERTIFICATE_BYTES,
     MAX_CHECKPOINT_BYTES,
+    MAX_COLLATERAL_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
+    MAX_CRL_BYTES,
     MAX_DEVICE_EVIDENCE_BYTES,
+    MAX_DOCUMENT_BYTES,
+    MAX_GPU_REPORT_BYTES,
+    MAX_HCL_BYTES,
     MAX_MANIFEST_BYTES,
     MAX_PROOF_BYTES,
+    MAX_QUOTE_BYTES,
+    MAX_TPM_MESSAGE_BYTES,
     SnpEvidence,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     parse_bundle,
     parse_cpu_evidence,
     parse_device_evidence,
-)
-from curtilage.attest.evidence_kinds import (
-    MAX_CERTIFICATE_BYTES,
-    MAX_COLLATERAL_BYTES,
-    MAX_CRL_BYTES,
-    MAX_DOCUMENT_BYTES,
-    MAX_GPU_REPORT_BYTES,
-    MAX_HCL_BYTES,
-    MAX_QUOTE_BYTES,
-    MAX_TPM_MESSAGE_BYTES,
 )
 from curtilage.attest.log.heads import MAX_HISTORY_BYTES, parse_history
 from curtilage.attest.log.manifest import parse_manifest
@@ -60,7 +61,7 @@ from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tpm.quote import parse_attest
 from curtilage.attest.verify import verify
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment
 from curtilage_dev.p384_pki import new_key
 
@@ -164,7 +165,9 @@ def _of_dice(data: bytes) -> object:
     return firmware_ids({DICE_TCB_INFO: data}, _ISSUER)
 
 
-_ISSUER = new_key().public_key()
+_ISSUER = (
+    new_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+)
 PARSERS: dict[str, tuple[Parse, int]] = {
     "bundle": (parse_bundle, MAX_BUNDLE_BYTES),
     "CPU evidence": (parse_cpu_evidence, MAX_CPU_EVIDENCE_BYTES),

@@ -28,12 +28,11 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
     Tee,
-    encode_bundle,
-    encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import encode_manifest, parse_manifest
-from curtilage.attest.single import verify_device, verify_evidence
+from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import VerifiedKey, verify, verify_challenge
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.log import new_witness

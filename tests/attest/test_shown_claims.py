@@ -17,19 +17,15 @@ from curtilage.attest.binding import (
     device_nonce_v2,
     report_data_v2,
 )
+from curtilage.attest.bundle_checks import binding_inputs
 from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import (
-    DeviceKind,
-    EvidenceBundle,
-    GpuEvidence,
-    Tee,
-    encode_bundle,
-)
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, GpuEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import AnchorKind, Environment, Expectations
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
-from curtilage.attest.verify import VerifiedKey, binding_inputs, verify
+from curtilage.attest.verify import VerifiedKey, verify
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
 from curtilage_dev.machines import make_gpus, make_machine
 

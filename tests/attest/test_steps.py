@@ -1,7 +1,7 @@
 import pytest
 
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.steps import UNFORESEEN, Check, Step, StepLog, refusing
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.steps import UNFORESEEN, Check, StepLog, refusing
 
 
 def test_steps_are_numbered_as_they_run() -> None:

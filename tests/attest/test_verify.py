@@ -11,19 +11,13 @@ import pytest
 
 import curtilage.attest.verify as verify_module
 from curtilage.attest import bundle_checks, dispatch
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import (
-    MAX_BUNDLE_BYTES,
-    EvidenceBundle,
-    SnpEvidence,
-    Tee,
-    encode_bundle,
-    parse_bundle,
-)
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.evidence import MAX_BUNDLE_BYTES, EvidenceBundle, SnpEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle, parse_bundle
 from curtilage.attest.expectations import Environment, Expectations
 from curtilage.attest.log.manifest import encode_manifest, parse_manifest
 from curtilage.attest.sev_snp.report import SIGNED_BYTES
-from curtilage.attest.steps import Check, Step
+from curtilage.attest.steps import Check
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import (

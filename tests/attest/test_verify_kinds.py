@@ -20,6 +20,7 @@ from curtilage.attest.binding import (
     qualifying_data_v2,
     report_data_v2,
 )
+from curtilage.attest.bundle_checks import binding_inputs
 from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
@@ -30,9 +31,8 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
     Tee,
-    encode_bundle,
-    encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
@@ -45,7 +45,6 @@ from curtilage.attest.sev_snp.report import SIGNED_BYTES
 from curtilage.attest.steps import UNFORESEEN, StepLog
 from curtilage.attest.verify import (
     VerifiedKey,
-    binding_inputs,
     verify,
     verify_challenge,
 )

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from curtilage.cli import decide_lines as bulk
 from curtilage.cli.decide_lines import BATCH_LINES, decide_lines
-from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import scan
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
+from support.equipment import own
 
 POLICY = load_profile("default")
-EQUIPMENT = own_equipment()
 CANARY = "zq7canary4711"
 
 
@@ -30,7 +29,7 @@ class InProcess:
         self.batches.append(len(queries))
         for query in queries:
             prepared = prepare(query, POLICY.limits)
-            found = scan(prepared.task.texts, EQUIPMENT)
+            found = scan(prepared.task.texts, own())
             pairs = zip(found, prepared.places, strict=True)
             findings = [span.at(place) for spans, place in pairs for span in spans]
             yield prepared.with_findings(findings)

@@ -397,8 +397,9 @@ def test_what_keeps_its_network_says_so() -> None:
     code = (
         "import sys\n"
         "from curtilage.cli import main as cli\n"
-        "from curtilage.sandbox.wall import Wall\n"
-        "cli.no_network = lambda: Wall(missing=('seccomp: not on this system',))\n"
+        "from curtilage.sandbox import wall\n"
+        "lost = wall.Wall(missing=('seccomp: not on this system',))\n"
+        "wall.no_network = lambda: lost\n"
         "sys.argv[1:] = ['policy', 'list']\n"
         "sys.exit(cli.main())\n"
     )

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from cli.test_main import development_policy_text
 
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
-from curtilage.client.config import ClientConfig, Flags, read_config
-from curtilage.client.errors import ConfigError, FailureReason
-from curtilage.client.remote.access import AccessFiles
+from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
+from curtilage.client.errors import ConfigError, FailureReason, SealingError
 from curtilage.client.session import ClientParts
 from curtilage.policy.document.load import load_policy, load_profile
+from curtilage.wire.hpke import xwing
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import book
+from support.memory_enclave import key_store
 
 DEVELOPMENT = development_policy_text()
 RELAY = "https://relay.operator.example/ward"
@@ -68,6 +68,14 @@ def test_this_machine_is_for_development() -> None:
             )
 
 
+async def test_a_client_whose_hpke_is_another_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(xwing, "_LABEL", b"another label")
+    with pytest.raises(SealingError, match="0x647a"):
+        await assembling.assemble(config())
+
+
 def test_dummies_are_the_policys_choice() -> None:
     assert assembling.cover_settings(config().policy) is None
     policy = config(f"{SHAPE}  cover: {{delay_s: [1, 8], share: 30}}\n").policy
@@ -115,7 +123,7 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
             inspector=ScriptedInspector(),
             local=ScriptedLocal(),
             transport=ways.transport,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             advice=ways.advice,
         )

@@ -24,6 +24,7 @@ from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import public_pem
+from curtilage.wire.hpke import xwing
 from support.client_parts import ScriptedInspector
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
@@ -102,6 +103,22 @@ async def test_a_client_keeps_a_spare_if_it_is_told_so(
     assert started == [spare]
     await assembling.assemble(config)
     assert started[-1], "the library's client runs for long"
+    await parts.audit.close()
+
+
+@pytest.mark.usefixtures("started")
+async def test_what_never_leaves_needs_no_hpke(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async def no_model(config: object) -> None:
+        del config
+
+    monkeypatch.setattr(assembling, "_local", no_model)
+    monkeypatch.setattr(xwing, "_LABEL", b"another label")
+    parts = await assembling.assemble(read_config(Flags(policy="mine.yaml"), {}))
+    assert parts.transport is None
     await parts.audit.close()
 
 

@@ -4,14 +4,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from curtilage.client.fair_queue import ASKER, Asker, TurnRefusedError, Turns
+from curtilage.client.fair_queue import ASKER, Asker, FairQueue, TurnRefusedError
 
 
 class Line:
     """Many that ask one thing; the order in which they are served."""
 
-    def __init__(self, turns: Turns | None = None) -> None:
-        self.turns = turns or Turns()
+    def __init__(self, turns: FairQueue | None = None) -> None:
+        self.turns = turns or FairQueue()
         self.served: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -37,7 +37,7 @@ class Line:
 
 
 @asynccontextmanager
-async def line(turns: Turns | None = None) -> AsyncGenerator[Line]:
+async def line(turns: FairQueue | None = None) -> AsyncGenerator[Line]:
     made = Line(turns)
     await made.ask("first", 1)
     try:
@@ -89,7 +89,7 @@ async def test_many_short_ones_do_not_keep_a_long_one_waiting_for_ever() -> None
 
 
 async def test_beyond_the_bound_the_last_is_refused() -> None:
-    async with line(Turns(most=2)) as asked:
+    async with line(FairQueue(most=2)) as asked:
         await asked.ask("long", 1000)
         await asked.ask("longer", 2000)
         await asked.ask("short", 10)
@@ -121,7 +121,7 @@ async def test_who_leaves_when_called_gives_the_turn_on() -> None:
 
 
 async def test_who_leaves_when_refused_ends_no_turn() -> None:
-    async with line(Turns(most=1)) as asked:
+    async with line(FairQueue(most=1)) as asked:
         await asked.ask("a", 1)
         await asked.ask("b", 2)
         asked.tasks["b"].cancel()
@@ -131,7 +131,7 @@ async def test_who_leaves_when_refused_ends_no_turn() -> None:
 
 
 async def test_a_failure_gives_the_turn_on() -> None:
-    turns = Turns()
+    turns = FairQueue()
     with pytest.raises(ZeroDivisionError):
         async with turns.turn(1):
             raise ZeroDivisionError
@@ -141,7 +141,7 @@ async def test_a_failure_gives_the_turn_on() -> None:
 
 async def test_an_idle_queue_owes_nobody_anything() -> None:
     old, new = Asker(), Asker()
-    turns = Turns()
+    turns = FairQueue()
     ASKER.set(old)
     async with turns.turn(1_000_000):
         pass

@@ -1,10 +1,63 @@
+"""Files of ours: private, replaced in one step, locked."""
+
+import math
+import os
+import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.files import folder_digest
+from curtilage.client.files import (
+    folder_digest,
+    locked,
+    open_private,
+    write_private_atomically,
+)
+
+
+def test_a_file_is_there_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    with write_private_atomically(path) as file:
+        file.write(b"secret")
+    assert path.read_bytes() == b"secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def write_half(path: Path) -> None:
+    with write_private_atomically(path) as file:
+        file.write(b"new")
+        raise OSError("the disk is full")
+
+
+def test_what_breaks_off_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="full"):
+        write_half(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="link"):
+        open_private(tmp_path / "link", os.O_WRONLY | os.O_CREAT)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        locked(path, math.inf),
+        pytest.raises(TimeoutError, match="another"),
+        locked(path, 0),
+    ):
+        pass
+    with locked(path, 0):
+        pass
 
 
 @pytest.fixture

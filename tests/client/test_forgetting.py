@@ -38,8 +38,8 @@ from curtilage.client.errors import (
 from curtilage.client.query import Query
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
@@ -48,9 +48,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 
@@ -143,7 +143,7 @@ async def endpoint() -> AsyncGenerator[Asked]:
             ),
             local=local,
             transport=enclave,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

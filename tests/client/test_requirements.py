@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.binding import challenge_report_data
-from curtilage.attest.claims import Claim, unmet
-from curtilage.attest.evidence import encode_cpu_evidence
+from curtilage.attest.claims import Claim
+from curtilage.attest.evidence_json import encode_cpu_evidence
+from curtilage.attest.requirements import unmet
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EXPLAINED, UNMET, FailureReason
@@ -30,8 +31,8 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     evidence_reply,
+    key_store,
     report_over,
     verified,
 )
@@ -60,7 +61,7 @@ class Bench:
                 inspector=ScriptedInspector(*found),
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                book=book(shape),
+                keys=key_store(shape),
                 audit=self.trail,
                 clock=self.clock,
             )

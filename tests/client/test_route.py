@@ -1,13 +1,13 @@
 """What stays home has no way out: by property, for every set of findings."""
 
 import asyncio
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.answer import Answerer
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.answer import Answerer, Obstacle
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
@@ -25,12 +25,16 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
-from support.memory_enclave import Clock, MemoryEnclave, book
+from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = load_profile("default")
 QUERY = Query(messages=(Message(role="user", content="hello"),))
 FOUND = st.lists(st.sampled_from(sorted(CLASSES)), max_size=5)
-ENCLAVE = MemoryEnclave()
+
+
+@cache
+def enclave() -> MemoryEnclave:
+    return MemoryEnclave()
 
 
 def inspection(names: list[str]) -> Inspection:
@@ -43,7 +47,7 @@ def inspection(names: list[str]) -> Inspection:
 
 @given(FOUND)
 def test_only_an_allowed_query_gets_a_step_outward(names: list[str]) -> None:
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = first_step(decision)
     assert isinstance(step, AskEnclave) == (decision.route is Route.ENCLAVE)
     assert isinstance(step, AskLocal) == (decision.route is Route.LOCAL)
@@ -56,7 +60,7 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
         QUERY, inspection(["identifier.direct.person"]).findings, key=bytes(32)
     )
     assert isinstance(rewritten, Deidentified)
-    decision = decide(POLICY, inspection(names))
+    decision = decide(POLICY.rulebook, inspection(names))
     step = after_rewriting(rewritten, decision)
     if decision.route is Route.ENCLAVE:
         assert decision.allowed is not None
@@ -69,21 +73,21 @@ def test_a_rewritten_query_leaves_by_its_own_decision_only(names: list[str]) -> 
 @given(FOUND)
 def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     """Through the whole session, with an enclave that would gladly answer."""
-    decision = decide(POLICY, inspection(names))
-    sent_before = len(ENCLAVE.sealed)
+    decision = decide(POLICY.rulebook, inspection(names))
+    sent_before = len(enclave().sealed)
     session = Session(
         ClientParts(
             policy=POLICY,
             inspector=ScriptedInspector(*names),
             local=ScriptedLocal(),
-            transport=ENCLAVE,
-            book=book(),
+            transport=enclave(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )
     )
     answer = asyncio.run(session.ask(QUERY))
-    sent = len(ENCLAVE.sealed) - sent_before
+    sent = len(enclave().sealed) - sent_before
     assert sent == (1 if decision.route is Route.ENCLAVE else 0)
     assert (answer.route is Answerer.ENCLAVE) == (sent == 1)
 

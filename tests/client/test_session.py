@@ -13,7 +13,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.seal import SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
@@ -22,8 +22,8 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
+    key_store,
     sse,
 )
 
@@ -58,7 +58,7 @@ class Bench:
                 inspector=self.inspector,
                 local=local or UnavailableLocal("there is no local model"),
                 transport=enclave,
-                book=book(),
+                keys=key_store(),
                 audit=MemoryTrail(),
                 clock=self.clock,
                 first_s=first_s,

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.amd_tcb import Product
 from curtilage.attest.binding import device_nonce_v2
-from curtilage.attest.evidence import SnpEvidence, Tee, parse_cpu_evidence
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, SnpEvidence, Tee
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import AnchorKind, SnpExpectations, TrustAnchor
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog

@@ -5,8 +5,8 @@ import pytest
 
 from curtilage.attest.claims import REQUIRED_REGISTERS, measurement_problem
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
 from curtilage_dev.machines import (

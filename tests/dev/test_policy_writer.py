@@ -8,8 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from, transport_expectations

@@ -18,8 +18,8 @@ from curtilage.enclave_server.ohttp.gateway import (
     open_exchange,
 )
 from curtilage.enclave_server.ohttp.keys import ServerKey, make_key
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING, Suite
 from curtilage.wire.shaping import UNPADDED
-from curtilage.wire.suite import KEM_X25519, KEM_XWING, Suite
 from support.enclave_parts import (
     CHUNKED,
     NOW,

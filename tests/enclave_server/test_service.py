@@ -16,7 +16,12 @@ import pytest
 
 import curtilage.enclave_server.service as service_module
 from curtilage.enclave_server.config import EnclaveConfig
-from curtilage.enclave_server.errors import BundleError, EvidenceError, ModelError
+from curtilage.enclave_server.errors import (
+    BundleError,
+    EvidenceError,
+    ModelError,
+    OpeningError,
+)
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.process import OutputError
 from curtilage.enclave_server.service import (
@@ -27,6 +32,7 @@ from curtilage.enclave_server.service import (
 )
 from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
+from curtilage.wire.hpke import xwing
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.shaping import UNPADDED
 from support.enclave_deployment import World, make_world
@@ -100,6 +106,18 @@ async def test_nothing_listens_when_the_bundle_is_refused(tmp_path: Path) -> Non
     # The model is freed too.
     with pytest.raises(EngineClosedError):
         _ = said.engines[0].info
+
+
+async def test_nothing_listens_where_hpke_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, said = make_world(tmp_path), Said()
+    monkeypatch.setattr(xwing, "_LABEL", b"another label")
+    with pytest.raises(OpeningError, match="0x647a"):
+        async with running(world.config, surroundings(world, said)):
+            pytest.fail("it serves")
+    assert said.out == []
+    assert said.engines == []
 
 
 async def test_nothing_listens_without_evidence(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry
-from curtilage.client.remote.access import AccessFiles, read_access
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.access import read_access
+from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
 from curtilage.client.session import AnswersLocally, ClientParts, Session
 from curtilage.policy.document.load import load_policy, profile_text
@@ -113,7 +113,7 @@ def open_session(
         text = stack.policy.read_text("utf-8") if policy is None else policy
         loaded = load_policy(text)
         address = RelayAddress.parse(relay or stack.relay_url, plain_loopback=True)
-        access = read_access(AccessFiles(ca=ca))
+        access = read_access(ca=ca)
         transport = RelayTransport(address, access=access)
         session = Session(
             ClientParts(
@@ -121,7 +121,7 @@ def open_session(
                 inspector=detectors or inspector,
                 local=local,
                 transport=transport,
-                book=EnclaveBook(expectations=expectations_from(loaded)),
+                keys=KeyStore(expectations=expectations_from(loaded)),
                 audit=MemoryTrail(),
             )
         )

@@ -9,7 +9,7 @@ from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedLocal
-from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
+from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
 PERSON = "identifier.direct.person"
 QUESTION = "who is mr. smith"
@@ -39,7 +39,7 @@ async def test_a_name_stays_here_and_comes_back(inspector: Inspector) -> None:
             inspector=inspector,
             local=ScriptedLocal(),
             transport=enclave,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

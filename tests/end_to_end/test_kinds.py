@@ -9,7 +9,7 @@ from end_to_end.conftest import OpenSession, make_stack
 from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import Tee
 from curtilage.attest.verify import verify
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import FailureReason

@@ -18,8 +18,8 @@ from curtilage.client.errors import IncompleteAnswerError
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import Session
 from curtilage.wire.frames import answer_bytes
+from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.shaping import UNPADDED, Shape, TransportParameters
-from curtilage.wire.suite import SUITES
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import BEGAN, ENDED, STOPPED, Play
 from curtilage_dev.stack import Stack

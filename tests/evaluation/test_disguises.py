@@ -1,10 +1,10 @@
 """The red team: identifiers in disguise stay home."""
 
 import json
+from functools import cache
 
 import pytest
 
-from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Message, Query
@@ -18,10 +18,15 @@ from curtilage.evaluation.disguises import (
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
+from support.equipment import own
 
 POLICY = load_profile("default")
-SCANNER = Scanner(own_equipment())  # no model, no Presidio: those only add
 CASES = {f"{case.identifier}-{case.mutation}": case for case in mutated()}
+
+
+@cache
+def scanner() -> Scanner:
+    return Scanner(own())  # no model, no Presidio: those only add
 
 
 def route_of(*texts: str) -> Route:
@@ -31,10 +36,10 @@ def route_of(*texts: str) -> Route:
 
 def route_of_query(query: Query) -> Route:
     prepared = prepare(query, POLICY.limits)
-    found = SCANNER.scan(prepared.task.texts)
+    found = scanner().scan(prepared.task.texts)
     pairs = zip(found, prepared.places, strict=True)
     findings = [span.at(place) for spans, place in pairs for span in spans]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def test_there_are_thirty_mutations_of_six_identifiers() -> None:
@@ -115,7 +120,7 @@ def test_harmless_texts_are_not_taken_for_disguises(text: str) -> None:
     prepared = prepare(
         Query(messages=(Message(role="user", content=text),)), POLICY.limits
     )
-    (found,) = SCANNER.scan(prepared.task.texts)
+    (found,) = scanner().scan(prepared.task.texts)
     classes = {span.data_class for span in found}
     assert not {name for name in classes if name.startswith("identifier.direct.")}
     assert "uncertain.number_run" not in classes

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from typing_extensions import override
@@ -26,7 +25,6 @@ from curtilage.evaluation.bench import (
 from curtilage.evaluation.curve import Shift, ner_recall, thresholds
 from curtilage.evaluation.faults import FAULTS, HARMLESS, Broken, faults
 from curtilage.evaluation.figures import (
-    CurvePoint,
     Evaluation,
     Figure,
     Target,
@@ -34,7 +32,6 @@ from curtilage.evaluation.figures import (
 )
 from curtilage.evaluation.identifiers import evasion, lowered
 from curtilage.evaluation.names import fairness
-from curtilage.evaluation.plot import curve_svg
 from curtilage.evaluation.rows import Gold, Part, Row
 from curtilage.evaluation.run import GROUPS, Choice, Doors, figures_of
 from curtilage.evaluation.statistics import share
@@ -376,7 +373,9 @@ GOLD = Gold(kind="PERSON", start=9, end=12)
 def judged(text: str) -> Judged:
     row = Row(id="a", key="", text=text)
     inspection = Foreseeable(POLICY).inspect(single_query(text))
-    return Judged(row=row, inspection=inspection, decision=decide(POLICY, inspection))
+    return Judged(
+        row=row, inspection=inspection, decision=decide(POLICY.rulebook, inspection)
+    )
 
 
 def test_any_overlap_notices_a_name() -> None:
@@ -444,7 +443,7 @@ def test_a_lower_threshold_lifts_what_was_too_unsure() -> None:
     inspection = Foreseeable(POLICY).inspect(single_query("Ana"))
     unsure = replace(inspection, findings=(replace(inspection.findings[0], score=10),))
     own = Thresholds(direct=35)
-    assert decide(POLICY, unsure).route is Route.ENCLAVE
+    assert decide(POLICY.rulebook, unsure).route is Route.ENCLAVE
     for setting, score in ((10, 35), (5, 35)):
         shift = Shift(prefixes=("identifier.direct.",), setting=setting, own=own)
         assert shift.apply(unsure).findings[0].score == score
@@ -477,20 +476,6 @@ def test_the_models_knob_is_turned_on_a_sample(data: Path) -> None:
     settings = [each.policy.document.ner.recall for each in started]
     assert settings == [point.setting for point in points] == [0, 50, 100, 200, 300]
     assert all(each.closed for each in started)
-
-
-def test_the_plot_is_one_file_without_outside_resources() -> None:
-    points = [
-        CurvePoint(knob=knob, setting=setting, recall=0.9, leave=setting / 100)
-        for knob in ("all", "<name>")
-        for setting in (10, 50)
-    ]
-    text = curve_svg(points, "A & B")
-    root = ET.fromstring(text)  # noqa: S314 - our own
-    assert root.tag.endswith("svg")
-    assert len(re.findall("<circle", text)) == 4
-    assert "href" not in text
-    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
 
 
 # --- faults, time, sockets ----------------------------------------------------------
@@ -718,7 +703,7 @@ def test_a_policy_may_be_a_shipped_profile(
 def test_broken_detectors_keep_their_names() -> None:
     assert Broken(id="x", fault=FAULTS[0]).id == "x"
     assert decide(
-        POLICY, Foreseeable(POLICY).inspect(single_query(HARMLESS))
+        POLICY.rulebook, Foreseeable(POLICY).inspect(single_query(HARMLESS))
     ).route is (Route.ENCLAVE)
 
 

@@ -2,23 +2,18 @@
 
 A harness is a function of bytes whose first line states what must hold. With
 atheris, ``engine.py`` lets libFuzzer choose the bytes by the branches that they
-reach; without it, or when a harness is run as a script, they are damaged copies
-of its corpus, drawn from a seed that a failure prints.
+reach; without it, they are damaged copies of its corpus, drawn from a seed that a
+failure prints.
 """
 
-import argparse
 import hashlib
 import itertools
-import secrets
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-CORPUS: Final = Path(__file__).resolve().parent / "corpus"
 STREAM_BYTES: Final = 8192
 
 
@@ -27,7 +22,7 @@ class Harness:
     """One parser under test.
 
     Attributes:
-        name: of its folder under ``corpus``.
+        name: of its inputs in ``corpus.py``.
         check: tries one input; raises where the invariant does not hold.
         max_bytes: longest input worth trying.
     """
@@ -35,14 +30,6 @@ class Harness:
     name: str
     check: Callable[[bytes], None]
     max_bytes: int = 4096
-
-    @property
-    def corpus(self) -> Path:
-        return CORPUS / self.name
-
-    def seeds(self) -> list[bytes]:
-        """Return the corpus in a fixed order, and the empty input."""
-        return [b"", *(path.read_bytes() for path in sorted(self.corpus.glob("*")))]
 
 
 def hold(truth: object) -> None:
@@ -94,57 +81,35 @@ def mutated(source: Source, seed: bytes) -> bytes:
     return bytes(data)
 
 
-def run(
-    name: str, check: Callable[[bytes, Source], None], make: Callable[[Source], bytes]
-) -> int:
-    """Read the arguments, try inputs until the time is over, say what came out.
+def try_damaged(
+    name: str,
+    harnesses: Sequence[tuple[Harness, Sequence[bytes]]],
+    *,
+    seed: bytes,
+    more: Callable[[int], bool],
+) -> bool:
+    """Try damaged inputs of each harness, in turns; say what came out.
 
     Args:
-        name: the harness's.
-        check: tries one input; raises where it finds something.
-        make: draws one input.
+        name: what to call the harnesses together.
+        harnesses: each with the inputs to damage, of which there is one at least.
+        seed: what is drawn follows from it.
+        more: told how many inputs were tried; ends the run with False.
 
     Returns:
-        1 on a finding, else 0.
+        Whether nothing was found.
     """
-    parser = argparse.ArgumentParser(prog=f"{name}.py")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument(
-        "--seed", type=bytes.fromhex, default=secrets.token_bytes(8), help="hex digits"
-    )
-    read = parser.parse_args()
-    end, count = time.monotonic() + read.seconds, 0
-    for source in sources(read.seed):
-        if time.monotonic() > end:
+    for count, source in enumerate(sources(seed)):
+        if not more(count):
+            sys.stdout.write(f"{name}: {count} inputs, no finding\n")
             break
-        data = make(source)
+        harness, inputs = harnesses[source.below(len(harnesses))]
+        data = mutated(source, inputs[source.below(len(inputs))])
         try:
-            check(data, source)
+            harness.check(data)
         except Exception:  # noqa: BLE001 - whatever escapes is the finding
             traceback.print_exc()
-            sys.stderr.write(f"seed {read.seed.hex()} input {count}: {data.hex()}\n")
-            return 1
-        count += 1
-    sys.stdout.write(f"{name}: {count} inputs, no finding\n")
-    return 0
-
-
-def run_harnesses(name: str, harnesses: Sequence[Harness]) -> int:
-    """Run one file's harnesses without atheris, in turns.
-
-    An input is one octet that chooses the harness, and what that gets.
-
-    Returns:
-        1 on a finding, else 0.
-    """
-    seeds = [harness.seeds() for harness in harnesses]
-
-    def make(source: Source) -> bytes:
-        number = source.below(len(harnesses))
-        seed = seeds[number][source.below(len(seeds[number]))]
-        return bytes([number]) + mutated(source, seed)
-
-    def check(data: bytes, _: Source) -> None:
-        harnesses[data[0]].check(data[1:])
-
-    return run(name, check, make)
+            where = f"{harness.name}: seed {seed.hex()} input {count}"
+            sys.stderr.write(f"{where}: {data.hex()}\n")
+            return False
+    return True

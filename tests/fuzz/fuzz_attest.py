@@ -1,21 +1,15 @@
 """The parsers of ``curtilage.attest``: evidence that anybody may send.
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose. A harness that needs true evidence makes it anew in every process, and
+A harness that needs true evidence makes it anew in every process, and
 its input is the damage.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
-
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
@@ -29,6 +23,8 @@ from curtilage.attest.evidence import (
     Tee,
     TpmEvidence,
     TpmQuote,
+)
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     encode_device_evidence,
@@ -40,8 +36,9 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.log.note import TrustedLog, verify_proof
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import parse_report
-from curtilage.attest.verify import UNFORESEEN, verify
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import verify
+from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.pki import generate_root_keys, make_platform
 
@@ -195,6 +192,3 @@ HARNESSES: Final = (
     Harness(name="proof", check=check_proof, max_bytes=64),
     Harness(name="verify", check=check_verify, max_bytes=64),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_attest", HARNESSES))

@@ -1,24 +1,20 @@
 """CBOR, COSE, Nitro documents and GPU reports: bytes that anybody may send."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
-
 import cbor2
-from fuzz.common import Harness, hold, run_harnesses
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from fuzz.common import Harness, hold
 from fuzz.fuzz_attest import damaged, refused
 
 from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.evidence import GpuEvidence, NitroEvidence, Tee
 from curtilage.attest.nitro.document import parse_nitro_document
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
@@ -97,7 +93,8 @@ def check_spdm_report(data: bytes) -> None:
 def check_dice(data: bytes) -> None:
     """Firmware identities of 48 bytes each, or a RefusedError."""
     key = _issuer_key().public_key()
-    parse = partial(firmware_ids, issuer_key=key)
+    key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    parse = partial(firmware_ids, issuer_key=key_info)
     extensions = {DICE_TCB_INFO: data}
     try:
         named = parse(extensions)
@@ -222,7 +219,3 @@ def device_seeds() -> Iterator[Seed]:
     few = replace(device.fields(bytes(32)), blocks=((1, bytes(48)), (64, bytes(48))))
     yield "spdm_report", "true", encode_report(few) + bytes(96)
     yield "dice", "older", composite_device_id(_issuer_key().public_key(), bytes(48))
-
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_attest_devices", HARNESSES))

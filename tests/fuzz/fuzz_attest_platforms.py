@@ -1,29 +1,23 @@
 """The parsers of ``curtilage.attest`` for Azure's evidence and for TPM quotes.
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose. Where true evidence is needed, it is made anew in every process,
+Where true evidence is needed, it is made anew in every process,
 and the input is the damage.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
-
 from cryptography.hazmat.primitives.asymmetric import rsa
-from fuzz.common import Harness, run_harnesses
+from fuzz.common import Harness
 from fuzz.fuzz_attest import damaged, deployment, refused
 
 from curtilage.attest.azure.hcl import parse_hcl, parse_runtime_data, parse_td_report
 from curtilage.attest.azure.verify import AzureRules, verify_azure
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import AzureEvidence
+from curtilage.attest.evidence import AzureEvidence
 from curtilage.attest.expectations import SnpExpectations, TdxExpectations
 from curtilage.attest.sev_snp.verify import SnpRules
 from curtilage.attest.steps import StepLog
@@ -170,6 +164,3 @@ HARNESSES: Final = (
     Harness(name="tpm_quote", check=check_tpm_quote, max_bytes=64),
     Harness(name="azure", check=check_azure, max_bytes=64),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_attest_platforms", HARNESSES))

@@ -1,27 +1,21 @@
 """The parsers of ``curtilage.attest`` for TDX: quote, collateral, PCK extension.
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose. True evidence is made anew in every process, and the input of the
+True evidence is made anew in every process, and the input of the
 last two harnesses is the damage.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
-
-from fuzz.common import Harness, run_harnesses
+from fuzz.common import Harness
 from fuzz.fuzz_attest import damaged, refused
 
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.collateral import parse_collateral
@@ -139,6 +133,3 @@ HARNESSES: Final = (
         name="tdx_damaged_collateral", check=check_tdx_damaged_collateral, max_bytes=64
     ),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_attest_tdx", HARNESSES))

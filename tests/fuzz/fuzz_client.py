@@ -1,19 +1,11 @@
-"""The client's parsers: what an enclave seals, and what a program asks.
-
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose.
-"""
+"""The client's parsers: what an enclave seals, and what a program asks."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 
 from curtilage.client.answer import Delta
 from curtilage.client.errors import ClientError, EnclaveError, UsageError
@@ -33,9 +25,9 @@ from curtilage.wire.encapsulation import (
     begin_request,
 )
 from curtilage.wire.frames import AnswerFramer, fill_event_stream, fill_json
+from curtilage.wire.hpke.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.varint import encode_vector
 
 SHAPE: Final = TransportParameters(
@@ -219,6 +211,3 @@ HARNESSES: Final = (
     Harness(name="chat_request", check=check_chat_request),
     Harness(name="client_date", check=check_date, max_bytes=64),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_client", HARNESSES))

@@ -1,18 +1,10 @@
-"""What reads the text of a query, and what reads a worker's answer.
-
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose.
-"""
+"""What reads the text of a query, and what reads a worker's answer."""
 
 import io
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, run_harnesses
+from fuzz.common import Harness
 
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import scan
@@ -46,6 +38,3 @@ HARNESSES: Final = (
     Harness(name="scan", check=check_scan, max_bytes=256),
     Harness(name="worker_frame", check=check_worker_frame, max_bytes=1024),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_detect", HARNESSES))

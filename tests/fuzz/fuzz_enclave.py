@@ -1,19 +1,11 @@
-"""The enclave's parsers: two answers outside, sealed errors inside.
-
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose.
-"""
+"""The enclave's parsers: two answers outside, sealed errors inside."""
 
 import json
-import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 
 from curtilage.attest.receipt import KEY_FIELD
 from curtilage.enclave_server.acquire.configfs_tsm import parse_certificate_table
@@ -228,6 +220,3 @@ HARNESSES: Final = (
     Harness(name="media_type", check=check_media_type, max_bytes=128),
     Harness(name="enclave_date", check=check_enclave_date, max_bytes=64),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_enclave", HARNESSES))

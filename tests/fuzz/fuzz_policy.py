@@ -1,16 +1,8 @@
-"""The policy loader: text that an administrator wrote, or somebody else.
+"""The policy loader: text that an administrator wrote, or somebody else."""
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose.
-"""
-
-import sys
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.errors import PolicyError
@@ -29,6 +21,3 @@ def check_policy(data: bytes) -> None:
 
 
 HARNESSES: Final = (Harness(name="policy", check=check_policy, max_bytes=2048),)
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_policy", HARNESSES))

@@ -1,16 +1,8 @@
-"""The relay's decisions about heads, its configuration and its keys' lines.
+"""The relay's decisions about heads, its configuration and its keys' lines."""
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose.
-"""
-
-import sys
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, hold, run_harnesses
+from fuzz.common import Harness, hold
 
 from curtilage.relay.access_keys import AccessKeys, parse_key_record
 from curtilage.relay.config import parse_config
@@ -126,6 +118,3 @@ HARNESSES: Final = (
     Harness(name="relay_config", check=check_relay_config, max_bytes=1024),
     Harness(name="relay_access", check=check_access, max_bytes=256),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_relay", HARNESSES))

@@ -1,18 +1,13 @@
 """The parsers of ``curtilage.wire``: bytes that anybody may send.
 
-Run with ``--seconds 60``, it tries damaged copies of its corpus; ``run.py`` lets
-atheris choose. What seals is given ready keys, so that a found input stays one.
+What seals is given ready keys, so that a found input stays one.
 """
 
-import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from fuzz.common import Harness, run_harnesses
+from fuzz.common import Harness
 
 from curtilage.wire.bhttp import (
     ContentChunk,
@@ -33,7 +28,7 @@ from curtilage.wire.chunked import (
     ChunkedRequestOpener,
     ChunkedResponseOpener,
 )
-from curtilage.wire.cursor import Cursor, Feed, Pump
+from curtilage.wire.cursor import Cursor, PushParser, ReceiveBuffer
 from curtilage.wire.encapsulation import (
     CHUNKED_LABELS,
     GatewayKey,
@@ -47,6 +42,11 @@ from curtilage.wire.errors import (
     WireError,
 )
 from curtilage.wire.frames import AnswerFramer, Frame, FrameCheck, fill_json
+from curtilage.wire.hpke.suite import (
+    KEM_X25519,
+    KEM_XWING,
+    private_key_from_bytes,
+)
 from curtilage.wire.keyconfig import (
     KeyConfig,
     SymmetricAlgorithms,
@@ -55,11 +55,6 @@ from curtilage.wire.keyconfig import (
 )
 from curtilage.wire.ohttp import open_request, seal_request
 from curtilage.wire.shaping import TransportParameters, parse_transport_parameters
-from curtilage.wire.suite import (
-    KEM_X25519,
-    KEM_XWING,
-    private_key_from_bytes,
-)
 from curtilage.wire.varint import (
     encode_varint,
     encode_vector,
@@ -109,16 +104,16 @@ def check_varint(data: bytes) -> None:
     """Whole and in pieces alike; what is encoded is read back, and no longer."""
 
     def pulled() -> object:
-        feed = Feed(limit_bytes=len(data))
+        buffer = ReceiveBuffer(limit_bytes=len(data))
 
         def steps() -> Generator[int | None, None, None]:
-            yield (yield from pull_varint(feed))
+            yield (yield from pull_varint(buffer))
 
-        pump = Pump(feed, steps())
+        parser = PushParser(buffer, steps())
         for piece in pieces(data):
-            if found := pump.push(piece):
+            if found := parser.push(piece):
                 return found[0]
-        return pump.finish()[0]
+        return parser.finish()[0]
 
     cursor = Cursor(data)
     whole = outcome(lambda: read_varint(cursor))
@@ -377,6 +372,3 @@ HARNESSES: Final = (
     Harness(name="frames", check=check_frames, max_bytes=512),
     Harness(name="frame_check", check=check_frame_check, max_bytes=256),
 )
-
-if __name__ == "__main__":
-    sys.exit(run_harnesses("fuzz_wire", HARNESSES))

@@ -1,16 +1,19 @@
 """Run every fuzz harness, one after the other; stop at the first finding.
 
 ``make fuzz ARGS="--seconds 600"`` gives each of them that long, and puts what
-reached new branches into ``corpus``, minimised. ``--only bhttp`` runs those
+reached new branches into ``corpus.tar.xz``, minimised. ``--only bhttp`` runs those
 in whose name that is found. Without atheris, damaged copies of the corpus are tried.
 """
 
 import argparse
 import importlib
 import re
+import secrets
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -18,7 +21,9 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
-from fuzz.common import Harness
+from fuzz import corpus
+from fuzz.common import Harness, try_damaged
+from fuzz.seeds import evidence, file_name
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
@@ -30,14 +35,16 @@ INPUT_S: Final = 20
 TAIL_LINES: Final = 40
 
 # libFuzzer names what it found by its digest.
-FOUND: Final = re.compile(r"[0-9a-f]{40}")
+DIGEST: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each harness")
     parser.add_argument("--only", default="", help="a regular expression for names")
-    parser.add_argument("--seed", help="hex digits; without atheris, what is drawn")
+    parser.add_argument(
+        "--seed", type=bytes.fromhex, help="hex digits; without atheris, what is drawn"
+    )
     return parser.parse_args()
 
 
@@ -61,9 +68,9 @@ def engine(file: str, name: str, *flags: str) -> subprocess.CompletedProcess[str
 
 def fuzz(file: str, harness: Harness, seconds: float) -> str | None:
     """Run one harness for a time; return what to say, or None on a finding."""
+    known = folder(f"{harness.name}-known", corpus.inputs(harness.name))
     work = WORK / harness.name
-    work.mkdir(parents=True, exist_ok=True)
-    harness.corpus.mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
     done = engine(
         file,
         harness.name,
@@ -73,38 +80,52 @@ def fuzz(file: str, harness: Harness, seconds: float) -> str | None:
         f"-artifact_prefix={WORK}/{harness.name}-",
         "-print_final_stats=1",
         str(work),
-        str(harness.corpus),
+        str(known),
     )
     if done.returncode != 0:
         sys.stdout.write("\n".join(done.stderr.splitlines()[-TAIL_LINES:]) + "\n")
         return None
-    return f"{told(done.stderr)}, {keep(file, harness)} found inputs kept"
+    return f"{told(done.stderr)}, {keep(file, harness, known)} found inputs kept"
 
 
-def keep(file: str, harness: Harness) -> int:
-    """Leave in the corpus the fewest found inputs that reach what all did.
+def folder(name: str, inputs: corpus.Inputs) -> Path:
+    """Write inputs to a folder of that name, which has nothing else."""
+    path = WORK / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    for each, data in inputs.items():
+        if each:
+            (path / each).write_bytes(data)
+    return path
 
-    The named seeds stay, whatever they reach.
+
+def keep(file: str, harness: Harness, known: Path) -> int:
+    """Leave in the archive the fewest found inputs that reach what all did.
+
+    What has a name stays, whatever it reaches.
 
     Returns:
-        How many found inputs the corpus now has.
+        How many found inputs the archive now has.
     """
-    kept = WORK / f"{harness.name}-kept"
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir()
-    for path in harness.corpus.iterdir():
-        if FOUND.fullmatch(path.name) is None:
-            shutil.copy(path, kept)
-    folders = (kept, harness.corpus, WORK / harness.name)
+    inputs = corpus.inputs(harness.name)
+    named = {name: inputs[name] for name in inputs if not DIGEST.fullmatch(name)}
+    kept = folder(f"{harness.name}-kept", named)
+    folders = (kept, known, WORK / harness.name)
     done = engine(file, harness.name, "-set_cover_merge=1", *map(str, folders))
     if done.returncode != 0:
         raise RuntimeError(f"{harness.name}: the corpus was not minimised")
-    for path in harness.corpus.iterdir():
-        if FOUND.fullmatch(path.name) is not None:
-            path.unlink()
-    found = [path for path in kept.iterdir() if FOUND.fullmatch(path.name)]
-    for path in found:
-        shutil.copy(path, harness.corpus)
+    found = {
+        path.name: path.read_bytes()
+        for path in kept.iterdir()
+        if DIGEST.fullmatch(path.name)
+    }
+    archived = {name: dict(each) for name, each in corpus.archived().items()}
+    mine = archived.get(harness.name, {})
+    true = {name: data for name, data in mine.items() if not DIGEST.fullmatch(name)}
+    archived[harness.name] = {**true, **found}
+    for name, label, data in evidence():
+        archived.setdefault(name, {}).setdefault(file_name(label), data)
+    corpus.replace(archived)
     return len(found)
 
 
@@ -119,15 +140,16 @@ def told(output: str) -> str:
     )
 
 
-def without_atheris(seconds: float, seed: str | None) -> int:
-    """Run each file as a script; return 1 as soon as one finds something."""
-    flags = ["--seconds", str(seconds), *(["--seed", seed] if seed else [])]
-    for path in sorted(HERE.glob("fuzz_*.py")):
-        command = [sys.executable, str(path), *flags]
-        status = subprocess.run(command, check=False).returncode
-        if status != 0:
-            what = "found something" if status == 1 else f"did not run: {status}"
-            sys.stdout.write(f"{path.stem}: {what}\n")
+def until(end: float) -> Callable[[int], bool]:
+    return lambda _: time.monotonic() < end
+
+
+def without_atheris(only: str, seconds: float, seed: bytes) -> int:
+    """Damage the corpus; return 1 as soon as one harness finds something."""
+    for _, harness in harnesses(only):
+        inputs = list(corpus.inputs(harness.name).values())
+        more = until(time.monotonic() + seconds)
+        if not try_damaged(harness.name, [(harness, inputs)], seed=seed, more=more):
             return 1
     return 0
 
@@ -136,7 +158,8 @@ def main() -> int:
     """Return 1 as soon as a harness finds something."""
     read = arguments()
     if find_spec("atheris") is None or read.seed is not None:
-        return without_atheris(read.seconds, read.seed)
+        seed = read.seed or secrets.token_bytes(8)
+        return without_atheris(read.only, read.seconds, seed)
     for file, harness in harnesses(read.only):
         said = fuzz(file, harness, read.seconds)
         sys.stdout.write(f"{harness.name}: {said or 'found something'}\n")

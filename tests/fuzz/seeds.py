@@ -1,20 +1,9 @@
-"""Write the corpus' named files: the bad-input list, and valid messages.
-
-``python tests/fuzz/seeds.py`` writes them again; a test says whether they are
-still the ones in the tree. What libFuzzer found has its digest for a name
-and is left alone.
-"""
+"""The corpus' named inputs: the bad-input lists, and valid messages."""
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
-
-from fuzz.common import CORPUS
 from fuzz.fuzz_attest import deployment, fixed_evidence_seeds
 from fuzz.fuzz_attest_devices import device_seeds, fixed_device_seeds
 from fuzz.fuzz_attest_log import fixed_log_seeds
@@ -22,11 +11,8 @@ from fuzz.fuzz_attest_platforms import fixed_seeds, platform_seeds
 from fuzz.fuzz_attest_tdx import fixed_tdx_seeds, tdx_seeds
 from fuzz.fuzz_wire import KEYS
 
-from curtilage.attest.evidence import (
-    SnpEvidence,
-    encode_bundle,
-    encode_cpu_evidence,
-)
+from curtilage.attest.evidence import SnpEvidence
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.policy.document.load import profile_text
 from curtilage.wire.bhttp import Request, encode_request
 from curtilage.wire.keyconfig import encode_key_configs
@@ -390,24 +376,5 @@ TEXTS: Final = {
 
 
 def file_name(name: str) -> str:
-    """Return the name of a line as that of a file."""
+    """Return the name of a line as one that a file may have."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "empty"
-
-
-def main() -> None:
-    """Write every seed to its file; evidence only where there is none."""
-    for harness, name, data in every_seed():
-        write(harness, name, data)
-    for harness, name, data in evidence():
-        if not (CORPUS / harness / file_name(name)).exists():
-            write(harness, name, data)
-
-
-def write(harness: str, name: str, data: bytes) -> None:
-    folder = CORPUS / harness
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / file_name(name)).write_bytes(data)
-
-
-if __name__ == "__main__":
-    main()

@@ -42,7 +42,7 @@ def route_of(*names: str) -> Route:
         for index, name in enumerate(names)
     )
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    return decide(DEFAULT, inspection).route
+    return decide(DEFAULT.rulebook, inspection).route
 
 
 def family(*prefixes: str) -> list[str]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from curtilage.attest.amd_tcb import Tcb
-from curtilage.attest.claims import Claim, Requirement
+from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import (
     NO_HOST_DATA,
@@ -16,6 +16,7 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.expectations_checks import validate_expectations
+from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from, requirement_for

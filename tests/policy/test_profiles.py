@@ -32,7 +32,7 @@ def route_of(policy: Policy, *names: str, score: int = 60) -> Route:
         for index, name in enumerate(names)
     )
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    return decide(policy, inspection).route
+    return decide(policy.rulebook, inspection).route
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -175,7 +175,7 @@ def test_a_stale_policy_keeps_every_query_home() -> None:
     inspection = Inspection(
         findings=(stale_finding(),), payload_digest=bytes(32), messages=1
     )
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     assert decision.route is Route.LOCAL
     assert decision.uncertain == ("uncertain.stale_policy",)
 

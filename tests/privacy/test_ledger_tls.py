@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from curtilage.client.remote.access import AccessFiles, read_access
+from curtilage.client.remote.access import read_access
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import Play
@@ -20,7 +20,7 @@ from support.wiretap import Wiretap
 async def visit(hops: Hops, path: str) -> None:
     """Fetch as our client does, over a connection of its own."""
     url = f"https://{hops.near.address}/demo{path}"
-    access = read_access(AccessFiles(ca=hops.stack.authority))
+    access = read_access(ca=hops.stack.authority)
     address = RelayAddress.parse(url, plain_loopback=True)
     async with RelayTransport(address, access=access) as transport:
         await transport.fetch_bundle()

@@ -84,6 +84,8 @@ def test_odd_names_make_no_key(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     ["", "a", "a:b:c", RECORD.line() + " ", RECORD.line().upper(), KEY, "a::"],
+    # Drawn at random, and two processes that share the cases want the same names.
+    ids=["empty", "a", "three parts", "a space behind", "capitals", "a key", "colons"],
 )
 def test_odd_lines_are_no_records(line: str) -> None:
     assert parse_key_record(line) is None

@@ -21,10 +21,10 @@ from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date
 from curtilage.wire.errors import ConsumedError
+from curtilage.wire.hpke.suite import Suite, setup_recipient, setup_sender
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.media import GATEWAY_PATH
 from curtilage.wire.shaping import UNPADDED, TransportParameters
-from curtilage.wire.suite import Suite, setup_recipient, setup_sender
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHUNKED = "message/ohttp-chunked-req"

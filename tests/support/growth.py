@@ -7,14 +7,18 @@ where everything short, and nothing long, was held up.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable
+
+from support.needs import MEASURED
 
 LEAST, MOST = 4, 16
 
 
 def seconds_of(work: Callable[[], object]) -> float:
     """Return the CPU time that this thread spends on ``work``."""
+    sys.audit(MEASURED)
     began = time.thread_time()
     work()
     return time.thread_time() - began

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.cover import CoverSettings
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.transport import (
     MirrorAddress,
     MirrorTransport,
@@ -139,7 +139,7 @@ class Hops:
                 transport=RelayTransport(
                     RelayAddress.parse(self.url(""), plain_loopback=True)
                 ),
-                book=EnclaveBook(expectations=expectations_from(policy)),
+                keys=KeyStore(expectations=expectations_from(policy)),
                 audit=MemoryTrail(),
                 mirror=MirrorTransport(mirror),
                 cover=cover,

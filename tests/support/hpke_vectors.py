@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from curtilage.wire.suite import PrivateKey, RecipientContext, SenderContext
+from curtilage.wire.hpke.suite import PrivateKey, RecipientContext, SenderContext
 
 Case = dict[str, Any]
 

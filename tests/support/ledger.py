@@ -16,10 +16,10 @@ from curtilage.wire.cursor import Cursor
 from curtilage.wire.encapsulation import HEADER_BYTES
 from curtilage.wire.errors import WireError
 from curtilage.wire.frames import FrameCheck, answer_bytes
+from curtilage.wire.hpke.suite import TAG_BYTES, Suite
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import TAG_BYTES, Suite
 from curtilage.wire.varint import read_varint
 from support.http_stream import HttpMessage
 

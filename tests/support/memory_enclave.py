@@ -13,8 +13,8 @@ from http import HTTPStatus
 from typing import Final
 
 from curtilage.attest.binding import challenge_report_data
-from curtilage.attest.evidence import (
-    SnpEvidence,
+from curtilage.attest.evidence import SnpEvidence
+from curtilage.attest.evidence_json import (
     encode_bundle,
     encode_cpu_evidence,
     parse_bundle,
@@ -34,20 +34,21 @@ from curtilage.attest.receipt import (
 )
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.remote.keys import EnclaveBook
-from curtilage.client.remote.seal import CHAT_PATH, SealedExchange
+from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.seal import CHAT_PATH
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.document.load import profile_text
 from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.frames import AnswerFramer, Frame, fill_event_stream, fill_json
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING, generate_private_key
 from curtilage.wire.keyconfig import (
     KeyConfig,
     SymmetricAlgorithms,
     encode_key_configs,
 )
 from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import KEM_X25519, KEM_XWING, generate_private_key
 from curtilage_dev.deployment import (
     MEASUREMENT,
     Deployment,
@@ -420,8 +421,8 @@ def deployment_policy() -> str:
     )
 
 
-def book(parameters: TransportParameters = QUICK) -> EnclaveBook:
-    return EnclaveBook(expectations=deployment(parameters).expectations())
+def key_store(parameters: TransportParameters = QUICK) -> KeyStore:
+    return KeyStore(expectations=deployment(parameters).expectations())
 
 
 def verified(enclave: MemoryEnclave) -> VerifiedKey:

@@ -11,7 +11,7 @@ import pytest
 
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence, Tee
+from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from curtilage.attest.encoding.der import elements, only_element
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.tdx.collateral import Collateral, TcbStatus, parse_collateral
 from curtilage.attest.tdx.dcap_qvl import LibraryRules, ask_library
 from curtilage_dev.der import element

@@ -3,8 +3,8 @@
 from typing import Final
 
 from curtilage.wire.encapsulation import GatewayKey
+from curtilage.wire.hpke.suite import SUITES, generate_private_key
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
-from curtilage.wire.suite import SUITES, generate_private_key
 
 
 def gateway_key(kem_id: int) -> GatewayKey:

@@ -6,13 +6,13 @@ import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.log.witness_policy import simple_policy
-from curtilage.client.errors import ConfigError
 from curtilage.transparency.auditor import (
     Flag,
     audit,
     compare_checkpoint,
     compare_copy,
 )
+from curtilage.transparency.errors import FileError
 from curtilage.transparency.log import LogFolder, add_cosignatures
 from curtilage.transparency.proof import ReleaseRules
 from curtilage_dev.log import new_signer
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_nobody_is_refused(log: KeptLog, tmp_path: Path) -> None
     with pytest.raises(RefusedError) as caught:
         audit(log.folder, rules(log), now=NOW)
     assert caught.value.code is RefusalCode.UNSIGNED
-    with pytest.raises(ConfigError, match="checkpoint"):
+    with pytest.raises(FileError, match="checkpoint"):
         audit(LogFolder(tmp_path), rules(log), now=NOW)
 
 

@@ -15,9 +15,9 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.log.note import Checkpoint, TrustedLog, verify_checkpoint
 from curtilage.attest.log.tiles import MAX_ENTRY_BYTES, parse_path, tiles_of
 from curtilage.attest.log.tree import EMPTY_ROOT, Tree, hash_leaf
-from curtilage.client.errors import ConfigError
 from curtilage.transparency import log as release_log
-from curtilage.transparency.files import HeldError, locked, replace_file, write_key
+from curtilage.transparency.errors import FileError, HeldError
+from curtilage.transparency.files import locked, replace_file, write_key
 from curtilage.transparency.log import (
     LogFolder,
     add_cosignatures,
@@ -75,7 +75,7 @@ def test_the_key_is_private_and_elsewhere(log: KeptLog) -> None:
 
 @pytest.mark.parametrize("place", ["served/log.pem", "served/keys/log.pem"])
 def test_a_key_in_the_served_folder_is_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(ConfigError, match="must not lie inside"):
+    with pytest.raises(FileError, match="must not lie inside"):
         create_log(tmp_path / "served", ORIGIN, tmp_path / place)
     assert not (tmp_path / place).exists()
 
@@ -83,7 +83,7 @@ def test_a_key_in_the_served_folder_is_refused(tmp_path: Path, place: str) -> No
 def test_a_key_that_leads_into_the_served_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "served")
-    with pytest.raises(ConfigError, match="must not lie inside"):
+    with pytest.raises(FileError, match="must not lie inside"):
         create_log(tmp_path / "served", ORIGIN, tmp_path / "link" / "log.pem")
 
 
@@ -91,24 +91,24 @@ def test_a_key_moved_into_the_served_folder_is_refused(log: KeptLog) -> None:
     inside = log.path / "log.pem"
     log.key_path.rename(inside)
     with (
-        pytest.raises(ConfigError, match="must not lie inside"),
+        pytest.raises(FileError, match="must not lie inside"),
         open_log(log.path, inside),
     ):
         pass
 
 
 def test_a_log_is_begun_once(log: KeptLog, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(FileError, match="already"):
         create_log(log.path, ORIGIN, tmp_path / "other.pem")
     # And one key keeps one log: what it signed last is remembered beside it.
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(FileError, match="already"):
         create_log(tmp_path / "second", ORIGIN, log.key_path)
     assert not (tmp_path / "second/checkpoint").exists()
 
 
 @pytest.mark.parametrize("origin", ["", "a b", "a+b", "a\nb"])
 def test_an_origin_is_one_word(tmp_path: Path, origin: str) -> None:
-    with pytest.raises(ConfigError, match="origin"):
+    with pytest.raises(FileError, match="origin"):
         create_log(tmp_path / "served", origin, tmp_path / "log.pem")
 
 
@@ -200,7 +200,7 @@ def test_a_changed_file_is_noticed_before_anything_is_written(log: KeptLog) -> N
         for bad in (good[:-1] + bytes([good[-1] ^ 1]), good[:-1], good + b"\0", b""):
             path.write_bytes(bad)
             before = files(log.path)
-            with pytest.raises((RefusedError, ConfigError)):
+            with pytest.raises((RefusedError, FileError)):
                 log.add(b"more")
             assert files(log.path) == before, path
         path.write_bytes(good)
@@ -212,7 +212,7 @@ def test_a_missing_file_is_noticed(log: KeptLog) -> None:
     for path in damage_files(log):
         good = path.read_bytes()
         path.unlink()
-        with pytest.raises((RefusedError, ConfigError)):
+        with pytest.raises((RefusedError, FileError)):
             log.add(b"more")
         path.write_bytes(good)
 
@@ -282,7 +282,7 @@ def test_another_history_under_the_same_key_is_refused(
 def test_what_was_signed_last_must_be_known(log: KeptLog) -> None:
     log.add(b"a")
     log.head_path.unlink()
-    with pytest.raises(ConfigError, match="--adopt"):
+    with pytest.raises(FileError, match="--adopt"):
         log.add(b"b")
     with open_log(log.path, log.key_path, adopt=True) as writer:
         assert writer.add([b"b"]).size == 2
@@ -327,7 +327,7 @@ def test_a_log_whose_beginning_was_cut_short_is_adopted(
     monkeypatch.setattr(release_log, "create_file", crash)
     with pytest.raises(KeyboardInterrupt):
         create_log(served, ORIGIN, key)
-    with pytest.raises(ConfigError, match="--adopt"), open_log(served, key):
+    with pytest.raises(FileError, match="--adopt"), open_log(served, key):
         pass
     with open_log(served, key, adopt=True) as writer:
         assert writer.add([b"a"]).size == 1
@@ -437,20 +437,20 @@ def test_a_lock_leaves_nothing_behind(log: KeptLog) -> None:
 
 def test_a_key_that_others_may_read_is_refused(log: KeptLog) -> None:
     log.key_path.chmod(0o640)
-    with pytest.raises(ConfigError, match="chmod 600"):
+    with pytest.raises(FileError, match="chmod 600"):
         log.add(b"a")
 
 
 def test_a_log_signs_with_ed25519(tmp_path: Path) -> None:
     write_key(tmp_path / "log.pem", MLDSA44PrivateKey.generate())
-    with pytest.raises(ConfigError, match="Ed25519"):
+    with pytest.raises(FileError, match="Ed25519"):
         create_log(tmp_path / "served", ORIGIN, tmp_path / "log.pem")
 
 
 @pytest.mark.parametrize("data", [b"", b"-----BEGIN PRIVATE KEY-----\n", b"\xff" * 99])
 def test_what_is_no_key_is_refused(log: KeptLog, data: bytes) -> None:
     log.key_path.write_bytes(data)
-    with pytest.raises(ConfigError, match="private key"):
+    with pytest.raises(FileError, match="private key"):
         log.add(b"a")
 
 
@@ -497,11 +497,11 @@ def test_what_is_no_cosignature_is_refused(log: KeptLog, lines: str) -> None:
 
 
 def test_a_folder_without_a_checkpoint_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="checkpoint"):
+    with pytest.raises(FileError, match="checkpoint"):
         LogFolder(tmp_path).checkpoint()
     (tmp_path / "checkpoint").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="UTF-8"):
+    with pytest.raises(FileError, match="UTF-8"):
         LogFolder(tmp_path).checkpoint()
     (tmp_path / "checkpoint").write_bytes(b"x" * (512 * 1024 + 1))
-    with pytest.raises(ConfigError, match="larger than"):
+    with pytest.raises(FileError, match="larger than"):
         LogFolder(tmp_path).checkpoint()

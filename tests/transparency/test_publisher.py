@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.log.manifest import Image, parse_manifest
-from curtilage.client.errors import ConfigError, UsageError
+from curtilage.transparency.errors import FileError, InputError
 from curtilage.transparency.publisher import (
     CHUNK_BYTES,
     digest_of,
@@ -64,7 +64,7 @@ def test_a_large_file_tells_how_far_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "missing", "ab" * 31, "sha512:" + "ab" * 32])
 def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="neither"):
+    with pytest.raises(FileError, match="neither"):
         digest_of(text)
 
 
@@ -118,14 +118,14 @@ def test_measurements_that_are_none_are_explained(
     tmp_path: Path, value: object, said: str
 ) -> None:
     path = write(tmp_path, value)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(FileError) as caught:
         measurements_of([path])
     assert said in str(caught.value)
     assert str(caught.value).startswith(str(path))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(FileError, match="No such file"):
         measurements_of([tmp_path / "missing.json"])
 
 
@@ -157,7 +157,7 @@ def test_levels_are_read() -> None:
     ],
 )
 def test_levels_that_are_none_are_explained(text: str) -> None:
-    with pytest.raises(UsageError, match="--min-tcb"):
+    with pytest.raises(InputError, match="--min-tcb"):
         min_tcb_of(text)
 
 
@@ -184,7 +184,7 @@ def test_an_end_is_a_time_or_some_days() -> None:
     ],
 )
 def test_another_end_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--not-after"):
+    with pytest.raises(InputError, match="--not-after"):
         moment_of(text, NOW)
 
 
@@ -192,7 +192,7 @@ def test_another_end_is_refused(text: str) -> None:
 def test_any_text_is_a_time_or_refused(text: str) -> None:
     try:
         moment = moment_of(text, NOW)
-    except UsageError:
+    except InputError:
         return
     assert moment > NOW.timestamp()
 
@@ -217,12 +217,12 @@ def test_a_manifest_is_canonical() -> None:
     ids=["name", "no name", "source", "model", "sandbox"],
 )
 def test_what_no_manifest_may_say_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="not a manifest"):
+    with pytest.raises(InputError, match="not a manifest"):
         encoded(replace(make_manifest(NOW), **change))
 
 
 def test_measurements_that_match_nothing_are_refused() -> None:
     made = make_manifest(NOW)
     for kind, registers in (("sev-snp", {"pcr0": PCR}), ("mars", {"launch": LAUNCH})):
-        with pytest.raises(ConfigError, match="--measurements"):
+        with pytest.raises(FileError, match="--measurements"):
             encoded(replace(made, measurements={kind: (registers,)}))

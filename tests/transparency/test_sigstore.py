@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.client.errors import ConfigError, UsageError
+from curtilage.transparency.errors import FileError, InputError, TransparencyError
 from curtilage.transparency.sigstore import (
     MISSING,
     Publisher,
@@ -150,7 +150,7 @@ def test_the_identity_is_exact(folder: Path, publisher: Publisher) -> None:
     [Publisher(identity="", issuer="x"), Publisher(identity="x", issuer="")],
 )
 def test_an_identity_is_always_asked_for(tmp_path: Path, publisher: Publisher) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         verify_bundle(b"", b"", tmp_path, publisher)
 
 
@@ -166,7 +166,7 @@ def test_another_root_is_no_root(folder: Path, tmp_path: Path) -> None:
         code(lambda: verify_case(case, root=tmp_path / "root.json"))
         is RefusalCode.POLICY_INVALID
     )
-    with pytest.raises(ConfigError):
+    with pytest.raises(FileError):
         verify_case(case, root=tmp_path / "missing.json")
 
 
@@ -178,7 +178,7 @@ def test_a_trusted_root_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None
     }
     publisher = Publisher(identity=IDENTITY, issuer=ISSUER)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="not an ordinary file"):
+    with pytest.raises(FileError, match="not an ordinary file"):
         verify_bundle(b"", json.dumps(bundle).encode(), tmp_path / "pipe", publisher)
 
 
@@ -285,7 +285,7 @@ def test_a_missing_extra_is_named(
         }
     ).encode()
     publisher = Publisher(identity="x", issuer="y")
-    with pytest.raises(ConfigError, match=r"curtilage\[sigstore\]") as caught:
+    with pytest.raises(TransparencyError, match=r"curtilage\[sigstore\]") as caught:
         verify_bundle(b"", bundle, tmp_path / "root.json", publisher)
     assert str(caught.value) == MISSING
 

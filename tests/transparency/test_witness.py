@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.log.note import TrustedLog, verify_checkpoint
-from curtilage.client.errors import ConfigError
-from curtilage.transparency.files import HeldError, locked
+from curtilage.transparency.errors import FileError, HeldError
+from curtilage.transparency.files import locked
 from curtilage.transparency.log import LogFolder, open_log
 from curtilage.transparency.witness import (
     Witness,
@@ -210,10 +210,10 @@ def test_nothing_is_given_out_before_it_is_remembered(
     log: KeptLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_args: object) -> None:
-        raise ConfigError("no space left")
+        raise FileError("no space left")
 
     monkeypatch.setattr(Witness, "_keep", full)
-    with pytest.raises(ConfigError, match="no space"):
+    with pytest.raises(FileError, match="no space"):
         cosign(log)
     monkeypatch.undo()
     assert log.witness.last(log.key) is None
@@ -235,12 +235,12 @@ def test_a_damaged_memory_is_refused(log: KeptLog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb"])
 def test_a_name_is_one_word(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match="name"):
+    with pytest.raises(FileError, match="name"):
         create_witness(tmp_path / "w", name)
 
 
 def test_a_witness_is_made_once(log: KeptLog, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(FileError, match="already"):
         create_witness(tmp_path / "witness", "w.example")
     assert log.witness.verifier_key.key.name == "w.example"
 

@@ -19,8 +19,8 @@ from curtilage.wire.errors import (
     TruncatedError,
     WireError,
 )
+from curtilage.wire.hpke.suite import SUITES, Suite
 from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import SUITES, Suite
 from support.bad_chunked import Line, Seal, all_lines, chunk, final
 from support.wire_keys import KEYS, LIVE, gateway_key
 

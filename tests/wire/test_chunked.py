@@ -30,14 +30,14 @@ from curtilage.wire.errors import (
     UnknownKeyError,
     WireError,
 )
-from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     SUITES,
     SenderContext,
     Suite,
     generate_private_key,
 )
+from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
 from curtilage.wire.varint import encode_varint, encode_vector
 
 

@@ -2,21 +2,21 @@ from collections.abc import Generator
 
 import pytest
 
-from curtilage.wire.cursor import Cursor, Feed, Pump
+from curtilage.wire.cursor import Cursor, PushParser, ReceiveBuffer
 from curtilage.wire.errors import ConsumedError, LimitExceededError, TruncatedError
 
 
-def pairs(feed: Feed) -> Generator[bytes | None, None, None]:
-    while len(feed) or not feed.ended:
-        if not len(feed):
-            yield from feed.wait()
+def pairs(buffer: ReceiveBuffer) -> Generator[bytes | None, None, None]:
+    while len(buffer) or not buffer.ended:
+        if not len(buffer):
+            yield from buffer.wait()
             continue
-        yield (yield from feed.pull(2))
+        yield (yield from buffer.pull(2))
 
 
-def pump_of_pairs(limit_bytes: int = 100) -> Pump[bytes]:
-    feed = Feed(limit_bytes=limit_bytes)
-    return Pump(feed, pairs(feed))
+def parser_of_pairs(limit_bytes: int = 100) -> PushParser[bytes]:
+    buffer = ReceiveBuffer(limit_bytes=limit_bytes)
+    return PushParser(buffer, pairs(buffer))
 
 
 def test_cursor_takes_in_order() -> None:
@@ -34,37 +34,37 @@ def test_cursor_refuses_to_pass_the_end() -> None:
     assert cursor.remaining == 2
 
 
-def test_pump_gives_events_as_they_complete() -> None:
-    pump = pump_of_pairs()
-    assert pump.push(b"a") == []
-    assert pump.push(b"bcde") == [b"ab", b"cd"]
-    assert pump.push(b"") == []
-    assert pump.push(b"f") == [b"ef"]
-    assert pump.finish() == []
+def test_parser_gives_events_as_they_complete() -> None:
+    parser = parser_of_pairs()
+    assert parser.push(b"a") == []
+    assert parser.push(b"bcde") == [b"ab", b"cd"]
+    assert parser.push(b"") == []
+    assert parser.push(b"f") == [b"ef"]
+    assert parser.finish() == []
 
 
-def test_pump_refuses_to_end_inside_an_event() -> None:
-    pump = pump_of_pairs()
-    pump.push(b"abc")
+def test_parser_refuses_to_end_inside_an_event() -> None:
+    parser = parser_of_pairs()
+    parser.push(b"abc")
     with pytest.raises(TruncatedError):
-        pump.finish()
+        parser.finish()
 
 
-def test_pump_failure_is_final() -> None:
-    pump = pump_of_pairs(limit_bytes=3)
-    pump.push(b"ab")
+def test_parser_failure_is_final() -> None:
+    parser = parser_of_pairs(limit_bytes=3)
+    parser.push(b"ab")
     with pytest.raises(LimitExceededError):
-        pump.push(b"cd")
+        parser.push(b"cd")
     with pytest.raises(ConsumedError):
-        pump.push(b"")
+        parser.push(b"")
     with pytest.raises(ConsumedError):
-        pump.finish()
+        parser.finish()
 
 
-def test_pump_takes_nothing_after_finish() -> None:
-    pump = pump_of_pairs()
-    pump.finish()
+def test_parser_takes_nothing_after_finish() -> None:
+    parser = parser_of_pairs()
+    parser.finish()
     with pytest.raises(ConsumedError):
-        pump.push(b"ab")
+        parser.push(b"ab")
     with pytest.raises(ConsumedError):
-        pump.finish()
+        parser.finish()

@@ -32,10 +32,10 @@ from curtilage.wire.frames import (
     fill_event_stream,
     fill_json,
 )
+from curtilage.wire.hpke.suite import SUITES, Suite
 from curtilage.wire.ohttp import open_request, seal_request
 from curtilage.wire.padding import seal_padded_request
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
-from curtilage.wire.suite import SUITES, Suite
 from support.wire_keys import KEYS, LIVE
 
 HEAD = encode_response_head(200, ((b"content-type", b"text/event-stream"),))

@@ -13,6 +13,7 @@ from curtilage.wire.errors import (
     UnsupportedError,
     WireError,
 )
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING, generate_private_key
 from curtilage.wire.keyconfig import (
     MAX_ENTRIES,
     KeyConfig,
@@ -23,7 +24,6 @@ from curtilage.wire.keyconfig import (
     parse_key_configs,
 )
 from curtilage.wire.ohttp import seal_request
-from curtilage.wire.suite import KEM_X25519, KEM_XWING, generate_private_key
 
 AES = SymmetricAlgorithms(kdf_id=1, aead_id=1)
 CHACHA = SymmetricAlgorithms(kdf_id=1, aead_id=3)

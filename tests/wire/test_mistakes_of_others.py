@@ -32,8 +32,8 @@ from curtilage.wire.errors import (
     TruncatedError,
     WireError,
 )
+from curtilage.wire.hpke.suite import SUITES, Suite
 from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import SUITES, Suite
 from curtilage.wire.varint import encode_varint
 from support.bad_bhttp import control, known
 from support.wire_keys import KEYS, LIVE

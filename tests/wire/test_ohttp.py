@@ -21,15 +21,7 @@ from curtilage.wire.errors import (
     UnsupportedError,
     WireError,
 )
-from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
-from curtilage.wire.ohttp import (
-    GatewayKey,
-    OpenedRequest,
-    SealedRequest,
-    open_request,
-    seal_request,
-)
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     KEM_XWING,
     SUITES,
@@ -37,6 +29,14 @@ from curtilage.wire.suite import (
     Suite,
     generate_private_key,
     private_key_from_bytes,
+)
+from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
+from curtilage.wire.ohttp import (
+    GatewayKey,
+    OpenedRequest,
+    SealedRequest,
+    open_request,
+    seal_request,
 )
 
 

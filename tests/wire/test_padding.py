@@ -5,17 +5,17 @@ from hypothesis import strategies as st
 from curtilage.wire.bhttp import Request, decode_request, encode_request
 from curtilage.wire.chunked import open_chunked_request
 from curtilage.wire.errors import LimitExceededError, UnsupportedError
+from curtilage.wire.hpke.suite import (
+    AEAD_CHACHA20_POLY1305,
+    SUITES,
+    Suite,
+)
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
 from curtilage.wire.padding import (
     SIZE_CLASSES,
     capacity,
     seal_padded_request,
     size_class,
-)
-from curtilage.wire.suite import (
-    AEAD_CHACHA20_POLY1305,
-    SUITES,
-    Suite,
 )
 from support.wire_keys import KEYS, LIVE
 

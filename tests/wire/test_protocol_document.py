@@ -8,15 +8,15 @@ import pytest
 from curtilage.attest import verify
 from curtilage.wire.bhttp import DEFAULT_LIMITS
 from curtilage.wire.frames import answer_bytes
-from curtilage.wire.padding import SIZE_CLASSES, capacity
-from curtilage.wire.shaping import PADDED
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KEM_X25519,
     KEM_XWING,
     SUITES,
     Suite,
 )
+from curtilage.wire.padding import SIZE_CLASSES, capacity
+from curtilage.wire.shaping import PADDED
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 TEXT = DOCUMENT.read_text("utf-8")

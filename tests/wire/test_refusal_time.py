@@ -16,8 +16,8 @@ import pytest
 from curtilage.wire.chunked import open_chunked_request, seal_chunked_request
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.errors import WireError
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING
 from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import KEM_X25519, KEM_XWING
 from support.wire_keys import KEYS, LIVE
 
 TRIES = 2000

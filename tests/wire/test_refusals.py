@@ -7,13 +7,12 @@ unknown key identifier may be told apart from anything else.
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
 from curtilage.wire import encapsulation, ohttp
 from curtilage.wire.chunked import open_chunked_request, seal_chunked_request
-from curtilage.wire.encapsulation import GatewayKey, waste
+from curtilage.wire.encapsulation import GatewayKey, reject_implicitly
 from curtilage.wire.errors import (
     ConsumedError,
     OpenError,
@@ -21,13 +20,10 @@ from curtilage.wire.errors import (
     UnknownKeyError,
     WireError,
 )
-from curtilage.wire.keyconfig import SymmetricAlgorithms
-from curtilage.wire.ohttp import open_request, seal_request
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     KEM_XWING,
     SUITES,
-    Backend,
     PrivateKey,
     RecipientContext,
     Suite,
@@ -35,6 +31,8 @@ from curtilage.wire.suite import (
     setup_recipient,
     setup_sender,
 )
+from curtilage.wire.keyconfig import SymmetricAlgorithms
+from curtilage.wire.ohttp import open_request, seal_request
 from support.wire_keys import KEYS, LIVE
 
 BHTTP = b"a request of 27 octets here"
@@ -105,17 +103,6 @@ def test_chunked_round_trip_of_every_suite(suite: Suite) -> None:
     answer = sealer.begin() + sealer.seal(b"one") + sealer.finish(b"two")
     assert sealed.opener.push(answer) == [b"one"]
     assert sealed.opener.finish() == b"two"
-
-
-@by_suite
-def test_backends_serve_each_other(suite: Suite) -> None:
-    key = KEYS[suite.kem_id]
-    theirs = replace(key, backend=Backend.PYHPKE)
-    for live, client in product((key, theirs), Backend):
-        named = replace(suite, backend=client)
-        sealed = seal_request(key.config, BHTTP, suite=named)
-        opened = open_request({key.config.key_id: live}, sealed.message)
-        assert sealed.opener.open(opened.sealer.seal(b"a reply")) == b"a reply"
 
 
 # Flipped bits.
@@ -427,9 +414,9 @@ def test_a_cut_header_costs_as_much(
 
 
 @by_kem
-def test_waste_opens_nothing_and_raises_nothing(key: GatewayKey) -> None:
+def test_implicit_rejection_opens_nothing_and_raises_nothing(key: GatewayKey) -> None:
     for header in (plain(key)[:7], b"", bytes(7)):
-        waste(key, header, encapsulation.PLAIN_LABELS)
+        reject_implicitly(key, header, encapsulation.PLAIN_LABELS)
 
 
 def test_select_key_refuses_what_has_no_header() -> None:

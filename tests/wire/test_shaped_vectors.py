@@ -10,10 +10,10 @@ import pytest
 from curtilage.wire.bhttp import decode_response, encode_response_head
 from curtilage.wire.chunked import GatewayKey, open_chunked_request
 from curtilage.wire.frames import AnswerFramer, FrameCheck, fill_event_stream
+from curtilage.wire.hpke.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.keyconfig import parse_key_config
 from curtilage.wire.padding import seal_padded_request
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import KEM_X25519, private_key_from_bytes
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "shaped"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.wire.cursor import Cursor, Feed, Pump
+from curtilage.wire.cursor import Cursor, PushParser, ReceiveBuffer
 from curtilage.wire.errors import MalformedError, TruncatedError
 from curtilage.wire.varint import (
     MAX_VARINT,
@@ -59,15 +59,15 @@ def test_varint_round_trip_and_truncation(value: int) -> None:
 
 @given(st.integers(min_value=0, max_value=MAX_VARINT))
 def test_pull_varint_agrees_byte_by_byte(value: int) -> None:
-    feed = Feed(limit_bytes=8)
+    buffer = ReceiveBuffer(limit_bytes=8)
     found: list[int] = []
 
     def steps() -> Generator[None, None, None]:
-        found.append((yield from pull_varint(feed)))
+        found.append((yield from pull_varint(buffer)))
 
-    pump: Pump[None] = Pump(feed, steps())
+    parser: PushParser[None] = PushParser(buffer, steps())
     for octet in encode_varint(value):
-        pump.push(bytes([octet]))
+        parser.push(bytes([octet]))
     assert found == [value]
 
 

@@ -51,6 +51,8 @@ class Tcb:
 
     def short_of(self, minimum: "Tcb") -> tuple[str, ...]:
         """Name the components that are lower than the minimum's."""
+        # Each level by itself, as AMD's bulletins name them: no sum and no order, or a
+        # high microcode would make up for a boot loader with a known hole.
         return tuple(
             field.name
             for field in fields(self)
@@ -69,12 +71,16 @@ def parse_tcb(raw: bytes, product: Product) -> Tcb:
     """Read a TCB version of 8 bytes in the product's layout."""
     if len(raw) != TCB_BYTES:
         raise malformed(f"TCB version: not {TCB_BYTES} bytes")
+    # Turin moved every byte (AMD 56860, TCB_VERSION). Read in another product's layout,
+    # a low boot loader could pass for a high microcode.
     if product is Product.TURIN:
         fmc, bl, tee, snp = raw[:4]
         reserved = raw[4:7]
     else:
         fmc, (bl, tee), snp = 0, raw[:2], raw[6]
         reserved = raw[2:6]
+    # Reserved today, a component tomorrow: a level that is not compared must not be
+    # there.
     if any(reserved):
         raise malformed("TCB version: reserved bytes are not zero")
     return Tcb(fmc=fmc, bl=bl, tee=tee, snp=snp, ucode=raw[7])
@@ -89,6 +95,8 @@ def encode_tcb(tcb: Tcb, product: Product) -> bytes:
 
 def product_of_cpu(family: int, model: int) -> Product:
     """Return the product that a CPU belongs to."""
+    # A processor that is not listed is refused, not taken for its neighbour: its layout
+    # is not known.
     for known_family, first, last, product in _MODELS:
         if family == known_family and first <= model <= last:
             return product
@@ -102,6 +110,7 @@ def product_named(name: str) -> Product:
 
     A VCEK says ``Milan-B0``, a VLEK says ``Milan``.
     """
+    # Compared whole after the cut: a name that only begins with a product's is none.
     base = name.partition("-")[0]
     if base not in {product.value for product in Product}:
         raise RefusedError(RefusalCode.UNSUPPORTED_PRODUCT, "unknown product name")

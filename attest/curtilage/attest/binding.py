@@ -40,6 +40,8 @@ _REPORT_DATA_V1: Final = b"attested-inference/report-data/v1\0"
 _REPORT_DATA_EMULATED_V1: Final = b"attested-inference/report-data-emulated/v1\0"
 _QUALIFYING_V1: Final = b"attested-inference/tpm/v1\0"
 
+# One label per use, each ended by a NUL that no other contains: a hash made for one
+# purpose can never be presented for another.
 _BASE_V2: Final = b"curtilage/binding/v2\0"
 _DEVICE_NONCE_V2: Final = b"curtilage/device-nonce/v2\0"
 _REPORT_DATA_V2: Final = b"curtilage/report-data/v2\0"
@@ -85,6 +87,8 @@ class BindingInputs:
 
     def __post_init__(self) -> None:
         """Refuse inputs that have no encoding."""
+        # Lengths are encoded, so other sizes would not collide; they would be a mistake
+        # of ours all the same.
         if len(self.release_digest) != DIGEST_BYTES:
             raise ValueError("release_digest is not 32 bytes")
         if len(self.anchor_root) != DIGEST_BYTES:
@@ -151,6 +155,8 @@ def report_data_v2(
     b0: bytes, devices: Sequence[SignedDevice], *, emulated: bool
 ) -> bytes:
     """Return the 64 bytes that the CPU's report must carry."""
+    # An emulator signs with our own keys. Under a label of its own it could never make
+    # what hardware makes, even if its root were pinned by mistake.
     label = _REPORT_DATA_EMULATED_V2 if emulated else _REPORT_DATA_V2
     return _report_data(label, b0, devices)
 
@@ -177,6 +183,8 @@ def challenge_report_data(b0: bytes, nonce: bytes, *, emulated: bool) -> bytes:
 
 def lp(data: bytes) -> bytes:
     """Prefix bytes with their length, u32 big-endian."""
+    # Every field with its length. Without, "ab" + "c" and "a" + "bc" would be bound
+    # alike, and a byte could move from the key list into the time.
     return _u32(len(data)) + data
 
 
@@ -203,6 +211,8 @@ def _report_data(label: bytes, b0: bytes, devices: Sequence[SignedDevice]) -> by
     parts = b"".join(
         lp(device.kind.encode())
         + _u32(device.index)
+        # Of fixed length, so a device's part cannot run into the next one's; and their
+        # number stands in front, so none can be left off at the end.
         + hashlib.sha256(device.signed_part).digest()
         for device in devices
     )
@@ -210,6 +220,8 @@ def _report_data(label: bytes, b0: bytes, devices: Sequence[SignedDevice]) -> by
 
 
 def _check_b0(b0: bytes) -> None:
+    # The one part without a length in front: it needs none as long as it is exactly
+    # this.
     if len(b0) != B0_BYTES:
         raise ValueError("B0 is not 64 bytes")
 

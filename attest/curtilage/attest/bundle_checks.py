@@ -19,8 +19,8 @@ from curtilage.attest.binding import (
 )
 from curtilage.attest.claims import CpuClaims, DeviceClaims, measurement_matches
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, Tee, parse_bundle
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.expectations import (
     Environment,
     Expectations,
@@ -61,7 +61,6 @@ class Setting:
 
 def check_expectations(setting: Setting) -> None:
     """Refuse a policy that permits nothing or too much, and a clock of no zone."""
-    # Nothing below can make up for a policy that says nothing.
     setting.log.begin(Check.EXPECTATIONS)
     _require_zone(setting)
     validate_expectations(setting.expectations)
@@ -77,6 +76,8 @@ def check_evidence_expectations(setting: Setting) -> None:
 
 
 def _require_zone(setting: Setting) -> None:
+    # A naive clock is somebody's local time: off by hours, and every date below would
+    # be compared with the wrong one.
     if setting.now.tzinfo is None:
         raise RefusedError(RefusalCode.POLICY_INVALID, "the clock has no time zone")
 
@@ -100,6 +101,8 @@ def check_kind(tee: Tee, setting: Setting) -> None:
     # once a chain to one of those roots holds.
     expectations, log = setting.expectations, setting.log
     log.begin(Check.EVIDENCE_KIND)
+    # Twice, by the environment and by the list of kinds: one typing error in a policy
+    # must not let an emulator in.
     production = expectations.environment is Environment.PRODUCTION
     named = tee.value in expectations.required_cpu_tees
     if tee.emulated and (production or not named):
@@ -123,6 +126,8 @@ def check_window(bundle: EvidenceBundle, setting: Setting) -> None:
     setting.log.begin(Check.KEY_WINDOW)
     freshness = setting.expectations.freshness
     now = setting.now.timestamp()
+    # A long window is a long time in which a key that was stolen can be used, so its
+    # length is ours to bound, whatever the enclave signed.
     lifetime = bundle.not_after - bundle.not_before
     if lifetime <= 0:
         raise RefusedError(RefusalCode.MALFORMED, "the window ends before it begins")
@@ -131,6 +136,8 @@ def check_window(bundle: EvidenceBundle, setting: Setting) -> None:
             RefusalCode.STALE,
             f"{lifetime} s, at most {freshness.max_key_lifetime_s} s allowed",
         )
+    # Allowance for the enclave's clock at the beginning only: at the end it would be a
+    # longer life for the key.
     if now + freshness.clock_skew_s < bundle.not_before:
         raise RefusedError(RefusalCode.NOT_YET_VALID, "the window has not begun")
     if now >= bundle.not_after:
@@ -139,9 +146,10 @@ def check_window(bundle: EvidenceBundle, setting: Setting) -> None:
 
 
 def trusted_log(log: LogExpectations) -> TrustedLog:
-    """Return the policy's log as ``tlog`` wants it."""
+    """Return the policy's log as ``log.note`` wants it."""
     return TrustedLog(
         origin=log.origin,
+        # By convention a log's key has the name of its origin (tlog-checkpoint).
         key=NoteKey(name=log.origin, public_key=log.public_key),
         witnesses=tuple(
             NoteKey(name=name, public_key=key) for name, key in log.witnesses.items()
@@ -157,6 +165,8 @@ def check_checkpoint(
     # quorum saw no earlier than the anchor's time.
     setting.log.begin(Check.LOG_CHECKPOINT)
     anchor = bundle.anchor
+    # The bundle's own numbers are what the binding covers, the note's are what the log
+    # signed: only where both are equal does the log speak of what the hardware signed.
     checkpoint = verify_checkpoint(anchor.checkpoint, trusted)
     claimed = (anchor.origin, anchor.size, anchor.root)
     if claimed != (checkpoint.origin, checkpoint.size, checkpoint.root):
@@ -164,6 +174,8 @@ def check_checkpoint(
             RefusalCode.PROOF_INVALID, "the anchor is not its own checkpoint"
         )
     quorum = setting.expectations.log.quorum
+    # The anchor's time is the enclave's claim. Were it later than any witness saw the
+    # tree, evidence could be dated into the future and stay "fresh" for as long.
     if checkpoint.vouched_time(quorum) < anchor.time:
         raise RefusedError(
             RefusalCode.QUORUM_NOT_MET, "no quorum has reached the anchor's time"
@@ -181,6 +193,8 @@ def check_proof(
     """Refuse a manifest that is not in the log."""
     # The proof carries a checkpoint of its own, verified like the anchor's.
     setting.log.begin(Check.RELEASE_PROOF)
+    # Said apart from a proof that does not hold: an operator who forgot to publish
+    # needs another word than an attacker.
     if not bundle.release.proof:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "no proof was served")
     inclusion = verify_proof(
@@ -195,6 +209,9 @@ def check_consistency(
 ) -> None:
     """Refuse a log that showed two histories: at one size, or between two."""
     setting.log.begin(Check.LOG_CONSISTENCY)
+    # A log that shows the client one tree and everybody else another has to keep the
+    # two apart for ever. Proof and anchor are two heads of one log, so they must be of
+    # one tree.
     first, second = sorted((logged, anchor), key=lambda head: head.size)
     verify_consistency(
         first.size,
@@ -212,10 +229,14 @@ def check_manifest(bundle: EvidenceBundle, setting: Setting) -> ReleaseManifest:
     expectations = setting.expectations
     setting.log.begin(Check.RELEASE_MANIFEST)
     manifest = parse_manifest(bundle.release.manifest)
+    # The same log may publish other software of the same people, each properly logged
+    # and none of it fit for our data.
     if manifest.name not in expectations.release_names:
         raise RefusedError(
             RefusalCode.RELEASE_NOT_LOGGED, "the policy names another release"
         )
+    # A log never forgets, so a bad release stays provable for ever; a policy must be
+    # able to say no by name.
     if f"{manifest.name} {manifest.version}" in expectations.denied_releases:
         raise RefusedError(RefusalCode.RELEASE_DENIED, "the policy denies this release")
     if setting.now.timestamp() >= manifest.not_after:
@@ -232,13 +253,20 @@ def check_freshness(
     # checkpoint; the time at which the latter was witnessed is returned.
     setting.log.begin(Check.FRESHNESS)
     expectations, now = setting.expectations, setting.now.timestamp()
+    # Not the log's own time: a quorum of witnesses, each with a clock of its own.
     released = logged.vouched_time(expectations.log.quorum)
     age = now - bundle.anchor.time
     proof_age = now - released
+    # An age below zero is a clock that runs ahead. Beyond the allowance it is either
+    # broken or somebody's attempt to make evidence last longer.
     if min(age, proof_age) < -expectations.freshness.clock_skew_s:
         raise RefusedError(RefusalCode.NOT_YET_VALID, "a checkpoint of the future")
+    # Old evidence may be of an enclave that has been shut down since, and whose keys
+    # somebody else has by now.
     if age >= expectations.freshness.max_evidence_age_s:
         raise RefusedError(RefusalCode.STALE, f"the anchor is {age:.0f} s old, too old")
+    # An old proof still holds; but a log that has stopped is one that nobody watches,
+    # where a fork would not be seen.
     if proof_age >= expectations.log.max_checkpoint_age_s:
         raise RefusedError(
             RefusalCode.CHECKPOINT_STALE, f"the proof is {proof_age:.0f} s old, too old"
@@ -268,6 +296,7 @@ def check_platform(platform: str, setting: Setting) -> None:
     if expected == PlatformExpectations():
         setting.log.passed("any machine will do")
         return
+    # An empty name on a list of denied machines would match nothing, and so be let in.
     if not platform:
         raise RefusedError(
             RefusalCode.PLATFORM_DENIED,
@@ -276,6 +305,7 @@ def check_platform(platform: str, setting: Setting) -> None:
     # A Nitro enclave's name is its instance's and a number that is new with each
     # start; a list may name either.
     names = {platform, platform.partition("-enc")[0]}
+    # Denied first: a machine on both lists is denied.
     if names & expected.deny:
         raise RefusedError(RefusalCode.PLATFORM_DENIED, "the policy denies it")
     if expected.allow is not None and not names & expected.allow:
@@ -288,9 +318,12 @@ def check_required_devices(bundle: EvidenceBundle, setting: Setting) -> None:
     setting.log.begin(Check.REQUIRED_DEVICES)
     required = setting.expectations.required_devices
     present = Counter(device.kind.value for device in bundle.devices)
+    # Also kinds that nobody asked for: what a bundle carries is bound by the evidence
+    # and shown to people, so nothing in it may go unjudged.
     for kind in present:
         check_device_kind(DeviceKind(kind), setting)
     for kind, count in required.items():
+        # "At least": a server with eight GPUs may serve a policy that wants one.
         if present[kind] < count:
             raise RefusedError(
                 RefusalCode.DEVICE_MISSING,
@@ -319,6 +352,8 @@ def check_device_kind(kind: DeviceKind, setting: Setting) -> None:
 
 def device_indices(bundle: EvidenceBundle) -> tuple[int, ...]:
     """Return each device's place among those of its kind, from 0."""
+    # Counted per kind and never taken from the bundle: an index that the sender could
+    # choose would let one report stand for two devices.
     seen: Counter[str] = Counter()
     indices: list[int] = []
     for device in bundle.devices:
@@ -330,6 +365,8 @@ def device_indices(bundle: EvidenceBundle) -> tuple[int, ...]:
 def check_device_nonce(claims: DeviceClaims, b0: bytes, setting: Setting) -> None:
     """Refuse a device's report that was not made for this bundle and place."""
     setting.log.begin(Check.DEVICE_NONCE)
+    # The nonce is derived from the binding and the place. A report made for another
+    # enclave, or recorded earlier, has another.
     if claims.nonce != device_nonce_v2(b0, claims.kind.value, claims.index):
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the device's report was made for others"
@@ -342,6 +379,8 @@ def check_distinct(devices: tuple[DeviceClaims, ...], setting: Setting) -> None:
     if not devices:
         return
     setting.log.begin(Check.DISTINCT_DEVICES)
+    # By the key burnt into the device, for one GPU that is asked twice signs two
+    # different, and both true, reports.
     if len({device.device for device in devices}) < len(devices):
         raise RefusedError(RefusalCode.DEVICE_MISMATCH, "one device is named twice")
     setting.log.passed(f"{len(devices)} signed, each with a key of its own")
@@ -363,7 +402,11 @@ def check_report_data(
         )
         for device in devices
     )
+    # Of each report the signed part and not the whole: ECDSA signatures are malleable,
+    # so a carrier could change the report's bytes and nothing of its meaning.
     expected = report_data_v2(b0, signed, emulated=claims.tee.emulated)
+    # Compared whole. Emulated evidence has a label of its own inside, so an emulator's
+    # report data are never a chip's, even for the same keys.
     if claims.bound != carried(expected, claims.tee):
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the report was made for other keys"
@@ -383,6 +426,8 @@ def check_sandbox(
 ) -> None:
     """Refuse an enclave whose sandbox is not the one its release names."""
     setting.log.begin(Check.SANDBOX)
+    # The enclave bound a digest of the rules that it runs under; only the release,
+    # which people can read, says which rules are good.
     if bundle.sandbox_policy_digest.hex() != manifest.sandbox:
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the release names another sandbox"
@@ -402,6 +447,8 @@ def check_transport(
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the release names other parameters"
         )
+    # Padding is what hides how long an answer is. A release may choose less of it;
+    # whether that is enough is the policy's to say.
     if manifest.transport not in setting.expectations.transport:
         raise RefusedError(
             RefusalCode.TRANSPORT_NOT_ACCEPTED,
@@ -439,6 +486,8 @@ def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
 
 def moment(seconds: int) -> datetime:
     """Return Unix seconds as a time; far beyond the calendar is "far away"."""
+    # Seconds come from a bundle and may be 2**63 - 1, for which Python has no date and
+    # would raise an error in a place that expects none.
     return datetime.fromtimestamp(min(seconds, _LATEST), tz=UTC)
 
 

@@ -1,4 +1,4 @@
-"""What verified evidence says, and what may be demanded of it.
+"""What verified evidence says, and which measurements will do.
 
 Values only: nothing here verifies anything. Registers are what a machine
 measured at its start; a measurement is a set of registers that will do.
@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
-
-if TYPE_CHECKING:
-    from curtilage.attest.verify import VerifiedKey
+from curtilage.attest.evidence import DeviceKind, Tee
 
 Measurement = Mapping[str, str]
 """An accepted set of registers: name to lower-case hex."""
@@ -74,6 +71,7 @@ _NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
         Tee.TPM: _TPM_PCRS,
     }
 )
+# Of any length, since registers of both hashes are held against it.
 _ZEROS: Final = re.compile(r"0*")
 _ONE_OF: Final = f"{', '.join(IMAGE_PCRS[:-1])} or {IMAGE_PCRS[-1]}"
 
@@ -126,6 +124,8 @@ class CpuClaims:
 
     def __post_init__(self) -> None:
         """Make the mappings immutable."""
+        # A dictionary inside a frozen value could still be changed, after it was
+        # compared.
         object.__setattr__(self, "registers", MappingProxyType(dict(self.registers)))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
@@ -167,11 +167,15 @@ def measurement_problem(measurement: Measurement, tee: Tee) -> str | None:
         A few words, or None: it names the registers that it must, and each has
         the length of its digest.
     """
+    # Names and lengths first: a misspelt register would be one that no machine has, or
+    # one whose absence nobody notices.
     for name, value in measurement.items():
         if name not in _NAMES[tee]:
             return "names a register that does not exist in such evidence"
         if len(value) != _register_length(name, tee):
             return f"{name} is not {_register_length(name, tee)} hex digits"
+    # A measurement that names pcr4 and not the launch register would accept any
+    # firmware below it.
     missing = sorted(REQUIRED_REGISTERS[tee] - set(measurement))
     if missing:
         return f"names no {', no '.join(missing)}"
@@ -205,6 +209,8 @@ def measurement_matches(
     named. Nothing accepted means: no.
     """
     return any(
+        # Asked again at every comparison: a release's manifest is parsed without
+        # knowing kinds, so this is where its measurements are judged.
         measurement_problem(each, tee) is None and _matches(registers, each)
         for each in accepted
     )
@@ -226,15 +232,21 @@ def require_measurement(
     measured = ", ".join(
         f"{name} {value}"
         for name, value in sorted(registers.items())
+        # Zeros tell nothing, and there are many; the rest is public, for a machine's
+        # owner publishes it.
         if not _ZEROS.fullmatch(value)
     )
     raise RefusedError(RefusalCode.MEASUREMENT_NOT_ALLOWED, f"not accepted: {measured}")
 
 
 def _matches(registers: Mapping[str, str], measurement: Measurement) -> bool:
+    # What a measurement names must be there. A register that evidence leaves out is no
+    # match for anything.
     if any(registers.get(name) != value for name, value in measurement.items()):
         return False
     return all(
+        # Missing is zero: kinds of evidence without such fields have nothing that a
+        # host could set.
         _ZEROS.fullmatch(registers.get(name, ""))
         for name in ZERO_UNLESS_NAMED - set(measurement)
     )
@@ -247,49 +259,3 @@ class Claim(StrEnum):
     GPU = "gpu"
     WEIGHTS = "weights"
     NO_WRITE = "no_write"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """What must hold of a verified key before some data may go there.
-
-    Attributes:
-        claims: what the evidence must show.
-        cpu_tees: the kinds that will do; None: whatever the policy accepts.
-        max_evidence_age_s: how old the evidence may be; None: as the policy says.
-        challenge_age_s: the enclave must have answered a challenge, and how long
-            ago at most; None: it need not.
-    """
-
-    claims: frozenset[Claim] = frozenset()
-    cpu_tees: frozenset[str] | None = None
-    max_evidence_age_s: int | None = None
-    challenge_age_s: int | None = None
-
-
-def unmet(
-    key: "VerifiedKey", requirement: Requirement, *, now: datetime, challenged: bool
-) -> tuple[str, ...]:
-    """Name what a verified key lacks for some data; empty means: nothing.
-
-    Args:
-        key: the verified key.
-        requirement: what the data's classes demand.
-        now: the time, aware.
-        challenged: whether the enclave has answered a challenge recently enough.
-
-    Returns:
-        Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
-        ``challenge``.
-    """
-    lacking = [
-        claim.value for claim in Claim if claim in requirement.claims - key.shows
-    ]
-    if requirement.cpu_tees is not None and key.tee not in requirement.cpu_tees:
-        lacking.append("cpu_tee")
-    age = requirement.max_evidence_age_s
-    if age is not None and (now - key.anchor_time).total_seconds() >= age:
-        lacking.append("evidence_age")
-    if requirement.challenge_age_s is not None and not challenged:
-        lacking.append("challenge")
-    return tuple(lacking)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
     GpuEvidence,
@@ -50,6 +50,7 @@ class Accepted:
     def of_release(cls, manifest: ReleaseManifest, tee: str) -> "Accepted":
         """Return what a release says about one kind of evidence."""
         return cls(
+            # A kind that the release does not name has no measurement that will do.
             measurements=manifest.measurements.get(tee, ()),
             min_tcb=manifest.min_tcb,
             gpu=manifest.gpu,
@@ -112,6 +113,8 @@ def verify_device_report(
 def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
     try:
         return verifier()
+    # Never a check less: who lacks a verifier's extra refuses that kind, whatever the
+    # policy says of it.
     except ImportError:
         raise RefusedError(
             RefusalCode.VERIFIER_UNAVAILABLE, "the verifier's extra is not installed"
@@ -119,6 +122,8 @@ def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
 
 
 def _verify_cpu(evidence: CpuEvidence, judgement: _Judgement) -> CpuClaims:
+    # By the type that the parser made, so by the kind that step 3 has looked at; each
+    # branch takes the roots of that kind alone.
     if isinstance(evidence, SnpEvidence):
         rules = _snp_rules(evidence, judgement)
         return verify_snp(evidence, rules, now=judgement.now, log=judgement.log)
@@ -136,6 +141,8 @@ def _snp_rules(
 ) -> SnpRules:
     expectations = judgement.expectations
     return SnpRules(
+        # Of Azure's kind for Azure's evidence: the hardware inside is judged by the
+        # roots of the kind that the policy named.
         anchors=anchors_for(expectations.roots, evidence.tee),
         expectations=expectations.snp,
         clock_skew_s=judgement.skew_s,
@@ -174,6 +181,8 @@ def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
     rules = NitroRules(
         anchors=anchors_for(judgement.expectations.roots, evidence.tee),
         clock_skew_s=judgement.skew_s,
+        # A Nitro document carries a signed time, so its own age is asked besides the
+        # anchor's.
         max_age_s=judgement.expectations.freshness.max_evidence_age_s,
         measurements=judgement.accepted.measurements,
     )
@@ -212,6 +221,7 @@ def _verify_gpu(
     expectations = judgement.expectations
     rules = GpuRules(
         anchors=anchors_for(expectations.roots, evidence.kind),
+        # A release narrows what the policy accepts and cannot widen it.
         expectations=_both(expectations.gpu, judgement.accepted.gpu),
         clock_skew_s=judgement.skew_s,
     )
@@ -233,6 +243,8 @@ def _both(policy: GpuExpectations, release: GpuRelease) -> GpuExpectations:
 
 
 def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
+    # An empty list says nothing, it does not say "none": so a release without GPUs need
+    # not list any.
     if not release:
         return policy
     released = {each.lower() for each in release}

@@ -1,4 +1,4 @@
-"""Why evidence was refused.
+"""Why evidence was refused, and at which step.
 
 AttestError
 └── RefusedError   one check did not hold: a code, the step, a public detail
@@ -8,11 +8,8 @@ branches on ``code``; ``detail`` holds field names, lengths, versions and public
 measurements, never evidence bytes.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from curtilage.attest.steps import Step
 
 
 class AttestError(Exception):
@@ -64,6 +61,23 @@ class RefusalCode(StrEnum):
     POLICY_INVALID = "policy_invalid"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step that ran.
+
+    Attributes:
+        number: its place among the steps that ran, from 1.
+        name: what was checked, in a few words.
+        passed: False for the one step that refused.
+        detail: what was seen; public.
+    """
+
+    number: int
+    name: str
+    passed: bool
+    detail: str
+
+
 class RefusedError(AttestError):
     """One check did not hold, so nothing may be sent.
 
@@ -80,8 +94,9 @@ class RefusedError(AttestError):
         detail: str,
         *,
         step: str = "",
-        steps: "tuple[Step, ...]" = (),
+        steps: tuple[Step, ...] = (),
     ) -> None:
+        # The code first: whoever reads a log searches for it.
         place = f" at step '{step}'" if step else ""
         super().__init__(f"{code}{place}: {detail}")
         self.code = code

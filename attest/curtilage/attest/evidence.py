@@ -1,73 +1,15 @@
-"""The evidence bundle: its fields, and its JSON encoding.
+"""The evidence bundle, and the kinds of evidence that it may hold.
 
 Everything here is unverified: shape and size, nothing else. What the fields
-mean and whether they are believed is ``verify``'s business. The kinds of
-evidence stand in ``evidence_kinds``, their JSON in ``evidence_json``; both are
-to be had from here.
+mean and whether they are believed is ``verify``'s and each kind's verifier's
+business. ``evidence_json`` reads and writes it.
 """
 
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
-
-from curtilage.attest.encoding.strict_json import (
-    Fields,
-    encode_base64,
-    malformed,
-    parse_object,
-)
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_json import (
-    cpu_object,
-    device_object,
-    hardware_of,
-    parse_cpu,
-    parse_device,
-)
-from curtilage.attest.evidence_kinds import (
-    AzureEvidence,
-    CpuEvidence,
-    DeviceKind,
-    GpuEvidence,
-    NitroEvidence,
-    SnpEvidence,
-    TdxEvidence,
-    Tee,
-    TpmEvidence,
-    TpmQuote,
-)
-
-__all__ = [
-    "BUNDLE_VERSION",
-    "DIGEST_BYTES",
-    "MAX_BUNDLE_BYTES",
-    "MAX_CHECKPOINT_BYTES",
-    "MAX_CPU_EVIDENCE_BYTES",
-    "MAX_DEVICES",
-    "MAX_DEVICE_EVIDENCE_BYTES",
-    "MAX_MANIFEST_BYTES",
-    "MAX_PROOF_BYTES",
-    "Anchor",
-    "AzureEvidence",
-    "CpuEvidence",
-    "DeviceKind",
-    "EvidenceBundle",
-    "GpuEvidence",
-    "NitroEvidence",
-    "Release",
-    "SnpEvidence",
-    "TdxEvidence",
-    "Tee",
-    "TpmEvidence",
-    "TpmQuote",
-    "encode_bundle",
-    "encode_cpu_evidence",
-    "encode_device_evidence",
-    "hardware_of",
-    "parse_bundle",
-    "parse_cpu_evidence",
-    "parse_device_evidence",
-]
 
 BUNDLE_VERSION: Final = 3
 MAX_BUNDLE_BYTES: Final = 256 * 1024
@@ -89,6 +31,202 @@ MAX_CONSISTENCY_HASHES: Final = 64
 MAX_ORIGIN_BYTES: Final = 256
 MAX_TRANSPORT_PARAMETERS_BYTES: Final = 1024
 DIGEST_BYTES: Final = 32
+
+# A SEV-SNP report has 1184 bytes; longer ones are let in so that their own step
+# can say what is wrong with them.
+MAX_REPORT_BYTES: Final = 4096
+# Vendors' certificates take 700 to 1700 bytes.
+MAX_CERTIFICATE_BYTES: Final = 4096
+# AMD's lists take 900 bytes; this leaves room for some hundred entries.
+MAX_CRL_BYTES: Final = 24 * 1024
+# Quotes take about 5000 bytes, 8000 where the kernel pads them.
+MAX_QUOTE_BYTES: Final = 16 * 1024
+# Collateral takes 14 to 19 KB.
+MAX_COLLATERAL_BYTES: Final = 48 * 1024
+# AWS: an attestation document has at most 16 KiB; twice that is let in.
+MAX_DOCUMENT_BYTES: Final = 32 * 1024
+# The non-volatile index holds 2600 bytes.
+MAX_HCL_BYTES: Final = 8 * 1024
+MAX_TPM_MESSAGE_BYTES: Final = 4096
+MAX_TPM_SIGNATURE_BYTES: Final = 1024
+MAX_TPM_KEY_BYTES: Final = 1024
+MAX_PCRS: Final = 24
+# The largest digest; a wrong length is refused by the verifier's own step.
+MAX_PCR_BYTES: Final = 64
+# A request of 37 bytes and a response of about 4000.
+MAX_GPU_REPORT_BYTES: Final = 32 * 1024
+MAX_GPU_CHAIN: Final = 8
+
+
+class Tee(StrEnum):
+    """The kinds of CPU evidence that this release knows."""
+
+    SEV_SNP = "sev-snp"
+    TDX = "tdx"
+    NITRO = "nitro"
+    AZURE_SNP = "azure-snp"
+    AZURE_TDX = "azure-tdx"
+    TPM = "tpm"
+    EMULATED_SEV_SNP = "emulated-sev-snp"
+    EMULATED_TDX = "emulated-tdx"
+    EMULATED_NITRO = "emulated-nitro"
+    EMULATED_AZURE_SNP = "emulated-azure-snp"
+
+    @property
+    def emulated(self) -> bool:
+        """Whether no hardware stands behind this kind."""
+        # By the name, so that a kind added later cannot forget to say so.
+        return self.value.startswith("emulated-")
+
+    @property
+    def isolates(self) -> bool:
+        """Whether evidence of this kind shows that memory is kept from the host.
+
+        A TPM says what was started, and nothing about who can read memory.
+        """
+        return not self.emulated and self is not Tee.TPM
+
+    @property
+    def quoted(self) -> bool:
+        """Whether the binding is the qualifying data of a TPM quote."""
+        # What a TPM signs is 32 bytes of qualifying data, so the binding is hashed once
+        # more there.
+        return self in {
+            Tee.AZURE_SNP,
+            Tee.AZURE_TDX,
+            Tee.TPM,
+            Tee.EMULATED_AZURE_SNP,
+        }
+
+
+class DeviceKind(StrEnum):
+    """The kinds of device evidence that this release knows."""
+
+    NVIDIA_GPU = "nvidia-gpu"
+    EMULATED_NVIDIA_GPU = "emulated-nvidia-gpu"
+
+    @property
+    def emulated(self) -> bool:
+        """Whether no hardware stands behind this kind."""
+        return self is DeviceKind.EMULATED_NVIDIA_GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnpEvidence:
+    """A SEV-SNP report with everything needed to check it offline.
+
+    Attributes:
+        tee: genuine or emulated; says only which roots apply.
+        report: 1184 bytes.
+        vek: the VCEK or VLEK certificate, DER.
+        ask: the ASK or ASVK certificate, DER.
+        crl: the ARK's revocation list, DER; empty if the server has none.
+        ark: the root as it was served, DER, or empty; used only where its
+            SHA-256 is a pinned fingerprint.
+    """
+
+    tee: Tee
+    report: bytes = field(repr=False)
+    vek: bytes = field(repr=False)
+    ask: bytes = field(repr=False)
+    crl: bytes = field(repr=False)
+    ark: bytes = field(repr=False, default=b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdxEvidence:
+    """A TDX quote with everything needed to check it offline.
+
+    Attributes:
+        tee: genuine or emulated; says only which roots apply.
+        quote: a version 4 or version 5 quote.
+        collateral: Intel's statements about the platform, as the JSON text
+            that ``dcap-qvl`` calls ``QuoteCollateralV3``.
+    """
+
+    tee: Tee
+    quote: bytes = field(repr=False)
+    collateral: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NitroEvidence:
+    """A Nitro attestation document; its chain is inside.
+
+    Attributes:
+        tee: genuine or emulated; says only which roots apply.
+        document: the COSE_Sign1 bytes.
+    """
+
+    tee: Tee
+    document: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmQuote:
+    """A TPM 2.0 quote and the register values that it is about.
+
+    Attributes:
+        message: TPMS_ATTEST.
+        signature: TPMT_SIGNATURE, or the bare RSA or ECDSA signature.
+        pcrs: each register's index and its value, in the order of the digest.
+    """
+
+    message: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+    pcrs: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureEvidence:
+    """An Azure confidential VM: hardware report, runtime data and a quote.
+
+    Attributes:
+        tee: genuine or emulated; says only which roots apply.
+        hcl: the "HCLA" blob from the vTPM's non-volatile memory: the hardware
+            report and the runtime JSON that names the attestation key.
+        hardware: the same SEV-SNP report, or a TDX quote over the same
+            report data, with its endorsements.
+        quote: by the key that the runtime JSON names.
+    """
+
+    tee: Tee
+    hcl: bytes = field(repr=False)
+    hardware: SnpEvidence | TdxEvidence
+    quote: TpmQuote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmEvidence:
+    """A TPM quote by itself, which shows no isolation at all.
+
+    Attributes:
+        tee: ``tpm``.
+        quote: the quote.
+        ak: the attestation key, SubjectPublicKeyInfo DER; the policy pins it.
+    """
+
+    tee: Tee
+    quote: TpmQuote
+    ak: bytes = field(repr=False)
+
+
+CpuEvidence = SnpEvidence | TdxEvidence | NitroEvidence | AzureEvidence | TpmEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvidence:
+    """An SPDM measurement report of a GPU.
+
+    Attributes:
+        kind: genuine or emulated; says only which roots apply.
+        report: the request and the signed response, one after the other.
+        chain: certificates, DER, leaf first.
+    """
+
+    kind: DeviceKind
+    report: bytes = field(repr=False)
+    chain: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,160 +298,20 @@ class EvidenceBundle:
     v: int = BUNDLE_VERSION
 
 
-_BUNDLE_KEYS: Final = (
-    "v",
-    "key_configs",
-    "not_before",
-    "not_after",
-    "release",
-    "anchor",
-    "receipt_public_key",
-    "sandbox_policy_digest",
-    "sandbox_result_digest",
-    "transport_parameters",
-    "cpu",
-    "devices",
-)
-_RELEASE_KEYS: Final = ("manifest", "proof")
-_ANCHOR_KEYS: Final = (
-    "origin",
-    "size",
-    "root",
-    "time",
-    "checkpoint",
-    "consistency",
+# What stands inside Azure's evidence of each kind.
+_HARDWARE: Final[Mapping[Tee, Tee]] = MappingProxyType(
+    {
+        Tee.AZURE_SNP: Tee.SEV_SNP,
+        Tee.AZURE_TDX: Tee.TDX,
+        Tee.EMULATED_AZURE_SNP: Tee.EMULATED_SEV_SNP,
+    }
 )
 
 
-def encode_bundle(bundle: EvidenceBundle) -> bytes:
-    """Encode a bundle as JSON; ``parse_bundle`` reads it back unchanged."""
-    return _dump(
-        {
-            "v": bundle.v,
-            "key_configs": encode_base64(bundle.key_configs),
-            "not_before": bundle.not_before,
-            "not_after": bundle.not_after,
-            "release": {
-                "manifest": encode_base64(bundle.release.manifest),
-                "proof": bundle.release.proof,
-            },
-            "anchor": {
-                "origin": bundle.anchor.origin,
-                "size": bundle.anchor.size,
-                "root": encode_base64(bundle.anchor.root),
-                "time": bundle.anchor.time,
-                "checkpoint": bundle.anchor.checkpoint,
-                "consistency": [
-                    encode_base64(value) for value in bundle.anchor.consistency
-                ],
-            },
-            "receipt_public_key": encode_base64(bundle.receipt_public_key),
-            "sandbox_policy_digest": encode_base64(bundle.sandbox_policy_digest),
-            "sandbox_result_digest": encode_base64(bundle.sandbox_result_digest),
-            "transport_parameters": encode_base64(bundle.transport_parameters),
-            "cpu": cpu_object(bundle.cpu),
-            "devices": [device_object(device) for device in bundle.devices],
-        }
-    )
-
-
-def parse_bundle(data: bytes) -> EvidenceBundle:
-    """Parse a bundle; shape and sizes only, nothing is verified.
+def hardware_of(tee: Tee) -> Tee:
+    """Return the kind of the hardware report inside Azure's evidence.
 
     Raises:
-        RefusedError: ``malformed``, ``too_large``, ``unsupported_version`` or
-            ``unsupported_product`` (a kind of evidence not known here).
+        KeyError: there is none inside this kind.
     """
-    fields = parse_object(data, where="bundle", limit_bytes=MAX_BUNDLE_BYTES)
-    # The version first: another version's keys are not "unknown", just others.
-    if fields.integer("v") != BUNDLE_VERSION:
-        raise RefusedError(
-            RefusalCode.UNSUPPORTED_VERSION, f"bundle.v is not {BUNDLE_VERSION}"
-        )
-    fields.require(_BUNDLE_KEYS)
-    devices = fields.children("devices", limit=MAX_DEVICES)
-    key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
-    if not key_configs:
-        raise malformed("bundle.key_configs: empty")
-    return EvidenceBundle(
-        key_configs=key_configs,
-        not_before=fields.integer("not_before"),
-        not_after=fields.integer("not_after"),
-        release=_parse_release(fields.child("release")),
-        anchor=_parse_anchor(fields.child("anchor")),
-        receipt_public_key=_digest_or_empty(fields, "receipt_public_key"),
-        sandbox_policy_digest=_digest_or_empty(fields, "sandbox_policy_digest"),
-        sandbox_result_digest=_digest_or_empty(fields, "sandbox_result_digest"),
-        transport_parameters=fields.octets(
-            "transport_parameters", limit=MAX_TRANSPORT_PARAMETERS_BYTES
-        ),
-        cpu=parse_cpu(fields.child("cpu")),
-        devices=tuple(parse_device(device) for device in devices),
-    )
-
-
-def encode_cpu_evidence(evidence: CpuEvidence) -> bytes:
-    """Encode CPU evidence alone, as the acquisition protocol carries it."""
-    return _dump(cpu_object(evidence))
-
-
-def parse_cpu_evidence(data: bytes) -> CpuEvidence:
-    """Parse CPU evidence alone; shape and sizes only, nothing is verified."""
-    return parse_cpu(
-        parse_object(data, where="cpu", limit_bytes=MAX_CPU_EVIDENCE_BYTES)
-    )
-
-
-def encode_device_evidence(evidence: GpuEvidence) -> bytes:
-    """Encode device evidence alone; ``parse_device_evidence`` reads it back."""
-    return _dump(device_object(evidence))
-
-
-def parse_device_evidence(data: bytes) -> GpuEvidence:
-    """Parse device evidence alone; shape and sizes only, nothing is verified."""
-    return parse_device(
-        parse_object(data, where="device", limit_bytes=MAX_DEVICE_EVIDENCE_BYTES)
-    )
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _parse_release(fields: Fields) -> Release:
-    fields.require(_RELEASE_KEYS)
-    return Release(
-        manifest=fields.octets("manifest", limit=MAX_MANIFEST_BYTES),
-        proof=fields.text("proof", limit=MAX_PROOF_BYTES),
-    )
-
-
-def _parse_anchor(fields: Fields) -> Anchor:
-    fields.require(_ANCHOR_KEYS)
-    root = fields.octets("root", limit=DIGEST_BYTES)
-    if len(root) != DIGEST_BYTES:
-        raise malformed(f"bundle.anchor.root: not {DIGEST_BYTES} bytes")
-    return Anchor(
-        origin=fields.text("origin", limit=MAX_ORIGIN_BYTES),
-        size=fields.integer("size"),
-        root=root,
-        time=fields.integer("time"),
-        checkpoint=fields.text("checkpoint", limit=MAX_CHECKPOINT_BYTES),
-        consistency=_parse_consistency(fields),
-    )
-
-
-def _parse_consistency(fields: Fields) -> tuple[bytes, ...]:
-    hashes = fields.octets_list(
-        "consistency", limit=MAX_CONSISTENCY_HASHES, item_limit=DIGEST_BYTES
-    )
-    if any(len(value) != DIGEST_BYTES for value in hashes):
-        raise malformed(f"bundle.anchor.consistency: not {DIGEST_BYTES} bytes each")
-    return hashes
-
-
-def _digest_or_empty(fields: Fields, name: str) -> bytes:
-    value = fields.octets(name, limit=DIGEST_BYTES)
-    if len(value) not in {0, DIGEST_BYTES}:
-        raise malformed(f"bundle.{name}: neither empty nor {DIGEST_BYTES} bytes")
-    return value
+    return _HARDWARE[tee]

@@ -1,42 +1,88 @@
-"""One piece of evidence as JSON, both ways; shape and sizes only.
+"""The bundle, and each piece of evidence, as JSON both ways; shape and sizes only.
 
 The kind is looked at first, for each kind has keys of its own. A kind that is not
 known here is ``unsupported_product``: nobody here could judge it.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from curtilage.attest.encoding.strict_json import Fields, encode_base64, malformed
+from curtilage.attest.encoding.strict_json import (
+    Fields,
+    encode_base64,
+    malformed,
+    parse_object,
+)
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
+    BUNDLE_VERSION,
+    DIGEST_BYTES,
+    MAX_BUNDLE_BYTES,
     MAX_CERTIFICATE_BYTES,
+    MAX_CHECKPOINT_BYTES,
     MAX_COLLATERAL_BYTES,
+    MAX_CONSISTENCY_HASHES,
+    MAX_CPU_EVIDENCE_BYTES,
     MAX_CRL_BYTES,
+    MAX_DEVICE_EVIDENCE_BYTES,
+    MAX_DEVICES,
     MAX_DOCUMENT_BYTES,
     MAX_GPU_CHAIN,
     MAX_GPU_REPORT_BYTES,
     MAX_HCL_BYTES,
+    MAX_KEY_CONFIGS_BYTES,
+    MAX_MANIFEST_BYTES,
+    MAX_ORIGIN_BYTES,
     MAX_PCR_BYTES,
     MAX_PCRS,
+    MAX_PROOF_BYTES,
     MAX_QUOTE_BYTES,
     MAX_REPORT_BYTES,
     MAX_TPM_KEY_BYTES,
     MAX_TPM_MESSAGE_BYTES,
     MAX_TPM_SIGNATURE_BYTES,
+    MAX_TRANSPORT_PARAMETERS_BYTES,
+    Anchor,
     AzureEvidence,
     CpuEvidence,
     DeviceKind,
+    EvidenceBundle,
     GpuEvidence,
     NitroEvidence,
+    Release,
     SnpEvidence,
     TdxEvidence,
     Tee,
     TpmEvidence,
     TpmQuote,
+    hardware_of,
 )
 
+_BUNDLE_KEYS: Final = (
+    "v",
+    "key_configs",
+    "not_before",
+    "not_after",
+    "release",
+    "anchor",
+    "receipt_public_key",
+    "sandbox_policy_digest",
+    "sandbox_result_digest",
+    "transport_parameters",
+    "cpu",
+    "devices",
+)
+_RELEASE_KEYS: Final = ("manifest", "proof")
+_ANCHOR_KEYS: Final = (
+    "origin",
+    "size",
+    "root",
+    "time",
+    "checkpoint",
+    "consistency",
+)
 _KIND_LIMIT: Final = 64
 _SNP_KEYS: Final = ("tee", "report", "vek", "ask", "crl", "ark")
 _TDX_KEYS: Final = ("tee", "quote", "collateral")
@@ -46,23 +92,145 @@ _TPM_KEYS: Final = ("tee", "quote", "ak")
 _QUOTE_KEYS: Final = ("message", "signature", "pcrs")
 _PCR_KEYS: Final = ("index", "value")
 _GPU_KEYS: Final = ("kind", "report", "chain")
-# What stands inside Azure's evidence of each kind.
-_HARDWARE: Final[Mapping[Tee, Tee]] = MappingProxyType(
-    {
-        Tee.AZURE_SNP: Tee.SEV_SNP,
-        Tee.AZURE_TDX: Tee.TDX,
-        Tee.EMULATED_AZURE_SNP: Tee.EMULATED_SEV_SNP,
-    }
-)
 
 
-def hardware_of(tee: Tee) -> Tee:
-    """Return the kind of the hardware report inside Azure's evidence.
+def encode_bundle(bundle: EvidenceBundle) -> bytes:
+    """Encode a bundle as JSON; ``parse_bundle`` reads it back unchanged."""
+    return _dump(
+        {
+            "v": bundle.v,
+            "key_configs": encode_base64(bundle.key_configs),
+            "not_before": bundle.not_before,
+            "not_after": bundle.not_after,
+            "release": {
+                "manifest": encode_base64(bundle.release.manifest),
+                "proof": bundle.release.proof,
+            },
+            "anchor": {
+                "origin": bundle.anchor.origin,
+                "size": bundle.anchor.size,
+                "root": encode_base64(bundle.anchor.root),
+                "time": bundle.anchor.time,
+                "checkpoint": bundle.anchor.checkpoint,
+                "consistency": [
+                    encode_base64(value) for value in bundle.anchor.consistency
+                ],
+            },
+            "receipt_public_key": encode_base64(bundle.receipt_public_key),
+            "sandbox_policy_digest": encode_base64(bundle.sandbox_policy_digest),
+            "sandbox_result_digest": encode_base64(bundle.sandbox_result_digest),
+            "transport_parameters": encode_base64(bundle.transport_parameters),
+            "cpu": cpu_object(bundle.cpu),
+            "devices": [device_object(device) for device in bundle.devices],
+        }
+    )
+
+
+def parse_bundle(data: bytes) -> EvidenceBundle:
+    """Parse a bundle; shape and sizes only, nothing is verified.
 
     Raises:
-        KeyError: there is none inside this kind.
+        RefusedError: ``malformed``, ``too_large``, ``unsupported_version`` or
+            ``unsupported_product`` (a kind of evidence not known here).
     """
-    return _HARDWARE[tee]
+    fields = parse_object(data, where="bundle", limit_bytes=MAX_BUNDLE_BYTES)
+    # The version first: another version's keys are not "unknown", just others.
+    if fields.integer("v") != BUNDLE_VERSION:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION, f"bundle.v is not {BUNDLE_VERSION}"
+        )
+    fields.require(_BUNDLE_KEYS)
+    devices = fields.children("devices", limit=MAX_DEVICES)
+    # An empty list would be bound properly and open nothing.
+    key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
+    if not key_configs:
+        raise malformed("bundle.key_configs: empty")
+    return EvidenceBundle(
+        key_configs=key_configs,
+        not_before=fields.integer("not_before"),
+        not_after=fields.integer("not_after"),
+        release=_parse_release(fields.child("release")),
+        anchor=_parse_anchor(fields.child("anchor")),
+        receipt_public_key=_digest_or_empty(fields, "receipt_public_key"),
+        sandbox_policy_digest=_digest_or_empty(fields, "sandbox_policy_digest"),
+        sandbox_result_digest=_digest_or_empty(fields, "sandbox_result_digest"),
+        transport_parameters=fields.octets(
+            "transport_parameters", limit=MAX_TRANSPORT_PARAMETERS_BYTES
+        ),
+        cpu=parse_cpu(fields.child("cpu")),
+        devices=tuple(parse_device(device) for device in devices),
+    )
+
+
+def encode_cpu_evidence(evidence: CpuEvidence) -> bytes:
+    """Encode CPU evidence alone, as the acquisition protocol carries it."""
+    return _dump(cpu_object(evidence))
+
+
+def parse_cpu_evidence(data: bytes) -> CpuEvidence:
+    """Parse CPU evidence alone; shape and sizes only, nothing is verified."""
+    return parse_cpu(
+        parse_object(data, where="cpu", limit_bytes=MAX_CPU_EVIDENCE_BYTES)
+    )
+
+
+def encode_device_evidence(evidence: GpuEvidence) -> bytes:
+    """Encode device evidence alone; ``parse_device_evidence`` reads it back."""
+    return _dump(device_object(evidence))
+
+
+def parse_device_evidence(data: bytes) -> GpuEvidence:
+    """Parse device evidence alone; shape and sizes only, nothing is verified."""
+    return parse_device(
+        parse_object(data, where="device", limit_bytes=MAX_DEVICE_EVIDENCE_BYTES)
+    )
+
+
+# Not canonical on purpose: nothing signs a bundle's JSON, and nothing may be keyed by
+# it.
+def _dump(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _parse_release(fields: Fields) -> Release:
+    fields.require(_RELEASE_KEYS)
+    return Release(
+        manifest=fields.octets("manifest", limit=MAX_MANIFEST_BYTES),
+        proof=fields.text("proof", limit=MAX_PROOF_BYTES),
+    )
+
+
+def _parse_anchor(fields: Fields) -> Anchor:
+    fields.require(_ANCHOR_KEYS)
+    root = fields.octets("root", limit=DIGEST_BYTES)
+    if len(root) != DIGEST_BYTES:
+        raise malformed(f"bundle.anchor.root: not {DIGEST_BYTES} bytes")
+    return Anchor(
+        origin=fields.text("origin", limit=MAX_ORIGIN_BYTES),
+        size=fields.integer("size"),
+        root=root,
+        time=fields.integer("time"),
+        checkpoint=fields.text("checkpoint", limit=MAX_CHECKPOINT_BYTES),
+        consistency=_parse_consistency(fields),
+    )
+
+
+def _parse_consistency(fields: Fields) -> tuple[bytes, ...]:
+    hashes = fields.octets_list(
+        "consistency", limit=MAX_CONSISTENCY_HASHES, item_limit=DIGEST_BYTES
+    )
+    # Of exact size, so that no hash can be cut or joined differently in the tree.
+    if any(len(value) != DIGEST_BYTES for value in hashes):
+        raise malformed(f"bundle.anchor.consistency: not {DIGEST_BYTES} bytes each")
+    return hashes
+
+
+def _digest_or_empty(fields: Fields, name: str) -> bytes:
+    value = fields.octets(name, limit=DIGEST_BYTES)
+    # Empty means "none", and is bound as such; half a digest means nothing.
+    if len(value) not in {0, DIGEST_BYTES}:
+        raise malformed(f"bundle.{name}: neither empty nor {DIGEST_BYTES} bytes")
+    return value
 
 
 def cpu_object(evidence: CpuEvidence) -> dict[str, object]:
@@ -109,6 +277,7 @@ def parse_cpu(fields: Fields) -> CpuEvidence:
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``unsupported_product``.
     """
+    # The kind before its keys: of an unknown kind nothing is read.
     kind = fields.text("tee", limit=_KIND_LIMIT)
     if kind not in {tee.value for tee in Tee}:
         raise RefusedError(
@@ -193,7 +362,7 @@ def _parse_nitro(fields: Fields, tee: Tee) -> NitroEvidence:
 def _parse_azure(fields: Fields, tee: Tee) -> AzureEvidence:
     fields.require(_AZURE_KEYS)
     inner = fields.child("hardware")
-    kind = _HARDWARE[tee]
+    kind = hardware_of(tee)
     # Compared before it is read, so that evidence never nests deeper than this.
     if inner.text("tee", limit=_KIND_LIMIT) != kind.value:
         raise malformed("cpu.hardware: of another kind")
@@ -225,6 +394,8 @@ def _parse_quote(fields: Fields) -> TpmQuote:
         signature=fields.octets("signature", limit=MAX_TPM_SIGNATURE_BYTES),
         pcrs=tuple(
             (
+                # Whether each stands once, and is one of those that were quoted, the
+                # quote's own steps look at.
                 entry.integer("index", maximum=MAX_PCRS - 1),
                 entry.octets("value", limit=MAX_PCR_BYTES),
             )
@@ -233,6 +404,8 @@ def _parse_quote(fields: Fields) -> TpmQuote:
     )
 
 
+# A table with every kind: one that is missing is a KeyError in the first test, not a
+# kind that is read as another.
 _PARSERS: Final[Mapping[Tee, Callable[[Fields, Tee], CpuEvidence]]] = MappingProxyType(
     {
         Tee.SEV_SNP: _parse_snp,

@@ -3,7 +3,7 @@
 There is no way to leave something unchecked: no field has a meaning of "skip",
 and an empty set refuses everything. Debugging and migration agents are never
 allowed, so there is no field for them. Whether expectations make sense is
-``validation``'s business.
+``expectations_checks``' business.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.wire.shaping import TransportParameters
 
 # AMD issues a list about once a year, valid until shortly after the next.
@@ -154,6 +154,8 @@ class TrustAnchor:
             served: what came with the evidence; believed only if its SHA-256 is
                 the pinned fingerprint, in which case it is the pinned root.
         """
+        # The policy's own bytes before served ones. Served ones count only if their
+        # hash is the pin, so what comes back is the pinned root in either case.
         for candidate in (self.certificate_der, served):
             if candidate and hashlib.sha256(candidate).hexdigest() == self.fingerprint:
                 return candidate
@@ -200,7 +202,10 @@ class SnpExpectations:
 
     min_tcb: Mapping[str, Tcb]
     min_version: int = 3
+    # 0 is where the guest's firmware or paravisor runs; the rest of the guest may be
+    # anything.
     vmpl: frozenset[int] = frozenset({0})
+    # Off unless a policy asks: a provider's key speaks for many chips.
     allow_vlek: bool = False
     allow_masked_chip: bool = False
     max_crl_age_s: int = DEFAULT_MAX_CRL_AGE_S
@@ -221,6 +226,7 @@ class TdxExpectations:
         rejected_advisories: advisories (``INTEL-SA-…``) that may not be open.
     """
 
+    # Intel's best word alone; every other one names something that is open.
     statuses: frozenset[str] = frozenset({"UpToDate"})
     min_tcb_evaluation_number: int = 0
     rejected_advisories: frozenset[str] = frozenset()
@@ -318,6 +324,8 @@ class Expectations:
 
     def __post_init__(self) -> None:
         """Make the mappings immutable."""
+        # Frozen, as everything here: expectations that changed after their digest was
+        # taken would no longer be the policy's.
         devices = MappingProxyType(dict(self.required_devices))
         measured = {
             tee: tuple(MappingProxyType(dict(each)) for each in accepted)
@@ -334,6 +342,8 @@ def anchors_for(
 
     An emulated root never vouches for hardware, nor a vendor's for an emulator.
     """
+    # A wall in both directions. An emulator's root is made by a developer's script; and
+    # a vendor's above an emulator would be a forgery.
     if kind.emulated:
         products = _EMULATED[kind]
         return tuple(

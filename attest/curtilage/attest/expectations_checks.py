@@ -9,8 +9,7 @@ from typing import Final
 
 from curtilage.attest.claims import measurement_problem
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import MAX_DEVICES
-from curtilage.attest.evidence_kinds import DeviceKind, Tee
+from curtilage.attest.evidence import MAX_DEVICES, DeviceKind, Tee
 from curtilage.attest.expectations import (
     EMULATED_PRODUCTS,
     SNP_TEES,
@@ -40,6 +39,7 @@ def validate_expectations(expectations: Expectations) -> None:
         RefusedError: ``emulated_refused`` for anything in production that is
             emulated or a TPM by itself, ``policy_invalid`` for the rest.
     """
+    # Words first, so that everything below may take them for kinds that exist.
     _refuse_unknown(expectations)
     _refuse_unisolated_in_production(expectations)
     _refuse_empty({**_sets_of_evidence(expectations), **_sets_of_bundles(expectations)})
@@ -77,8 +77,11 @@ def _refuse_unknown(expectations: Expectations) -> None:
 
 
 def _refuse_unisolated_in_production(expectations: Expectations) -> None:
+    # The one difference between the two environments, in one place.
     if expectations.environment is Environment.DEVELOPMENT:
         return
+    # By roots and by kinds, each enough by itself: an emulated root that stands idle in
+    # a production policy is one typing error away from being used.
     unfit = {AnchorKind.EMULATED, AnchorKind.TPM}
     if any(root.kind in unfit for root in expectations.roots):
         raise _refused_in_production()
@@ -99,6 +102,8 @@ def _refused_in_production() -> RefusedError:
 
 
 def _refuse_empty(sets: dict[str, Collection[object]]) -> None:
+    # An empty set would refuse everything anyway, later and with a word that sends an
+    # operator to the wrong place.
     empty = [name for name, values in sets.items() if not values]
     if empty:
         raise _invalid(f"permits nothing: no {', no '.join(empty)}")
@@ -124,6 +129,8 @@ def _sets_of_kinds(expectations: Expectations) -> dict[str, Collection[object]]:
     """Return the sets that matter for the kinds that are named."""
     tees = frozenset(Tee(tee) for tee in expectations.required_cpu_tees)
     sets: dict[str, Collection[object]] = {}
+    # Only of the kinds that are named: who accepts no TDX need not say which status of
+    # it would do.
     if tees & SNP_TEES:
         sets |= {
             "privilege levels": expectations.snp.vmpl,
@@ -151,6 +158,8 @@ def _validate_evidence(expectations: Expectations) -> None:
 def _validate_anchor(anchor: TrustAnchor) -> None:
     if _FINGERPRINT.fullmatch(anchor.fingerprint) is None:
         raise _invalid("a trust anchor's fingerprint is not a SHA-256 in hex")
+    # Said twice, so both must agree: the fingerprint is what people compare, the
+    # certificate what is used.
     if anchor.certificate_der and anchor.root() is None:
         raise _invalid("a trust anchor's certificate has another fingerprint")
     if anchor.kind is AnchorKind.EMULATED:
@@ -159,6 +168,8 @@ def _validate_anchor(anchor: TrustAnchor) -> None:
         return
     if anchor.kind is AnchorKind.TPM:
         return
+    # A policy cannot bring a vendor's root of its own making: whoever may edit one file
+    # would else be AMD.
     pinned = VENDOR_ROOT_FINGERPRINTS[anchor.kind].get(anchor.product)
     if pinned != anchor.fingerprint:
         raise _invalid(
@@ -176,12 +187,15 @@ def _validate_log(log: LogExpectations) -> None:
     # witness vouches for nothing.
     if len(set(keys)) != len(keys):
         raise _invalid("a log key is named twice")
+    # Zero would be a log without witnesses, which can show each client a tree of its
+    # own.
     if not 1 <= log.quorum <= len(log.witnesses):
         raise _invalid("the quorum is not between 1 and the number of witnesses")
 
 
 def _validate_numbers(expectations: Expectations) -> None:
     _require_positive(expectations.snp.max_crl_age_s)
+    # A negative allowance would refuse clocks that are right.
     if expectations.freshness.clock_skew_s < 0:
         raise _invalid("the clock skew is negative")
     if expectations.snp.min_version < OLDEST_REPORT_VERSION:
@@ -201,6 +215,8 @@ def _require_positive(*numbers: int) -> None:
 def _validate_measurements(expectations: Expectations) -> None:
     for tee, accepted in expectations.measurements.items():
         for measurement in accepted:
+            # A measurement that no evidence could ever show is a mistake to be told
+            # now, not an enclave that is never accepted.
             problem = measurement_problem(measurement, Tee(tee))
             if problem is not None:
                 raise _invalid(f"a measurement of {tee} {problem}")

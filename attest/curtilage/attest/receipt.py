@@ -182,6 +182,8 @@ class ContentMac:
     def __init__(self, secret: bytes, label: bytes) -> None:
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"receipt secret is not {SECRET_BYTES} bytes")
+        # Request and answer have labels of their own, so the value of one is never that
+        # of the other, even for equal content.
         self._mac = hmac.new(secret, label, hashlib.sha256)
 
     def update(self, content: bytes) -> None:
@@ -228,11 +230,14 @@ def open_receipt(data: bytes, *, public_key: bytes) -> Receipt:
     Raises:
         RefusedError: ``receipt_invalid``.
     """
+    # Exact, and the version before the signature: another version has another layout
+    # under the same label.
     if len(data) != RECEIPT_BYTES:
         raise _invalid(f"not {RECEIPT_BYTES} bytes")
     signed, signature = data[:SIGNED_BYTES], data[SIGNED_BYTES:]
     if signed[0] != RECEIPT_VERSION:
         raise _invalid(f"version is not {RECEIPT_VERSION}")
+    # Before a field is read: what was not signed by the enclave is nobody's word.
     _check_signature(signed, signature, public_key)
     _, status, served_at, *digests = _LAYOUT.unpack(signed)
     key_configs, release, model, request, answer = digests
@@ -264,6 +269,9 @@ def verify_receipt(
         RefusedError: ``receipt_invalid``; the detail names what differs.
     """
     receipt = open_receipt(data, public_key=public_key)
+    # Each comparison answers one swap by whoever runs the enclave's machine: an error's
+    # receipt behind an answer, an old one, one under other keys, of another release, of
+    # another model.
     if receipt.status != expected.status:
         raise _invalid("another status")
     if not expected.earliest <= receipt.served_at <= expected.latest:
@@ -272,9 +280,12 @@ def verify_receipt(
         raise _invalid("another key list")
     if receipt.release_digest != expected.release_digest:
         raise _invalid("another release")
+    # Zeros say that no model ran, as for an error; of a whole completion nobody can say
+    # so.
     none = frozenset({NO_MODEL} if expected.none_ran else ())
     if receipt.model_digest not in expected.model_digests | none:
         raise _invalid("a model that is not in the release")
+    # In constant time, like every comparison with a value under a secret key.
     if not hmac.compare_digest(receipt.request_mac, expected.request_mac):
         raise _invalid("another question")
     if not hmac.compare_digest(receipt.answer_mac, expected.answer_mac):
@@ -294,6 +305,7 @@ def decode_field(value: bytes, *, length: int) -> bytes:
         RefusedError: ``receipt_invalid``.
     """
     try:
+        # One spelling, so that equal values are equal bytes.
         data = decode_base64url(value.decode("ascii"), "field")
     except (UnicodeDecodeError, RefusedError):
         raise _invalid("not base64url") from None
@@ -305,6 +317,8 @@ def decode_field(value: bytes, *, length: int) -> bytes:
 def _check_signature(signed: bytes, signature: bytes, public_key: bytes) -> None:
     try:
         key = Ed25519PublicKey.from_public_bytes(public_key)
+        # The label keeps apart what this key signs: no receipt is ever a signature over
+        # something else of ours.
         key.verify(signature, _LABEL + signed)
     except (InvalidSignature, ValueError):
         raise _invalid("the signature does not hold") from None

@@ -5,11 +5,10 @@ kind of evidence names its own. What each step checks stands beside it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
 
 # What a refusal says when the verifier failed in a way that nobody foresaw.
 UNFORESEEN: Final = "the verifier itself failed"
@@ -54,23 +53,6 @@ class Check(StrEnum):
     CHALLENGE_BINDING = "challenge binding"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step that ran.
-
-    Attributes:
-        number: its place among the steps that ran, from 1.
-        name: what was checked, in a few words.
-        passed: False for the one step that refused.
-        detail: what was seen; public.
-    """
-
-    number: int
-    name: str
-    passed: bool
-    detail: str
-
-
 class StepLog:
     """Collects the steps of one verification as they pass, numbering them.
 
@@ -90,6 +72,8 @@ class StepLog:
         Raises:
             RuntimeError: the step before neither passed nor refused.
         """
+        # A mistake of ours, not of the evidence: a check that returned without a
+        # verdict. As an error here it ends as a refusal.
         if self._open:
             raise RuntimeError("a step has neither passed nor refused")
         self._current = str(name)
@@ -136,10 +120,13 @@ def refusing(log: StepLog, verification: Callable[[], _ResultT]) -> _ResultT:
     try:
         return verification()
     except RefusedError as refusal:
+        # ``from None``: what led here may hold evidence bytes, and tracebacks are
+        # printed.
         raise log.refusal(refusal.code, refusal.detail) from None
     # An outermost edge: whatever went wrong, the answer is no. The cause may
     # hold evidence bytes and is dropped.
     except BaseException as error:
+        # Interrupts and exits are nobody's verdict.
         if not isinstance(error, Exception) and not panicked(error):
             raise
         raise log.refusal(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
@@ -151,4 +138,6 @@ def panicked(error: BaseException) -> bool:
     That is no ``Exception``, so nothing else would catch it, and its type has no
     public name.
     """
+    # By name, for pyo3 exports no type. A class that only bears the name leads to a
+    # refusal, which is never wrong.
     return type(error).__name__ == "PanicException"

@@ -19,9 +19,9 @@
     17. sandbox: what is bound is the release's
     18. transport parameters: what is bound is the release's, and accepted
 
-Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows who judges
-which evidence, and lists ``snp``, ``tdx``, ``nitro``, ``azure``, ``tpm`` and
-``gpu``. Numbers run through: a verdict's steps count what ran for it.
+Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows which vendor's
+verifier judges which evidence. Numbers run through: a verdict's steps count what ran
+for it.
 
 The clock is an argument and nothing is fetched, so the same bytes at the same
 time always give the same verdict. What this does not show: that two clients see
@@ -45,26 +45,20 @@ from curtilage.attest.binding import (
     base_hash_v2,
     challenge_report_data,
 )
-from curtilage.attest.bundle_checks import Setting, binding_inputs, moment
+from curtilage.attest.bundle_checks import Setting, moment
 from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims, Link
 from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, parse_cpu_evidence
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
+from curtilage.attest.evidence import EvidenceBundle
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import ReleaseManifest
-from curtilage.attest.log.note import Checkpoint
-from curtilage.attest.steps import UNFORESEEN, Check, Step, StepLog, refusing
+from curtilage.attest.steps import Check, StepLog, refusing
 from curtilage.wire.shaping import TransportParameters
 
-__all__ = [
-    "UNFORESEEN",
-    "VerifiedKey",
-    "binding_inputs",
-    "require_verified",
-    "verify",
-    "verify_challenge",
-]
-
+# Made when the process starts and never handed out: whoever holds a ``VerifiedKey``
+# with this mark got it from ``verify``. It guards against mistakes of ours, not
+# against code that means harm in our own process.
 _SEAL: Final = object()
 # What the hardware measured first, by which a person knows a machine.
 _FIRST_REGISTERS: Final = ("launch", "mrtd", "pcr0")
@@ -142,6 +136,8 @@ class VerifiedKey:
 
     def __post_init__(self, seal: object) -> None:
         """Refuse to exist unless ``verify`` made this."""
+        # An ``InitVar`` and a second field: what was passed is not what is kept, so a
+        # ``dataclasses.replace`` has nothing that it could pass on.
         if seal is not _SEAL:
             raise TypeError("only verify() builds a VerifiedKey")
         object.__setattr__(self, "_brand", _SEAL)
@@ -175,6 +171,8 @@ class VerifiedKey:
         Raises:
             RefusedError: ``stale``.
         """
+        # Asked again by the seal door: between verification and sealing, a client
+        # sleeps, retries or waits for its model, and a list may run out meanwhile.
         if now >= self.expires_at:
             raise RefusedError(RefusalCode.STALE, "the verified key has expired")
 
@@ -185,6 +183,8 @@ def require_verified(value: object) -> VerifiedKey:
     Raises:
         TypeError: it is anything else, an unfinished ``VerifiedKey`` included.
     """
+    # ``type`` and not ``isinstance``: a class may lie about itself in ``__class__``.
+    # What ``__new__`` alone made has the right type and no brand.
     branded = getattr(value, "_brand", None) is _SEAL
     if type(value) is not VerifiedKey or not branded:
         raise TypeError("only a VerifiedKey that verify() built may be sealed to")
@@ -259,60 +259,38 @@ class _Findings:
 
 
 def _verify(data: bytes, setting: Setting) -> VerifiedKey:
+    # 1. Before anything of the bundle's is looked at: nothing below can make up for a
+    # policy that permits everything, or nothing.
     checks.check_expectations(setting)
+    # 2, 3, 4. Shape, kind and clock: cheap, and they need no key of anybody's. An
+    # attacker who floods us with bundles is stopped before a signature is computed.
     bundle = checks.check_bundle(data, setting)
     checks.check_kind(bundle.cpu.tee, setting)
     checks.check_window(bundle, setting)
+    # 5, 6, 7. What is public comes before what the machine says: a release that is not
+    # in the log, or only in the tree that one client is shown, is refused whatever
+    # hardware runs it.
     trusted = checks.trusted_log(setting.expectations.log)
     anchor = checks.check_checkpoint(bundle, trusted, setting)
     logged = checks.check_proof(bundle, trusted, setting)
     checks.check_consistency(bundle, logged, anchor, setting)
+    # 8, 9. Only a manifest whose place in the log is proven is read at all.
     manifest = checks.check_manifest(bundle, setting)
     released = checks.check_freshness(bundle, logged, setting)
+    # 10. From the pinned root to the measurement, which must be the release's: the
+    # measurements come from the manifest just proven, never from the bundle.
     accepted = Accepted.of_release(manifest, bundle.cpu.tee.value)
-    claims = _verify_cpu(bundle, accepted, setting)
-    b0 = base_hash_v2(binding_inputs(bundle))
-    devices = _verify_devices(bundle, accepted, b0, setting)
-    checks.check_report_data(claims, devices, b0, setting)
-    checks.check_sandbox(bundle, manifest, setting)
-    checks.check_transport(bundle, manifest, setting)
-    findings = _Findings(
-        bundle=bundle,
-        manifest=manifest,
-        vouched=_seen_by_now(anchor, setting),
-        released=released,
-        b0=b0,
-        claims=claims,
-        devices=devices,
-    )
-    return _verdict(findings, setting)
-
-
-def _seen_by_now(anchor: Checkpoint, setting: Setting) -> int:
-    vouched = anchor.vouched_time(setting.expectations.log.quorum)
-    return min(vouched, int(setting.now.timestamp()))
-
-
-def _verify_cpu(
-    bundle: EvidenceBundle, accepted: Accepted, setting: Setting
-) -> CpuClaims:
     claims = verify_cpu(
-        bundle.cpu,
-        setting.expectations,
-        accepted,
-        now=setting.now,
-        log=setting.log,
+        bundle.cpu, setting.expectations, accepted, now=setting.now, log=setting.log
     )
+    # 11, 12. What the policy adds to the release.
     checks.check_pinned(claims, setting)
     checks.check_platform(claims.platform, setting)
-    return claims
-
-
-def _verify_devices(
-    bundle: EvidenceBundle, accepted: Accepted, b0: bytes, setting: Setting
-) -> tuple[DeviceClaims, ...]:
+    # 13, 14, 15. Every device in turn. Its nonce is derived from the binding, so its
+    # report was made for these keys and this place, and no other bundle may use it.
+    b0 = base_hash_v2(checks.binding_inputs(bundle))
     checks.check_required_devices(bundle, setting)
-    devices: list[DeviceClaims] = []
+    devices: tuple[DeviceClaims, ...] = ()
     for evidence, index in zip(
         bundle.devices, checks.device_indices(bundle), strict=True
     ):
@@ -325,9 +303,28 @@ def _verify_devices(
             log=setting.log,
         )
         checks.check_device_nonce(device, b0, setting)
-        devices.append(device)
-    checks.check_distinct(tuple(devices), setting)
-    return tuple(devices)
+        devices += (device,)
+    checks.check_distinct(devices, setting)
+    # 16. The step that makes all others mean these keys: without it, true evidence of
+    # a good enclave could stand beside the keys of whoever carries it. Last of the
+    # evidence, because it covers what every device signed.
+    checks.check_report_data(claims, devices, b0, setting)
+    # 17, 18. What is bound by now is the enclave's own word; here it is compared with
+    # what its release says in public.
+    checks.check_sandbox(bundle, manifest, setting)
+    checks.check_transport(bundle, manifest, setting)
+    vouched = anchor.vouched_time(setting.expectations.log.quorum)
+    findings = _Findings(
+        bundle=bundle,
+        manifest=manifest,
+        # A witness whose clock runs ahead must not make evidence look younger.
+        vouched=min(vouched, int(setting.now.timestamp())),
+        released=released,
+        b0=b0,
+        claims=claims,
+        devices=devices,
+    )
+    return _verdict(findings, setting)
 
 
 def _verify_challenge(
@@ -335,12 +332,15 @@ def _verify_challenge(
 ) -> None:
     checks.check_expectations(setting)
     setting.log.begin(Check.CHALLENGE)
+    # A policy that became stricter since would be passed by: the key still stands for
+    # the old one. The caller verifies the bundle again.
     if setting.expectations.digest != key.expectations_digest:
         raise RefusedError(
             RefusalCode.POLICY_INVALID, "the key was verified under another policy"
         )
     key.usable_at(setting.now)
     evidence = parse_cpu_evidence(data)
+    # An emulator, or a TPM by itself, must not answer for hardware.
     if evidence.tee is not key.claims.tee:
         raise RefusedError(RefusalCode.BINDING_MISMATCH, "evidence of another kind")
     setting.log.passed(f"answered with {evidence.tee}")
@@ -353,21 +353,25 @@ def _verify_challenge(
         log=setting.log,
     )
     setting.log.begin(Check.CHALLENGE_BINDING)
+    # All registers and the platform, not only those that a measurement names: the
+    # question is whether this very machine still stands there.
     same = (claims.registers, claims.platform)
     if same != (key.claims.registers, key.claims.platform):
         raise RefusedError(RefusalCode.BINDING_MISMATCH, "another machine answered")
+    # Over our nonce, so not recorded earlier, and over the key's binding, so not
+    # fetched from an honest enclave that holds other keys. The label is another than
+    # a bundle's: an answer to a challenge is no evidence for a bundle, nor is a
+    # bundle's an answer.
     expected = challenge_report_data(key.b0, nonce, emulated=claims.tee.emulated)
     if claims.bound != checks.carried(expected, claims.tee):
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the answer is to another challenge"
         )
-    setting.log.passed(_who_answered(claims.platform))
-
-
-def _who_answered(platform: str) -> str:
-    if platform:
-        return "made now, by the machine that was verified"
-    return "made now, by a machine that runs the same and does not say which it is"
+    setting.log.passed(
+        "made now, by the machine that was verified"
+        if claims.platform
+        else "made now, by a machine that runs the same and does not say which it is"
+    )
 
 
 def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
@@ -410,6 +414,8 @@ def _expiries(
 ) -> tuple[tuple[str, datetime], ...]:
     """Name everything that the verdict rests on, and when it runs out."""
     bundle = findings.bundle
+    # All of them: the earliest ends the verdict, so that none of them is believed for
+    # longer than its issuer said.
     return (
         ("key window", moment(bundle.not_after)),
         (
@@ -433,6 +439,7 @@ def _shows(findings: _Findings, expectations: Expectations) -> frozenset[Claim]:
     """Return what a data class may demand and this evidence shows."""
     shown = {
         Claim.HARDWARE: findings.claims.tee.isolates,
+        # A policy for development may let emulated devices pass; they show nothing.
         Claim.GPU: any(not device.kind.emulated for device in findings.devices),
         # The enclave serves no model but those that its release lists.
         Claim.WEIGHTS: bool(findings.manifest.models),
@@ -466,6 +473,7 @@ def _links(findings: _Findings) -> tuple[Link, ...]:
 
 
 def _first_register(claims: CpuClaims) -> str:
+    # A TPM's quote need not have register 0; then the first that is there.
     named = [name for name in _FIRST_REGISTERS if name in claims.registers]
     return claims.registers[(named or sorted(claims.registers))[0]]
 

@@ -5,74 +5,25 @@ import asyncio
 from pathlib import Path
 from time import monotonic
 
-from curtilage.cli.options import (
-    add_client_flags,
-    add_text,
-    config_from,
-    session_from,
-    text_from,
-)
+from curtilage.cli.options import text_from
+from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     err,
     out,
     out_json,
 )
 from curtilage.client.answer import Answer, Answerer, Provenance
 from curtilage.client.audit.export import new_file
-from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ClientError, ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
-from curtilage.client.remote.receipts import Transcript
+from curtilage.client.receipt import Transcript
 from curtilage.client.session import Session
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "ask",
-        summary="answer one question, at home or by the enclave",
-        text="Classify a question on this machine, then answer it where the policy "
-        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
-        "answer may be\ncomplete before its connection has the length that every "
-        "answer has; the command\nends when it has, so that nobody on the line learns "
-        "how long this one was.",
-        example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
-        'curtilage ask "What is the difference between a virus and a bacterium?"',
-    )
-    add_text(parser, "the question")
-    add_client_flags(parser)
-    parser.add_argument(
-        "--system", metavar="TEXT", help="a system message; others can read it, too"
-    )
-    parser.add_argument(
-        "--system-file", metavar="FILE", help="a file that holds the system message"
-    )
-    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
-    parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=None,
-        metavar="N",
-        help="the local model answers alike again; an enclave gets another number "
-        "with every run",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument(
-        "--keep",
-        metavar="DIR",
-        help="write question and answer there as they stood inside the seal, for "
-        "`curtilage audit receipt`; whoever reads the files reads both",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
     }
     query = query_from(turns, options, stream=not arguments.json)
-    take_down = None if arguments.keep is None else keeping(Path(arguments.keep))
+    save_transcript = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
-    asyncio.run(_ask(config, query, take_down, as_json=arguments.json))
+    asyncio.run(_ask(config, query, save_transcript, as_json=arguments.json))
     return DONE
 
 
@@ -100,7 +51,7 @@ def _system(arguments: argparse.Namespace) -> str | None:
     return read_text(Path(file), MAX_REQUEST_BYTES)
 
 
-def keeping(directory: Path) -> TakeDown:
+def keeping(directory: Path) -> SaveTranscript:
     """Return what writes an exchange to two new files of a directory, 0600.
 
     Raises:
@@ -124,9 +75,13 @@ def keeping(directory: Path) -> TakeDown:
 
 
 async def _ask(
-    config: ClientConfig, query: Query, take_down: TakeDown | None, *, as_json: bool
+    config: ClientConfig,
+    query: Query,
+    save_transcript: SaveTranscript | None,
+    *,
+    as_json: bool,
 ) -> None:
-    async with session_from(config, take_down=take_down) as session:
+    async with session_from(config, save_transcript=save_transcript) as session:
         if as_json:
             out_json(answer_object(await session.ask(query)))
         else:

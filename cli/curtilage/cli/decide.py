@@ -5,11 +5,9 @@ import sys
 from collections.abc import Iterator
 
 from curtilage.cli.decide_lines import decide_lines
-from curtilage.cli.options import add_policy_flag, config_from
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     err,
     err_again,
     out_bytes,
@@ -19,27 +17,6 @@ from curtilage.client.assemble import inspector_from
 from curtilage.client.errors import UsageError
 
 TOLD_EVERY = 1000
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "decide",
-        summary="say for each line of JSON where it may go",
-        text='Read lines {"id", "text"} or {"id", "messages"} from standard input '
-        "and write, in\norder, one line each:\n"
-        '  {"id", "route": "local"|"enclave"|"deidentify"|"block", "classes", '
-        '"rules", "uncertain"}\nNever the text. No language model is loaded, no '
-        "network touched and\nnothing recorded: these are decisions about no query.",
-        example="""echo '{"id": 1, "text": "What is HIV?"}' | curtilage decide --jsonl
-curtilage decide --policy clinic.yaml --jsonl < queries.jsonl > routes.jsonl""",
-    )
-    add_policy_flag(parser)
-    parser.add_argument(
-        "--jsonl", action="store_true", help="lines of JSON; the only format so far"
-    )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

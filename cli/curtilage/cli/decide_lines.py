@@ -83,7 +83,7 @@ def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _decided(line_id: LineId, policy: Policy, inspection: Inspection) -> bytes:
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     return _encode(
         line_id,
         route=decision.route,

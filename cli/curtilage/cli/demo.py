@@ -10,42 +10,8 @@ from pathlib import Path
 
 from curtilage.cli.terminal import (
     COULD_NOT,
-    Commands,
-    add_command,
     err,
 )
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "demo",
-        summary="show the whole path on this machine",
-        text="Start an enclave server with emulated evidence, a relay and a client "
-        "on loopback,\nask real questions of a working day, and show what each party "
-        "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
-        "source checkout, since the\nemulator is no part of the product.",
-        example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
-        "was refused, what now?'",
-    )
-    parser.add_argument(
-        "--ask",
-        action="append",
-        metavar="TEXT",
-        help="ask this instead of the six questions; may be given several times. "
-        "Every user of this machine can read it (`ps`): nothing of a real person",
-    )
-    parser.add_argument(
-        "--tee",
-        metavar="KIND",
-        help="the processor to emulate: emulated-sev-snp (as it stands), emulated-tdx,"
-        " emulated-nitro or emulated-azure-snp",
-    )
-    parser.add_argument(
-        "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
-    )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.report.evaluation_json import CurvePoint
+from curtilage.cli.report.figures import curve_chart
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
-    Commands,
-    add_command,
     err,
     err_again,
     out,
@@ -26,7 +26,6 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.evaluation.bench import Bench, full_scan
 from curtilage.evaluation.figures import Evaluation, table
-from curtilage.evaluation.plot import curve_svg
 from curtilage.evaluation.rows import Part
 from curtilage.evaluation.run import (
     GROUPS,
@@ -41,65 +40,7 @@ from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
 
-DEFAULT_LIMIT: Final = 2000
 MAX_WORKERS: Final = 4
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "evaluate",
-        summary="measure detectors and policy on folders of data",
-        text="Measure what is caught, what may leave and how long it takes, on data "
-        "sets in their\nauthors' formats, with 95% intervals. A set that is missing "
-        "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
-        f"groups of figures: {', '.join(GROUPS)}",
-        example="""curtilage evaluate --data sets --stock --json figures.json
-curtilage evaluate --data sets --policy clinic --part held-out --only health,leave""",
-    )
-    parser.add_argument(
-        "--data", metavar="DIR", required=True, help="a folder with a folder each set"
-    )
-    parser.add_argument(
-        "--policy",
-        metavar="FILE|NAME",
-        help="policy file or shipped profile (default: $CURTILAGE_POLICY, else the "
-        "shipped profile default)",
-    )
-    parser.add_argument(
-        "--part",
-        choices=[part.value for part in Part],
-        default=Part.ALL.value,
-        help="which rows of this project's own split (default: all)",
-    )
-    parser.add_argument(
-        "--only", metavar="IDS", help="groups or figures, with commas between"
-    )
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=int,
-        default=DEFAULT_LIMIT,
-        help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
-    )
-    _add_outputs(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--stock", action="store_true", help="measure plain Presidio beside it"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw recall against what may leave, as SVG"
-    )
-    parser.add_argument(
-        "--misses",
-        metavar="FILE",
-        help="write figure and row id of every row on the wrong side; never texts",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -204,7 +145,16 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
     if arguments.plot:
         title = f"Recall and what may leave: {evaluation.policy_source}"
-        _write_file(arguments.plot, curve_svg(evaluation.curve, title))
+        points = [
+            CurvePoint(
+                knob=each.knob,
+                setting=each.setting,
+                recall=each.recall,
+                leave=each.leave,
+            )
+            for each in evaluation.curve
+        ]
+        _write_file(arguments.plot, curve_chart(points, file_title=title))
     if arguments.misses:
         lines = [f"{figure}\t{row}\n" for figure, row in bench.misses]
         _write_file(arguments.misses, "".join(lines))

@@ -1,21 +1,16 @@
 """The command line: finds the command, runs it, turns errors into exit codes."""
 
 import argparse
+import importlib.util
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 
-from curtilage.cli import ask, decide, demo, evaluate, explain, models, serve
-from curtilage.cli.attest import command as attest
-from curtilage.cli.audit import command as audit
-from curtilage.cli.policy import command as policy
-from curtilage.cli.release import command as release
+from curtilage.cli.parser import build_parser
 from curtilage.cli.terminal import (
     COULD_NOT,
-    EXIT_CODES,
     REFUSED,
     WRONG_USE,
     err,
@@ -27,54 +22,11 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.policy.errors import PolicyError
-from curtilage.sandbox.wall import no_network
+from curtilage.transparency.errors import HeldError, TransparencyError
 
 OFFLINE = frozenset({"decide", "explain", "evaluate", "policy", "audit"})
 """Commands that see texts, or what was decided of them, and need nobody."""
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
-DESCRIPTION = """\
-Answer at home what must stay at home; ask an attested enclave the rest.
-
-Every question is classified on this machine. What the policy calls regulated is
-answered by the local model and never leaves. The rest goes, sealed, through a relay
-that sees who asks but not what, to an enclave that sees what is asked but not who."""
-EXAMPLE = """\
-examples:
-  curtilage demo
-  curtilage ask
-  curtilage ask - < letter.txt
-  curtilage serve --relay https://relay.example/ward
-  curtilage explain - < letter.txt
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of every command."""
-    parser = argparse.ArgumentParser(
-        prog="curtilage",
-        description=DESCRIPTION,
-        epilog=f"{EXAMPLE}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"curtilage {version('curtilage')}"
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (
-        demo,
-        ask,
-        serve,
-        decide,
-        explain,
-        evaluate,
-        policy,
-        audit,
-        models,
-        attest,
-        release,
-    ):
-        module.add(commands)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
     if argv is None and arguments.command in OFFLINE:
+        from curtilage.sandbox.wall import no_network
+
         for layer in no_network().missing:
             err(f"this command needs no network, and could not give it up: {layer}")
     try:
@@ -103,21 +57,119 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return run(arguments)
+        return command_of(arguments.called)(arguments)
     except BlockedError as error:
         return _stop(error, REFUSED)
-    except (UsageError, ConfigError, PolicyError) as error:
+    except HeldError as error:
+        return _stop(error, COULD_NOT)
+    except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
         return _stop(error, WRONG_USE)
     except ClientError as error:
         return _stop(error, COULD_NOT)
 
 
+def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C901, PLR0912, PLR0915 - a table
+    """Import a command's modules and return what runs it.
+
+    Here and not above: to say ``--help`` needs none of them, and together they take
+    over a second. Written out and not made from the name, so that linters, contracts
+    and readers see what is imported.
+    """
+    run: Callable[[argparse.Namespace], int]
+    match called:
+        case "ask":
+            from curtilage.cli.ask import run
+        case "attest show":
+            from curtilage.cli.attest.show import run
+        case "attest verify":
+            from curtilage.cli.attest.command import run_verify as run
+        case "attest verify-evidence":
+            from curtilage.cli.attest.verify_evidence import run
+        case "audit checkpoint":
+            from curtilage.cli.audit.command import run_checkpoint as run
+        case "audit export":
+            from curtilage.cli.audit.command import run_export as run
+        case "audit init":
+            from curtilage.cli.audit.command import run_init as run
+        case "audit prove":
+            from curtilage.cli.audit.command import run_prove as run
+        case "audit receipt":
+            from curtilage.cli.audit.command import run_receipt as run
+        case "audit show-key":
+            from curtilage.cli.audit.command import run_show_key as run
+        case "audit verify":
+            from curtilage.cli.audit.command import run_verify as run
+        case "decide":
+            from curtilage.cli.decide import run
+        case "demo":
+            from curtilage.cli.demo import run
+        case "evaluate":
+            # Measuring is a developer's work; the installed package has no such part.
+            if importlib.util.find_spec("curtilage.evaluation") is None:
+                raise ClientError(
+                    "evaluate needs a source checkout (its folder evaluation/ is no "
+                    "part of the installed package); clone the project and run "
+                    "`make setup`, then `.venv/bin/curtilage evaluate` there"
+                )
+            from curtilage.cli.evaluate import run
+        case "explain" | "policy explain":
+            from curtilage.cli.explain import run
+        case "models add":
+            from curtilage.cli.models import run_add as run
+        case "models list":
+            from curtilage.cli.models import run_list as run
+        case "models pull":
+            from curtilage.cli.models import run_pull as run
+        case "models verify":
+            from curtilage.cli.models import run_verify as run
+        case "policy check":
+            from curtilage.cli.policy.command import run_check as run
+        case "policy diff":
+            from curtilage.cli.policy.diff import run
+        case "policy keygen":
+            from curtilage.cli.policy.sign import run_keygen as run
+        case "policy list":
+            from curtilage.cli.policy.command import run_list as run
+        case "policy report":
+            from curtilage.cli.policy.report import run
+        case "policy sign":
+            from curtilage.cli.policy.sign import run_sign as run
+        case "policy test":
+            from curtilage.cli.policy.test_cases import run
+        case "policy verify":
+            from curtilage.cli.policy.sign import run_verify as run
+        case "release audit":
+            from curtilage.cli.release.audit import run_audit as run
+        case "release log add":
+            from curtilage.cli.release.log import run_add as run
+        case "release log cosign":
+            from curtilage.cli.release.log import run_cosign as run
+        case "release log init":
+            from curtilage.cli.release.log import run_init as run
+        case "release log request":
+            from curtilage.cli.release.log import run_request as run
+        case "release manifest":
+            from curtilage.cli.release.manifest import run_manifest as run
+        case "release prove":
+            from curtilage.cli.release.check import run_prove as run
+        case "release verify":
+            from curtilage.cli.release.check import run_verify as run
+        case "release witness cosign":
+            from curtilage.cli.release.witness import run_cosign as run
+        case "release witness init":
+            from curtilage.cli.release.witness import run_init as run
+        case "serve":
+            from curtilage.cli.serve import run
+        case _:
+            raise AssertionError(called)  # tests try every command
+    return run
+
+
 def _refuse_core_dumps() -> None:
     """Keep questions out of a core file, where the system can be told so."""
     if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -9,18 +9,16 @@ from time import monotonic
 from curtilage.cli.terminal import (
     COULD_NOT,
     DONE,
-    Commands,
-    add_command,
     err,
     err_again,
     out,
     out_json,
 )
 from curtilage.client.errors import ClientError
+from curtilage.client.local.download import PullRequest, pull
 from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
 from curtilage.client.local.registry import (
     ModelEntry,
-    PullRequest,
     Registry,
     data_directory,
 )
@@ -29,91 +27,13 @@ MEBIBYTE = 1024 * 1024
 TOLD_EVERY_S = 0.5
 
 
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(
-        commands,
-        "models",
-        summary="list, add, pull and verify local models",
-        text="Manage GGUF models. Each is named together with its SHA-256; a file with "
-        "another\ndigest answers nothing.",
-        example="curtilage models list",
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_list(actions)
-    _add_add(actions)
-    _add_pull(actions)
-    _add_verify(actions)
-
-
 def registry() -> Registry:
     """Open the registry of this user."""
     return Registry(data_directory(os.environ, Path.home()))
 
 
-def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        actions,
-        "list",
-        summary="show the models",
-        text="Show the embedded model and the registered ones.",
-        example="curtilage models list --json",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON list")
-    parser.set_defaults(run=_list)
-
-
-def _add_add(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        actions,
-        "add",
-        summary="register a GGUF file that is here",
-        text="Register a GGUF file under a name. The digest makes sure that it is the "
-        "file you mean.",
-        example="curtilage models add big ./model.gguf --sha256 HEX",
-    )
-    parser.add_argument("name")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--sha256", required=True, metavar="HEX")
-    parser.set_defaults(run=_add)
-
-
-def _add_pull(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        actions,
-        "pull",
-        summary="download a pinned GGUF file from a hub",
-        text="Download one file of a repository at one commit, check its digest, and "
-        "register it.\nA download that broke off goes on where it stopped; the file "
-        "appears under its name\nonly when its digest matched.",
-        example="curtilage models pull big --repo OWNER/NAME --file model.gguf "
-        "--revision 40HEX --sha256 64HEX",
-    )
-    parser.add_argument("name")
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME")
-    parser.add_argument("--file", required=True, metavar="PATH")
-    parser.add_argument("--revision", required=True, metavar="COMMIT")
-    parser.add_argument("--sha256", required=True, metavar="HEX")
-    parser.add_argument(
-        "--endpoint", metavar="URL", help="another hub that speaks the same API"
-    )
-    parser.set_defaults(run=_pull)
-
-
-def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        actions,
-        "verify",
-        summary="hash models again",
-        text="Hash the files of the named models, or of all, and compare. Exit 3 when "
-        "one differs\nor is missing.",
-        example="curtilage models verify",
-    )
-    parser.add_argument("names", nargs="*", metavar="name")
-    parser.set_defaults(run=_verify)
-
-
-def _list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: argparse.Namespace) -> int:
+    """List the models."""
     entries = [_embedded(), *registry().entries()]
     if arguments.json:
         out_json([_entry_object(entry) for entry in entries if entry is not None])
@@ -129,13 +49,15 @@ def _list(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _add(arguments: argparse.Namespace) -> int:
+def run_add(arguments: argparse.Namespace) -> int:
+    """Register a file."""
     entry = registry().add(arguments.name, arguments.file, arguments.sha256)
     out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
     return DONE
 
 
-def _pull(arguments: argparse.Namespace) -> int:
+def run_pull(arguments: argparse.Namespace) -> int:
+    """Download a file; show how far it is."""
     request = PullRequest(
         name=arguments.name,
         repo_id=arguments.repo,
@@ -144,13 +66,14 @@ def _pull(arguments: argparse.Namespace) -> int:
         sha256=arguments.sha256,
     )
     bar = _Bar(request.filename)
-    entry = registry().pull(request, progress=bar, endpoint=arguments.endpoint)
+    entry = pull(registry(), request, progress=bar, endpoint=arguments.endpoint)
     bar.end()
     out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
     return DONE
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Hash models again; exit 3 where one differs."""
     known = registry()
     names = arguments.names or [DEFAULT_NAME, *(e.name for e in known.entries())]
     failed = False

@@ -1,31 +1,17 @@
-"""Flags that several commands share, and the way from flags to a client."""
+"""Flags that several commands share, and the plain values that they give."""
 
 import argparse
-import asyncio
-import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-from curtilage.cli.terminal import err, progress
-from curtilage.client.assemble import assemble
-from curtilage.client.audit.recorder import TakeDown
-from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.cli.terminal import Commands, add_command, err
 from curtilage.client.errors import UsageError
-from curtilage.client.session import Session
 
-TOLD_AFTER_S: Final = 2.0
 # Linux keeps 4,095 bytes of a line that is typed, its end among them, and drops
 # the rest without a word: half a question must not be asked.
 _LONGEST_TYPED: Final = 4094
-WAITING: Final = (
-    "waiting for connections to reach the length that they would have with any "
-    "answer: whoever\nwatches the line is not to learn how long this one was, or "
-    "that it was cancelled;\ninterrupt (Ctrl-C) to close them now, which shows"
-)
 
 
 def add_policy_flag(parser: argparse.ArgumentParser) -> None:
@@ -110,54 +96,6 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_from(arguments: argparse.Namespace) -> ClientConfig:
-    """Read the configuration that the flags and the environment give."""
-    flags = Flags(
-        policy=arguments.policy,
-        relay=getattr(arguments, "relay", None),
-        relay_ca=getattr(arguments, "relay_ca", None),
-        relay_certificate=getattr(arguments, "relay_certificate", None),
-        relay_certificate_key=getattr(arguments, "relay_certificate_key", None),
-        relay_key_file=getattr(arguments, "relay_key_file", None),
-        model=getattr(arguments, "model", None),
-        model_sha256=getattr(arguments, "model_sha256", None),
-        policy_key=getattr(arguments, "policy_key", None),
-        audit=getattr(arguments, "audit", None),
-    )
-    return read_config(flags, os.environ)
-
-
-@asynccontextmanager
-async def session_from(
-    config: ClientConfig, *, spare: bool = False, take_down: TakeDown | None = None
-) -> AsyncGenerator[Session]:
-    """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
-    with progress("starting detectors and local model"):
-        parts = await assemble(config, spare=spare)
-    if parts.audit.problem is not None:
-        err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
-    if parts.advice is not None:
-        err(parts.advice)
-    session = Session(replace(parts, tell=err, take_down=take_down))
-    try:
-        yield session
-    finally:
-        await asyncio.shield(close_told(session))
-
-
-async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
-    """Close a session; where that takes a while, say what it waits for."""
-    closing = asyncio.ensure_future(session.close())
-    try:
-        await asyncio.wait((closing,), timeout=after_s)
-        if not closing.done() and session.unsettled:
-            err(WAITING)
-        await asyncio.shield(closing)
-    except asyncio.CancelledError:
-        closing.cancel()
-        raise
-
-
 def time_of(text: str | None) -> datetime:
     """Read ``--at``; now, where it was not given.
 
@@ -211,3 +149,24 @@ def text_from(words: list[str]) -> str:
     if not text:
         raise UsageError("there is no text; give `-` to read it, or give it as words")
     return text
+
+
+def add_explain(
+    commands: "Commands[argparse.ArgumentParser]", *, path: str = "curtilage explain"
+) -> None:
+    """Add the command; ``path`` is how it is called there."""
+    parser = add_command(
+        commands,
+        "explain",
+        summary="say what was found in a text and which rule decides",
+        text="Say where a text may go and why: the data classes found and their "
+        "places, the rule\nthat decides, and the smallest change after which the text "
+        "could go a less private\nway. The text itself is never printed.\n\n"
+        "Offsets count characters from 0. Everything is looked for, even where the "
+        "policy\nends a scan early.",
+        example=f"{path}\n{path} --policy clinic --json - < letter.txt\n"
+        f'{path} "What is HIV?"',
+    )
+    add_text(parser, "the text")
+    add_policy_flag(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")

@@ -5,15 +5,9 @@ import asyncio
 import signal
 from contextlib import suppress
 
-from curtilage.cli.options import (
-    add_client_flags,
-    config_from,
-    session_from,
-)
+from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     err,
     out_json,
 )
@@ -22,48 +16,6 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
-
-DEFAULT_PORT = 8642
-MAX_PORT = 65535
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "serve",
-        summary="serve the OpenAI API on this machine",
-        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
-        "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
-        "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
-        "Prints one JSON line when ready.\nWhoever stops it waits until open "
-        "connections to the relay have the length that\nevery answer has.",
-        example="curtilage serve --relay https://relay.example/ward\n"
-        "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
-    )
-    add_client_flags(parser)
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="a loopback address (default: 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--port",
-        type=_port,
-        default=DEFAULT_PORT,
-        help=f"0 takes a free one (default: {DEFAULT_PORT})",
-    )
-    parser.add_argument(
-        "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
-    )
-    parser.add_argument(
-        "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
-    )
-    parser.set_defaults(run=run)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to {MAX_PORT}")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -44,14 +44,20 @@ def add_command(
     text: str,
     example: str,
 ) -> argparse.ArgumentParser:
-    """Add one command whose ``--help`` says what it does and shows how."""
-    return commands.add_parser(
+    """Add one command whose ``--help`` says what it does and shows how.
+
+    What it parses has ``called``, the words that name the command (``audit verify``).
+    """
+    parser = commands.add_parser(
         name,
         help=summary,
         description=text,
         epilog=f"example:\n{_indented(example)}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    # A subcommand's word stands behind its parent's, and overwrites it.
+    parser.set_defaults(called=parser.prog.partition(" ")[2])
+    return parser
 
 
 def out(text: str, *, end: str = "\n") -> None:

@@ -1,9 +1,6 @@
-"""An answer in pieces and as a whole, whoever made it.
+"""An answer: its pieces as they come, the whole at the end, and where it is from.
 
-One answer as it is made, whoever makes it.
-
-Holds the pieces, so that the whole can be read at the end; knows neither how
-they are made nor what they say.
+Knows neither how the pieces are made nor what they say.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -12,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from curtilage.client.errors import FailureReason
-from curtilage.client.pseudonyms.obstacles import Obstacle
 
 
 class Answerer(StrEnum):
@@ -20,6 +16,22 @@ class Answerer(StrEnum):
 
     LOCAL = "local"
     ENCLAVE = "enclave"
+
+
+class Obstacle(StrEnum):
+    """Why a query stays as it is, and so at home; a closed set, safe to tell."""
+
+    NOTHING_FOUND = "nothing_found"
+    MARK_IN_SOURCE = "mark_in_source"
+    OTHER_VIEW = "other_view"
+    ACROSS_TEXTS = "across_texts"
+    NOT_CONTENT = "not_content"
+    OVERLAP = "overlap"
+    NO_STAND_IN = "no_stand_in"
+    STOP_STRING = "stop_string"
+    LOGPROBS = "logprobs"
+    STILL_FOUND = "still_found"
+    NAME_LEFT = "name_left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
 from curtilage.client.answer import Answer, AnswerStream, Delta
 from curtilage.client.assemble import assemble
@@ -38,59 +38,62 @@ class ChatOptions(TypedDict, total=False):
     logprobs: bool
 
 
+class ClientOptions(TypedDict, total=False):
+    """What a client is told; what is left out is taken from the environment.
+
+    Attributes:
+        policy: a policy file; else ``CURTILAGE_POLICY``, else the shipped default
+            profile.
+        relay: ``https://host/name``; else ``CURTILAGE_RELAY``; without either,
+            everything is answered here.
+        model: name or path of the local model; else the embedded one.
+        model_sha256: its digest, required for a path.
+        policy_key: public key (PEM) that must have signed the policy; else
+            ``CURTILAGE_POLICY_KEY``, and without either none need be.
+        audit: directory of an audit log; else ``CURTILAGE_AUDIT``, else the user's
+            own. What cannot be recorded there does not leave.
+        relay_ca: certificates (PEM) of the only authorities to trust for the
+            relay; else ``CURTILAGE_RELAY_CA``, else the system's.
+        relay_certificate: certificate (PEM) to show the relay; else
+            ``CURTILAGE_RELAY_CERTIFICATE``, else none is shown.
+        relay_certificate_key: its private key, if it is in another file; else
+            ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
+        relay_key_file: file with the relay's API key; else
+            ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
+    """
+
+    policy: str | Path | None
+    relay: str | None
+    model: str | Path | None
+    model_sha256: str | None
+    policy_key: str | Path | None
+    audit: str | Path | None
+    relay_ca: str | Path | None
+    relay_certificate: str | Path | None
+    relay_certificate_key: str | Path | None
+    relay_key_file: str | Path | None
+
+
 class Client:
     """A Curtilage client: classify here, then answer here or ask the enclave.
 
     Args:
-        policy: a policy file; None takes ``CURTILAGE_POLICY``, else the
-            shipped default profile.
-        relay: ``https://host/name``; None takes ``CURTILAGE_RELAY``; without
-            either, everything is answered here.
-        model: name or path of the local model; None is the embedded one.
-        model_sha256: its digest, required for a path.
-        policy_key: public key (PEM) that must have signed the policy; None
-            takes ``CURTILAGE_POLICY_KEY``, and without either none need be.
-        audit: directory of an audit log; None takes ``CURTILAGE_AUDIT``, else
-            the user's own. What cannot be recorded there does not leave.
-        relay_ca: certificates (PEM) of the only authorities to trust for the
-            relay; None takes ``CURTILAGE_RELAY_CA``, else the system's.
-        relay_certificate: certificate (PEM) to show the relay; None takes
-            ``CURTILAGE_RELAY_CERTIFICATE``, else none is shown.
-        relay_certificate_key: its private key, if it is in another file; None
-            takes ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
-        relay_key_file: file with the relay's API key; None takes
-            ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
+        **options: see ``ClientOptions``.
 
     Raises:
         ConfigError: a setting is wrong; says which.
         PolicyError: the policy is wrong; all problems with their lines.
+        TypeError: there is no such option.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: str | Path | None = None,
-        relay: str | None = None,
-        model: str | Path | None = None,
-        model_sha256: str | None = None,
-        policy_key: str | Path | None = None,
-        audit: str | Path | None = None,
-        relay_ca: str | Path | None = None,
-        relay_certificate: str | Path | None = None,
-        relay_certificate_key: str | Path | None = None,
-        relay_key_file: str | Path | None = None,
-    ) -> None:
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        # A path may be given as one; everything else is text already. ``Flags``
+        # refuses a name that it does not know.
         flags = Flags(
-            policy=_text(policy),
-            relay=relay,
-            model=_text(model),
-            model_sha256=model_sha256,
-            policy_key=_text(policy_key),
-            audit=_text(audit),
-            relay_ca=_text(relay_ca),
-            relay_certificate=_text(relay_certificate),
-            relay_certificate_key=_text(relay_certificate_key),
-            relay_key_file=_text(relay_key_file),
+            **{
+                name: str(value) if isinstance(value, Path) else value
+                for name, value in cast("dict[str, str | Path | None]", options).items()
+            }
         )
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None
@@ -165,38 +168,14 @@ class Client:
 
 
 class SyncClient:
-    """``Client`` for programs without an event loop; the same arguments.
+    """``Client`` for programs without an event loop; the same options.
 
     Runs the client on a thread of its own; its methods may be called from any
     one thread at a time.
     """
 
-    def __init__(
-        self,
-        *,
-        policy: str | Path | None = None,
-        relay: str | None = None,
-        model: str | Path | None = None,
-        model_sha256: str | None = None,
-        policy_key: str | Path | None = None,
-        audit: str | Path | None = None,
-        relay_ca: str | Path | None = None,
-        relay_certificate: str | Path | None = None,
-        relay_certificate_key: str | Path | None = None,
-        relay_key_file: str | Path | None = None,
-    ) -> None:
-        self._client = Client(
-            policy=policy,
-            relay=relay,
-            model=model,
-            model_sha256=model_sha256,
-            policy_key=policy_key,
-            audit=audit,
-            relay_ca=relay_ca,
-            relay_certificate=relay_certificate,
-            relay_certificate_key=relay_certificate_key,
-            relay_key_file=relay_key_file,
-        )
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        self._client = Client(**options)
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -289,7 +268,3 @@ class _Runner(Protocol):
 
 async def _next(pieces: AsyncIterator[Delta]) -> Delta | None:
     return await anext(pieces, None)
-
-
-def _text(path: str | Path | None) -> str | None:
-    return None if path is None else str(path)

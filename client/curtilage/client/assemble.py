@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from curtilage.client.audit.directory import state_directory
-from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
-from curtilage.client.errors import FailureReason, LocalUnavailableError
+from curtilage.client.errors import (
+    FailureReason,
+    LocalUnavailableError,
+    SealingError,
+)
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.cover import CoverSettings
-from curtilage.client.remote.keys import EnclaveBook
-from curtilage.client.remote.log_history import LogBook, MemoryFiles
+from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.separation import require_apart
 from curtilage.client.remote.transport import (
     MirrorAddress,
@@ -32,6 +36,8 @@ from curtilage.client.remote.transport import (
 from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
 from curtilage.policy.document.model import Policy
 from curtilage.policy.expectations import expectations_from
+from curtilage.wire.errors import SelfTestError
+from curtilage.wire.hpke.self_test import self_test
 
 
 async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
@@ -45,8 +51,16 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
     Raises:
         ConfigError: an address is not acceptable under the policy, or one of the
             files with the relay's access is not what it should be.
+        SealingError: there is a way out, and our HPKE fails its self-test.
     """
     ways = ways_out(config)
+    # Here and not at the first question: whoever starts it sees it. Without a way
+    # out nothing is sealed, and what is answered at home needs no HPKE.
+    if ways.transport is not None:
+        try:
+            self_test()
+        except SelfTestError as error:
+            raise SealingError(str(error)) from None
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -59,9 +73,9 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         local=local,
         transport=ways.transport,
         mirror=ways.mirror,
-        book=EnclaveBook(
+        keys=KeyStore(
             expectations=expectations_from(config.policy),
-            logs=LogBook(MemoryFiles(_audit_directory(config))),
+            logs=LogHistory(LogHistoryFiles(_audit_directory(config))),
         ),
         audit=audit,
         absent=ways.absent,
@@ -80,10 +94,10 @@ def inspector_from(config: ClientConfig, *, spare: bool = False) -> CheckedInspe
     return CheckedInspector(inspector_for(config.policy, spare=spare), config.currency)
 
 
-def audit_trail(config: ClientConfig) -> AuditTrail:
+def audit_trail(config: ClientConfig) -> DiskAuditTrail:
     """Return the audit trail; touches no file yet."""
     # Not made where it is named: a volume that is not mounted is no log.
-    return AuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
+    return DiskAuditTrail(AuditLog(_audit_directory(config), make=config.audit is None))
 
 
 def _audit_directory(config: ClientConfig) -> Path:
@@ -151,7 +165,13 @@ def ways_out(config: ClientConfig) -> WaysOut:
         mirror=named.mirror,
         gateway=named.gateway,
     )
-    access = read_access(config.relay_access)
+    files = config.relay_access
+    access = read_access(
+        ca=files.ca,
+        certificate=files.certificate,
+        certificate_key=files.certificate_key,
+        key=files.key,
+    )
     if attestation is None:
         # Nobody could be believed, so nobody is contacted.
         return WaysOut(absent=_absent(config.policy))

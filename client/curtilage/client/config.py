@@ -8,7 +8,6 @@ from pathlib import Path
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest, open_ordinary, read_text
-from curtilage.client.remote.access import AccessFiles
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.load import (
     PROFILES,
@@ -31,6 +30,24 @@ MAX_LIST_BYTES = 16 * 1024 * 1024
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessFiles:
+    """Where the relay's access files lie; None is left out.
+
+    Attributes:
+        ca: certificates (PEM) of the only authorities to trust for the relay;
+            None: those that the system trusts.
+        certificate: our certificate and its chain (PEM), if the relay wants one.
+        certificate_key: its private key (PEM); None: in the same file.
+        key: a file with the API key that the relay's operator gave us.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@
     │   └── UnsupportedContentError   it holds what is not text: pictures, files
     ├── ConfigError             a file or an address is wrong; names it
     ├── DetectorsError          the detectors do not start
+    ├── SealingError            this machine does not seal as HPKE does
     ├── AuditError              the audit trail cannot be written, or is not right
     ├── ListenError             the address or the port is taken
     ├── BlockedError            the policy lets nobody answer this
@@ -158,6 +159,10 @@ class ListenError(ClientError):
 
 class DetectorsError(ClientError):
     """The detectors do not start, so nothing can be classified."""
+
+
+class SealingError(ClientError):
+    """What would be sealed here is not HPKE, so nothing may leave."""
 
 
 class AuditError(ClientError):

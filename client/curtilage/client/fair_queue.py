@@ -46,7 +46,7 @@ class _Ticket:
     called: "asyncio.Future[None]" = field(compare=False)
 
 
-class Turns:
+class FairQueue:
     """The queue before one thing; for one event loop.
 
     Args:

@@ -1,17 +1,29 @@
-"""Files that somebody names: ordinary ones only, read up to a bound.
+"""Files: those that somebody names, read up to a bound; our own, private and whole.
 
 A pipe or a device is refused, because opening one may wait for ever and reading
 one may never end. What another program prints goes into a file first.
+
+What is ours is for its owner alone (0600), is locked with ``flock`` while several
+processes may write, and is replaced in one step: who reads it sees the old bytes or
+the new ones, also after a power cut. Use a local file system.
 """
 
 import errno
+import fcntl
 import os
 import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from curtilage.client.errors import ConfigError
+
+PRIVATE_FILE: Final = 0o600
+_FIRST_PAUSE_S: Final = 0.0002
+_LONGEST_PAUSE_S: Final = 0.01
 
 
 def open_ordinary(path: Path) -> BinaryIO:
@@ -62,6 +74,82 @@ def read_text(path: Path, limit: int) -> str:
         return read_bounded(path, limit).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file of ours; made for its owner alone, and never through a link.
+
+    Args:
+        path: the file.
+        flags: of ``os.open``.
+
+    Returns:
+        A descriptor, which programs that we start do not inherit.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    # Through a link that somebody laid, we would write into a file of their choice.
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+
+
+@contextmanager
+def write_private_atomically(path: Path) -> Generator[BinaryIO]:
+    """Write a private file that is there whole, or as it was before.
+
+    Where the body raises, nothing is replaced and nothing is left behind.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            # Before the rename: else a power cut could leave the new name empty.
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(path: Path, wait_s: float) -> Generator[None]:
+    """Hold a lock against all other processes that ask for it.
+
+    Args:
+        path: a file for the lock alone, made where it is missing.
+        wait_s: seconds, or ``math.inf``.
+
+    Raises:
+        TimeoutError: somebody else holds it for longer than that.
+        OSError: it cannot be opened.
+    """
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
+    try:
+        _take_lock(descriptor, wait_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_lock(descriptor: int, wait_s: float) -> None:
+    # By asking again, since a blocking flock cannot be given an end, and a writer
+    # that was stopped must not stop us all.
+    until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise TimeoutError(errno.ETIMEDOUT, "held by another process") from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
 
 
 def folder_digest(folder: Path) -> str:

@@ -19,7 +19,7 @@ from curtilage.client.query import Query
 MAX_PINS: Final = 4096
 
 
-class Pins:
+class PinnedConversations:
     """The conversations that stayed home.
 
     Args:
@@ -34,7 +34,7 @@ class Pins:
     @override
     def __repr__(self) -> str:
         """Tell how many; a digest could confirm a guess."""
-        return f"<Pins: {len(self._held)}>"
+        return f"<PinnedConversations: {len(self._held)}>"
 
     def add(self, query: Query) -> None:
         """Remember the conversation as it stands now."""

@@ -8,7 +8,7 @@ local model outward.
 
 from dataclasses import dataclass
 
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.answer import Obstacle
 from curtilage.client.pseudonyms.rewrite import Deidentified
 from curtilage.policy.decision.decide import Allowed, Decision
 from curtilage.policy.decision.routes import Route

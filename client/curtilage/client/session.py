@@ -1,12 +1,14 @@
 """The public client: inspect, decide, then answer at home or ask the enclave.
 
 Joins the steps; each of them lives in a module of its own. What ``decide``
-kept home reaches the local model only: ``Remote.ask`` cannot be called without
+kept home reaches the local model only: ``Enclave.ask`` cannot be called without
 the ``Allowed`` that such a decision does not carry. A query that may leave
 without its names is rewritten, inspected and decided again, and has an
 ``Allowed`` of its own; its answer is restored before anybody sees it.
 """
 
+import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -22,11 +24,16 @@ from curtilage.client.answer import (
     AnswerEvent,
     AnswerStream,
     Delta,
+    Obstacle,
     Provenance,
 )
 from curtilage.client.audit.record import Outcome
-from curtilage.client.audit.recorder import Case, TakeDown, record_dummy
-from curtilage.client.audit.trail import Trail
+from curtilage.client.audit.recorder import (
+    CoverRecorder,
+    QueryRecorder,
+    SaveTranscript,
+)
+from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.errors import (
     UNMET,
     BlockedError,
@@ -35,24 +42,28 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
-from curtilage.client.pinned import Pins
-from curtilage.client.pseudonyms.obstacles import Obstacle
+from curtilage.client.pinned import PinnedConversations
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
-from curtilage.client.remote.cover import Cover, CoverSettings
+from curtilage.client.remote.cover import CoverSettings, CoverTraffic
 from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Drains, Timer
 from curtilage.client.remote.enclave import (
     FIRST_EVENT_S,
-    Departure,
-    Remote,
-    Renewal,
-    Tell,
+    AttemptRecorded,
+    Enclave,
+    Notify,
+    Transport,
 )
-from curtilage.client.remote.keys import EnclaveBook, Refresher
-from curtilage.client.remote.receipts import ReceiptSecret
-from curtilage.client.remote.transport import KeyMirror, Transport
+from curtilage.client.remote.keys import (
+    KeyMirror,
+    KeySource,
+    KeyStore,
+    RandomBelow,
+    Sleep,
+)
+from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import (
     AskEnclave,
     AskLocal,
@@ -142,29 +153,30 @@ class ClientParts:
         inspector: the detectors.
         local: the local model; where there is none, ``UnavailableLocal``.
         transport: the way to the relay, or None: everything stays.
-        book: the enclave's key and what the policy demands of it.
+        keys: the enclave's key and what the policy demands of it.
         audit: where each step is recorded; what cannot be recorded does not leave.
         absent: why there is no ``transport``, where there is none.
         mirror: an independent copy of the enclave's key list, if the policy
             names one.
-        cover: when to send dummies, if the policy asks for any.
+        cover: when to send cover requests, if the policy asks for any.
         advice: what a person should be told of the configuration.
         first_s: how long to wait for an enclave's answer to begin.
         most_running: how many sealed exchanges may run at a time.
         clock: the time, aware UTC.
         timer: what the pace of answers is measured by.
-        tell: told what the person at this machine should know, such as that its
+        sleep: waits for the time at which the enclave's key is renewed.
+        below: randomness of that time.
+        notify: takes what the person at this machine should know, such as that its
             clock is off; never a word of a query.
-        renewal: makes what renews the enclave's key.
-        take_down: takes exchanges down, for whoever wants to prove one later.
+        save_transcript: saves exchanges, for whoever wants to prove one later.
     """
 
     policy: Policy
     inspector: Inspects
     local: AnswersLocally
     transport: Transport | None
-    book: EnclaveBook
-    audit: Trail
+    keys: KeyStore
+    audit: AuditTrail
     absent: FailureReason = FailureReason.NOT_CONFIGURED
     mirror: KeyMirror | None = None
     cover: CoverSettings | None = None
@@ -173,9 +185,10 @@ class ClientParts:
     most_running: int = MAX_RUNNING
     clock: Callable[[], datetime] = _utc_now
     timer: Timer = TIMER
-    tell: Tell | None = None
-    renewal: Renewal = Refresher
-    take_down: TakeDown | None = None
+    sleep: Sleep = asyncio.sleep
+    below: RandomBelow = secrets.randbelow
+    notify: Notify | None = None
+    save_transcript: SaveTranscript | None = None
 
 
 class Session:
@@ -183,23 +196,30 @@ class Session:
 
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
-        self._pins = Pins()
+        self._pinned = PinnedConversations()
         self._keys = ConversationKeys()
-        self._remote: Remote | None = None
-        self._cover: Cover | None = None
-        if parts.transport is not None:
-            self._remote = Remote(
+        self._enclave: Enclave | None = None
+        self._cover: CoverTraffic | None = None
+        if parts.transport is None:
+            return
+        self._enclave = Enclave(
+            parts.transport,
+            KeySource(
                 parts.transport,
-                parts.book,
+                parts.keys,
                 parts.clock,
-                first_s=parts.first_s,
                 mirror=parts.mirror,
-                drains=Drains(most=parts.most_running, timer=parts.timer),
-                tell=parts.tell,
-                renewal=parts.renewal,
-            )
-            if parts.cover is not None:
-                self._cover = Cover(parts.cover, self._send_dummy)
+                sleep=parts.sleep,
+                below=parts.below,
+            ),
+            parts.clock,
+            first_s=parts.first_s,
+            drains=Drains(most=parts.most_running, timer=parts.timer),
+            notify=parts.notify,
+        )
+        if parts.cover is not None:
+            records = CoverRecorder(parts.audit, parts.policy)
+            self._cover = CoverTraffic(parts.cover, self._enclave, records)
 
     async def __aenter__(self) -> Self:
         """Return the session."""
@@ -217,10 +237,10 @@ class Session:
     @property
     def absent(self) -> FailureReason | None:
         """Why no enclave can be asked, or None where one can."""
-        return self._parts.absent if self._remote is None else None
+        return self._parts.absent if self._enclave is None else None
 
     @property
-    def audit(self) -> Trail:
+    def audit(self) -> AuditTrail:
         """The audit trail."""
         return self._parts.audit
 
@@ -258,32 +278,35 @@ class Session:
         Raises:
             EnclaveError: there is none that the policy accepts.
         """
-        if self._remote is None:
+        if self._enclave is None:
             raise EnclaveError(self._parts.absent)
-        return await self._remote.verified_key()
+        return await self._enclave.verified_key()
 
     @property
     def unsettled(self) -> int:
-        """How many exchanges and dummies still have to run to their end."""
-        running = 0 if self._remote is None else self._remote.running
+        """How many exchanges and cover requests still have to run to their end."""
+        running = 0 if self._enclave is None else self._enclave.running
         return running + (0 if self._cover is None else self._cover.pending)
 
     async def settle(self) -> None:
         """Wait until every exchange has the length that it was to have.
 
         A padded answer that was cancelled, or is complete long before its
-        bucket is full, stays on the wire until it is; dummies that wait are sent.
+        bucket is full, stays on the wire until it is; cover requests that wait are
+        sent.
         """
         if self._cover is not None:
             await self._cover.settle()
-        if self._remote is not None:
-            await self._remote.settle()
+        if self._enclave is not None:
+            await self._enclave.settle()
 
     async def close(self) -> None:
         """Stop the detectors, free the model, settle, close every connection.
 
         Being cancelled while settling cuts off what still runs.
         """
+        # Whoever could still begin something first, then what is under way, and the
+        # audit trail last: whatever ends must be able to be recorded.
         self._parts.inspector.close()
         await self._parts.local.close()
         try:
@@ -291,126 +314,149 @@ class Session:
         finally:
             if self._cover is not None:
                 await self._cover.close()
-            if self._remote is not None:
-                await self._remote.close()
+            if self._enclave is not None:
+                await self._enclave.close()
             await self._parts.audit.close()
 
-    async def _decided(self, query: Query) -> tuple[Case, Step]:
+    async def _decided(self, query: Query) -> tuple[QueryRecorder, Step]:
+        """Inspect, decide, and where the policy asks for it rewrite and do so again."""
         policy = self._parts.policy
+        # First, and whole: nobody is asked anything before all of it was looked at. A
+        # detector that fails or is too slow is a finding, which keeps the query home.
         inspection = await self._parts.inspector.ainspect(query)
-        if self._pins.holds(query):
+        # What stayed home once takes the turns that follow with it: a later one may
+        # say nothing that is found, and still be about what was.
+        if self._pinned.holds(query):
             inspection = replace(inspection, pinned=True)
-        decision = decided = decide(policy, inspection)
+        decision = decided = decide(policy.rulebook, inspection)
         step = first_step(decision)
         if isinstance(step, Rewrite):
-            step = await self._rewritten(query, inspection, decision)
+            found = findings_asked(policy, inspection, decision)
+            rewritten = deidentify(query, found, key=self._keys.of(query))
+            if isinstance(rewritten, Obstacle):
+                step = AskLocal(rewritten)
+            else:
+                # What leaves is another text than the one that was judged, so the
+                # detectors and the policy judge it as they would any other.
+                again = await self._parts.inspector.ainspect(rewritten.reading)
+                second = decide(policy.rulebook, rewritten.inspected(again))
+                step = after_rewriting(rewritten, second)
             if isinstance(step, AskLocal):
                 # What could not be replaced stays, with all that follows it.
                 decided = replace(decision, route=Route.LOCAL)
-        if pins(policy, inspection, decided):
-            self._pins.add(query)
+        # Before anybody answers: a caller that goes on at once is held to it as well.
+        if pins(policy.rulebook, inspection, decided):
+            self._pinned.add(query)
         telemetry.decided(decision.route)
-        parts = self._parts
-        case = Case(
-            parts.audit, policy, inspection, decision, take_down=parts.take_down
+        recorder = QueryRecorder(
+            self._parts.audit,
+            policy,
+            inspection,
+            decision,
+            save_transcript=self._parts.save_transcript,
         )
-        return case, step
-
-    async def _rewritten(
-        self, query: Query, inspection: Inspection, decision: Decision
-    ) -> Step:
-        """Replace what was found, and let the detectors and the policy judge it."""
-        policy = self._parts.policy
-        found = findings_asked(policy, inspection, decision)
-        rewritten = deidentify(query, found, key=self._keys.of(query))
-        if isinstance(rewritten, Obstacle):
-            return AskLocal(rewritten)
-        again = await self._parts.inspector.ainspect(rewritten.reading)
-        return after_rewriting(rewritten, decide(policy, rewritten.inspected(again)))
+        return recorder, step
 
     async def _run(
         self, query: Query, stream: AnswerStream
     ) -> AsyncGenerator[AnswerEvent]:
-        case, step = await self._decided(query)
+        recorder, step = await self._decided(query)
         failure: EnclaveError | None = None
         if isinstance(step, AskEnclave):
             shown = False
             try:
-                remote = self._from_enclave(case, step, query, stream)
+                remote = self._from_enclave(recorder, step, query, stream)
                 async with aclosing(remote) as events:
                     async for event in events:
                         shown = True
                         yield event
             except EnclaveError as error:
+                # The only way from the enclave is home. There is no retry here, and no
+                # other enclave.
                 failure = error.alone()
                 telemetry.fallback(error.reason)
                 step = after_enclave_failure(shown=shown)
             else:
                 return
         if isinstance(step, AskLocal):
-            own = self._at_home(case, step, query, stream, failure)
+            own = self._at_home(recorder, step, query, stream, failure)
             async with aclosing(own) as events:
                 async for event in events:
                     yield event
+        elif failure is not None:
+            # A part of the answer was shown: another model's would not go on with it.
+            await recorder.stays(Outcome.CUT, failure.reason)
+            raise IncompleteAnswerError(failure.reason)
         else:
-            if failure is None:
-                self._cover_for(query)  # silence would say: blocked
-            await _refuse(case, failure)
+            self._cover_for(query)  # silence would say: blocked
+            await recorder.stays(Outcome.BLOCKED)
+            decision = recorder.decision
+            raise BlockedError(
+                rule=decision.rule,
+                reason=decision.reason,
+                classes=decision.classes,
+                policy_digest=decision.policy_digest,
+            )
 
     async def _from_enclave(
-        self, case: Case, step: AskEnclave, query: Query, stream: AnswerStream
+        self,
+        recorder: QueryRecorder,
+        step: AskEnclave,
+        query: Query,
+        stream: AnswerStream,
     ) -> AsyncGenerator[AnswerEvent]:
         """Seal and send what ``step.allowed`` is about; yield what may be shown."""
-        if self._remote is None:
+        # No way out, or none that could be believed: as good as one that failed.
+        if self._enclave is None:
             raise EnclaveError(self._parts.absent)
         rewritten, restorer = step.rewritten, None
-        # As it was asked, too: what data need, their pseudonyms need.
-        classes = {*case.decision.classes, *step.classes}
         if rewritten is not None:
             query, restorer = rewritten.query, AnswerRestorer(rewritten.vault.values)
-
-        async def recorded(key: VerifiedKey) -> ReceiptSecret:
-            secret = await case.leaves(step.allowed, key.verdict_id)
-            stream.provenance = _provenance(
-                case.decision,
-                step,
-                model=f"{key.release_name}/{key.release_version}",
-                key=key,
-                recorded=True,
-            )
-            return secret
-
-        async def kept(key: VerifiedKey, secret: ReceiptSecret, receipt: bytes) -> None:
-            await case.receipted(secret, key.receipt_public_key, receipt)
-
-        departure = Departure(
-            before=recorded,
-            kept=kept,
+        # As it was asked, too: what data need, their pseudonyms need.
+        classes = {*recorder.decision.classes, *step.classes}
+        request = ChatRequest(
+            allowed=step.allowed,
+            query=query,
+            records=recorder,
             requirement=requirement_for(self._parts.policy, classes),
-            before_challenge=self._record_challenge,
         )
-        answer = self._remote.ask(step.allowed, query, departure)
-        async with aclosing(answer) as events:
-            async for event in events:
-                for told in (event,) if restorer is None else restorer.push(event):
-                    yield told
+        async with aclosing(self._enclave.ask(request)) as steps:
+            async for event in steps:
+                # The record is on the disk and nothing is sealed yet: from here on it
+                # is true that the enclave answers, and which.
+                if isinstance(event, AttemptRecorded):
+                    key = event.key
+                    stream.provenance = _provenance(
+                        recorder.decision,
+                        step,
+                        model=f"{key.release_name}/{key.release_version}",
+                        key=key,
+                        recorded=True,
+                    )
+                elif restorer is None:
+                    yield event
+                else:
+                    for restored in restorer.push(event):
+                        yield restored
         telemetry.answered(Answerer.ENCLAVE)
 
     async def _at_home(
         self,
-        case: Case,
+        recorder: QueryRecorder,
         step: AskLocal,
         query: Query,
         stream: AnswerStream,
         failure: EnclaveError | None,
     ) -> AsyncGenerator[AnswerEvent]:
+        # Nothing of what follows knows a way out: this model runs in this process.
+        decision = recorder.decision
         fallback = None if failure is None else failure.reason
         stream.provenance = _provenance(
-            case.decision,
+            decision,
             step,
             model=self._parts.local.model_id,
             fallback=fallback,
-            recorded=await case.stays(Outcome.LOCAL, fallback),
+            recorded=await recorder.stays(Outcome.LOCAL, fallback),
         )
         if failure is None or failure.reason in UNMET:
             self._cover_for(query)  # nothing was sent of it
@@ -419,36 +465,21 @@ class Session:
                 async for event in events:
                     yield event
         except LocalUnavailableError as error:
-            raise error.told_as(_nobody(case.decision, failure, error)) from None
+            why = f"this query must stay here (rule {decision.rule!r}), but {error}"
+            if failure is not None:
+                why = f"{failure}, and on this machine: {error}"
+            raise error.told_as(why) from None
         telemetry.answered(Answerer.LOCAL)
 
     def _cover_for(self, query: Query) -> None:
-        """Have a dummy sent for a query that nothing was sent of.
+        """Have a cover request sent for a query that nothing was sent of.
 
         One that is too large could not have left, whatever it says.
         """
-        if self._cover is not None and self._remote is not None:
+        # Its size class is all that goes any further; the text stays here.
+        if self._cover is not None and self._enclave is not None:
             with suppress(EnclaveError, UnicodeError):
-                self._cover.answered_here(self._remote.size_class(query))
-
-    async def _record_challenge(self, key: VerifiedKey, content: bytes) -> None:
-        parts = self._parts
-        await record_dummy(
-            parts.audit,
-            parts.policy,
-            content,
-            key.verdict_id,
-            outcome=Outcome.CHALLENGE,
-        )
-
-    async def _send_dummy(self, size_class: int) -> None:
-        parts = self._parts
-
-        async def recorded(key: VerifiedKey, content: bytes) -> None:
-            await record_dummy(parts.audit, parts.policy, content, key.verdict_id)
-
-        if self._remote is not None:
-            await self._remote.cover(size_class, before=recorded)
+                self._cover.answered_here(self._enclave.size_class(query))
 
 
 def _provenance(
@@ -477,25 +508,3 @@ def _provenance(
         deidentified=() if rewritten is None else rewritten.counts,
         obstacle=step.obstacle if isinstance(step, AskLocal) else None,
     )
-
-
-async def _refuse(case: Case, failure: EnclaveError | None) -> None:
-    if failure is not None:
-        await case.stays(Outcome.CUT, failure.reason)
-        raise IncompleteAnswerError(failure.reason)
-    await case.stays(Outcome.BLOCKED)
-    decision = case.decision
-    raise BlockedError(
-        rule=decision.rule,
-        reason=decision.reason,
-        classes=decision.classes,
-        policy_digest=decision.policy_digest,
-    )
-
-
-def _nobody(
-    decision: Decision, failure: EnclaveError | None, error: LocalUnavailableError
-) -> str:
-    if failure is not None:
-        return f"{failure}, and on this machine: {error}"
-    return f"this query must stay here (rule {decision.rule!r}), but {error}"

@@ -5,6 +5,7 @@ token or key material.
 
     EnclaveError
     ├── ConfigError         the operator's file is wrong; exit code 2
+    ├── OpeningError        this machine does not open as HPKE does
     ├── EvidenceError       the evidence process gave nothing usable
     ├── AcquisitionError    in that process: the device gave nothing usable
     ├── BundleError         our own bundle does not hold; nothing is served
@@ -29,6 +30,10 @@ class ConfigError(EnclaveError):
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+
+
+class OpeningError(EnclaveError):
+    """What would be opened and sealed here is not HPKE, so nothing is served."""
 
 
 class EvidenceError(EnclaveError):

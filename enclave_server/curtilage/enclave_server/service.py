@@ -1,7 +1,7 @@
 """Joins the parts into one running enclave, in the order that fails closed.
 
-Configuration, anchors, model, key, evidence, self-verification, and only then
-a listening socket. Says on the error stream what it waits for; the output
+Self-test, configuration, anchors, model, key, evidence, self-verification, and only
+then a listening socket. Says on the error stream what it waits for; the output
 stream gets one line, when it is ready.
 """
 
@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from curtilage.enclave_server.answer.challenger import Challenger
 from curtilage.enclave_server.config import EnclaveConfig
+from curtilage.enclave_server.errors import OpeningError
 from curtilage.enclave_server.evidence.bundle import BundleKeeper, Held
 from curtilage.enclave_server.evidence.release import read_anchors
 from curtilage.enclave_server.evidence.report import (
@@ -37,6 +38,8 @@ from curtilage.enclave_server.telemetry import (
     Event,
     silence_libraries,
 )
+from curtilage.wire.errors import SelfTestError
+from curtilage.wire.hpke.self_test import self_test
 from curtilage.wire.shaping import Shape
 
 PROGRESS_S: Final = 2.0
@@ -76,6 +79,7 @@ async def serve_until_signalled(
     """Run until SIGTERM or SIGINT, then end answers under way and stop.
 
     Raises:
+        OpeningError: our HPKE fails its self-test.
         ConfigError: something that the configuration names is unusable.
         ModelError: the model cannot be loaded.
         EvidenceError: there is no evidence.
@@ -105,6 +109,12 @@ async def running(
     counters = Counters()
     silence_libraries()
     _silence_loop(counters)
+    # First, and before a key is drawn that evidence would vouch for: a client that
+    # trusts this enclave would seal to it what it cannot open, or what others can.
+    try:
+        self_test()
+    except SelfTestError as error:
+        raise OpeningError(str(error)) from None
     anchors = read_anchors(config.anchors)
     tls = None if config.tls is None else server_context(config.tls)
     model = await _with_progress(

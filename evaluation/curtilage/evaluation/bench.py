@@ -190,7 +190,7 @@ class Bench:
         new = [row for row in rows if row.id not in self._judged]
         queries = [single_query(row.text) for row in new]
         inspections = list(self.inspect(queries, title))
-        decisions = [decide(self.policy, each) for each in inspections]
+        decisions = [decide(self.policy.rulebook, each) for each in inspections]
         texts = self._outgoing(queries, inspections, decisions)
         for row, found, decision, outgoing in zip(
             new, inspections, decisions, texts, strict=True
@@ -220,7 +220,10 @@ class Bench:
                     rewritten[at] = made
         again = self.inspect([each.reading for each in rewritten.values()], "rescan")
         for (at, made), seen in zip(rewritten.items(), again, strict=True):
-            if decide(self.policy, made.inspected(seen)).route is Route.ENCLAVE:
+            if (
+                decide(self.policy.rulebook, made.inspected(seen)).route
+                is Route.ENCLAVE
+            ):
                 texts[at] = made.outgoing_texts()[0]
         return texts
 

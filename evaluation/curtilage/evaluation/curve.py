@@ -143,7 +143,7 @@ def _with_recall(policy: Policy, recall: int) -> Policy:
 def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[Judged]:
     found = inspector.inspect_many([single_query(row.text) for row in rows])
     return [
-        Judged(row=row, inspection=each, decision=decide(policy, each))
+        Judged(row=row, inspection=each, decision=decide(policy.rulebook, each))
         for row, each in zip(rows, found, strict=True)
     ]
 
@@ -180,7 +180,9 @@ def _point(
     setting: int,
 ) -> CurvePoint:
     def routes(sample: Sequence[Judged]) -> list[Route]:
-        return [decide(policy, moved(each.inspection)).route for each in sample]
+        return [
+            decide(policy.rulebook, moved(each.inspection)).route for each in sample
+        ]
 
     kept = [
         [route is not Route.ENCLAVE for route in routes(each)] for each in samples.keep

@@ -119,4 +119,4 @@ def _with_broken_process(policy: Policy, fault: str) -> bool:
 
 
 def _stays(policy: Policy, inspection: Inspection) -> bool:
-    return decide(policy, inspection).route in {Route.LOCAL, Route.BLOCK}
+    return decide(policy.rulebook, inspection).route in {Route.LOCAL, Route.BLOCK}

@@ -206,7 +206,7 @@ def _split(bench: Bench, name: str, title: str, answer: str) -> Figure:
     ]
     found = bench.inspect(queries, title)
     caught = [
-        decide(bench.policy, inspection).route is not Route.ENCLAVE
+        decide(bench.policy.rulebook, inspection).route is not Route.ENCLAVE
         for inspection in found
     ]
     return Figure(id=name, title=title, estimate=share_of(caught))

@@ -135,7 +135,7 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
     ]
     queries = [single_query(text) for texts in sets for text in texts]
     inspections = list(bench.inspect(queries, "validity"))
-    whole = [decide(bench.policy, each) for each in inspections]
+    whole = [decide(bench.policy.rulebook, each) for each in inspections]
     yield Figure(
         id="validity.failures",
         title="inspections with an error or out of time",
@@ -147,7 +147,10 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
     scan = document.model_copy(update={"limits": bench.patient.document.limits})
     inspector = start(replace(bench.policy, document=scan))
     try:
-        early = [decide(bench.policy, each) for each in inspector.inspect_many(queries)]
+        early = [
+            decide(bench.policy.rulebook, each)
+            for each in inspector.inspect_many(queries)
+        ]
     finally:
         inspector.close()
     yield Figure(

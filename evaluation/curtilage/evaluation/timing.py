@@ -20,8 +20,7 @@ from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import quantile_estimate, share
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.detection_plan import plan_of
-from curtilage.policy.document.model import Ner, Policy
+from curtilage.policy.document.model import Ner, Policy, plan_of
 
 LENGTHS: Final = (50, 300, 2000)
 TEXTS: Final = 200  # of each length; the 99th of a hundred is then no outlier alone
@@ -264,7 +263,7 @@ def sockets(bench: Bench, start: Start, count: SocketCount) -> Figure:
     count.seen, count.on = 0, True
     try:
         for row in rows:
-            decide(bench.policy, inspector.inspect(single_query(row.text)))
+            decide(bench.policy.rulebook, inspector.inspect(single_query(row.text)))
         held = worker_sockets(inspector.worker_pid)
     finally:
         count.on = False

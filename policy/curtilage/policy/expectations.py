@@ -7,7 +7,7 @@ checks less: it permits no enclave at all.
 from collections.abc import Iterable
 
 from curtilage.attest.amd_tcb import Tcb
-from curtilage.attest.claims import Claim, Requirement
+from curtilage.attest.claims import Claim
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
@@ -20,6 +20,7 @@ from curtilage.attest.expectations import (
     TdxExpectations,
     TrustAnchor,
 )
+from curtilage.attest.requirements import Requirement
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.document.attestation import (
     Attestation,

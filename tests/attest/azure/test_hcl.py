@@ -25,7 +25,7 @@ from curtilage_dev.emulated_azure import (
     runtime_object,
 )
 
-KEY = rsa.generate_private_key(65537, 2048).public_key()
+KEY = rsa.RSAPublicNumbers(e=65537, n=2**2047 + 1).public_key()
 RUNTIME = encode_runtime(runtime_object(KEY))
 KEYS = cast("list[dict[str, object]]", runtime_object(KEY)["keys"])
 REPORT = bytes(range(256)) * 4 + bytes(range(160))

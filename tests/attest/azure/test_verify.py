@@ -17,7 +17,7 @@ from curtilage.attest.azure.verify import AzureCheck, AzureRules, verify_azure
 from curtilage.attest.binding import qualifying_data_v2
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import AzureEvidence, SnpEvidence, Tee
+from curtilage.attest.evidence import AzureEvidence, SnpEvidence, Tee
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
@@ -28,7 +28,7 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.sev_snp.verify import SnpRules
-from curtilage.attest.single import verify_evidence
+from curtilage.attest.standalone import verify_evidence
 from curtilage.attest.steps import Check, StepLog
 from curtilage.attest.tdx.verify import TdxRules
 from curtilage.attest.tpm.quote import AlgorithmId, QuoteCheck

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import NitroEvidence
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import NitroEvidence, Tee
 from curtilage.attest.nitro.verify import (
     MAX_DOCUMENT_AGE_S,
     NitroCheck,

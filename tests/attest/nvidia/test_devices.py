@@ -8,16 +8,23 @@ from functools import cache
 import pytest
 
 from curtilage.attest.binding import base_hash_v2, device_nonce_v2
+from curtilage.attest.bundle_checks import binding_inputs
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, encode_bundle
-from curtilage.attest.evidence_kinds import DeviceKind, GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.evidence import (
+    DeviceKind,
+    EvidenceBundle,
+    GpuEvidence,
+    NitroEvidence,
+    Tee,
+)
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
     Expectations,
     TrustAnchor,
 )
-from curtilage.attest.verify import VerifiedKey, binding_inputs, verify
+from curtilage.attest.verify import VerifiedKey, verify
 from curtilage_dev.deployment import (
     GPU,
     MEASUREMENT,

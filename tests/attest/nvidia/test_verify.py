@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import GpuEvidence
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import GpuExpectations
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
 from curtilage.attest.nvidia.verify import (
@@ -349,6 +349,10 @@ def _extension(content: bytes) -> ChangeGpu:
     return _certificate(3, extensions=((DICE_TCB_INFO, False, content),))
 
 
+def _issuer_info() -> bytes:
+    return _issuer().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
 def _issuer() -> ec.EllipticCurvePublicKey:
     return GPU.fields(NONCE).chain[2].key.public_key()
 
@@ -513,7 +517,7 @@ def test_a_wrong_firmware_identity_is_refused(name: str) -> None:
 )
 def test_lengths_have_one_form(content: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        firmware_ids({DICE_TCB_INFO: bytes.fromhex(content)}, _issuer())
+        firmware_ids({DICE_TCB_INFO: bytes.fromhex(content)}, _issuer_info())
     assert caught.value.code is RefusalCode.MALFORMED
 
 
@@ -545,16 +549,16 @@ LONG = composite_device_id(_issuer(), FWID)[3:]
 def test_what_would_say_the_same_is_refused(extension: bytes) -> None:
     same = (dice_tcb_info(FWID), composite_device_id(_issuer(), FWID))
     for true in same:
-        assert firmware_ids({DICE_TCB_INFO: true}, _issuer()) == (FWID,)
+        assert firmware_ids({DICE_TCB_INFO: true}, _issuer_info()) == (FWID,)
     with pytest.raises(RefusedError) as caught:
-        firmware_ids({DICE_TCB_INFO: extension}, _issuer())
+        firmware_ids({DICE_TCB_INFO: extension}, _issuer_info())
     assert caught.value.code is RefusalCode.MALFORMED
 
 
 @given(st.binary(max_size=300))
 def test_any_extension_gives_a_value_or_a_refusal(content: bytes) -> None:
     with suppress(RefusedError):
-        for fwid in firmware_ids({DICE_TCB_INFO: content}, _issuer()):
+        for fwid in firmware_ids({DICE_TCB_INFO: content}, _issuer_info()):
             assert len(fwid) == 48
 
 

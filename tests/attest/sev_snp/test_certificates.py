@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.sev_snp.certificates import (
-    Certificate,
     parse_certificate,
     verify_rsa_pss,
 )
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.x509.certificates import Certificate, parse_revocation_list
 from curtilage_dev.pki import EmulatedPlatform
 
 SERIAL_AT = 15
@@ -87,7 +86,7 @@ def _but(certificate: Certificate) -> tuple[object, ...]:
         certificate.not_before,
         certificate.not_after,
         certificate.public_key,
-        certificate.amd,
+        certificate.unrecognised,
         certificate.signature,
     )
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import SnpEvidence, Tee
+from curtilage.attest.evidence import SnpEvidence, Tee
 from curtilage.attest.expectations import (
     AnchorKind,
     SnpExpectations,

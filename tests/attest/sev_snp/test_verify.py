@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, SnpEvidence, encode_bundle
+from curtilage.attest.evidence import EvidenceBundle, SnpEvidence
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import AnchorKind, Expectations, TrustAnchor
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sev_snp.certificates import parse_certificate

@@ -16,16 +16,20 @@ from hypothesis import strategies as st
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.tdx.certificates import (
     ECDSA_SHA256,
-    IntelCertificate,
     parse_certificate,
     parse_pem_chain,
+    platform_extension,
     public_key,
-    verify_ecdsa_p256,
     verify_raw_p256,
 )
 from curtilage.attest.tdx.pck import PckPlatform, parse_platform
 from curtilage.attest.tdx.quote import parse_quote
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.x509.certificates import (
+    Certificate,
+    on_curve,
+    parse_revocation_list,
+    verify_p256,
+)
 from curtilage_dev.emulated_dcap import (
     ListFields,
     default_platform,
@@ -39,7 +43,7 @@ from support.tdx_evidence import NOW, genuine, platform
 MADE = platform().provisioning
 
 
-def _chain(text: bytes, count: int) -> tuple[IntelCertificate, ...]:
+def _chain(text: bytes, count: int) -> tuple[Certificate, ...]:
     return parse_pem_chain(text, "chain", count=count, known={})
 
 
@@ -53,7 +57,7 @@ def test_a_chain_is_read_leaf_first() -> None:
     pck, authority, root = _chain(MADE.pck_chain(), 3)
     assert pck.common_name == "Intel SGX PCK Certificate"
     assert not pck.is_ca
-    assert pck.sgx == sgx_extension(default_platform())
+    assert platform_extension(pck) == sgx_extension(default_platform())
     assert authority.is_ca
     assert authority.path_length == 0
     assert root.subject == root.issuer == authority.issuer
@@ -62,7 +66,7 @@ def test_a_chain_is_read_leaf_first() -> None:
 
 
 def test_known_certificates_are_not_read_again() -> None:
-    known: dict[bytes, IntelCertificate] = {}
+    known: dict[bytes, Certificate] = {}
     first = parse_pem_chain(MADE.pck_chain(), "chain", count=3, known=known)
     second = parse_pem_chain(MADE.pck_chain(), "chain", count=3, known=known)
     assert len(known) == 3
@@ -139,12 +143,13 @@ def test_a_bare_certificate_is_no_authority() -> None:
     assert (bare.is_ca, bare.path_length) == (False, None)
     assert not bare.signs_certificates
     assert not bare.signs_lists
-    assert bare.sgx == b""
+    assert platform_extension(bare) == b""
 
 
 def test_other_keys_and_algorithms_are_seen() -> None:
-    assert parse_certificate(_der("P-384"), "other").key is None
-    assert not parse_certificate(_der("SHA-384"), "other").ecdsa_sha256
+    other = parse_certificate(_der("P-384"), "other")
+    assert on_curve(other.public_key, ec.SECP256R1) is None
+    assert parse_certificate(_der("SHA-384"), "other").algorithm != ECDSA_SHA256
 
 
 def test_a_critical_extension_refuses_a_certificate() -> None:
@@ -206,10 +211,10 @@ def test_signatures_of_both_kinds() -> None:
     key = MADE.keys.root
     signature = key.sign(b"text", ec.ECDSA(hashes.SHA256()))
     raw = bytes.fromhex(sign_raw("text", key))
-    assert verify_ecdsa_p256(key.public_key(), b"text", signature)
+    assert verify_p256(key.public_key(), b"text", signature)
     assert verify_raw_p256(key.public_key(), b"text", raw)
     for other in (MADE.keys.pck.public_key(), None):
-        assert not verify_ecdsa_p256(other, b"text", signature)
+        assert not verify_p256(other, b"text", signature)
         assert not verify_raw_p256(other, b"text", raw)
     assert not verify_raw_p256(key.public_key(), b"another", raw)
     assert not verify_raw_p256(key.public_key(), b"text", bytes(64))
@@ -344,6 +349,6 @@ def test_genuine_chains_lead_to_intels_root(shared_dir: Path) -> None:
         chain = _chain(quote.pck_chain.removesuffix(b"\0"), 3)
         assert chain[2].encoded == root
         for child, issuer in zip(chain, (*chain[1:], chain[2]), strict=True):
-            assert verify_ecdsa_p256(issuer.key, child.signed_part, child.signature)
+            assert verify_p256(issuer.public_key, child.signed_part, child.signature)
         assert isinstance(chain[0].not_after, datetime)
-        assert parse_platform(chain[0].sgx).fmspc[-3:] == bytes(3)
+        assert parse_platform(platform_extension(chain[0])).fmspc[-3:] == bytes(3)

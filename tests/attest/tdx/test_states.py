@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from curtilage.attest.errors import RefusalCode
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.collateral import SvnLevel, TcbStatus

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TpmEvidence
+from curtilage.attest.evidence import TpmEvidence
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import QuoteCheck

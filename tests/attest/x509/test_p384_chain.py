@@ -10,12 +10,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.x509.certificates import Certificate, on_curve, verify_p384
 from curtilage.attest.x509.p384_chain import (
-    P384Certificate,
     check_chain,
     check_dates,
     parse_chain,
-    verify_p384,
 )
 from curtilage_dev.p384_pki import P384Fields, new_key, sign_certificate, sign_chain
 
@@ -63,7 +62,7 @@ def _certificate(key: ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey) -> b
     return made.public_bytes(Encoding.DER)
 
 
-def _parsed(count: int, path: int | None) -> tuple[P384Certificate, ...]:
+def _parsed(count: int, path: int | None) -> tuple[Certificate, ...]:
     """A root that allows a path, some authorities, and a leaf."""
     root = _fields("root", path=path)
     authorities = [_fields(f"authority {number}") for number in range(count)]
@@ -77,7 +76,7 @@ def test_a_root_and_a_leaf_are_a_chain() -> None:
     assert [each.common_name for each in chain] == ["root", "leaf"]
     assert chain[0].is_ca
     assert not chain[1].is_ca
-    assert chain[1].public_key.curve.name == "secp384r1"
+    assert on_curve(chain[1].public_key, ec.SECP384R1) is not None
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])

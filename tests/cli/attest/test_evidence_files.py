@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
 from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
@@ -23,11 +23,9 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
     Tee,
-    encode_cpu_evidence,
-    encode_device_evidence,
 )
+from curtilage.attest.evidence_json import encode_cpu_evidence, encode_device_evidence
 from curtilage.attest.expectations import TrustAnchor
-from curtilage.attest.steps import Step
 from curtilage.cli.attest.encodings import (
     MAX_FILE_BYTES,
     decode_blob,

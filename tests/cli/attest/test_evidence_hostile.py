@@ -14,7 +14,8 @@ from time import thread_time
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import Tee, encode_cpu_evidence
+from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.cli.attest import verify_evidence as attest_evidence
 from curtilage.cli.attest.encodings import (
     MAX_FILE_BYTES,

@@ -10,7 +10,8 @@ import pytest
 
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import Tee, encode_bundle
+from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.cli.attest import verdict_json as verdicts
 from curtilage.cli.attest.refusals import MEANINGS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client import Client, config
 from curtilage.client.errors import UsageError
 from curtilage.client.files import folder_digest

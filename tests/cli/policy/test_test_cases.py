@@ -12,9 +12,9 @@ from curtilage.cli.policy.test_cases import in_words, query_of
 from curtilage.policy.cases import Case, judge, shipped_cases
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.rules import ANY_UNCERTAIN
-from curtilage.policy.document.detection_plan import DetectionPlan, plan_of
+from curtilage.policy.document.detection_plan import DetectionPlan
 from curtilage.policy.document.load import PROFILES, load_policy, profile_text
-from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.document.model import Limits, Policy, plan_of
 
 HITS = 3
 KNOWN_MISSES = 15  # of one profile; more is no list of exceptions any more
@@ -59,7 +59,7 @@ def decided(
 ) -> Iterator[tuple[Case, Decision]]:
     inspections = seen[looks(profile(name))]
     for case in cases:
-        yield case, decide(profile(name), inspections[case.id])
+        yield case, decide(profile(name).rulebook, inspections[case.id])
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -1,11 +1,13 @@
 import base64
 import json
 import re
+import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 from functools import cache
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import UndefinedError
 from typing_extensions import override
 
 from curtilage.cli.report.charts import (
@@ -19,13 +21,15 @@ from curtilage.cli.report.charts import (
 from curtilage.cli.report.class_names import CLASSES_IN_WORDS, class_in_words, in_words
 from curtilage.cli.report.evaluation_json import (
     MAX_BYTES,
+    CurvePoint,
     MeasuredError,
     parse_measured,
 )
-from curtilage.cli.report.html import section, table
+from curtilage.cli.report.figures import curve_chart
+from curtilage.cli.report.html import rendered
 from curtilage.cli.report.policy_report import Report, render
 from curtilage.policy.decision.classes import CLASSES
-from curtilage.policy.decision.when import parse_when
+from curtilage.policy.decision.conditions import parse_condition
 from curtilage.policy.document.load import (
     PROFILES,
     load_pack,
@@ -215,9 +219,35 @@ def test_hostile_texts_stay_texts() -> None:
     assert checker.text.count("alert(1)") >= 8
 
 
-def test_pieces_of_a_page_escape_their_titles() -> None:
-    html = section(HOSTILE, HOSTILE, "") + table([HOSTILE], [])
-    assert not checked(html).tags & {"script", "img"}
+def test_a_value_that_was_not_given_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        rendered("policy_report.html", words={})
+
+
+def test_a_curve_is_one_file_without_outside_resources() -> None:
+    points = [
+        CurvePoint(knob=knob, setting=setting, recall=0.9, leave=setting / 100)
+        for knob in ("all", "<name>")
+        for setting in (10, 50)
+    ]
+    text = curve_chart(points, file_title="A & B")
+    root = ET.fromstring(text)  # noqa: S314 - our own
+    assert root.tag.endswith("svg")
+    assert [each.text for each in root.iter() if each.tag.endswith("}title")] == [
+        "A & B",
+        "<name> 10: recall 90.0%, may leave 10.0%",
+        "<name> 50: recall 90.0%, may leave 50.0%",
+        "all 10: recall 90.0%, may leave 10.0%",
+        "all 50: recall 90.0%, may leave 50.0%",
+    ]
+    assert "href" not in text
+    assert re.findall(r"https?://[^\"]+", text) == ["http://www.w3.org/2000/svg"]
+    assert "--paper: #ffffff" in text
+
+
+def test_a_curve_of_nothing_is_drawn_in_a_file_alone() -> None:
+    assert curve_chart([]) == ""
+    assert curve_chart([], file_title="none").startswith("<svg")
 
 
 def test_the_page_says_what_a_policy_leaves_out() -> None:
@@ -382,7 +412,7 @@ def test_every_class_has_words() -> None:
     ],
 )
 def test_a_condition_is_told_in_words(when: str, words: str) -> None:
-    assert in_words(parse_when(when)) == words
+    assert in_words(parse_condition(when)) == words
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_histogram_counts_every_finding_and_names_no_stranger() -> None:
         finding("org.dictionary.maria"),
     )
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     counted = histogram(findings, decision, policy.classes)
     assert counted == {"financial.pan": 2, "uncertain.error": 2}
     assert list(counted) == sorted(counted)
@@ -223,7 +223,7 @@ def test_histogram_counts_a_finding_of_no_sense_as_uncertain_too() -> None:
     policy = load_profile("default")
     findings = (finding("financial.pan", score=900),)
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    counted = histogram(findings, decide(policy, inspection), policy.classes)
+    counted = histogram(findings, decide(policy.rulebook, inspection), policy.classes)
     assert counted == {"financial.pan": 1, "uncertain.error": 1}
 
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import AuditEntry, AuditRecord, Line, Outcome
-from curtilage.client.audit.trail import AuditTrail, Trail
+from curtilage.client.audit.trail import AuditTrail, DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import (
     BlockedError,
@@ -18,12 +18,12 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.seal import SealedExchange
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
+from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
 QUERY = Query(messages=(Message(role="user", content="canary-7c1e"),), stream=True)
 BLOCKING = profile_text("default").replace(
@@ -56,7 +56,7 @@ class Bench:
         local: bool = True,
         reply: Reply | None = None,
         policy: str | None = None,
-        audit: Trail | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.trail = MemoryTrail(broken=broken)
         self.enclave = Watched(self.trail, reply)
@@ -67,7 +67,7 @@ class Bench:
                 inspector=ScriptedInspector(*found),
                 local=self.local if local else UnavailableLocal("there is none"),
                 transport=self.enclave,
-                book=book(),
+                keys=key_store(),
                 audit=audit or self.trail,
                 clock=Clock(),
             )
@@ -222,7 +222,7 @@ async def test_a_name_that_is_no_class_is_not_recorded() -> None:
 
 async def test_a_real_log_tells_of_it_without_a_word(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit", make=True)
-    bench = Bench("topic.finance", audit=AuditTrail(log))
+    bench = Bench("topic.finance", audit=DiskAuditTrail(log))
     answer = await bench.session.ask(QUERY)
     await bench.session.close()
     assert answer.provenance.recorded

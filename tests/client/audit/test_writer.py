@@ -27,7 +27,7 @@ from curtilage.client.audit.directory import (
 )
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import AuditRecord, commit, parse_line
-from curtilage.client.audit.trail import AuditTrail
+from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.verify import VerifiedLog
 from curtilage.client.audit.writer import SEGMENT_BYTES, AuditLimits, AuditLog
 from curtilage.client.errors import AuditError
@@ -559,7 +559,7 @@ async def test_a_trail_tells_its_problem_and_goes_on_when_it_is_mended(
     folder: Path,
 ) -> None:
     disk = Failing("write")
-    trail = AuditTrail(log_at(folder, disk))
+    trail = DiskAuditTrail(log_at(folder, disk))
     await trail.prepare()
     assert "No space left" in str(trail.problem)
     with pytest.raises(AuditError):
@@ -569,7 +569,7 @@ async def test_a_trail_tells_its_problem_and_goes_on_when_it_is_mended(
     assert verified(folder).records == 1
 
 
-async def mended(trail: AuditTrail) -> None:
+async def mended(trail: DiskAuditTrail) -> None:
     await trail.append(ENTRY)
     assert trail.problem is None
     await trail.checkpoint()
@@ -581,7 +581,7 @@ def content_of(folder: Path) -> str:
 
 
 async def test_a_trail_refuses_what_no_record_may_hold(folder: Path) -> None:
-    trail = AuditTrail(log_at(folder))
+    trail = DiskAuditTrail(log_at(folder))
     canary = "canary 51b7"
     with pytest.raises(AuditError) as refused:
         await trail.append(dataclasses.replace(ENTRY, rule=canary))

@@ -71,7 +71,7 @@ async def routes(inspector: CheckedInspector) -> set[Route]:
         await inspector.ainspect(QUERY),
         *inspector.inspect_many([QUERY]),
     ]
-    return {decide(POLICY, each).route for each in found}
+    return {decide(POLICY.rulebook, each).route for each in found}
 
 
 @pytest.mark.parametrize(

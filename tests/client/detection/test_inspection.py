@@ -97,7 +97,7 @@ def started(fault: str, deadline: str = GENEROUS) -> Inspector:
 )
 def test_harmless_questions_may_leave(inspector: Inspector, text: str) -> None:
     query = ask(text)
-    decision = decide(patient_policy(), inspector.inspect(query))
+    decision = decide(patient_policy().rulebook, inspector.inspect(query))
     assert decision.route is Route.ENCLAVE
     assert decision.allowed is not None
     assert decision.allowed.payload_digest == query.payload_digest()
@@ -116,7 +116,7 @@ def test_harmless_questions_may_leave(inspector: Inspector, text: str) -> None:
     ],
 )
 def test_regulated_texts_stay(inspector: Inspector, text: str) -> None:
-    decision = decide(patient_policy(), inspector.inspect(ask(text)))
+    decision = decide(patient_policy().rulebook, inspector.inspect(ask(text)))
     assert decision.route is not Route.ENCLAVE
     assert decision.allowed is None
 
@@ -369,7 +369,7 @@ def test_a_faulty_worker_keeps_the_query_home(fault: str, expected: str) -> None
     try:
         inspection = inspector.inspect(ask(f"FAULT {CANARY}"))
         assert expected in classes(inspection)
-        assert decide(patient_policy(), inspection).route is Route.LOCAL
+        assert decide(patient_policy().rulebook, inspection).route is Route.LOCAL
         assert CANARY not in repr(inspection)
     finally:
         inspector.close()
@@ -501,12 +501,12 @@ def test_what_is_split_over_texts_stays(
 ) -> None:
     inspection = inspector.inspect(query)
     assert expected in classes(inspection)
-    assert decide(patient_policy(), inspection).route is Route.LOCAL
+    assert decide(patient_policy().rulebook, inspection).route is Route.LOCAL
 
 
 def test_a_harmless_conversation_may_leave(inspector: Inspector) -> None:
     inspection = inspector.inspect(say("What is HIV?", "Thank you.", "And HTTP?"))
-    assert decide(patient_policy(), inspection).route is Route.ENCLAVE
+    assert decide(patient_policy().rulebook, inspection).route is Route.ENCLAVE
 
 
 def test_what_one_text_shows_is_not_told_again(inspector: Inspector) -> None:

@@ -21,8 +21,8 @@ from curtilage.client.detection.worker import (
 )
 from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
-from curtilage.policy.document.detection_plan import plan_of
 from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Layer, Wall
 from support.fakes import returns
 

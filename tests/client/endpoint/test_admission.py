@@ -19,7 +19,7 @@ from curtilage.client.query import Query
 from curtilage.client.session import AnswersLocally, ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import Clock, book
+from support.memory_enclave import Clock, key_store
 
 CANARY = "canary-77ab"
 ASK = {"messages": [{"role": "user", "content": CANARY}]}
@@ -39,7 +39,7 @@ async def served(local: AnswersLocally | None = None) -> AsyncGenerator[int]:
             inspector=ScriptedInspector("financial.pan"),
             local=local or ScriptedLocal(),
             transport=None,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )

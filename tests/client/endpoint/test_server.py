@@ -21,7 +21,7 @@ from curtilage.client.session import (
 )
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import Clock, MemoryEnclave, Reply, book, chunk, sse
+from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
 CANARY = "canary-90d2"
 ASK = [{"role": "user", "content": CANARY}]
@@ -39,7 +39,7 @@ async def served(
             inspector=ScriptedInspector(*found),
             local=local or UnavailableLocal("there is no model"),
             transport=enclave,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
             clock=Clock(),
         )
@@ -315,7 +315,7 @@ async def test_only_loopback_is_served() -> None:
             inspector=ScriptedInspector(),
             local=ScriptedLocal(),
             transport=None,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
         )
     )
@@ -341,7 +341,7 @@ async def served_again(port: int) -> AsyncGenerator[int]:
             inspector=ScriptedInspector(),
             local=ScriptedLocal(),
             transport=None,
-            book=book(),
+            keys=key_store(),
             audit=MemoryTrail(),
         )
     )

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.client.answer import Obstacle
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE, Obstacle
+from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
@@ -440,7 +441,7 @@ def policy(rules: str) -> Policy:
 
 def asked(policy: Policy, *findings: Finding) -> list[str]:
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     return [each.data_class for each in findings_asked(policy, inspection, decision)]
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from typing_extensions import override
 
-from curtilage.client.answer import Answerer, Provenance
+from curtilage.client.answer import Answerer, Obstacle, Provenance
 from curtilage.client.audit.record import Outcome
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import (
@@ -19,7 +19,6 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.openai_chat import provenance_headers, query_from
-from curtilage.client.pseudonyms.obstacles import Obstacle
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.decision.decide import Inspection
@@ -30,9 +29,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 
@@ -80,7 +79,7 @@ class Bench:
                 inspector=self.inspector,
                 local=self.local if local else UnavailableLocal("there is none"),
                 transport=self.enclave,
-                book=book(),
+                keys=key_store(),
                 audit=self.trail,
                 clock=Clock(),
             )

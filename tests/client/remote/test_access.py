@@ -12,8 +12,9 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from curtilage.client.config import AccessFiles
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import AccessFiles, read_access, tls_context
+from curtilage.client.remote.access import RelayAccess, read_access, tls_context
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
 from curtilage.wire import media
 from support.relay_certificates import Certificates, make_certificates
@@ -57,8 +58,17 @@ async def relay(
         await runner.cleanup()
 
 
+def read(files: AccessFiles) -> RelayAccess:
+    return read_access(
+        ca=files.ca,
+        certificate=files.certificate,
+        certificate_key=files.certificate_key,
+        key=files.key,
+    )
+
+
 async def fetched(address: RelayAddress, files: AccessFiles) -> bytes:
-    async with RelayTransport(address, access=read_access(files)) as transport:
+    async with RelayTransport(address, access=read(files)) as transport:
         return await transport.fetch_bundle()
 
 
@@ -89,7 +99,7 @@ async def test_a_named_authority_is_the_only_one(certificates: Certificates) -> 
     files = AccessFiles(ca=certificates.folder / "stranger.pem")
     async with relay(certificates) as address:
         assert await refused(address, files) is FailureReason.RELAY_UNTRUSTED
-    assert len(read_access(files).tls.get_ca_certs()) == 1
+    assert len(read(files).tls.get_ca_certs()) == 1
 
 
 async def test_our_certificate_is_shown(certificates: Certificates) -> None:
@@ -175,7 +185,7 @@ def key_file(folder: Path, data: bytes, *, mode: int = 0o600) -> Path:
 
 @pytest.mark.parametrize("data", [API_KEY.encode(), f"\n{API_KEY}\r\n".encode()])
 def test_an_api_key_is_read_from_its_file(tmp_path: Path, data: bytes) -> None:
-    access = read_access(AccessFiles(key=key_file(tmp_path, data)))
+    access = read(AccessFiles(key=key_file(tmp_path, data)))
     assert access.api_key == API_KEY
     assert access.readable_by_others is None
     assert API_KEY not in repr(access)
@@ -184,7 +194,7 @@ def test_an_api_key_is_read_from_its_file(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
 def test_a_key_file_that_others_can_read_is_told(tmp_path: Path, mode: int) -> None:
     path = key_file(tmp_path, API_KEY.encode(), mode=mode)
-    assert read_access(AccessFiles(key=path)).readable_by_others == path
+    assert read(AccessFiles(key=path)).readable_by_others == path
 
 
 @pytest.mark.parametrize(
@@ -205,7 +215,7 @@ def test_what_is_no_api_key_is_refused_and_not_repeated(
 ) -> None:
     path = key_file(tmp_path, data)
     with pytest.raises(ConfigError, match=r"relay\.key") as error:
-        read_access(AccessFiles(key=path))
+        read(AccessFiles(key=path))
     assert API_KEY not in str(error.value)
     assert error.value.__cause__ is None
 
@@ -231,7 +241,7 @@ def test_every_file_that_cannot_be_used_is_named(
         (AccessFiles(key=missing), missing),
     ):
         with pytest.raises(ConfigError) as error:
-            read_access(files)
+            read(files)
         assert str(named) in str(error.value)
         assert error.value.__cause__ is None
 
@@ -249,4 +259,4 @@ def test_an_encrypted_key_is_refused_and_asks_nobody(
     )
     own = certificates.folder / "client.pem"
     with pytest.raises(ConfigError, match=r"encrypted\.key: the key is enc"):
-        read_access(AccessFiles(certificate=own, certificate_key=key))
+        read(AccessFiles(certificate=own, certificate_key=key))

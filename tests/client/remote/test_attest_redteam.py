@@ -10,14 +10,16 @@ from typing_extensions import override
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.verify import UNFORESEEN, VerifiedKey
+from curtilage.attest.steps import UNFORESEEN
+from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.main import main
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.keys import NEGATIVE_TTL, EnclaveBook
-from curtilage.client.remote.seal import SealedExchange, seal
+from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
+from curtilage.client.remote.seal import seal
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.load import load_profile
@@ -27,8 +29,8 @@ from support.memory_enclave import (
     ROOMY,
     Clock,
     MemoryEnclave,
-    book,
     deployment,
+    key_store,
     verified,
 )
 
@@ -48,16 +50,16 @@ class Bench:
         self.clock = Clock()
         self.trail = MemoryTrail()
         shape = self.enclave.parameters
-        self.book = book(shape)
+        self.book = key_store(shape)
         if expectations is not None:
-            self.book = EnclaveBook(expectations=expectations)
+            self.book = KeyStore(expectations=expectations)
         self.session = Session(
             ClientParts(
                 policy=load_profile("default"),
                 inspector=ScriptedInspector(),
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                book=self.book,
+                keys=self.book,
                 audit=self.trail,
                 clock=self.clock,
             )
@@ -127,7 +129,7 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     inspection = Inspection(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
-    allowed = decide(load_profile("default"), inspection).allowed
+    allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
     forged = object.__new__(VerifiedKey)
     with pytest.raises(TypeError):
@@ -182,7 +184,7 @@ async def test_a_verifier_that_fails_lets_nothing_out(
     bench = Bench()
     assert await bench.stays() is FailureReason.EVIDENCE_REFUSED
     with pytest.raises(RefusedError) as refused:
-        book().accept(MemoryEnclave().bundle, NOW)
+        key_store().accept(MemoryEnclave().bundle, NOW)
     assert refused.value.code is RefusalCode.VERIFIER_UNAVAILABLE
     assert "canary" not in str(refused.value)
     assert UNFORESEEN in str(refused.value)
@@ -297,7 +299,7 @@ async def test_what_is_told_here_has_nothing_of_the_evidence() -> None:
         enclave = MemoryEnclave()
         spoil(enclave)
         with pytest.raises(RefusedError) as refused:
-            book().accept(enclave.bundle, NOW)
+            key_store().accept(enclave.bundle, NOW)
         assert len(str(refused.value)) < 200
         assert refused.value.__cause__ is None
 

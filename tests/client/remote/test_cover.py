@@ -7,16 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
-from curtilage.client.audit.recorder import Case
+from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import BlockedError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import cover as cover_module
-from curtilage.client.remote.cover import Cover, CoverSettings
-from curtilage.client.remote.enclave import Remote, bucket_like
+from curtilage.client.remote.cover import CoverSettings, CoverTraffic
+from curtilage.client.remote.enclave import Enclave
+from curtilage.client.remote.keys import KeySource
+from curtilage.client.remote.requests import (
+    RecentLengths,
+    RecordsCover,
+    bucket_like,
+)
 from curtilage.client.remote.seal import cover_content, size_class_of
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.routes import Route
@@ -31,8 +36,8 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
+    key_store,
     problem,
     sse,
     verified,
@@ -65,7 +70,7 @@ class Bench:
                 inspector=self.inspector,
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                book=book(self.enclave.parameters),
+                keys=key_store(self.enclave.parameters),
                 audit=self.trail,
                 cover=settings,
                 most_running=most_running,
@@ -170,9 +175,9 @@ async def test_only_what_leaves_is_recorded_as_a_dummy() -> None:
     bench = Bench()
     decision = await bench.session.decide(QUERY)
     inspection = await bench.inspector.ainspect(QUERY)
-    case = Case(bench.trail, bench.session.policy, inspection, decision)
+    recorder = QueryRecorder(bench.trail, bench.session.policy, inspection, decision)
     with pytest.raises(ValueError, match="before it does"):
-        await case.stays(Outcome.COVER)
+        await recorder.stays(Outcome.COVER)
 
 
 async def test_a_dummy_is_mended_as_a_query_would_be() -> None:
@@ -215,15 +220,30 @@ async def test_dummies_do_not_tell_each_other_how_long_to_be() -> None:
         drawn.append(bound)
         return 0
 
-    remote = Remote(enclave, book(), Clock(), below=below)
+    keys = KeySource(enclave, key_store(), Clock())
+    remote = Enclave(enclave, keys, Clock(), lengths=RecentLengths(below))
     for _ in range(3):
-        await remote.cover(4096, before=nothing)
+        await remote.cover(4096, Unrecorded())
         await remote.settle()
     assert drawn == [], "there was no real answer yet, so the shortest is taken"
 
 
-async def nothing(key: VerifiedKey, content: bytes) -> None:
-    """Record nothing."""
+class Unrecorded:
+    """Records nothing."""
+
+    async def covered(self, content: bytes, verdict_id: str) -> None:
+        """Record nothing."""
+
+
+class Sender:
+    """Sends nothing, and remembers which size classes it should have sent."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def cover(self, size_class: int, records: RecordsCover) -> None:
+        del records
+        self.sizes.append(size_class)
 
 
 async def test_closing_waits_for_a_dummy_that_waits() -> None:
@@ -268,14 +288,11 @@ def drawing(*numbers: int) -> Callable[[int], int]:
 
 
 async def sent(settings: CoverSettings, below: Callable[[int], int]) -> list[float]:
-    slept = Slept()
-
-    async def send(size_class: int) -> None:
-        assert size_class == 4096
-
-    cover = Cover(settings, send, below=below, sleep=slept)
+    slept, sender = Slept(), Sender()
+    cover = CoverTraffic(settings, sender, Unrecorded(), below=below, sleep=slept)
     cover.answered_here(4096)
     await cover.settle()
+    assert set(sender.sizes) <= {4096}
     return slept.waits
 
 
@@ -292,16 +309,14 @@ async def test_the_share_is_drawn() -> None:
 
 async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cover_module, "MAX_PENDING", 2)
-    sizes: list[int] = []
-
-    async def send(size_class: int) -> None:
-        sizes.append(size_class)
-
-    cover = Cover(AT_ONCE, send, below=lambda _: 0, sleep=Slept())
+    sender = Sender()
+    cover = CoverTraffic(
+        AT_ONCE, sender, Unrecorded(), below=lambda _: 0, sleep=Slept()
+    )
     for size in (1, 2, 3):
         cover.answered_here(size)
     await cover.settle()
-    assert sizes == [1, 2]
+    assert sender.sizes == [1, 2]
 
 
 async def test_dummies_leave_room_for_those_who_wait() -> None:
@@ -335,7 +350,8 @@ async def test_counts_tell_of_it_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_query_with_half_a_character_has_no_class() -> None:
-    remote = Remote(MemoryEnclave(), book(), Clock())
+    enclave = MemoryEnclave()
+    remote = Enclave(enclave, KeySource(enclave, key_store(), Clock()), Clock())
     odd = Query(messages=(Message(role="user", content="\ud800"),))
     with pytest.raises(UnicodeError):
         remote.size_class(odd)

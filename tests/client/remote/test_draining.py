@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from curtilage.cli import main as cli
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import (
     EnclaveError,
@@ -19,7 +19,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.draining import TIMER, Timer
-from curtilage.client.remote.seal import SealedExchange, most_bytes
+from curtilage.client.remote.seal import most_bytes
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters
@@ -29,9 +30,9 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
     chunk,
     completion,
+    key_store,
     sse,
 )
 from support.virtual_time import VirtualTime
@@ -59,7 +60,7 @@ def session(
             inspector=ScriptedInspector(),
             local=local or UnavailableLocal("there is no local model"),
             transport=enclave,
-            book=book(enclave.parameters),
+            keys=key_store(enclave.parameters),
             audit=MemoryTrail(),
             most_running=most_running,
             clock=Clock(),

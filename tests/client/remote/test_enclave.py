@@ -6,12 +6,14 @@ from datetime import timedelta
 import pytest
 from typing_extensions import override
 
-from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
-from curtilage.client.answer import AnswerEvent, Delta
+from curtilage.client.answer import Delta
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.enclave import Departure, Remote, clock_words
+from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.remote.enclave import Enclave, Step, clock_words
+from curtilage.client.remote.keys import KeySource
+from curtilage.client.remote.requests import ChatRequest
 from curtilage.policy.decision.decide import Allowed, Inspection, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
@@ -21,7 +23,7 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
+    key_store,
     problem,
 )
 
@@ -34,7 +36,7 @@ def allowed() -> Allowed:
     inspection = Inspection(
         findings=(), payload_digest=QUERY.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     return permission
 
@@ -46,18 +48,25 @@ class Asked:
         self.enclave = enclave
         self.clock = Clock()
         self.told: list[str] = []
-        self.remote = Remote(
-            enclave, book(enclave.parameters), self.clock, tell=self.told.append
-        )
+        keys = KeySource(enclave, key_store(enclave.parameters), self.clock)
+        self.remote = Enclave(enclave, keys, self.clock, notify=self.told.append)
         self.recorded: list[int] = []
 
-    async def before(self, key: VerifiedKey) -> None:
-        del key
+    async def leaves(self, allowed: Allowed, verdict_id: str) -> None:
+        del allowed, verdict_id
         self.recorded.append(len(self.enclave.sealed))
 
-    async def ask(self) -> list[AnswerEvent]:
-        answer = self.remote.ask(allowed(), QUERY, Departure(before=self.before))
-        return [event async for event in answer]
+    async def receipted(
+        self, secret: ReceiptSecret, public_key: bytes, receipt: bytes
+    ) -> None:
+        """Keep no receipt."""
+
+    async def challenged(self, content: bytes, verdict_id: str) -> None:
+        """Record nothing."""
+
+    async def ask(self) -> list[Step]:
+        request = ChatRequest(allowed=allowed(), query=QUERY, records=self)
+        return [step async for step in self.remote.ask(request)]
 
     async def failure(self) -> FailureReason:
         with pytest.raises(EnclaveError) as refused:
@@ -236,12 +245,10 @@ async def test_what_is_too_large_is_not_even_recorded() -> None:
     inspection = Inspection(
         findings=(), payload_digest=large.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
+    request = ChatRequest(allowed=permission, query=large, records=asked)
     with pytest.raises(EnclaveError) as refused:
-        async for _ in asked.remote.ask(
-            permission, large, Departure(before=asked.before)
-        ):
-            pass
+        await anext(asked.remote.ask(request))
     assert refused.value.reason is FailureReason.TOO_LARGE
     assert (asked.recorded, asked.enclave.sealed) == ([], [])

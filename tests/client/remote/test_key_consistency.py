@@ -14,7 +14,7 @@ from curtilage.client.remote.keys import NEGATIVE_TTL
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import NOW, Clock, MemoryEnclave, book, verified
+from support.memory_enclave import NOW, Clock, MemoryEnclave, key_store, verified
 
 QUERY = Query(messages=(Message(role="user", content="hello"),))
 
@@ -52,7 +52,7 @@ class Bench:
                 local=ScriptedLocal(),
                 transport=self.enclave,
                 mirror=self.mirror,
-                book=book(),
+                keys=key_store(),
                 audit=MemoryTrail(),
                 clock=self.clock,
             )
@@ -129,7 +129,7 @@ async def test_a_new_list_of_a_window_gone_by_is_refused() -> None:
 
 
 async def test_the_book_looks_into_the_history() -> None:
-    enclaves = book()
+    enclaves = key_store()
     enclaves.accept(MemoryEnclave().bundle, NOW)
     with pytest.raises(RefusedError) as refused:
         enclaves.accept(MemoryEnclave().bundle, NOW)

@@ -4,14 +4,14 @@ from datetime import timedelta
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import encode_bundle, parse_bundle
-from curtilage.client.remote.key_consistency import view_of
+from curtilage.attest.evidence_json import encode_bundle, parse_bundle
 from curtilage.client.remote.keys import NEGATIVE_TTL
-from support.memory_enclave import NOW, MemoryEnclave, book, deployment
+from curtilage.client.remote.log_history import view_of
+from support.memory_enclave import NOW, MemoryEnclave, deployment, key_store
 
 
 def test_an_accepted_key_is_pinned_until_it_expires() -> None:
-    enclaves = book()
+    enclaves = key_store()
     assert enclaves.current(NOW) is None
     key = enclaves.accept(MemoryEnclave().bundle, NOW)
     assert enclaves.current(NOW) is key
@@ -21,7 +21,7 @@ def test_an_accepted_key_is_pinned_until_it_expires() -> None:
 
 
 def test_a_refusal_is_remembered_for_a_minute() -> None:
-    enclaves = book()
+    enclaves = key_store()
     with pytest.raises(RefusedError) as refused:
         enclaves.accept(b"{}", NOW)
     with pytest.raises(RefusedError) as again:
@@ -32,7 +32,7 @@ def test_a_refusal_is_remembered_for_a_minute() -> None:
 
 
 def test_a_refusal_drops_the_key_before() -> None:
-    enclaves = book()
+    enclaves = key_store()
     enclaves.accept(MemoryEnclave().bundle, NOW)
     with pytest.raises(RefusedError):
         enclaves.accept(b"{}", NOW)
@@ -40,14 +40,14 @@ def test_a_refusal_drops_the_key_before() -> None:
 
 
 def test_expired_evidence_is_not_pinned() -> None:
-    enclaves = book()
+    enclaves = key_store()
     with pytest.raises(RefusedError):
         enclaves.accept(MemoryEnclave().bundle, NOW + timedelta(days=2))
     assert enclaves.current(NOW + timedelta(days=3)) is None
 
 
 def test_drop_forgets_only_that_key() -> None:
-    enclaves = book()
+    enclaves = key_store()
     enclave = MemoryEnclave()
     old = enclaves.accept(enclave.bundle, NOW)
     enclave.rotate(7)
@@ -59,7 +59,7 @@ def test_drop_forgets_only_that_key() -> None:
 
 
 def test_another_policy_drops_what_was_verified_under_the_old_one() -> None:
-    enclaves, bundle = book(), MemoryEnclave().bundle
+    enclaves, bundle = key_store(), MemoryEnclave().bundle
     enclaves.accept(bundle, NOW)
     enclaves.apply(replace(enclaves.expectations, digest="sha256:" + "ab" * 32))
     assert enclaves.current(NOW) is None
@@ -69,14 +69,14 @@ def test_another_policy_drops_what_was_verified_under_the_old_one() -> None:
 
 def test_a_key_is_bound_to_the_policy_it_was_verified_under() -> None:
     """Even where somebody exchanges the expectations behind the book's back."""
-    enclaves = book()
+    enclaves = key_store()
     enclaves.accept(MemoryEnclave().bundle, NOW)
     enclaves.expectations = replace(enclaves.expectations, digest="sha256:" + "ab" * 32)
     assert enclaves.current(NOW) is None
 
 
 def test_another_policy_is_not_refused_for_the_old_ones_sake() -> None:
-    enclaves = book()
+    enclaves = key_store()
     with pytest.raises(RefusedError):
         enclaves.accept(b"{}", NOW)
     enclaves.apply(enclaves.expectations)
@@ -90,7 +90,7 @@ def renewed(enclave: MemoryEnclave) -> bytes:
 
 
 def test_a_renewal_replaces_the_key_in_force() -> None:
-    enclaves, enclave = book(), MemoryEnclave()
+    enclaves, enclave = key_store(), MemoryEnclave()
     old = enclaves.accept(enclave.bundle, NOW)
     fresh = enclaves.renew(renewed(enclave), NOW)
     assert fresh.expires_at > old.expires_at
@@ -99,7 +99,7 @@ def test_a_renewal_replaces_the_key_in_force() -> None:
 
 @pytest.mark.parametrize("bundle", [b"", b"{}", b"["], ids=repr)
 def test_a_renewal_that_is_refused_changes_nothing(bundle: bytes) -> None:
-    enclaves = book()
+    enclaves = key_store()
     key = enclaves.accept(MemoryEnclave().bundle, NOW)
     with pytest.raises(RefusedError):
         enclaves.renew(bundle, NOW)
@@ -108,7 +108,7 @@ def test_a_renewal_that_is_refused_changes_nothing(bundle: bytes) -> None:
 
 
 def test_what_is_no_newer_is_no_renewal() -> None:
-    enclaves, enclave = book(), MemoryEnclave()
+    enclaves, enclave = key_store(), MemoryEnclave()
     older = enclave.bundle
     enclaves.accept(older, NOW)
     fresh = enclaves.renew(renewed(enclave), NOW)
@@ -121,7 +121,7 @@ def test_what_is_no_newer_is_no_renewal() -> None:
 
 def test_a_malleable_bundle_is_no_second_key() -> None:
     """JSON spaces or another signature: the same list, so the same entry."""
-    enclaves, enclave = book(), MemoryEnclave()
+    enclaves, enclave = key_store(), MemoryEnclave()
     key = enclaves.accept(enclave.bundle, NOW)
     again = enclaves.accept(enclave.bundle.replace(b",", b", "), NOW)
     assert again.key_configs_digest == key.key_configs_digest
@@ -131,7 +131,7 @@ def test_a_malleable_bundle_is_no_second_key() -> None:
 
 def test_both_tree_heads_of_a_bundle_are_known() -> None:
     bundle = MemoryEnclave().bundle
-    key = book().accept(bundle, NOW)
+    key = key_store().accept(bundle, NOW)
     view, anchor = view_of(bundle, key), parse_bundle(bundle).anchor
     assert (view.anchor.size, view.anchor.root) == (anchor.size, anchor.root)
     assert view.proof.size <= anchor.size
@@ -146,7 +146,7 @@ def forked() -> bytes:
 
 
 def test_a_log_that_shows_two_trees_is_refused() -> None:
-    enclaves = book()
+    enclaves = key_store()
     enclaves.accept(encode_bundle(deployment().bundle()), NOW)
     with pytest.raises(RefusedError) as refused:
         enclaves.accept(forked(), NOW)
@@ -155,11 +155,11 @@ def test_a_log_that_shows_two_trees_is_refused() -> None:
 
 
 def test_either_tree_alone_is_accepted() -> None:
-    assert book().accept(forked(), NOW).emulated
+    assert key_store().accept(forked(), NOW).emulated
 
 
 def test_a_fork_is_remembered_across_policies_and_renewals() -> None:
-    enclaves = book()
+    enclaves = key_store()
     key = enclaves.accept(encode_bundle(deployment().bundle()), NOW)
     with pytest.raises(RefusedError):
         enclaves.renew(forked(), NOW)
@@ -171,7 +171,7 @@ def test_a_fork_is_remembered_across_policies_and_renewals() -> None:
 
 
 def test_a_policy_that_is_applied_again_drops_its_keys_too() -> None:
-    enclaves = book()
+    enclaves = key_store()
     enclaves.accept(MemoryEnclave().bundle, NOW)
     enclaves.apply(enclaves.expectations)
     assert enclaves.known is None

@@ -9,7 +9,7 @@ from curtilage.client.remote.draining import (
     FIRST_FRAME_S,
     SLACK_S,
     SLOWEST_UPLOAD,
-    Pace,
+    FrameRateMonitor,
 )
 from curtilage.wire.shaping import PADDED
 
@@ -17,8 +17,8 @@ BEGAN = 1000.0
 PERIOD_S = PADDED.period_ms / 1000
 
 
-def pace(request_bytes: int = 0) -> Pace:
-    return Pace(PADDED, BEGAN, request_bytes=request_bytes)
+def pace(request_bytes: int = 0) -> FrameRateMonitor:
+    return FrameRateMonitor(PADDED, BEGAN, request_bytes=request_bytes)
 
 
 def test_the_limits_are_no_tighter_than_a_busy_machine_needs() -> None:

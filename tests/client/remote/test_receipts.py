@@ -17,14 +17,15 @@ from curtilage.attest.receipt import (
 from curtilage.cli.ask import keeping
 from curtilage.client.answer import Answerer, Delta
 from curtilage.client.audit.record import receipt_secret
-from curtilage.client.audit.recorder import TakeDown
+from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.errors import (
     ConfigError,
     FailureReason,
     IncompleteAnswerError,
 )
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.receipts import Transcript, proves_answer, proves_question
+from curtilage.client.receipt import Transcript
+from curtilage.client.remote.receipts import proves_answer, proves_question
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters
@@ -40,7 +41,7 @@ from support.memory_enclave import (
     Clock,
     MemoryEnclave,
     Reply,
-    book,
+    key_store,
     sse,
     verified,
 )
@@ -56,7 +57,7 @@ class Bench:
         self,
         shape: TransportParameters = ROOMY,
         *,
-        take_down: TakeDown | None = None,
+        save_transcript: SaveTranscript | None = None,
     ) -> None:
         self.trail = MemoryTrail()
         self.clock = Clock()
@@ -68,10 +69,10 @@ class Bench:
                 inspector=ScriptedInspector(),
                 local=self.local,
                 transport=self.enclave,
-                book=book(shape),
+                keys=key_store(shape),
                 audit=self.trail,
                 clock=self.clock,
-                take_down=take_down,
+                save_transcript=save_transcript,
             )
         )
 
@@ -253,7 +254,7 @@ async def test_what_is_taken_down_is_what_the_receipt_is_about(
     shape: TransportParameters,
 ) -> None:
     taken: dict[str, Transcript] = {}
-    bench = Bench(shape, take_down=taken.__setitem__)
+    bench = Bench(shape, save_transcript=taken.__setitem__)
     await bench.session.ask(QUERY)
     await bench.session.close()
     (kept,) = bench.trail.receipts
@@ -269,7 +270,7 @@ async def test_what_is_taken_down_is_what_the_receipt_is_about(
 
 async def test_nothing_is_taken_down_unasked_or_without_a_receipt() -> None:
     taken: dict[str, Transcript] = {}
-    bench = Bench(take_down=taken.__setitem__)
+    bench = Bench(save_transcript=taken.__setitem__)
     bench.enclave.receipt = None
     await bench.cut()
     assert taken == {}

@@ -1,29 +1,24 @@
 """When evidence is fetched says nothing about when anybody asked something."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from functools import partial
 
 import pytest
 from typing_extensions import override
 
-from curtilage.attest.verify import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.enclave import Remote
 from curtilage.client.remote.keys import (
     EARLIEST,
     LEAST_RETRY_S,
     RETRY,
     SPREAD,
-    EnclaveBook,
-    Refresher,
+    KeySource,
 )
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import NOW, WINDOW, MemoryEnclave, book
+from support.memory_enclave import NOW, WINDOW, MemoryEnclave, key_store
 from support.virtual_time import VirtualTime
 
 QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
@@ -62,17 +57,18 @@ class Bench:
         self.time = VirtualTime(now=0.0)
         self.enclave = Timed(self.time)
         self.drawn = list(DRAWS)
-        self.book = book()
+        self.book = key_store()
         self.session = Session(
             ClientParts(
                 policy=load_profile("default"),
                 inspector=ScriptedInspector(),
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                book=self.book,
+                keys=self.book,
                 audit=MemoryTrail(),
                 clock=self.clock,
-                renewal=partial(Refresher, sleep=self.time.sleep, below=self.below),
+                sleep=self.time.sleep,
+                below=self.below,
             )
         )
 
@@ -213,9 +209,8 @@ async def test_a_key_that_is_not_in_force_any_more_is_not_renewed() -> None:
     old = await bench.session.verified_key()
     bench.enclave.renew()
     fresh = bench.book.renew(bench.enclave.bundle, NOW)
-    remote = Remote(bench.enclave, bench.book, bench.clock)
-    renew = remote._renew_early  # pyright: ignore[reportPrivateUsage]
-    assert await renew(old) is fresh
+    keys = KeySource(bench.enclave, bench.book, bench.clock)
+    assert await keys.renew(old) is fresh
     assert len(bench.enclave.fetched_at) == 1
     await bench.session.close()
 
@@ -227,24 +222,18 @@ async def test_closing_ends_all_renewals() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def refresher(
-    renew: Callable[[VerifiedKey], Awaitable[VerifiedKey | None]], time: VirtualTime
-) -> Refresher:
-    return Refresher(renew, lambda: NOW + timedelta(seconds=time.now), sleep=time.sleep)
-
-
 async def test_a_key_at_its_end_is_not_renewed_without_a_pause() -> None:
-    time, asked = VirtualTime(now=0.0), list[float]()
-    key = EnclaveBook.accept(book(), MemoryEnclave().bundle, NOW)
+    time = VirtualTime(now=11 * HOURS - 0.5)
+    enclave = Timed(time)
+    enclave.fails_from = 1
 
-    async def fail(old: VerifiedKey) -> None:
-        assert old is key
-        asked.append(time.now)
+    def clock() -> datetime:
+        return NOW + timedelta(seconds=time.now)
 
-    renewals = refresher(fail, time)
-    time.now = 20 * HOURS
-    renewals.accepted(key)
+    keys = KeySource(enclave, key_store(), clock, sleep=time.sleep)
+    await keys.current()
     await time.sleep(600.0)
-    await renewals.close()
+    await keys.close()
+    asked = enclave.fetched_at[1:]
     assert 1 < len(asked) <= 10
     assert asked[1] - asked[0] >= LEAST_RETRY_S

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from typing_extensions import override
@@ -17,13 +18,13 @@ from curtilage.client.query import Message, Query
 from curtilage.client.remote import seal as exchange_module
 from curtilage.client.remote.answer_reader import FreshEvidence
 from curtilage.client.remote.seal import (
-    SealedExchange,
     cover_content,
     seal,
     seal_challenge,
     seal_cover,
     size_class_of,
 )
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed, Inspection, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import bhttp, media
@@ -51,17 +52,17 @@ def allowed(query: Query = QUERY) -> Allowed:
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default"), inspection).allowed
+    permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
     return permission
 
 
 async def answer(enclave: MemoryEnclave, query: Query = QUERY) -> list[AnswerEvent]:
-    sealed = seal(allowed(query), query, verified(enclave), now=NOW)
+    sealed, reader = seal(allowed(query), query, verified(enclave), now=NOW)
     events: list[AnswerEvent] = []
     async for data in enclave.send(sealed):
-        events += sealed.reader.push(data)
-    return events + sealed.reader.finish()
+        events += reader.push(data)
+    return events + reader.finish()
 
 
 async def refusal(enclave: MemoryEnclave) -> EnclaveError:
@@ -107,7 +108,7 @@ async def test_logprobs_come_through() -> None:
 
 
 def test_seal_holds_no_plaintext() -> None:
-    sealed = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     assert CANARY.encode() not in sealed.take_body()
     assert CANARY not in repr(sealed)
 
@@ -131,7 +132,7 @@ def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
         payload_digest=QUERY.payload_digest(),
         messages=1,
     )
-    assert decide(load_profile("default"), inspection).allowed is None
+    assert decide(load_profile("default").rulebook, inspection).allowed is None
 
 
 def test_seal_refuses_an_expired_key() -> None:
@@ -143,16 +144,22 @@ def test_seal_refuses_an_expired_key() -> None:
 
 
 def test_only_seal_builds_a_sealed_exchange() -> None:
-    sealed = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     with pytest.raises(TypeError):
-        SealedExchange(object(), b"plain", sealed.reader, QUICK)
+        SealedExchange(object(), b"plain", QUICK)
     for copied in (copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
             copied(sealed)
 
 
+def test_only_the_seal_door_names_what_builds_a_sealed_exchange() -> None:
+    client = Path(exchange_module.__file__).parents[1]
+    naming = [path for path in client.rglob("*.py") if "SEAL_DOOR" in path.read_text()]
+    assert sorted(path.name for path in naming) == ["seal.py", "sealed.py"]
+
+
 def test_a_sealed_request_is_sent_once() -> None:
-    sealed = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     sealed.take_body()
     with pytest.raises(RuntimeError):
         sealed.take_body()
@@ -205,11 +212,11 @@ async def test_an_unpadded_answer_is_finished_at_its_last_byte_only(
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
 def test_the_end_of_an_unpadded_answer_is_told_by_its_final_chunk(reply: Reply) -> None:
     enclave = MemoryEnclave(reply, parameters=UNPADDED)
-    exchange = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
     data = bytes(enclave.answer(exchange.take_body()))
-    events = exchange.reader.push(data)
+    events = reader.push(data)
     assert not any(isinstance(each, Finished) for each in events)
-    assert isinstance(exchange.reader.finish()[-1], Finished)
+    assert isinstance(reader.finish()[-1], Finished)
 
 
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
@@ -218,15 +225,15 @@ def test_a_padded_answer_is_finished_at_its_end_mark_and_never_before(
 ) -> None:
     """At every position: incomplete, or every word of it is there."""
     enclave = MemoryEnclave(reply)
-    exchange = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
     data = bytes(enclave.answer(exchange.take_body()))
     mark = finished_after(enclave, reply)
     assert mark < len(data) - 2 * enclave.parameters.frame_bytes, "filler follows"
     events: list[AnswerEvent] = []
     for position, byte in enumerate(data, start=1):
-        events += exchange.reader.push(bytes([byte]))
+        events += reader.push(bytes([byte]))
         assert any(isinstance(each, Finished) for each in events) == (position >= mark)
-    events += exchange.reader.finish()
+    events += reader.finish()
     assert text(events) == "All."
     assert sum(isinstance(each, Finished) for each in events) == 1
 
@@ -245,12 +252,12 @@ def finished_after(enclave: MemoryEnclave, reply: Reply) -> int:
 def test_a_padded_answer_cut_before_its_end_mark_is_incomplete(reply: Reply) -> None:
     enclave = MemoryEnclave(reply)
     for cut in range(finished_after(enclave, reply)):
-        exchange = seal(allowed(), QUERY, verified(enclave), now=NOW)
+        exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
         data = bytes(enclave.answer(exchange.take_body()))
-        events = exchange.reader.push(data[:cut])
+        events = reader.push(data[:cut])
         assert not any(isinstance(each, Finished) for each in events)
         with pytest.raises(EnclaveError) as refused:
-            exchange.reader.finish()
+            reader.finish()
         assert refused.value.reason in CUT_SHORT
 
 
@@ -276,9 +283,9 @@ def test_the_answer_to_another_request_is_refused() -> None:
     """Also to the same question, asked before: nothing of it opens."""
     enclave = MemoryEnclave()
     earlier = bytes(enclave.answer(seal_body(enclave)))
-    exchange = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    _, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
     with pytest.raises(EnclaveError) as refused:
-        exchange.reader.push(earlier)
+        reader.push(earlier)
     assert refused.value.reason is FailureReason.ANSWER_BROKEN
 
 
@@ -292,7 +299,7 @@ async def test_every_changed_byte_is_refused() -> None:
 
 
 def seal_body(enclave: MemoryEnclave) -> bytes:
-    return seal(allowed(), QUERY, verified(enclave), now=NOW).take_body()
+    return seal(allowed(), QUERY, verified(enclave), now=NOW)[0].take_body()
 
 
 def failing(status: int) -> bytes:
@@ -399,7 +406,7 @@ async def test_a_refused_date_tells_the_enclaves(
 async def test_the_date_can_be_corrected() -> None:
     enclave = MemoryEnclave()
     skew = timedelta(hours=-3)
-    exchange = seal(allowed(), QUERY, verified(enclave), now=NOW, skew=skew)
+    exchange, _ = seal(allowed(), QUERY, verified(enclave), now=NOW, skew=skew)
     enclave.answer(exchange.take_body())
     assert dict(enclave.requests[0].fields)[b"date"] == b"Sat, 21 Nov 2026 09:00:00 GMT"
     with pytest.raises(DateRefusedError):
@@ -410,7 +417,7 @@ async def test_the_date_can_be_corrected() -> None:
 def test_a_request_has_exactly_the_length_of_its_class(octets: int) -> None:
     query = Query(messages=(Message(role="user", content="x" * octets),))
     key = verified(MemoryEnclave())
-    body = seal(allowed(query), query, key, now=NOW).take_body()
+    body = seal(allowed(query), query, key, now=NOW)[0].take_body()
     assert len(body) in SIZE_CLASSES
     assert len(body) == size_class_of(query, key, now=NOW)
 
@@ -437,7 +444,7 @@ def test_what_no_class_holds_is_not_sealed() -> None:
 @pytest.mark.parametrize("size", SIZE_CLASSES)
 def test_a_dummy_has_the_length_of_a_query(size: int) -> None:
     enclave = MemoryEnclave()
-    exchange = seal_cover(verified(enclave), size_class=size, bucket=3, now=NOW)
+    exchange, reader = seal_cover(verified(enclave), size_class=size, bucket=3, now=NOW)
     body = exchange.take_body()
     assert len(body) == size
     answer = bytes(enclave.answer(body))
@@ -445,9 +452,9 @@ def test_a_dummy_has_the_length_of_a_query(size: int) -> None:
     assert (request.method, request.path) == (b"POST", b"/v1/cover")
     assert request.content == cover_content(3) == b'{"bucket":3}'
     assert [name for name, _ in request.fields] == [b"content-type", b"date"]
-    events = exchange.reader.push(answer) + exchange.reader.finish()
+    events = reader.push(answer) + reader.finish()
     assert [type(each) for each in events] == [Finished]
-    assert exchange.reader.frames == QUICK.frames_of(3)
+    assert reader.frames == QUICK.frames_of(3)
 
 
 def test_a_dummy_takes_nothing_that_could_carry_a_word() -> None:

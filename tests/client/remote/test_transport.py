@@ -8,7 +8,8 @@ from aiohttp import web
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.access import RelayAccess, tls_context
-from curtilage.client.remote.seal import SealedExchange, seal
+from curtilage.client.remote.seal import seal
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.remote.transport import (
     MAX_BUNDLE_BYTES,
     MAX_KEY_CONFIGS_BYTES,
@@ -38,9 +39,10 @@ def sealed(
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
-    allowed = decide(load_profile("default"), inspection).allowed
+    allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
-    return seal(allowed, query, verified(enclave or MemoryEnclave()), now=NOW)
+    key = verified(enclave or MemoryEnclave())
+    return seal(allowed, query, key, now=NOW)[0]
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from curtilage.attest.azure.hcl import (
 from curtilage.attest.azure.verify import AzureRules, verify_azure
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     AzureEvidence,
     SnpEvidence,
     TdxEvidence,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import GpuEvidence
-from curtilage.attest.evidence_kinds import DeviceKind
+from curtilage.attest.evidence import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import AnchorKind, GpuExpectations, TrustAnchor
 from curtilage.attest.nvidia.verify import GpuRules, verify_gpu
 from curtilage.attest.steps import StepLog

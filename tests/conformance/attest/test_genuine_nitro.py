@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from curtilage.attest.claims import CpuClaims, Measurement
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import NitroEvidence
-from curtilage.attest.evidence_kinds import Tee
+from curtilage.attest.evidence import NitroEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
 from curtilage.attest.nitro.verify import (

@@ -18,14 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "dev"))
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import (
-    Anchor,
-    EvidenceBundle,
-    Release,
-    SnpEvidence,
-    Tee,
-    encode_bundle,
-)
+from curtilage.attest.evidence import Anchor, EvidenceBundle, Release, SnpEvidence, Tee
+from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import (
     VENDOR_ROOT_FINGERPRINTS,
     AnchorKind,
@@ -37,7 +31,7 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.log.manifest import encode_manifest
-from curtilage.attest.sev_snp.certificates import parse_certificate
+from curtilage.attest.sev_snp.certificates import AMD_ARC, parse_certificate
 from curtilage.attest.sev_snp.chain import (
     VekChain,
     check_dates,
@@ -269,7 +263,11 @@ def test_genuine_version_4_report_is_read(samples: Samples) -> None:
 def test_genuine_turin_certificate_is_read(samples: Samples) -> None:
     der = (samples.folder / "turin-vcek-only" / "vcek_turin.der").read_bytes()
     vek = parse_certificate(der, "VEK")
-    assert (vek.common_name, vek.serial, len(vek.amd["4"])) == ("SEV-VCEK", 0, 8)
+    assert (vek.common_name, vek.serial, len(vek.unrecognised[AMD_ARC + "4"])) == (
+        "SEV-VCEK",
+        0,
+        8,
+    )
 
 
 def _chain(samples: Samples, roots: str, vek: bytes, product: Product) -> VekChain:

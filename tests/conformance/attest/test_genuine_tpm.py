@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import Tee, TpmEvidence, TpmQuote
+from curtilage.attest.evidence import Tee, TpmEvidence, TpmQuote
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import require_quote_key

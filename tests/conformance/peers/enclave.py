@@ -18,6 +18,7 @@ from conformance.peers.table import Row, Table
 from curtilage.inference.errors import EngineFailedError
 from curtilage.inference.scripted import Script
 from curtilage.wire.frames import answer_bytes
+from curtilage.wire.hpke.suite import TAG_BYTES
 from curtilage.wire.media import (
     GATEWAY_PATH,
     KEYS_PATH,
@@ -26,7 +27,6 @@ from curtilage.wire.media import (
     PROBLEM_OHTTP_KEY,
 )
 from curtilage.wire.shaping import UNPADDED, TransportParameters
-from curtilage.wire.suite import TAG_BYTES
 from support.enclave_parts import chat_body, make_parts, serving
 
 QUICK = TransportParameters(frame_bytes=512, period_ms=1, first_bucket=8, buckets=16)
@@ -55,14 +55,17 @@ async def ask(table: Table, client: GoClient) -> None:
 @asynccontextmanager
 async def _enclave(
     parameters: TransportParameters, script: Script
-) -> AsyncGenerator[Address]:
+) -> AsyncGenerator[tuple[Address, int]]:
+    """Serve; give the address, and a key id that this server did not draw."""
     parts = await make_parts(script, now=datetime.now(UTC))
     parts.services = replace(parts.services, transport=parameters)
+    unknown = next(each for each in range(256) if each not in parts.key.key_ids)
     async with serving(parts) as address:
-        yield Address(
+        published = Address(
             keys=f"http://{address}{KEYS_PATH}",
             gateway=f"http://{address}{GATEWAY_PATH}",
         )
+        yield published, unknown
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,14 @@ class _Asked:
         content: bytes,
         flags: Mapping[str, str | int] | None = None,
         script: Script | None = None,
+        *,
+        unknown_key: bool = False,
     ) -> Heard:
         chosen = {"form": self.row.form, "kem": self.row.kem, **INNER, **(flags or {})}
-        async with _enclave(self.parameters, script or Script(pieces=TEXT)) as address:
+        serving_script = script or Script(pieces=TEXT)
+        async with _enclave(self.parameters, serving_script) as (address, unknown):
+            if unknown_key:
+                chosen["key_id"] = unknown
             return await self.client.ask(address, content, flags=chosen)
 
     async def answers(self) -> None:
@@ -165,7 +173,7 @@ class _Asked:
         with self.table.case(self.row, "all of them alike"):
             assert len(seen) == 1, seen
         with self.table.case(self.row, "unknown key id"):
-            _refused(await self.go(WHOLE, {"key_id": 255}), PROBLEM_OHTTP_KEY)
+            _refused(await self.go(WHOLE, unknown_key=True), PROBLEM_OHTTP_KEY)
 
     async def covers(self) -> None:
         """A cover request gets frames and nothing else, where there are frames."""

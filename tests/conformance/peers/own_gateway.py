@@ -25,13 +25,7 @@ from conformance.peers.sealed import (
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
-from curtilage.wire.keyconfig import (
-    KeyConfig,
-    SymmetricAlgorithms,
-    encode_key_configs,
-)
-from curtilage.wire.media import OHTTP_KEYS, PROBLEM_OHTTP_KEY
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     AEAD_CHACHA20_POLY1305,
     KDF_HKDF_SHA256,
@@ -39,6 +33,12 @@ from curtilage.wire.suite import (
     KEM_XWING,
     generate_private_key,
 )
+from curtilage.wire.keyconfig import (
+    KeyConfig,
+    SymmetricAlgorithms,
+    encode_key_configs,
+)
+from curtilage.wire.media import OHTTP_KEYS, PROBLEM_OHTTP_KEY
 
 STEPS = 4
 LIMIT_BYTES = 2 * 1024 * 1024

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from curtilage.wire import bhttp, chunked, ohttp, padding
 from curtilage.wire.cursor import Cursor
 from curtilage.wire.encapsulation import HEADER_BYTES
+from curtilage.wire.hpke.suite import (
+    AEAD_AES_128_GCM,
+    KDF_HKDF_SHA256,
+    KEM_X25519,
+    KEM_XWING,
+    Suite,
+)
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.media import (
     OHTTP_CHUNKED_REQUEST,
     OHTTP_CHUNKED_RESPONSE,
     OHTTP_REQUEST,
     OHTTP_RESPONSE,
-)
-from curtilage.wire.suite import (
-    AEAD_AES_128_GCM,
-    KDF_HKDF_SHA256,
-    KEM_X25519,
-    KEM_XWING,
-    Suite,
 )
 from curtilage.wire.varint import read_varint
 

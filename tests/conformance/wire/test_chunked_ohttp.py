@@ -14,8 +14,8 @@ from curtilage.wire.chunked import (
 )
 from curtilage.wire.encapsulation import GatewayKey
 from curtilage.wire.errors import TruncatedError
+from curtilage.wire.hpke.suite import KEM_X25519, private_key_from_bytes
 from curtilage.wire.keyconfig import parse_key_config
-from curtilage.wire.suite import KEM_X25519, private_key_from_bytes
 
 Load = Callable[[str], Any]
 Vector = dict[str, Any]

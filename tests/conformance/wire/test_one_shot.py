@@ -1,11 +1,10 @@
 """``cryptography``'s own one-shot HPKE, as an oracle in both directions.
 
 Its code is another one than ours and than pyhpke's; that counts most for X-Wing,
-where both of our backends share a KEM.
+which pyhpke does not have.
 """
 
 import hashlib
-from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives import hpke
@@ -14,10 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     SUITES,
-    Backend,
     Suite,
     private_key_from_bytes,
     setup_recipient,
@@ -29,8 +27,8 @@ SEEDS = st.binary(min_size=32, max_size=32)
 
 by_suite = pytest.mark.parametrize(
     "suite",
-    [replace(suite, backend=backend) for suite in SUITES for backend in Backend],
-    ids=lambda suite: f"{suite.kem_id:#06x}-{suite.aead_id}-{suite.backend.name}",
+    SUITES,
+    ids=lambda suite: f"{suite.kem_id:#06x}-{suite.aead_id}",
 )
 
 

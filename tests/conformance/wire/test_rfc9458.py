@@ -8,17 +8,16 @@ import pytest
 from curtilage.wire.bhttp import decode_request, decode_response
 from curtilage.wire.encapsulation import PLAIN_LABELS, accept_request
 from curtilage.wire.errors import TruncatedError
-from curtilage.wire.keyconfig import KeyConfig, choose_suite, parse_key_config
-from curtilage.wire.ohttp import GatewayKey, open_request, seal_request
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.hkdf import expand, extract
+from curtilage.wire.hpke.suite import (
     KEM_X25519,
     PrivateKey,
     Suite,
-    expand,
-    extract,
     private_key_from_bytes,
     setup_sender,
 )
+from curtilage.wire.keyconfig import KeyConfig, choose_suite, parse_key_config
+from curtilage.wire.ohttp import GatewayKey, open_request, seal_request
 
 Load = Callable[[str], Any]
 SUITE = Suite(kem_id=KEM_X25519, kdf_id=1, aead_id=1)

@@ -7,7 +7,7 @@ draws its own randomness.
 from collections.abc import Callable
 from typing import Any
 
-from curtilage.wire.suite import KEM_XWING, private_key_from_bytes
+from curtilage.wire.hpke.suite import KEM_XWING, private_key_from_bytes
 
 Load = Callable[[str], Any]
 

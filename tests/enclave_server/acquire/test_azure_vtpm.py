@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from curtilage.attest.azure.hcl import HardwareKind, parse_hcl
 from curtilage.attest.binding import qualifying_data_v2
-from curtilage.attest.evidence import (
-    AzureEvidence,
-    SnpEvidence,
-    Tee,
-    encode_cpu_evidence,
-    parse_cpu_evidence,
-)
+from curtilage.attest.evidence import AzureEvidence, SnpEvidence, Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import verify_quote
 from curtilage.enclave_server.acquire.azure_vtpm import (

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.attest.evidence import (
-    SnpEvidence,
-    TdxEvidence,
-    Tee,
-    encode_cpu_evidence,
-    parse_cpu_evidence,
-)
+from curtilage.attest.evidence import SnpEvidence, TdxEvidence, Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
 from curtilage.attest.sev_snp.report import parse_report
 from curtilage.enclave_server.acquire.configfs_tsm import (
     ARK_GUID,

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.attest.evidence import (
-    NitroEvidence,
-    Tee,
-    encode_cpu_evidence,
-    parse_cpu_evidence,
-)
+from curtilage.attest.evidence import NitroEvidence, Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.acquire.nitro_nsm import (
     MAX_RESPONSE_BYTES,

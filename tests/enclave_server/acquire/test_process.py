@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.evidence import (
+    MAX_CERTIFICATE_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
     CpuEvidence,
     NitroEvidence,
     Tee,
-    encode_cpu_evidence,
 )
-from curtilage.attest.evidence_kinds import MAX_CERTIFICATE_BYTES
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.__main__ import main
 from curtilage.enclave_server.acquire import command as evidence_command
 from curtilage.enclave_server.acquire.endorsements import (

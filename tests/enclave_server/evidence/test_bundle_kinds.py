@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.binding import challenge_report_data, qualifying_data_v2
-from curtilage.attest.evidence import (
-    CpuEvidence,
-    GpuEvidence,
-    Tee,
-    encode_cpu_evidence,
-    parse_bundle,
-)
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence, Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence, parse_bundle
 from curtilage.attest.expectations import (
     VENDOR_ROOT_FINGERPRINTS,
     AnchorKind,

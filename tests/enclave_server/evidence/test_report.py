@@ -13,8 +13,8 @@ from curtilage.attest.evidence import (
     GpuEvidence,
     SnpEvidence,
     Tee,
-    encode_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.errors import EvidenceError
 from curtilage.enclave_server.evidence.report import SocketEvidenceSource
 from curtilage.enclave_server.evidence_protocol import encode_devices

@@ -24,9 +24,9 @@ from curtilage.enclave_server.ohttp.keys import ServerKey, make_key
 from curtilage.enclave_server.ohttp.sealing import PaddedSealer, Sealer
 from curtilage.wire import bhttp, chunked
 from curtilage.wire.encapsulation import GatewayKey
+from curtilage.wire.hpke.suite import KEM_X25519, KEM_XWING, Suite
 from curtilage.wire.keyconfig import SymmetricAlgorithms
 from curtilage.wire.shaping import UNPADDED
-from curtilage.wire.suite import KEM_X25519, KEM_XWING, Suite
 from support.enclave_parts import (
     CHUNKED,
     NOW,

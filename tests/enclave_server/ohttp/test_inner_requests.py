@@ -14,9 +14,8 @@ from curtilage.attest.evidence import (
     CpuEvidence,
     NitroEvidence,
     Tee,
-    encode_cpu_evidence,
-    parse_cpu_evidence,
 )
+from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
 from curtilage.attest.receipt import KEY_FIELD, encode_field
 from curtilage.enclave_server.answer.challenger import (
     MARGIN_BYTES,

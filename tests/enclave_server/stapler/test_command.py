@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from curtilage.attest.evidence import Tee, encode_cpu_evidence
+from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.acquire.endorsements import read_endorsements
 from curtilage.enclave_server.acquire.process import EvidenceServer, EvidenceSettings
 from curtilage.enclave_server.stapler.__main__ import main

@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.amd_tcb import Product, Tcb
-from curtilage.attest.evidence import (
-    NitroEvidence,
-    SnpEvidence,
-    TdxEvidence,
-    Tee,
-    encode_cpu_evidence,
-)
+from curtilage.attest.evidence import NitroEvidence, SnpEvidence, TdxEvidence, Tee
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.attest.sev_snp.report import (
     OFFSET_CHIP_ID,
     OFFSET_KEY_INFO,

@@ -17,7 +17,7 @@ DIGEST = bytes(range(32))
 
 def make_allowed() -> Allowed:
     decision = decide(
-        load_profile("default"),
+        load_profile("default").rulebook,
         Inspection(findings=(), payload_digest=DIGEST, messages=1),
     )
     assert decision.allowed is not None

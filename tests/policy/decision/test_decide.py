@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from curtilage.policy.decision.decide import (
 )
 from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import Rulebook
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import PACKS, Policy
 
@@ -80,7 +82,7 @@ def found(
 
 
 def look(policy: Policy, *findings: Finding, pinned: bool = False) -> Decision:
-    return decide(policy, inspected(findings, pinned=pinned))
+    return decide(policy.rulebook, inspected(findings, pinned=pinned))
 
 
 def inspected(findings: Sequence[Finding], *, pinned: bool = False) -> Inspection:
@@ -356,7 +358,10 @@ def test_pins_as_the_policy_says(
         "- {id: x, when: org.*, then: local}\n", head=HEAD + f"sticky: {sticky}\n"
     )
     inspection = inspected(findings, pinned=pinned)
-    assert pins(policy, inspection, decide(policy, inspection)) is expected
+    assert (
+        pins(policy.rulebook, inspection, decide(policy.rulebook, inspection))
+        is expected
+    )
 
 
 @pytest.mark.parametrize("sticky", ["conversation", "validated"])
@@ -365,9 +370,9 @@ def test_a_query_that_left_without_its_names_pins_nothing(sticky: str) -> None:
         "- {id: x, when: org.*, then: deidentify}\n", head=HEAD + f"sticky: {sticky}\n"
     )
     inspection = inspected([found("org.confidential", validated=True)])
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     assert decision.route is Route.DEIDENTIFY
-    assert not pins(policy, inspection, decision)
+    assert not pins(policy.rulebook, inspection, decision)
 
 
 def test_inspection_refuses_a_digest_of_the_wrong_size() -> None:
@@ -414,3 +419,33 @@ def test_allowed_is_there_exactly_for_the_enclave(
     assert (decision.allowed is not None) is (decision.route is Route.ENCLAVE)
     if any(is_uncertain(name) for name in decision.uncertain):
         assert decision.allowed is None
+
+
+def test_a_rulebook_without_the_rule_for_the_unknown_is_refused() -> None:
+    with pytest.raises(ValueError, match="without the rule 'any-uncertain'"):
+        Rulebook(
+            digest="sha256:00",
+            default=Route.ENCLAVE,
+            rules=(),
+            strict_topics=False,
+            topic_threshold=60,
+            sticky="conversation",
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"when": "uncertain.error"},
+        {"distinct": 2},
+        {"route": Route.DEIDENTIFY},
+        {"id": "another"},
+    ],
+)
+def test_a_rule_that_is_not_quite_that_one_is_not_enough(
+    change: dict[str, object],
+) -> None:
+    rulebook = rules("").rulebook
+    (rule,) = rulebook.rules
+    with pytest.raises(ValueError, match="without the rule"):
+        replace(rulebook, rules=(replace(rule, **change),))  # type: ignore[arg-type]

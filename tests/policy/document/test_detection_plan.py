@@ -14,7 +14,6 @@ from curtilage.policy.document.detection_plan import (
     ExclusionList,
     NerPlan,
     OwnDetector,
-    plan_of,
 )
 from curtilage.policy.document.load import (
     PROFILES,
@@ -22,6 +21,7 @@ from curtilage.policy.document.load import (
     load_profile,
     profile_text,
 )
+from curtilage.policy.document.model import plan_of
 
 ANY = '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
 WORDS = st.text(max_size=8)
@@ -259,7 +259,7 @@ def test_exit_classes_are_those_that_settle_the_route(name: str) -> None:
         inspection = Inspection(
             findings=(finding,), payload_digest=bytes(32), messages=3
         )
-        home = decide(policy, inspection).route is Route.LOCAL
+        home = decide(policy.rulebook, inspection).route is Route.LOCAL
         assert home is (data_class in settled), data_class
 
 

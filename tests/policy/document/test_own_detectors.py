@@ -10,9 +10,9 @@ import pytest
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector, plan_of
+from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.load import load_policy, pack_text
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import Policy, plan_of
 from curtilage.policy.errors import PolicyError, Problem
 
 HEAD = """\
@@ -243,7 +243,7 @@ def test_a_rule_names_declared_classes_only(when: str, said: str) -> None:
 
 def route(policy: Policy, *findings: Finding) -> tuple[Route, str]:
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    decision = decide(policy, inspection)
+    decision = decide(policy.rulebook, inspection)
     return decision.route, decision.rule
 
 

@@ -162,7 +162,7 @@ def route_of(packs: str, *names: str) -> Route:
     )
     policy = load_policy(HEAD + f"packs: [{packs}]\n" + FIRST)
     inspection = Inspection(findings=findings, payload_digest=bytes(32), messages=1)
-    return decide(policy, inspection).route
+    return decide(policy.rulebook, inspection).route
 
 
 PERSON = "identifier.direct.person"

@@ -104,7 +104,7 @@ def sizes_that_flip(
 ) -> tuple[int, ...]:
     """Try every set of places, history and default, by brute force."""
     policy = POLICIES[policy_index]
-    route = decide(policy, inspection).route
+    route = decide(policy.rulebook, inspection).route
     names = [class_of(policy, each) for each in inspection.findings]
     place_of = [
         (name, each.start, each.where.message)
@@ -121,7 +121,9 @@ def sizes_that_flip(
                 if place not in gone
             )
             pinned = inspection.pinned and "history" not in gone
-            decision = decide(policy, replace(inspection, findings=kept, pinned=pinned))
+            decision = decide(
+                policy.rulebook, replace(inspection, findings=kept, pinned=pinned)
+            )
             if "default" in gone:
                 ranks = [Route.ENCLAVE.privacy]
                 ranks += [hit.route.privacy for hit in decision.rules]
@@ -140,7 +142,7 @@ def test_the_change_flips_the_route_and_no_smaller_one_does(
     findings: list[Finding], pinned: bool, index: int
 ) -> None:
     policy, inspection = POLICIES[index], inspected(*findings, pinned=pinned)
-    before = decide(policy, inspection).route
+    before = decide(policy.rulebook, inspection).route
     change = smallest_change(policy, inspection)
     if before is Route.ENCLAVE:
         assert change is None
@@ -169,7 +171,7 @@ def test_lower_scores_are_enough_where_it_says_so(
     change = smallest_change(OPEN, inspection)
     if change is None:
         return
-    before = decide(OPEN, inspection).route
+    before = decide(OPEN.rulebook, inspection).route
     assert outcome_of(OPEN, lowered(inspection, change), rest(change))[0] is not before
     for each in change.absent:
         if each.below is not None:

@@ -66,12 +66,12 @@ def inspected(*findings: Finding, pinned: bool = False) -> Inspection:
 
 
 def decision_on(*names: str, policy: Policy = POLICY, pinned: bool = False) -> Decision:
-    return decide(policy, inspected(*map(found, names), pinned=pinned))
+    return decide(policy.rulebook, inspected(*map(found, names), pinned=pinned))
 
 
 def told(*findings: Finding, pinned: bool = False) -> list[str]:
     inspection = inspected(*findings, pinned=pinned)
-    return explain(POLICY, decide(POLICY, inspection), inspection).splitlines()
+    return explain(POLICY, decide(POLICY.rulebook, inspection), inspection).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_change_that_may_not_be_the_smallest_says_so() -> None:
 
 def test_explain_json_holds_the_places_and_the_change() -> None:
     inspection = inspected(found("identifier.direct.person", 3))
-    decision = decide(POLICY, inspection)
+    decision = decide(POLICY.rulebook, inspection)
     answer = json.loads(explain_json(POLICY, decision, inspection))
     place = {
         "class": "identifier.direct.person",
@@ -251,7 +251,9 @@ def test_explain_json_holds_the_places_and_the_change() -> None:
 
 def test_explain_json_has_no_change_for_what_may_leave() -> None:
     inspection = inspected()
-    answer = json.loads(explain_json(POLICY, decide(POLICY, inspection), inspection))
+    answer = json.loads(
+        explain_json(POLICY, decide(POLICY.rulebook, inspection), inspection)
+    )
     assert answer["findings"] == []
     assert answer["change"] is None
 
@@ -259,5 +261,7 @@ def test_explain_json_has_no_change_for_what_may_leave() -> None:
 def test_explain_json_of_many_places_names_none() -> None:
     many = [found("uncertain.name", 9 * i) for i in range(60)]
     inspection = inspected(*many)
-    answer = json.loads(explain_json(POLICY, decide(POLICY, inspection), inspection))
+    answer = json.loads(
+        explain_json(POLICY, decide(POLICY.rulebook, inspection), inspection)
+    )
     assert answer["change"]["without"][0]["message"] is None

@@ -22,7 +22,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from curtilage.attest.evidence import CpuEvidence, SnpEvidence, parse_cpu_evidence
+from curtilage.attest.evidence import CpuEvidence, SnpEvidence
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.sev_snp.report import SnpReport, parse_report
 from curtilage.enclave_server.acquire.endorsements import CRL_FILE
 from curtilage.enclave_server.evidence_protocol import (

@@ -16,7 +16,7 @@ from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
 from curtilage.attest.log.note import Checkpoint
 from curtilage.attest.log.tree import Tree
 from curtilage.attest.log.witness_policy import Witnessed
-from curtilage.client.errors import ConfigError
+from curtilage.transparency.errors import FileError
 from curtilage.transparency.log import LogFolder, Told, untold
 from curtilage.transparency.proof import ReleaseRules, is_expired
 
@@ -94,7 +94,7 @@ def audit(
     Raises:
         RefusedError: the checkpoint is nobody's that the rules name; without it
             there is nothing to compare.
-        ConfigError: there is no checkpoint.
+        FileError: there is no checkpoint.
     """
     witnessed, problem = _checkpoint(folder, rules)
     head = witnessed.checkpoint
@@ -103,7 +103,7 @@ def audit(
     try:
         leaves = _leaves(folder, head.size, rules, now)
         folder.tree(head, told)
-    except (RefusedError, ConfigError) as failure:
+    except (RefusedError, FileError) as failure:
         problems.append(_said(failure))
     return AuditReport(
         origin=head.origin,
@@ -124,7 +124,7 @@ def compare_copy(
         if mine.origin != theirs.origin:
             return (f"the other copy is of another log: {theirs.origin}",)
         trees = folder.tree(mine, told), other.tree(theirs, told)
-    except (RefusedError, ConfigError) as failure:
+    except (RefusedError, FileError) as failure:
         return (f"other copy: {_said(failure)}",)
     smaller = min(mine.size, theirs.size)
     if trees[0].root(smaller) == trees[1].root(smaller):
@@ -151,7 +151,7 @@ def compare_checkpoint(
         if then.size > now.size:
             return (f"SHRUNK: there were {then.size} leaves, now there are {now.size}",)
         tree = folder.tree(now, told)
-    except (RefusedError, ConfigError) as failure:
+    except (RefusedError, FileError) as failure:
         return (f"earlier checkpoint: {_said(failure)}",)
     if tree.root(then.size) == then.root:
         return ()
@@ -229,5 +229,5 @@ def _differs(first: Tree, second: Tree) -> int:
     return next(index for index, (a, b) in enumerate(pairs) if a != b)
 
 
-def _said(failure: RefusedError | ConfigError) -> str:
+def _said(failure: RefusedError | FileError) -> str:
     return str(failure)

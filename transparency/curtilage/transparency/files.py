@@ -6,13 +6,14 @@ whoever reads sees the old one or the new one, also after a power cut. Locks are
 served that is not the log's; use a local file system.
 """
 
+import errno
 import fcntl
 import os
 import stat
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,8 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from curtilage.client.errors import ClientError, ConfigError
-from curtilage.client.files import read_bounded
+from curtilage.transparency.errors import FileError, HeldError
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
@@ -37,15 +37,54 @@ _NEW: Final = ".new"
 SigningKey = Ed25519PrivateKey | MLDSA44PrivateKey
 
 
-class HeldError(ClientError):
-    """Another process works on it right now; later it may be free."""
+def open_ordinary(path: Path) -> BinaryIO:
+    """Open an ordinary file for reading, links followed; wait for nothing.
+
+    A pipe or a device in a folder that others serve could be opened or read for ever.
+
+    Raises:
+        OSError: it cannot be opened, or is no ordinary file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not an ordinary file (a pipe, a folder, a device)")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read an ordinary file of at most ``limit`` bytes.
+
+    Raises:
+        FileError: it cannot be read, is no ordinary file, or is larger.
+    """
+    try:
+        with open_ordinary(path) as file:
+            data = file.read(limit + 1)
+    except OSError as failure:
+        raise FileError(f"{path}: {failure.strerror}") from None
+    if len(data) > limit:
+        raise FileError(f"{path}: larger than {limit} bytes")
+    return data
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a UTF-8 file of at most ``limit`` bytes, its line ends as they are.
+
+    Raises:
+        FileError: as ``read_bounded``, or it is not UTF-8.
+    """
+    try:
+        return read_bounded(path, limit).decode("utf-8")
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not UTF-8 text") from None
 
 
 def replace_file(path: Path, data: bytes, mode: int = PUBLIC_FILE) -> None:
     """Write a file whole or not at all.
 
     Raises:
-        ConfigError: it cannot be written.
+        FileError: it cannot be written.
     """
     beside = path.with_name(path.name + _NEW)
     try:
@@ -54,34 +93,34 @@ def replace_file(path: Path, data: bytes, mode: int = PUBLIC_FILE) -> None:
         beside.replace(path)
         _sync_folder(path.parent)
     except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+        raise FileError(f"{path}: {failure.strerror}") from None
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
     """Write a file that must not be there yet.
 
     Raises:
-        ConfigError: it is there, or cannot be written.
+        FileError: it is there, or cannot be written.
     """
     try:
         _write_synced(path, data, mode)
         _sync_folder(path.parent)
     except FileExistsError:
-        raise ConfigError(f"{path}: is there already") from None
+        raise FileError(f"{path}: is there already") from None
     except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+        raise FileError(f"{path}: {failure.strerror}") from None
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
     """Make a folder and those above it, where they are missing.
 
     Raises:
-        ConfigError: it cannot be made.
+        FileError: it cannot be made.
     """
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+        raise FileError(f"{path}: {failure.strerror}") from None
 
 
 @contextmanager
@@ -90,7 +129,7 @@ def locked(*paths: Path) -> Generator[None]:
 
     Raises:
         HeldError: another process holds one.
-        ConfigError: one cannot be opened.
+        FileError: one cannot be opened.
     """
     with ExitStack() as stack:
         for path in paths:
@@ -99,7 +138,7 @@ def locked(*paths: Path) -> Generator[None]:
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
                 descriptor = os.open(path, flags)
             except OSError as failure:
-                raise ConfigError(f"{path}: {failure.strerror}") from None
+                raise FileError(f"{path}: {failure.strerror}") from None
             stack.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +151,7 @@ def write_key(path: Path, key: SigningKey) -> None:
     """Write a new private key, readable by its owner alone.
 
     Raises:
-        ConfigError: a file is there already, or cannot be written.
+        FileError: a file is there already, or cannot be written.
     """
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     create_file(path, pem, PRIVATE_FILE)
@@ -122,18 +161,18 @@ def read_key(path: Path) -> SigningKey:
     """Read a private key; refuse one that others may read.
 
     Raises:
-        ConfigError: it cannot be read, is open to others, or is not an Ed25519 or
+        FileError: it cannot be read, is open to others, or is not an Ed25519 or
             ML-DSA-44 key in PEM without a password.
     """
     data = read_bounded(path, MAX_KEY_BYTES)
     if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
-        raise ConfigError(f"{path}: others may read this key (chmod 600 it)")
+        raise FileError(f"{path}: others may read this key (chmod 600 it)")
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigError(f"{path}: not a private key in PEM") from None
+        raise FileError(f"{path}: not a private key in PEM") from None
     if not isinstance(key, Ed25519PrivateKey | MLDSA44PrivateKey):
-        raise ConfigError(f"{path}: neither an Ed25519 nor an ML-DSA-44 key")
+        raise FileError(f"{path}: neither an Ed25519 nor an ML-DSA-44 key")
     return key
 
 
@@ -141,10 +180,10 @@ def require_outside(path: Path, folder: Path) -> None:
     """Refuse a private file that would lie in a folder that is served.
 
     Raises:
-        ConfigError: it would.
+        FileError: it would.
     """
     if path.resolve().is_relative_to(folder.resolve()):
-        raise ConfigError(
+        raise FileError(
             f"{path}: a private key must not lie inside {folder}, which is served"
         )
 

@@ -47,14 +47,15 @@ from curtilage.attest.log.tiles import (
 )
 from curtilage.attest.log.tree import EMPTY_ROOT, HASH_BYTES, Tree, hash_leaf
 from curtilage.attest.log.vkeys import is_key_name
-from curtilage.client.errors import ConfigError
-from curtilage.client.files import read_bounded, read_text
+from curtilage.transparency.errors import FileError
 from curtilage.transparency.files import (
     PRIVATE_FILE,
     create_file,
     locked,
     make_folder,
+    read_bounded,
     read_key,
+    read_text,
     replace_file,
     require_outside,
     write_key,
@@ -93,7 +94,7 @@ class LogFolder:
         """Read the checkpoint's text.
 
         Raises:
-            ConfigError: there is none.
+            FileError: there is none.
         """
         return read_text(self.checkpoint_path, MAX_CHECKPOINT_BYTES)
 
@@ -101,7 +102,7 @@ class LogFolder:
         """Yield the leaves of a tree, a bundle at a time, with its first number.
 
         Raises:
-            ConfigError: a file is missing.
+            FileError: a file is missing.
             RefusedError: a file is not a bundle of its width.
         """
         for tile in bundles_between(0, size):
@@ -130,7 +131,7 @@ class LogFolder:
         Raises:
             RefusedError: ``proof_invalid``: the files are not what the checkpoint
                 says; ``malformed``: a file is no tile.
-            ConfigError: a file is missing.
+            FileError: a file is missing.
         """
         hashes = self.leaf_hashes(head.size)
         for start, entries in self.bundles(head.size):
@@ -164,7 +165,7 @@ class LogFolder:
             return parse(read_bounded(path, limit), tile)
         whole = self.path / tile.whole.path
         if not whole.exists():
-            raise ConfigError(f"{path}: no such file")
+            raise FileError(f"{path}: no such file")
         return parse(read_bounded(whole, limit), tile.whole)[: tile.width]
 
 
@@ -213,16 +214,16 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
     """Begin an empty log; make its key where there is none.
 
     Raises:
-        ConfigError: there is a log already, the origin cannot be one, or the key
+        FileError: there is a log already, the origin cannot be one, or the key
             would be served.
     """
     if not is_key_name(origin):
-        raise ConfigError(f"{origin!r}: an origin has no spaces and no plus sign")
+        raise FileError(f"{origin!r}: an origin has no spaces and no plus sign")
     require_outside(key_path, path)
     make_folder(path)
     folder = LogFolder(path)
     if folder.checkpoint_path.exists() or (path / "tile").exists():
-        raise ConfigError(f"{path}: there is a log already")
+        raise FileError(f"{path}: there is a log already")
     if not key_path.exists():
         write_key(key_path, Ed25519PrivateKey.generate())
     signer = read_signer(origin, key_path)
@@ -230,7 +231,7 @@ def create_log(path: Path, origin: str, key_path: Path) -> LogSigner:
     with locked(key_path, path):
         head = _head_path(key_path)
         if head.exists():
-            raise ConfigError(f"{head}: is there already: this key keeps another log")
+            raise FileError(f"{head}: is there already: this key keeps another log")
         # The head comes last: cut short before it, there is a log to --adopt.
         replace_file(folder.checkpoint_path, checkpoint)
         create_file(head, checkpoint, PRIVATE_FILE)
@@ -276,7 +277,7 @@ class LogWriter:
 
         Raises:
             RefusedError: ``too_large``: one is longer than 65,535 bytes.
-            ConfigError: a file cannot be written.
+            FileError: a file cannot be written.
         """
         known = {leaf: index for index, leaf in reversed([*enumerate(self._hashes)])}
         fresh: dict[bytes, bytes] = {}
@@ -340,7 +341,7 @@ class LogWriter:
         if not self._head_path.exists():
             if adopt:
                 return None
-            raise ConfigError(
+            raise FileError(
                 f"{self._head_path}: missing; it says what this key signed last. "
                 "--adopt makes it again, if you are sure that this is the newest state"
             )
@@ -350,7 +351,7 @@ class LogWriter:
         """Publish what was signed before a crash, if its tiles are all there."""
         try:
             self._folder.tree(signed)
-        except (RefusedError, ConfigError):
+        except (RefusedError, FileError):
             raise _changed(
                 f"the folder was set back: {signed.size} leaves were signed"
             ) from None
@@ -376,7 +377,7 @@ def open_log(
         HeldError: another process writes.
         RefusedError: the folder is not what its checkpoint says, is older than what
             this key signed last, or is another key's.
-        ConfigError: a file is missing.
+        FileError: a file is missing.
     """
     require_outside(key_path, path)
     folder = LogFolder(path)
@@ -433,11 +434,11 @@ def read_signer(origin: str, key_path: Path) -> LogSigner:
     """Read a log's private key.
 
     Raises:
-        ConfigError: it cannot be read, is open to others, or is not Ed25519.
+        FileError: it cannot be read, is open to others, or is not Ed25519.
     """
     key = read_key(key_path)
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{key_path}: a log signs with Ed25519")
+        raise FileError(f"{key_path}: a log signs with Ed25519")
     return LogSigner(name=origin, key=key)
 
 

@@ -23,8 +23,8 @@ from curtilage.attest.log.manifest import (
     encode_manifest,
     parse_manifest,
 )
-from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import read_bounded
+from curtilage.transparency.errors import FileError, InputError
+from curtilage.transparency.files import read_bounded
 
 MAX_MEASUREMENTS_BYTES: Final = 1024 * 1024
 CHUNK_BYTES: Final = 1 << 20
@@ -52,14 +52,14 @@ def digest_of(text: str, told: Hashed = unhashed) -> str:
         told: called about twice a second's worth of reading.
 
     Raises:
-        ConfigError: it is neither, or the file cannot be read.
+        FileError: it is neither, or the file cannot be read.
     """
     match = _DIGEST.fullmatch(text)
     if match is not None:
         return match[1].lower()
     path = Path(text)
     if not path.is_file():
-        raise ConfigError(f"{text}: neither 64 hex digits nor a file")
+        raise FileError(f"{text}: neither 64 hex digits nor a file")
     return _digest_file(path, told)
 
 
@@ -67,7 +67,7 @@ def image_of(text: str, told: Hashed = unhashed) -> Image:
     """Read ``NAME=FILE`` or ``NAME=sha256:HEX``; of a bare file its own name.
 
     Raises:
-        ConfigError: see ``digest_of``.
+        FileError: see ``digest_of``.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -84,7 +84,7 @@ def measurements_of(
     list of them: ``{"sev-snp": [{"launch": "…"}], "tpm": [{"pcr11": "…"}]}``.
 
     Raises:
-        ConfigError: with the file, and the kind that is wrong.
+        FileError: with the file, and the kind that is wrong.
     """
     found: dict[str, list[Measurement]] = {}
     for path in paths:
@@ -99,7 +99,7 @@ def min_tcb_of(text: str) -> tuple[Product, Tcb]:
     """Read ``Genoa:bl=9,tee=0,snp=23,ucode=72``; Turin has ``fmc`` too.
 
     Raises:
-        UsageError: it is spelt otherwise.
+        InputError: it is spelt otherwise.
     """
     name, _, rest = text.partition(":")
     products = {product.value: product for product in Product}
@@ -111,13 +111,13 @@ def min_tcb_of(text: str) -> tuple[Product, Tcb]:
     given = len(rest.split(","))
     complete = set(_LEVELS) <= set(levels) and len(levels) == given
     if name not in products or not complete or max(levels.values()) > _MAX_LEVEL:
-        raise UsageError(
+        raise InputError(
             f"--min-tcb {text!r}: such as Genoa:bl=9,tee=0,snp=23,ucode=72 "
             f"(products: {', '.join(products)}; Turin has fmc too)"
         )
     product = products[name]
     if (product is Product.TURIN) != ("fmc" in levels):
-        raise UsageError("--min-tcb: Turin has an fmc level, and it alone")
+        raise InputError("--min-tcb: Turin has an fmc level, and it alone")
     tcb = Tcb(
         fmc=levels.get("fmc", 0),
         bl=levels["bl"],
@@ -132,7 +132,7 @@ def moment_of(text: str, now: datetime) -> int:
     """Read a time, RFC 3339 or ``+180d`` from now, as Unix seconds.
 
     Raises:
-        UsageError: it is neither, or has passed, or is more than ten years away.
+        InputError: it is neither, or has passed, or is more than ten years away.
     """
     days = _DAYS.fullmatch(text)
     try:
@@ -140,11 +140,11 @@ def moment_of(text: str, now: datetime) -> int:
             now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
         )
     except ValueError:
-        raise UsageError(_no_time(text)) from None
+        raise InputError(_no_time(text)) from None
     if moment.tzinfo is None:
-        raise UsageError(_no_time(text))
+        raise InputError(_no_time(text))
     if not now < moment <= now + timedelta(days=MAX_DAYS):
-        raise UsageError("--not-after: within the next ten years")
+        raise InputError("--not-after: within the next ten years")
     return int(moment.astimezone(UTC).timestamp())
 
 
@@ -152,7 +152,7 @@ def encoded(manifest: ReleaseManifest) -> bytes:
     """Return the canonical bytes; the parser is the judge of what they may say.
 
     Raises:
-        UsageError: it says what no manifest may say.
+        InputError: it says what no manifest may say.
     """
     for kind, accepted in manifest.measurements.items():
         for measurement in accepted:
@@ -161,7 +161,7 @@ def encoded(manifest: ReleaseManifest) -> bytes:
     try:
         parse_manifest(data)
     except RefusedError as refusal:
-        raise UsageError(f"not a manifest: {refusal.detail}") from None
+        raise InputError(f"not a manifest: {refusal.detail}") from None
     return data
 
 
@@ -180,7 +180,7 @@ def _digest_file(path: Path, told: Hashed) -> str:
                 done += len(chunk)
                 told(path.name, done, total)
     except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+        raise FileError(f"{path}: {failure.strerror}") from None
     return digest.hexdigest()
 
 
@@ -189,9 +189,9 @@ def _measurements_in(path: Path) -> list[tuple[str, Measurement]]:
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not JSON") from None
+        raise FileError(f"{path}: not JSON") from None
     if not isinstance(value, dict) or not value:
-        raise ConfigError(f"{path}: not an object from kinds of evidence to registers")
+        raise FileError(f"{path}: not an object from kinds of evidence to registers")
     found: list[tuple[str, Measurement]] = []
     for kind, given in cast("dict[str, object]", value).items():
         each = cast("list[object]", given) if isinstance(given, list) else [given]
@@ -207,7 +207,7 @@ def _measurement(kind: str, value: object, path: Path) -> Measurement:
         name: item.lower() for name, item in registers.items() if isinstance(item, str)
     }
     if not texts or len(texts) != len(registers):
-        raise ConfigError(f"{path}: {kind}: registers are hex texts by name")
+        raise FileError(f"{path}: {kind}: registers are hex texts by name")
     _require_measurement(kind, texts, str(path))
     return texts
 
@@ -216,7 +216,7 @@ def _require_measurement(kind: str, measurement: Measurement, where: str) -> Non
     """Refuse a set of registers that no evidence could ever be compared with."""
     if kind not in {tee.value for tee in Tee}:
         known = ", ".join(tee.value for tee in Tee)
-        raise ConfigError(f"{where}: no kind of evidence is called {kind!r} ({known})")
+        raise FileError(f"{where}: no kind of evidence is called {kind!r} ({known})")
     problem = measurement_problem(measurement, Tee(kind))
     if problem is not None:
-        raise ConfigError(f"{where}: {kind}: {problem}")
+        raise FileError(f"{where}: {kind}: {problem}")

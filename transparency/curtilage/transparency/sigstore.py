@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.client.errors import ConfigError, UsageError
-from curtilage.client.files import open_ordinary
+from curtilage.transparency.errors import FileError, InputError, TransparencyError
+from curtilage.transparency.files import open_ordinary
 
 if TYPE_CHECKING:
     from sigstore.models import Bundle, TrustedRoot
@@ -93,11 +93,11 @@ def verify_bundle(
             ``policy_invalid`` (the trusted root is none), ``endorsement_mismatch``
             (another identity), ``chain_invalid``, ``bad_signature`` for everything
             else that does not hold.
-        ConfigError: the extra is not installed.
-        UsageError: no identity, or no issuer.
+        TransparencyError: the extra is not installed.
+        InputError: no identity, or no issuer.
     """
     if not publisher.identity or not publisher.issuer:
-        raise UsageError("a Sigstore bundle is held against an identity and an issuer")
+        raise InputError("a Sigstore bundle is held against an identity and an issuer")
     enveloped = _require_shape(bundle)
     root = _root(trusted_root)
     parsed = _bundle(bundle)
@@ -159,12 +159,12 @@ def _root(path: Path) -> "TrustedRoot":
     try:
         from sigstore.models import TrustedRoot  # noqa: PLC0415 - an extra
     except ImportError:
-        raise ConfigError(MISSING) from None
+        raise TransparencyError(MISSING) from None
     try:
         open_ordinary(path).close()
         return TrustedRoot.from_file(str(path))
     except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
+        raise FileError(f"{path}: {failure.strerror}") from None
     # Its errors are of many kinds (pydantic's among them) and hold what was read.
     except Exception:  # noqa: BLE001 - see above
         raise RefusedError(

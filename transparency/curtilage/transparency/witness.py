@@ -39,8 +39,7 @@ from curtilage.attest.log.note import (
 from curtilage.attest.log.signers import WitnessSigner
 from curtilage.attest.log.tree import EMPTY_ROOT, verify_consistency
 from curtilage.attest.log.vkeys import VerifierKey, is_key_name, parse_verifier_key
-from curtilage.client.errors import ConfigError
-from curtilage.client.files import read_text
+from curtilage.transparency.errors import FileError
 from curtilage.transparency.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -49,6 +48,7 @@ from curtilage.transparency.files import (
     locked,
     make_folder,
     read_key,
+    read_text,
     replace_file,
     write_key,
 )
@@ -263,10 +263,10 @@ def create_witness(path: Path, name: str, *, ml_dsa: bool = False) -> Witness:
         ml_dsa: an ML-DSA-44 key rather than an Ed25519 one.
 
     Raises:
-        ConfigError: there is a witness already, or the name cannot be one.
+        FileError: there is a witness already, or the name cannot be one.
     """
     if not is_key_name(name):
-        raise ConfigError(f"{name!r}: a name has no spaces and no plus sign")
+        raise FileError(f"{name!r}: a name has no spaces and no plus sign")
     make_folder(path, PRIVATE_FOLDER)
     key = MLDSA44PrivateKey.generate() if ml_dsa else Ed25519PrivateKey.generate()
     write_key(path / KEY, key)

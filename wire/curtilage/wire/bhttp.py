@@ -88,9 +88,12 @@ def encode_request(request: Request, *, padding_bytes: int = 0) -> bytes:
     Raises:
         MalformedError: a value breaks the rules, or the padding is negative.
     """
+    # ``bytes`` of a negative number would raise an error that is none of ours.
     if padding_bytes < 0:
         raise MalformedError("padding of a negative length")
     control = _request_control(request)
+    # A length that disagrees with the content is how requests are smuggled where the
+    # other end writes HTTP/1.1 from what it decoded (RFC 9112, section 11.2).
     validate_content_length(request.fields, len(request.content))
     return b"".join(
         (
@@ -98,6 +101,8 @@ def encode_request(request: Request, *, padding_bytes: int = 0) -> bytes:
             control,
             _known_section(request.fields),
             encode_vector(request.content),
+            # Written also where there are none: section 3.8 lets an encoder leave it
+            # out, but not every deployed gateway reads what it then sends.
             _known_section(request.trailers, trailers=True),
             bytes(padding_bytes),
         )
@@ -111,6 +116,8 @@ def encode_response(response: Response) -> bytes:
         MalformedError: a value breaks the rules.
     """
     parts = [encode_varint(FRAMING_RESPONSE)]
+    # Each interim response has a status below 200 and a field section; the first
+    # status that is not below says that there are no more (section 3.5.1).
     for interim in response.informational:
         parts.append(_informational_status(interim.status))
         parts.append(_known_section(interim.fields))
@@ -132,6 +139,7 @@ def encode_request_head(head: RequestHead) -> bytes:
     Raises:
         MalformedError: a value breaks the rules.
     """
+    # A Content-Length is not compared: the content is not here yet. Who decodes does.
     framing = encode_varint(FRAMING_INDETERMINATE_REQUEST)
     return framing + _request_control(head) + _indeterminate_section(head.fields)
 
@@ -168,6 +176,8 @@ def encode_content_chunk(data: bytes) -> bytes:
     Raises:
         MalformedError: ``data`` is empty, which would read as the end.
     """
+    # A chunk of length 0 ends the content (section 3.7), and what is encoded behind it
+    # would be read as trailers.
     if not data:
         raise MalformedError("content chunk without content")
     return encode_vector(data)
@@ -179,6 +189,8 @@ def encode_content_end(trailers: Iterable[Field] = ()) -> bytes:
     Raises:
         MalformedError: a trailer breaks the rules.
     """
+    # Two zeros where there are no trailers. Both could be left out at the end of a
+    # message (section 3.8), but then a cut would look like an end.
     return encode_varint(0) + _indeterminate_section(trailers, trailers=True)
 
 
@@ -192,6 +204,7 @@ def decode_request(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Request:
         MalformedError: the request is invalid (section 4).
         LimitExceededError: it exceeds one of the limits.
     """
+    # Whole: where it ends was said by what it came in, and a cut cannot pass for it.
     decoder = RequestDecoder(limits, explicit_end=False)
     head, content, end = _assemble(
         decoder.push(data) + decoder.finish(), RequestHead, RequestEnd
@@ -232,12 +245,15 @@ def decode_response(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Response:
 
 def _request_control(head: Request | RequestHead) -> bytes:
     validate_request_target(head.method, head.scheme, head.authority, head.path)
+    # Two places that name a host are two readers that may believe different ones.
     validate_host(head.authority, head.fields)
+    # In this order and each with its length (section 3.4); none is ever left out.
     values = (head.method, head.scheme, head.authority, head.path)
     return b"".join(encode_vector(value) for value in values)
 
 
 def _final_status(status: int) -> bytes:
+    # Below 200 it would be read as an interim response, with another one to follow.
     if not MIN_FINAL_STATUS <= status <= MAX_FINAL_STATUS:
         raise MalformedError("final status code outside 200..599")
     return encode_varint(status)
@@ -254,10 +270,13 @@ def _known_section(fields: Iterable[Field], *, trailers: bool = False) -> bytes:
 
 
 def _indeterminate_section(fields: Iterable[Field], *, trailers: bool = False) -> bytes:
+    # A field name of length 0, which no field has, ends the section (section 3.6).
     return _lines(fields, trailers=trailers) + encode_varint(0)
 
 
 def _lines(fields: Iterable[Field], *, trailers: bool) -> bytes:
+    # Dropped before they are judged: a caller that passes an HTTP/1.1 message on may
+    # hand over fields that concern a connection which ends here.
     sent = without_connection_fields(fields)
     validate_fields(sent, trailers=trailers)
     return b"".join(encode_vector(name) + encode_vector(value) for name, value in sent)

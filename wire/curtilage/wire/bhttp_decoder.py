@@ -8,7 +8,7 @@ not what a message asks for.
 from collections.abc import Generator
 from typing import Final, Generic, TypeAlias
 
-from curtilage.wire.cursor import Cursor, EventT, Feed, Pump
+from curtilage.wire.cursor import Cursor, EventT, PushParser, ReceiveBuffer
 from curtilage.wire.errors import (
     LimitExceededError,
     MalformedError,
@@ -37,6 +37,7 @@ from curtilage.wire.messages import (
 )
 from curtilage.wire.varint import pull_varint, read_varint
 
+# RFC 9292, section 3.3.
 FRAMING_REQUEST: Final = 0
 FRAMING_RESPONSE: Final = 1
 FRAMING_INDETERMINATE_REQUEST: Final = 2
@@ -44,6 +45,7 @@ FRAMING_INDETERMINATE_RESPONSE: Final = 3
 
 MIN_INFORMATIONAL_STATUS: Final = 100
 MIN_FINAL_STATUS: Final = 200
+# RFC 9110, section 15: values outside 100..599 are invalid.
 MAX_FINAL_STATUS: Final = 599
 
 _Waiting: TypeAlias = Generator[None, None, None]
@@ -52,10 +54,12 @@ _Waiting: TypeAlias = Generator[None, None, None]
 class _Decoder(Generic[EventT]):
     """What the decoders of requests and of responses share."""
 
-    __slots__ = ("_pump",)
+    __slots__ = ("_parser",)
 
-    def __init__(self, feed: Feed, steps: Generator[EventT | None, None, None]) -> None:
-        self._pump = Pump(feed, steps)
+    def __init__(
+        self, buffer: ReceiveBuffer, steps: Generator[EventT | None, None, None]
+    ) -> None:
+        self._parser = PushParser(buffer, steps)
 
     def push(self, data: bytes) -> list[EventT]:
         """Take in ``data`` and return the events that it completes.
@@ -68,7 +72,7 @@ class _Decoder(Generic[EventT]):
             LimitExceededError: it exceeds one of the limits.
             ConsumedError: an earlier call raised, or ``finish`` was called.
         """
-        return self._pump.push(data)
+        return self._parser.push(data)
 
     def finish(self) -> list[EventT]:
         """Declare the end of the message; return the events it completes.
@@ -77,7 +81,7 @@ class _Decoder(Generic[EventT]):
             TruncatedError: the message is not complete.
             ConsumedError: an earlier call raised, or ``finish`` was called.
         """
-        return self._pump.finish()
+        return self._parser.finish()
 
 
 class RequestDecoder(_Decoder[RequestEvent]):
@@ -93,8 +97,8 @@ class RequestDecoder(_Decoder[RequestEvent]):
     def __init__(
         self, limits: Limits = DEFAULT_LIMITS, *, explicit_end: bool = True
     ) -> None:
-        feed = Feed(limit_bytes=limits.max_message_bytes)
-        super().__init__(feed, _Parse(feed, limits, explicit_end).request())
+        buffer = ReceiveBuffer(limit_bytes=limits.max_message_bytes)
+        super().__init__(buffer, _Parse(buffer, limits, explicit_end).request())
 
 
 class ResponseDecoder(_Decoder[ResponseEvent]):
@@ -112,26 +116,28 @@ class ResponseDecoder(_Decoder[ResponseEvent]):
     def __init__(
         self, limits: Limits = DEFAULT_LIMITS, *, explicit_end: bool = True
     ) -> None:
-        feed = Feed(limit_bytes=limits.max_message_bytes)
-        super().__init__(feed, _Parse(feed, limits, explicit_end).response())
+        buffer = ReceiveBuffer(limit_bytes=limits.max_message_bytes)
+        super().__init__(buffer, _Parse(buffer, limits, explicit_end).response())
 
 
 class _Parse:
     """One message, section by section in the order of RFC 9292, section 3.
 
-    Each section bounds what it waits for; the feed bounds what is pushed at once.
+    Each section bounds what it waits for; the buffer bounds what is pushed at once.
     """
 
     __slots__ = (
+        "_buffer",
         "_content_bytes",
         "_explicit_end",
-        "_feed",
         "_indeterminate",
         "_limits",
     )
 
-    def __init__(self, feed: Feed, limits: Limits, explicit_end: bool) -> None:
-        self._feed = feed
+    def __init__(
+        self, buffer: ReceiveBuffer, limits: Limits, explicit_end: bool
+    ) -> None:
+        self._buffer = buffer
         self._limits = limits
         self._explicit_end = explicit_end
         self._indeterminate = False
@@ -139,31 +145,7 @@ class _Parse:
 
     def request(self) -> Generator[RequestEvent | None, None, None]:
         yield from self._framing(FRAMING_REQUEST, FRAMING_INDETERMINATE_REQUEST)
-        head = yield from self._request_head()
-        yield head
-        yield from self._content()
-        validate_content_length(head.fields, self._content_bytes)
-        yield RequestEnd(trailers=(yield from self._trailers()))
-        yield from self._padding()
-
-    def response(self) -> Generator[ResponseEvent | None, None, None]:
-        yield from self._framing(FRAMING_RESPONSE, FRAMING_INDETERMINATE_RESPONSE)
-        yield (yield from self._response_head())
-        yield from self._content()
-        yield ResponseEnd(trailers=(yield from self._trailers()))
-        yield from self._padding()
-
-    # Section 3.3: framing indicator.
-
-    def _framing(self, known: int, indeterminate: int) -> _Waiting:
-        framing = yield from pull_varint(self._feed)
-        if framing not in {known, indeterminate}:
-            raise MalformedError("framing indicator is not one of this message")
-        self._indeterminate = framing == indeterminate
-
-    # Sections 3.4 and 3.5: control data.
-
-    def _request_head(self) -> Generator[None, None, RequestHead]:
+        # Section 3.4: request control data, in this order.
         method = yield from self._control("method")
         scheme = yield from self._control("scheme")
         authority = yield from self._control("authority")
@@ -171,41 +153,69 @@ class _Parse:
         validate_request_target(method, scheme, authority, path)
         fields = yield from self._fields(trailers=False)
         validate_host(authority, fields)
-        return RequestHead(
+        # Joined after they were judged line by line (RFC 9113, section 8.2.3).
+        fields = join_cookies(fields)
+        yield RequestHead(
             method=method,
             scheme=scheme,
             authority=authority,
             path=path,
-            fields=join_cookies(fields),
+            fields=fields,
         )
+        yield from self._content()
+        # Now that all of it is counted: nothing may be done for a request before its
+        # end, so there is no harm in hearing of it late.
+        validate_content_length(fields, self._content_bytes)
+        yield RequestEnd(trailers=(yield from self._trailers()))
+        yield from self._padding()
 
-    def _control(self, what: str) -> Generator[None, None, bytes]:
-        length = yield from pull_varint(self._feed)
-        if length > self._limits.max_control_bytes:
-            raise LimitExceededError(
-                f"{what}: {self._limits.max_control_bytes} octets at most"
-            )
-        return (yield from self._feed.pull(length))
-
-    def _response_head(self) -> Generator[None, None, ResponseHead]:
+    def response(self) -> Generator[ResponseEvent | None, None, None]:
+        yield from self._framing(FRAMING_RESPONSE, FRAMING_INDETERMINATE_RESPONSE)
+        # Section 3.5: response control data, with interim responses ahead of it.
         informational: list[InformationalResponse] = []
         while True:
-            status = yield from pull_varint(self._feed)
+            status = yield from pull_varint(self._buffer)
             if not MIN_INFORMATIONAL_STATUS <= status <= MAX_FINAL_STATUS:
                 raise MalformedError("status code outside 100..599")
             if status >= MIN_FINAL_STATUS:
                 break
+            # Three octets make one, so that a response could consist of them.
             if len(informational) == self._limits.max_informational:
                 raise LimitExceededError(
                     f"{self._limits.max_informational} interim responses at most"
                 )
             fields = yield from self._fields(trailers=False)
             informational.append(InformationalResponse(status=status, fields=fields))
-        return ResponseHead(
+        yield ResponseHead(
             status=status,
             fields=(yield from self._fields(trailers=False)),
             informational=tuple(informational),
         )
+        # A response's Content-Length is not compared: after HEAD or with 304 it may
+        # rightly differ (RFC 9110, section 8.6), and we do not know what was asked.
+        yield from self._content()
+        yield ResponseEnd(trailers=(yield from self._trailers()))
+        yield from self._padding()
+
+    # Section 3.3: framing indicator.
+
+    def _framing(self, known: int, indeterminate: int) -> _Waiting:
+        framing = yield from pull_varint(self._buffer)
+        # A request where an answer is due, or the reverse, is a message of somebody
+        # who reflects what we sent.
+        if framing not in {known, indeterminate}:
+            raise MalformedError("framing indicator is not one of this message")
+        self._indeterminate = framing == indeterminate
+
+    def _control(self, what: str) -> Generator[None, None, bytes]:
+        length = yield from pull_varint(self._buffer)
+        # Ahead of the wait, as with every length here: it is a few octets of a
+        # stranger's, and to wait for so many would be to store so many.
+        if length > self._limits.max_control_bytes:
+            raise LimitExceededError(
+                f"{what}: {self._limits.max_control_bytes} octets at most"
+            )
+        return (yield from self._buffer.pull(length))
 
     # Section 3.6: header and trailer field lines.
 
@@ -214,13 +224,15 @@ class _Parse:
             lines = yield from self._indeterminate_lines()
         else:
             lines = yield from self._known_lines()
+        # Before anybody sees one of them: CR, LF or NUL in a value becomes another
+        # line wherever the message is written out as HTTP/1.1 (RFC 9292, section 4).
         validate_fields(lines, trailers=trailers)
         return tuple(lines)
 
     def _known_lines(self) -> Generator[None, None, list[Field]]:
-        length = yield from pull_varint(self._feed)
+        length = yield from pull_varint(self._buffer)
         self._check_section(length)
-        section = Cursor((yield from self._feed.pull(length)))
+        section = Cursor((yield from self._buffer.pull(length)))
         lines: list[Field] = []
         try:
             while section.remaining:
@@ -235,14 +247,16 @@ class _Parse:
     def _indeterminate_lines(self) -> Generator[None, None, list[Field]]:
         lines: list[Field] = []
         total = 0
-        while name_length := (yield from pull_varint(self._feed)):
+        # Nobody said how long the section is: its bound is held as it grows, first by
+        # the name's length, then by the value's, each before it is waited for.
+        while name_length := (yield from pull_varint(self._buffer)):
             self._check_count(lines)
             self._check_section(total + name_length)
-            name = yield from self._feed.pull(name_length)
-            value_length = yield from pull_varint(self._feed)
+            name = yield from self._buffer.pull(name_length)
+            value_length = yield from pull_varint(self._buffer)
             total += name_length + value_length
             self._check_section(total)
-            lines.append((name, (yield from self._feed.pull(value_length))))
+            lines.append((name, (yield from self._buffer.pull(value_length))))
         return lines
 
     def _check_section(self, length: int) -> None:
@@ -252,6 +266,7 @@ class _Parse:
             )
 
     def _check_count(self, lines: list[Field]) -> None:
+        # Octets alone do not bound them: a line costs three, and two objects here.
         if len(lines) == self._limits.max_fields:
             raise LimitExceededError(
                 f"field section: {self._limits.max_fields} lines at most"
@@ -263,10 +278,11 @@ class _Parse:
         if (yield from self._ends_here()):
             return
         if not self._indeterminate:
-            yield from self._pieces((yield from pull_varint(self._feed)))
+            yield from self._pieces((yield from pull_varint(self._buffer)))
             return
+        # Chunks carry no meaning, only a cost; a length of 0 is the end.
         chunks = 0
-        while length := (yield from pull_varint(self._feed)):
+        while length := (yield from pull_varint(self._buffer)):
             chunks += 1
             if chunks > self._limits.max_content_chunks:
                 raise LimitExceededError(
@@ -275,18 +291,21 @@ class _Parse:
             yield from self._pieces(length)
 
     def _pieces(self, length: int) -> Generator[ContentChunk | None, None, None]:
+        # Of all chunks together: many small ones are as much content as one large.
         self._content_bytes += length
         if self._content_bytes > self._limits.max_content_bytes:
             raise LimitExceededError(
                 f"content: {self._limits.max_content_bytes} octets at most"
             )
+        # Given on as it comes, so that an answer is shown while it is made; whether it
+        # was complete, only the end tells.
         while length:
-            piece = self._feed.take_at_most(length)
+            piece = self._buffer.take_at_most(length)
             length -= len(piece)
             if piece:
                 yield ContentChunk(data=piece)
             else:
-                yield from self._feed.wait()
+                yield from self._buffer.wait()
 
     def _trailers(self) -> Generator[None, None, Fields]:
         if (yield from self._ends_here()):
@@ -302,23 +321,25 @@ class _Parse:
         encoder MAY omit empty content in the same way if the trailers are also
         empty." These are the two places that ask.
         """
-        while not len(self._feed):
-            if self._feed.ended and not self._explicit_end:
+        while not len(self._buffer):
+            if self._buffer.ended and not self._explicit_end:
                 return True
-            yield from self._feed.wait()
+            yield from self._buffer.wait()
         return False
 
     def _padding(self) -> _Waiting:
         total = 0
         while True:
-            piece = self._feed.take_at_most(self._limits.max_padding_bytes + 1)
+            piece = self._buffer.take_at_most(self._limits.max_padding_bytes + 1)
             total += len(piece)
             if total > self._limits.max_padding_bytes:
                 raise LimitExceededError(
                     f"padding: {self._limits.max_padding_bytes} octets at most"
                 )
+            # Section 3.8: what is not zero is not padding. Accepted, it would be a
+            # place where a message says something that no reader looks at.
             if piece.count(0) != len(piece):
                 raise MalformedError("padding is not zero")
-            if self._feed.ended:
+            if self._buffer.ended:
                 return
             yield None

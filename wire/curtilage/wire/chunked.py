@@ -15,9 +15,10 @@ ends before that is ``TruncatedError``, never an end.
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from curtilage.wire.cursor import Feed, Pump
+from curtilage.wire.cursor import PushParser, ReceiveBuffer
 from curtilage.wire.encapsulation import (
     CHUNKED_LABELS,
     HEADER_BYTES,
@@ -26,8 +27,8 @@ from curtilage.wire.encapsulation import (
     ResponseSecret,
     accept_request,
     begin_request,
+    reject_implicitly,
     select_key,
-    waste,
 )
 from curtilage.wire.errors import (
     ConsumedError,
@@ -36,13 +37,13 @@ from curtilage.wire.errors import (
     OpenError,
     TruncatedError,
 )
+from curtilage.wire.hpke.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot, Uncopyable
-from curtilage.wire.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.varint import encode_varint, encode_vector, pull_varint
 
 if TYPE_CHECKING:
-    from curtilage.wire.aead import NumberedKey
+    from curtilage.wire.hpke.aead import NumberedKey
 
 __all__ = [
     "MAX_CHUNK_BYTES",
@@ -57,11 +58,14 @@ __all__ = [
     "seal_request_chunks",
 ]
 
-# Every receiver takes chunks of 2^14 octets of plaintext; larger ones are not
-# sent and not accepted.
+# The draft has every receiver take chunks of 2^14 octets of plaintext, and leaves
+# larger ones to it. We neither send nor accept them: a chunk is buffered whole before
+# a single octet of it is known to be genuine.
 MAX_CHUNK_BYTES: Final = 2**14
 
 _MAX_SEALED_BYTES: Final = MAX_CHUNK_BYTES + TAG_BYTES
+# Additional data of the final chunk and of no other, so that an end cannot be forged
+# by cutting: a middle chunk in the last place does not open as the last.
 _FINAL: Final = b"final"
 
 # A chunk costs its sender some octets and whoever opens it some microseconds: a
@@ -80,15 +84,14 @@ class ChunkedResponseOpener(Uncopyable):
         limit_bytes: octets of the encapsulated response accepted in total.
     """
 
-    __slots__ = ("_counter", "_pump", "_secret")
+    __slots__ = ("_parser", "_secret")
 
     def __init__(
         self, secret: ResponseSecret, *, limit_bytes: int = MAX_MESSAGE_BYTES
     ) -> None:
         self._secret = secret
-        self._counter = 0
-        feed = Feed(limit_bytes=limit_bytes)
-        self._pump = Pump(feed, self._steps(feed))
+        buffer = ReceiveBuffer(limit_bytes=limit_bytes)
+        self._parser = PushParser(buffer, self._steps(buffer))
 
     def push(self, data: bytes) -> list[bytes]:
         """Take in ``data``; return the plaintexts of the chunks it completes.
@@ -101,7 +104,7 @@ class ChunkedResponseOpener(Uncopyable):
             LimitExceededError: a chunk or the message is too long.
             ConsumedError: an earlier call raised, or ``finish`` was called.
         """
-        return self._pump.push(data)
+        return self._parser.push(data)
 
     def finish(self) -> bytes:
         """Declare the end of the body; return the final chunk's plaintext.
@@ -111,19 +114,22 @@ class ChunkedResponseOpener(Uncopyable):
             OpenError: the final chunk was cut, extended or forged.
             ConsumedError: an earlier call raised, or this is the second.
         """
-        (plaintext,) = self._pump.finish()
+        (plaintext,) = self._parser.finish()
         return plaintext
 
-    def _steps(self, feed: Feed) -> Generator[bytes | None, None, None]:
-        nonce = yield from feed.pull(self._secret.nonce_bytes)
+    def _steps(self, buffer: ReceiveBuffer) -> Generator[bytes | None, None, None]:
+        nonce = yield from buffer.pull(self._secret.nonce_bytes)
         keys = self._secret.keys(nonce)
+        # The counter is in the nonce of each chunk and nowhere on the wire: a chunk
+        # that is left out, repeated or moved opens under no nonce that is tried.
+        counter = count()
 
         def open_chunk(ciphertext: bytes, aad: bytes) -> bytes:
-            plaintext = keys.open(self._counter, ciphertext, aad)
-            self._counter += 1
-            return plaintext
+            return keys.open(next(counter), ciphertext, aad)
 
-        yield from _open_chunks(feed, open_chunk)
+        # How many there are is not bounded: they are the gateway's, whose evidence
+        # was verified. ``FrameCheck`` counts them where a number was promised.
+        yield from _open_chunks(buffer, open_chunk)
 
 
 class ChunkedResponseSealer(Uncopyable):
@@ -148,6 +154,7 @@ class ChunkedResponseSealer(Uncopyable):
         Raises:
             ConsumedError: the second call.
         """
+        # A second nonce would begin a second response under the same secret.
         if self._keys is not None:
             raise ConsumedError("this response has begun")
         nonce = self._secret.draw_nonce(random)
@@ -162,6 +169,7 @@ class ChunkedResponseSealer(Uncopyable):
             LimitExceededError: it is too long, or the whole response is.
             ConsumedError: before ``begin`` or after ``finish``.
         """
+        # The draft counts an empty chunk that is not final as a failed decryption.
         if not plaintext:
             raise MalformedError("empty chunk that is not the last")
         return encode_vector(self._seal(plaintext, b""))
@@ -173,6 +181,8 @@ class ChunkedResponseSealer(Uncopyable):
             LimitExceededError: it is too long, or the whole response is.
             ConsumedError: before ``begin``, or the second call.
         """
+        # A length of 0 announces it; it runs to the end of the body, whose length the
+        # HTTP below knows. Only the tag makes it an end.
         sealed = encode_varint(0) + self._seal(plaintext, _FINAL)
         self._over = True
         return sealed
@@ -181,6 +191,7 @@ class ChunkedResponseSealer(Uncopyable):
         if self._keys is None or self._over:
             raise ConsumedError("this response has not begun or is over")
         _check_chunk(plaintext)
+        # Of the whole response: its chunks are sealed under one key.
         self._bytes += len(plaintext)
         if self._bytes > MAX_MESSAGE_BYTES:
             raise LimitExceededError(f"message longer than {MAX_MESSAGE_BYTES} octets")
@@ -227,6 +238,7 @@ def seal_chunked_request(
     """
     if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
         raise MalformedError(f"chunk size outside 1..{MAX_CHUNK_BYTES}")
+    # At least one, also of nothing: what has no final chunk never ends.
     starts = range(0, max(len(bhttp), 1), chunk_bytes)
     chunks = [bhttp[start : start + chunk_bytes] for start in starts]
     return seal_request_chunks(config, chunks, suite=suite, ephemeral=ephemeral)
@@ -239,7 +251,7 @@ def seal_request_chunks(
     suite: Suite | None = None,
     ephemeral: PrivateKey | None = None,
 ) -> SealedChunkedRequest:
-    """Encapsulate one request that is already cut; see the function above.
+    """Encapsulate one request that is already cut into chunks, whole.
 
     Args:
         config: the gateway's.
@@ -250,6 +262,8 @@ def seal_request_chunks(
     Raises:
         MalformedError: there is no chunk, or one but the last is empty.
     """
+    # All checks before the first seal: a context that has sealed half of a request
+    # must not be left behind with a sequence number that somebody could go on from.
     if not chunks or not all(chunks[:-1]):
         raise MalformedError("a request has a final chunk, and no other is empty")
     if sum(map(len, chunks)) > MAX_MESSAGE_BYTES:
@@ -259,6 +273,7 @@ def seal_request_chunks(
     prefix, context, secret = begin_request(
         config, CHUNKED_LABELS, suite=suite, ephemeral=ephemeral
     )
+    # HPKE counts the chunks of a request; only the final one has additional data.
     parts = [prefix]
     parts += [encode_vector(context.seal(chunk, b"")) for chunk in chunks[:-1]]
     parts += [encode_varint(0), context.seal(chunks[-1], _FINAL)]
@@ -277,15 +292,17 @@ class ChunkedRequestOpener(OneShot):
         limit_bytes: octets of the encapsulated request accepted in total.
     """
 
-    __slots__ = ("_keys", "_pump", "_secret", "_verified")
+    __slots__ = ("_keys", "_parser", "_secret", "_verified")
 
     def __init__(self, keys: Mapping[int, GatewayKey], *, limit_bytes: int) -> None:
         super().__init__()
         self._keys = keys
+        # Twice: a secret is here with the encapsulated key, but nobody may answer
+        # under it before the final chunk has opened.
         self._secret: ResponseSecret | None = None
         self._verified: ResponseSecret | None = None
-        feed = Feed(limit_bytes=limit_bytes)
-        self._pump = Pump(feed, self._steps(feed))
+        buffer = ReceiveBuffer(limit_bytes=limit_bytes)
+        self._parser = PushParser(buffer, self._steps(buffer))
 
     def push(self, data: bytes) -> list[bytes]:
         """Take in ``data``; return the plaintexts of the chunks it completes.
@@ -300,7 +317,7 @@ class ChunkedRequestOpener(OneShot):
                 too many small chunks.
             ConsumedError: an earlier call raised, or ``finish`` was called.
         """
-        return self._pump.push(data)
+        return self._parser.push(data)
 
     def finish(self) -> bytes:
         """Declare the end of the body; return the final chunk's plaintext.
@@ -310,7 +327,7 @@ class ChunkedRequestOpener(OneShot):
             OpenError: the final chunk was cut, extended or forged.
             ConsumedError: an earlier call raised, or this is the second.
         """
-        (plaintext,) = self._pump.finish()
+        (plaintext,) = self._parser.finish()
         self._verified = self._secret
         return plaintext
 
@@ -325,16 +342,18 @@ class ChunkedRequestOpener(OneShot):
         self._spend()
         return ChunkedResponseSealer(self._verified)
 
-    def _steps(self, feed: Feed) -> Generator[bytes | None, None, None]:
-        header = yield from feed.pull(HEADER_BYTES)
+    def _steps(self, buffer: ReceiveBuffer) -> Generator[bytes | None, None, None]:
+        header = yield from buffer.pull(HEADER_BYTES)
         key = select_key(self._keys, header)
         try:
-            enc = yield from feed.pull(key.nenc)
+            enc = yield from buffer.pull(key.nenc)
         except TruncatedError:
-            waste(key, header, CHUNKED_LABELS)
+            # Refused at once, a body that ends inside ``enc`` would be told by the
+            # time from one that is forged. It costs a decapsulation like any other.
+            reject_implicitly(key, header, CHUNKED_LABELS)
             raise
         context, self._secret = accept_request(key, header, enc, CHUNKED_LABELS)
-        yield from _open_chunks(feed, _with_bounded_chunks(context.open))
+        yield from _open_chunks(buffer, context.open, small_chunks=MAX_SMALL_CHUNKS)
 
 
 def open_chunked_request(
@@ -358,41 +377,59 @@ def open_chunked_request(
 
 
 def _open_chunks(
-    feed: Feed, open_chunk: _OpenChunk
+    buffer: ReceiveBuffer, open_chunk: _OpenChunk, *, small_chunks: int | None = None
 ) -> Generator[bytes | None, None, None]:
-    while length := (yield from pull_varint(feed)):
-        if length > _MAX_SEALED_BYTES:
-            raise LimitExceededError(f"chunk longer than {_MAX_SEALED_BYTES} octets")
-        if length <= TAG_BYTES:
-            # An empty chunk that is not final counts as a failed decryption: it
-            # would let a stream run on without ever saying anything.
-            raise OpenError
-        yield open_chunk((yield from feed.pull(length)), b"")
-    yield open_chunk((yield from _pull_final(feed)), _FINAL)
+    """Open chunks up to the final one, which the end of the body ends.
 
-
-def _with_bounded_chunks(open_chunk: _OpenChunk) -> _OpenChunk:
+    Args:
+        buffer: the body, behind what comes before its first chunk.
+        open_chunk: opens a ciphertext with its additional data, in order.
+        small_chunks: how many a stranger may send whatever their size, or None.
+    """
     chunks = octets = 0
-
-    def open_bounded(ciphertext: bytes, aad: bytes) -> bytes:
-        nonlocal chunks, octets
+    final = False
+    while not final:
+        # Nobody authenticates the length; the tag behind it does. A wrong one makes
+        # the chunk fail to open or the body end too soon, and moves no octet.
+        length = yield from pull_varint(buffer)
+        final = length == 0
+        if final:
+            # All that is left is the final chunk, and it is not opened before the
+            # body has ended: octets could follow that it does not cover.
+            ciphertext = yield from _pull_rest(buffer)
+        else:
+            # Held against the bound before any of it is waited for: a length costs
+            # its sender eight octets, and must not cost us that much memory.
+            if length > _MAX_SEALED_BYTES:
+                raise LimitExceededError(
+                    f"chunk longer than {_MAX_SEALED_BYTES} octets"
+                )
+            if length <= TAG_BYTES:
+                # An empty chunk that is not final counts as a failed decryption: it
+                # would let a stream run on without ever saying anything.
+                raise OpenError
+            ciphertext = yield from buffer.pull(length)
         chunks += 1
         octets += len(ciphertext)
-        if chunks > MAX_SMALL_CHUNKS + octets // _OCTETS_OF_A_CHUNK:
+        if (
+            small_chunks is not None
+            and chunks > small_chunks + octets // _OCTETS_OF_A_CHUNK
+        ):
             raise LimitExceededError("too many small chunks")
-        return open_chunk(ciphertext, aad)
-
-    return open_bounded
+        yield open_chunk(ciphertext, _FINAL if final else b"")
 
 
-def _pull_final(feed: Feed) -> Generator[None, None, bytes]:
-    while not feed.ended:
-        if len(feed) > _MAX_SEALED_BYTES:
+def _pull_rest(buffer: ReceiveBuffer) -> Generator[None, None, bytes]:
+    """Wait for the end of the body; take what stands before it."""
+    while not buffer.ended:
+        if len(buffer) > _MAX_SEALED_BYTES:
             raise LimitExceededError(f"chunk longer than {_MAX_SEALED_BYTES} octets")
-        yield from feed.wait()
-    if len(feed) < TAG_BYTES:
+        yield from buffer.wait()
+    # The end of a body is what a cut looks like, too. Too few octets for a tag are
+    # surely that; enough of them, and it is for the tag to say.
+    if len(buffer) < TAG_BYTES:
         raise TruncatedError("the message ends inside its final chunk")
-    return feed.take_at_most(_MAX_SEALED_BYTES)
+    return buffer.take_at_most(_MAX_SEALED_BYTES)
 
 
 def _check_chunk(plaintext: bytes) -> None:

@@ -33,6 +33,7 @@ class Cursor:
         Raises:
             TruncatedError: fewer than ``count`` octets are left.
         """
+        # A slice beyond the end would be shorter without a word.
         if count > self.remaining:
             raise TruncatedError(f"{count} octets expected, {self.remaining} left")
         start = self._position
@@ -44,7 +45,7 @@ class Cursor:
         return int.from_bytes(self.take(width), "big")
 
 
-class Feed:
+class ReceiveBuffer:
     """Bytes that arrive in pieces, up to a limit, and then end.
 
     Args:
@@ -65,6 +66,8 @@ class Feed:
 
     def push(self, data: bytes) -> None:
         """Append ``data``; refuse it unstored if the limit would be exceeded."""
+        # All that ever arrived, not what is waiting: a message has one bound, however
+        # fast its octets are taken.
         self._arrived += len(data)
         if self._arrived > self._limit_bytes:
             raise LimitExceededError(f"message longer than {self._limit_bytes} octets")
@@ -72,12 +75,14 @@ class Feed:
 
     def take_at_most(self, count: int) -> bytes:
         """Return up to ``count`` octets of those that are here."""
+        # A bytearray drops its front without moving the rest, so that a sender of
+        # single octets does not make us copy what is here once for each.
         taken = bytes(self._buffer[:count])
         del self._buffer[: len(taken)]
         return taken
 
     def wait(self) -> Generator[None, None, None]:
-        """Ask for more bytes once; an ended feed is a truncated message."""
+        """Ask for more bytes once; an ended buffer is a truncated message."""
         if self.ended:
             raise TruncatedError("the message ends too soon")
         yield None
@@ -92,28 +97,30 @@ class Feed:
         return self.take_at_most(count)
 
 
-class Pump(Generic[EventT]):
+class PushParser(Generic[EventT]):
     """Drive one parse while its bytes arrive.
 
     Gives the same events, content boundaries aside, however the bytes are cut.
     A failed parse is final: every later call raises ``ConsumedError``.
 
     Args:
-        feed: where the parse takes its bytes from.
-        steps: the parse; it must not return before the feed has ended.
+        buffer: where the parse takes its bytes from.
+        steps: the parse; it must not return before the buffer has ended.
     """
 
-    __slots__ = ("_feed", "_steps", "_usable")
+    __slots__ = ("_buffer", "_steps", "_usable")
 
-    def __init__(self, feed: Feed, steps: Generator[EventT | None, None, None]) -> None:
-        self._feed = feed
+    def __init__(
+        self, buffer: ReceiveBuffer, steps: Generator[EventT | None, None, None]
+    ) -> None:
+        self._buffer = buffer
         self._steps = steps
         self._usable = True
 
     def push(self, data: bytes) -> list[EventT]:
         """Take in ``data``; return what it completes."""
         self._claim()
-        self._feed.push(data)
+        self._buffer.push(data)
         events = self._advance()
         self._usable = True
         return events
@@ -121,12 +128,15 @@ class Pump(Generic[EventT]):
     def finish(self) -> list[EventT]:
         """Declare the end of the bytes; return what only the end completes."""
         self._claim()
-        self._feed.ended = True
+        # Before the parse runs on: what waits for more asks this, and then either
+        # knows its message to be whole or raises ``TruncatedError``.
+        self._buffer.ended = True
         return self._advance()
 
     def _claim(self) -> None:
         # Given back only by a push that went through, so that neither a failed
-        # nor a finished parse can be fed again.
+        # nor a finished parse can be fed again. A generator that has raised would
+        # be silent from then on, and silence is what a valid message gives, too.
         if not self._usable:
             raise ConsumedError("this parse has failed or is finished")
         self._usable = False
@@ -134,6 +144,8 @@ class Pump(Generic[EventT]):
     def _advance(self) -> list[EventT]:
         events: list[EventT] = []
         for event in self._steps:
+            # The parse waits for bytes. What it gave before stays valid: no event
+            # waits for the one behind it.
             if event is None:
                 break
             events.append(event)

@@ -12,6 +12,7 @@ from typing import Final
 WINDOW: Final = timedelta(seconds=60)
 """How far the date of a request may be from the enclave's clock, either way."""
 
+# Not ``strftime`` and ``strptime``: they speak the language of the machine's locale.
 _DAYS: Final = (b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun")
 _MONTHS: Final = (
     *(b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun"),
@@ -32,6 +33,8 @@ def format_date(moment: datetime) -> bytes:
     if moment.tzinfo is None:
         raise ValueError("a date needs a time zone")
     utc = moment.astimezone(UTC)
+    # Whole seconds, cut: a finer clock would tell one client from another (RFC 9458,
+    # section 6.8).
     return b"%s, %02d %s %04d %02d:%02d:%02d GMT" % (
         _DAYS[utc.weekday()],
         utc.day,
@@ -45,6 +48,8 @@ def format_date(moment: datetime) -> bytes:
 
 def parse_date(value: bytes) -> datetime | None:
     """Read a date; None for anything but one that ``format_date`` writes."""
+    # From a stranger, so every way in which it is no date is one answer. The two
+    # obsolete forms of RFC 9110, section 5.6.7, lack the century or the time zone.
     match = _FORM.fullmatch(value)
     if match is None or match[2] not in _MONTHS:
         return None
@@ -53,5 +58,7 @@ def parse_date(value: bytes) -> datetime | None:
     try:
         moment = datetime(year, month, int(match[1]), hour, minute, second, tzinfo=UTC)
     except ValueError:
+        # The 30th of February; a leap second, too, which ``datetime`` does not know.
         return None
+    # Written again, which finds a day of the week that is not the date's.
     return moment if format_date(moment) == value else None

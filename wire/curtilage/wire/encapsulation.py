@@ -19,21 +19,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from curtilage.wire.aead import NONCE_BYTES, NumberedKey
 from curtilage.wire.errors import (
     MalformedError,
     OpenError,
     UnknownKeyError,
     UnsupportedError,
 )
-from curtilage.wire.hkdf import PRK, extract, one_block
-from curtilage.wire.keyconfig import KeyConfig, choose_suite
-from curtilage.wire.once import Uncopyable
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.aead import AEADS, NONCE_BYTES, NumberedKey
+from curtilage.wire.hpke.hkdf import PRK, extract
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     TAG_BYTES,
-    Backend,
     PrivateKey,
     RecipientContext,
     SenderContext,
@@ -41,12 +38,12 @@ from curtilage.wire.suite import (
     setup_recipient,
     setup_sender,
 )
+from curtilage.wire.keyconfig import KeyConfig, choose_suite
+from curtilage.wire.once import Uncopyable
 
-HEADER_BYTES: Final = 7
+HEADER_BYTES: Final = 7  # key_id, kem_id, kdf_id, aead_id
 
 _HEADER: Final = struct.Struct(">BHHH")
-_KEY: Final = one_block(b"key")
-_NONCE: Final = one_block(b"nonce")
 
 # AES-128-GCM keeps its bounds at 2^20 messages of this size (2^-50).
 MAX_MESSAGE_BYTES: Final = 2**30
@@ -65,6 +62,9 @@ class Labels:
     response: bytes
 
 
+# RFC 9458, sections 4.3 and 4.4. The draft of the chunked form takes others, so that
+# nobody on the way can hand the first chunk of one form over as a whole message of
+# the other: it is sealed under another ``info`` and does not open.
 PLAIN_LABELS: Final = Labels(
     request=b"message/bhttp request", response=b"message/bhttp response"
 )
@@ -81,7 +81,6 @@ class GatewayKey:
     Attributes:
         config: what clients are told.
         private_key: never shown.
-        backend: who runs HPKE here.
 
     Raises:
         MalformedError: at construction, if the two do not belong together.
@@ -89,21 +88,30 @@ class GatewayKey:
 
     config: KeyConfig
     private_key: PrivateKey
-    backend: Backend = Backend.LEAN
     _offered: Mapping[bytes, Suite] = field(init=False, repr=False, compare=False)
     _fallback: Suite = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a pair that could only produce failures later."""
+        # Clients would seal to a key that we do not hold, and every one of their
+        # requests would be refused as if it were forged.
         same_kem = self.private_key.kem_id == self.config.kem_id
         if not same_kem or self.private_key.public_key != self.config.public_key:
             raise MalformedError("gateway key: private and public key differ")
+        # By the seven octets as they come: whatever is not word for word one of
+        # ours was not offered, and no field of a stranger's header is parsed.
         offered = {
-            _encode_header(self.config.key_id, suite): self._speak(suite.aead_id)
+            _encode_header(self.config.key_id, suite): suite
             for suite in self.config.suites()
         }
+        # What is run for those who name something else.
+        fallback = Suite(
+            kem_id=self.config.kem_id,
+            kdf_id=KDF_HKDF_SHA256,
+            aead_id=AEAD_AES_128_GCM,
+        )
         object.__setattr__(self, "_offered", offered)
-        object.__setattr__(self, "_fallback", self._speak(AEAD_AES_128_GCM))
+        object.__setattr__(self, "_fallback", fallback)
 
     @property
     def nenc(self) -> int:
@@ -119,18 +127,13 @@ class GatewayKey:
         has the right length. Such a request fails where a forged one does,
         after the same work.
         """
+        # RFC 9458, section 4.3, has a gateway stop here. Then the time of a refusal
+        # would say which part of a message was at fault; so the work is done for
+        # nothing, and every refusal takes as long.
         suite = self._offered.get(header)
         if suite is not None and len(enc) == suite.nenc:
             return suite, enc
         return self._fallback, self.private_key.public_key[-self.nenc :]
-
-    def _speak(self, aead_id: int) -> Suite:
-        return Suite(
-            kem_id=self.config.kem_id,
-            kdf_id=KDF_HKDF_SHA256,
-            aead_id=aead_id,
-            backend=self.backend,
-        )
 
 
 class ResponseSecret(Uncopyable):
@@ -151,7 +154,10 @@ class ResponseSecret(Uncopyable):
     ) -> None:
         self._suite = suite
         self._enc = enc
+        # RFC 9458, section 4.4: max(Nn, Nk), for the secret and for the nonce alike.
         self.nonce_bytes = max(suite.nn, suite.nk)
+        # HPKE's context goes one way only: its key in both directions would seal two
+        # messages under one nonce, so the answer's is exported (RFC 9180, section 9.8).
         self._secret = context.export(labels.response, self.nonce_bytes)
 
     def draw_nonce(self, random: Callable[[int], bytes]) -> bytes:
@@ -160,6 +166,8 @@ class ResponseSecret(Uncopyable):
         Raises:
             MalformedError: the source of randomness gave another length.
         """
+        # A request that is replayed leads to the same secret. A nonce of its own keeps
+        # two answers to it from being sealed under one key (RFC 9458, section 4.4).
         nonce = random(self.nonce_bytes)
         if len(nonce) != self.nonce_bytes:
             raise MalformedError(f"response nonce: {self.nonce_bytes} octets expected")
@@ -170,10 +178,15 @@ class ResponseSecret(Uncopyable):
 
         The message numbered ``i`` is its chunk ``i``; a plain response is chunk 0.
         """
+        # ``enc`` in the salt binds the answer to its request: the relay cannot pass
+        # the answer to one question off as the answer to another.
         suite = self._suite
         prk = PRK(extract(self._enc + nonce, self._secret))
-        key, base_nonce = prk.mac(_KEY)[: suite.nk], prk.mac(_NONCE)[:NONCE_BYTES]
-        return NumberedKey(suite.aead_id, key, base_nonce)
+        return NumberedKey(
+            AEADS[suite.aead_id],
+            prk.expand(b"key", suite.nk),
+            prk.expand(b"nonce", NONCE_BYTES),
+        )
 
 
 def begin_request(
@@ -194,9 +207,13 @@ def begin_request(
         MalformedError: its public key is no usable point.
     """
     chosen = choose_suite(config) if suite is None else suite
+    # A suite that the verified list does not hold would be refused by the gateway,
+    # after it had told this client from all others.
     if chosen not in config.suites():
         raise UnsupportedError("the key configuration does not offer this suite")
     header = _encode_header(config.key_id, chosen)
+    # The header is not encrypted, but it is in ``info``: changed on the way, it leads
+    # to another key, and nothing opens (RFC 9458, section 4.3).
     enc, context = setup_sender(
         chosen, config.public_key, _info(labels, header), ephemeral=ephemeral
     )
@@ -212,6 +229,8 @@ def select_key(keys: Mapping[int, GatewayKey], header: bytes) -> GatewayKey:
     """
     if not header:
         raise OpenError
+    # The one failure that is told apart: by an octet that is not encrypted, and a
+    # client whose keys are old has to learn it (RFC 9458, section 5.3).
     key = keys.get(header[0])
     if key is None:
         raise UnknownKeyError
@@ -229,16 +248,18 @@ def accept_request(
         ConsumedError: the private key was overwritten.
     """
     suite, enc = key.choose(header, enc)
+    # The header as it came, not as ``choose`` mended it.
     context = setup_recipient(suite, enc, key.private_key, _info(labels, header))
     return context, ResponseSecret(suite, enc, context, labels)
 
 
-def waste(key: GatewayKey, header: bytes, labels: Labels) -> None:
+def reject_implicitly(key: GatewayKey, header: bytes, labels: Labels) -> None:
     """Do the work of opening a request that is not there.
 
     For whoever refuses one before its encapsulated key is complete, so that the
     refusal takes the time of any other.
     """
+    # The word is ML-KEM's: a secret is computed, and it is nobody's.
     context, _ = accept_request(key, header, b"", labels)
     with suppress(OpenError):
         context.open(bytes(TAG_BYTES), b"")

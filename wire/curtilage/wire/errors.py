@@ -10,6 +10,7 @@ The tree, by what the caller can do::
     +-- OpenError           it does not decrypt; never says at which step
     +-- UnknownKeyError     sealed to a key that we do not hold; refetch keys
     +-- ConsumedError       our own fault: an object used twice or too early
+    +-- SelfTestError       our HPKE and another one differ; do not start
 
 Messages name fields, lengths and expected sizes. A gateway answers all of them
 alike on the wire, ``UnknownKeyError`` excepted.
@@ -36,6 +37,9 @@ class UnsupportedError(WireError):
     """No algorithm, key or identifier in it is one that we support."""
 
 
+# No argument: which step failed, how long something was or which key was tried is
+# what whoever alters messages would like to learn. No cause either; whoever raises it
+# writes ``from None``.
 class OpenError(WireError):
     """A sealed message does not open; one text for every cause."""
 
@@ -52,3 +56,10 @@ class UnknownKeyError(WireError):
 
 class ConsumedError(WireError):
     """A one-shot object was used twice, after a failure, or out of order."""
+
+
+class SelfTestError(WireError):
+    """Our HPKE and another implementation do not open each other's messages."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"HPKE self-test: {what}; nothing is sealed or opened")

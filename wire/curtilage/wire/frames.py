@@ -20,9 +20,9 @@ from curtilage.wire.errors import (
     MalformedError,
     WireError,
 )
+from curtilage.wire.hpke.suite import TAG_BYTES, Suite
 from curtilage.wire.messages import DEFAULT_LIMITS, Fields, Limits
 from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import TAG_BYTES, Suite
 from curtilage.wire.varint import encode_varint
 
 __all__ = [
@@ -52,6 +52,9 @@ def fill_event_stream(count: int) -> bytes:
     A comment and the end of an event without data, which a reader drops; in less
     than three octets, empty lines.
     """
+    # HTML, section 9.2.6: a line that begins with a colon is ignored, and so is an
+    # empty line where no data stand before it. Two line ends, so that whatever comes
+    # next begins an event of its own.
     blank_lines = b"\n" * min(count, 2)
     return (
         b":".ljust(count - 2) + blank_lines if count > len(blank_lines) else blank_lines
@@ -60,7 +63,7 @@ def fill_event_stream(count: int) -> bytes:
 
 def fill_json(count: int) -> bytes:
     """Return ``count`` octets that say nothing before or after a JSON text."""
-    return b" " * count
+    return b" " * count  # insignificant whitespace (RFC 8259, section 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +123,15 @@ class AnswerFramer:
             raise MalformedError("frames: the transport parameters are not padded")
         if len(head) > parameters.frame_bytes:
             raise MalformedError("response head longer than a frame")
+        # A single octet behind the head could only be the length 0, which would end
+        # the content. The head ends with such a length, that of the field name that
+        # ends the field section, and takes the octet into it: integers in a longer
+        # form than needed are legal.
+        if parameters.frame_bytes - len(head) == 1:
+            head = head[:-1] + _TWO_OCTETS.to_bytes(2, "big")
         self._parameters = parameters
         self._least_frames = parameters.frames_of(least_bucket)
-        self._head = _head_without_gap(head, parameters.frame_bytes)
+        self._head = head
         self._filler = filler
         self._pending = bytearray()
         self._end: bytes | Callable[[], Fields] | None = None
@@ -164,8 +173,12 @@ class AnswerFramer:
         """
         if self._end is not None:
             return 0
+        # The last frame of a bucket is the final one, which holds no content: what
+        # would not fit into the others has to be known before it is written, since
+        # an answer cannot be cut off without a cut being seen.
         left = self._parameters.frames_of(bucket) - 1 - self._sent
-        first = self._content_bytes() if left > 0 else 0
+        space = self._parameters.frame_bytes - len(self._head)
+        first = _content_bytes(space) if left > 0 else 0
         full = _content_bytes(self._parameters.frame_bytes)
         return first + max(left - 1, 0) * full - len(self._pending)
 
@@ -178,6 +191,7 @@ class AnswerFramer:
         """
         if self._end is not None:
             raise ConsumedError("this answer has ended")
+        # All of it or nothing: half of an event would leave filler in its middle.
         if len(content) > self.room:
             raise LimitExceededError(f"answer: {self.room} octets left")
         self._pending += content
@@ -200,6 +214,8 @@ class AnswerFramer:
         """
         if self._end is not None:
             raise ConsumedError("this answer has ended")
+        # Encoded now where they are known, so that the caller hears of an error while
+        # it can still say something else.
         self._end = trailers if callable(trailers) else self._encoded_end(trailers)
 
     def next(self) -> Frame:
@@ -213,11 +229,32 @@ class AnswerFramer:
         if self._over:
             raise ConsumedError("the final frame was given")
         if self._end is not None and self._is_last():
-            frame = self._final_frame(self._end)
+            # Trailers that waited: a receipt signs what was said, filler included, and
+            # is asked for when all of it has gone out.
+            encoded = (
+                self._end
+                if isinstance(self._end, bytes)
+                else self._encoded_end(self._end())
+            )
+            # Zeros behind a message are padding (RFC 9292, section 3.8).
+            plaintext = encoded.ljust(self._parameters.frame_bytes, b"\0")
+            frame = Frame(plaintext=plaintext, final=True)
         elif self._sent == self._parameters.max_frames - 1:
+            # One frame short of the end there is no content left to send. To stop is
+            # all that remains, and a client sees an answer that was cut.
             raise LimitExceededError(f"answer: {self._sent} frames of content at most")
         else:
-            frame = self._content_frame()
+            # The head shortens the first frame's content; after that it is empty.
+            space = self._parameters.frame_bytes - len(self._head)
+            count = _content_bytes(space)
+            content = bytes(self._pending[:count])
+            del self._pending[: len(content)]
+            # Filled up to the frame, whether there was something to say or nothing:
+            # from outside, and by its length inside, one tick is like another.
+            content += self._filler(count - len(content))
+            plaintext = self._head + _content_chunk(space, content)
+            self._head = b""
+            frame = Frame(plaintext=plaintext, final=False, content=content)
         self._sent += 1
         self._over = frame.final
         return frame
@@ -226,35 +263,18 @@ class AnswerFramer:
         frames = self._sent + 1
         if self._pending or frames < self._least_frames:
             return False
+        # Only where the frames make a bucket: the number of frames is what an observer
+        # counts, and any other would say how long the answer is.
         # The first frame holds the head, so it never is the last.
         bucket = self._parameters.bucket_of(frames)
         return self._parameters.frames_of(bucket) == frames
 
-    def _padded(self, data: bytes) -> bytes:
-        return data.ljust(self._parameters.frame_bytes, b"\0")
-
-    def _final_frame(self, end: bytes | Callable[[], Fields]) -> Frame:
-        encoded = end if isinstance(end, bytes) else self._encoded_end(end())
-        return Frame(plaintext=self._padded(encoded), final=True)
-
     def _encoded_end(self, trailers: Fields) -> bytes:
         encoded = encode_content_end(trailers)
+        # There is no second final frame to put the rest into.
         if len(encoded) > self._parameters.frame_bytes:
             raise LimitExceededError("trailers longer than a frame")
         return encoded
-
-    def _content_frame(self) -> Frame:
-        space = self._parameters.frame_bytes - len(self._head)
-        count = _content_bytes(space)
-        content = bytes(self._pending[:count])
-        del self._pending[: len(content)]
-        content += self._filler(count - len(content))
-        plaintext = self._head + _content_chunk(space, content)
-        self._head = b""
-        return Frame(plaintext=plaintext, final=False, content=content)
-
-    def _content_bytes(self) -> int:
-        return _content_bytes(self._parameters.frame_bytes - len(self._head))
 
 
 class FrameCheck:
@@ -287,8 +307,11 @@ class FrameCheck:
             MalformedError: it is not a frame, or one more than an answer has.
         """
         self._frames += 1
+        # A client holds the enclave to what its evidence promised: one whose answers
+        # show their lengths after all is refused while the first of them arrives.
         if self._parameters.shape is Shape.PADDED:
             self._check_length(length)
+            # The final one is still to come.
             if self._frames >= self._parameters.max_frames:
                 raise MalformedError("answer: more frames than the last bucket")
 
@@ -306,6 +329,8 @@ class FrameCheck:
             bucket = self._parameters.bucket_of(self._frames)
         except WireError:
             raise MalformedError("answer: more frames than the last bucket") from None
+        # ``bucket_of`` rounds up. What is not a whole bucket ended where the answer
+        # ended, and said so to everybody on the line.
         if self._parameters.frames_of(bucket) != self._frames:
             raise MalformedError("answer: its number of frames is not a bucket")
 
@@ -322,6 +347,8 @@ def answer_limits(parameters: TransportParameters) -> Limits:
     """
     if parameters.shape is not Shape.PADDED:
         return DEFAULT_LIMITS
+    # All of it may be content, and every frame is one chunk of it. The parameters are
+    # bounded (``MAX_ANSWER_BYTES``), so that these are.
     octets = parameters.max_frames * parameters.frame_bytes
     return replace(
         DEFAULT_LIMITS,
@@ -344,6 +371,8 @@ def answer_bytes(parameters: TransportParameters, suite: Suite, bucket: int) -> 
     """
     sealed = parameters.frame_bytes + TAG_BYTES
     chunk = len(encode_varint(sealed)) + sealed
+    # The response nonce, the chunks with their lengths, and the final one, whose length
+    # is a single zero octet.
     others = parameters.frames_of(bucket) - 1
     return _nonce_bytes(suite) + others * chunk + 1 + sealed
 
@@ -366,6 +395,7 @@ def encode_padded_response(
         LimitExceededError: it is longer than the last bucket.
         MalformedError: a value breaks the rules.
     """
+    # One message has no frames to count, but it has a length: that of the same bucket.
     encoded = encode_response(response)
     for bucket in range(least_bucket, parameters.buckets):
         sealed = answer_bytes(parameters, suite, bucket)
@@ -379,21 +409,15 @@ def _nonce_bytes(suite: Suite) -> int:
     return max(suite.nn, suite.nk)
 
 
-def _head_without_gap(head: bytes, frame_bytes: int) -> bytes:
-    # A single octet behind the head could only be the length 0, which would end
-    # the content. The head ends with such a length, that of the field name that
-    # ends the field section, and takes the octet into it.
-    if frame_bytes - len(head) == 1:
-        return head[:-1] + _TWO_OCTETS.to_bytes(2, "big")
-    return head
-
-
 def _content_bytes(space: int) -> int:
     """Return the content that fits into ``space`` octets with its length."""
+    # One octet of length up to 63, two beyond; at 65 a chunk of 63 with its one octet
+    # would leave a gap, so its length takes two from there on.
     return space - 1 if 0 < space <= _SHORT_BYTES + 1 else max(space - 2, 0)
 
 
 def _content_chunk(space: int, content: bytes) -> bytes:
+    # Without content there is no chunk: one of length 0 would end the content.
     if not content:
         return b""
     if space <= _SHORT_BYTES + 1:

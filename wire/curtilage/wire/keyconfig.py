@@ -9,7 +9,7 @@
 Knows shapes only. Whether a list is the true one is for attestation to say.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,7 +21,7 @@ from curtilage.wire.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from curtilage.wire.suite import Suite, public_key_bytes
+from curtilage.wire.hpke.suite import Suite, public_key_bytes
 
 # Ours take 1,274 octets in two entries once a post-quantum KEM is among them.
 # These leave room for a decade of larger keys and refuse a body sent to fill
@@ -29,10 +29,11 @@ from curtilage.wire.suite import Suite, public_key_bytes
 MAX_LIST_BYTES: Final = 16 * 1024
 MAX_ENTRIES: Final = 8
 
-# key_id, kem_id, a public key of one octet, one pair of algorithms.
+# key_id, kem_id, a public key of one octet, one pair of algorithms. Below this there
+# is no room for the identifiers that are read ahead of everything else.
 _MIN_ENTRY_BYTES: Final = 1 + 2 + 1 + 2 + 4
 _PAIR_BYTES: Final = 4
-_MAX_PAIRS: Final = 65532 // _PAIR_BYTES
+_MAX_PAIRS: Final = 65532 // _PAIR_BYTES  # what a length of two octets can say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,14 @@ class KeyConfig:
         for pair in self.algorithms:
             if not (0 <= pair.kdf_id <= 0xFFFF and 0 <= pair.aead_id <= 0xFFFF):  # noqa: PLR2004 - two octets
                 raise MalformedError("key configuration: identifiers of two octets")
-        object.__setattr__(self, "_suites", tuple(self._supported()))
+        # What we cannot run is left out; it may be of use to another client.
+        suites: list[Suite] = []
+        for pair in self.algorithms:
+            with suppress(UnsupportedError):
+                suites.append(
+                    Suite(kem_id=self.kem_id, kdf_id=pair.kdf_id, aead_id=pair.aead_id)
+                )
+        object.__setattr__(self, "_suites", tuple(suites))
 
     def encode(self) -> bytes:
         """Encode this configuration alone (RFC 9458, section 3.1)."""
@@ -103,13 +111,6 @@ class KeyConfig:
         """Return the suites offered here that we support, in order."""
         return self._suites
 
-    def _supported(self) -> Iterator[Suite]:
-        for pair in self.algorithms:
-            with suppress(UnsupportedError):
-                yield Suite(
-                    kem_id=self.kem_id, kdf_id=pair.kdf_id, aead_id=pair.aead_id
-                )
-
 
 def choose_suite(config: KeyConfig) -> Suite:
     """Return the first suite of ``config`` that we support.
@@ -117,6 +118,8 @@ def choose_suite(config: KeyConfig) -> Suite:
     Raises:
         UnsupportedError: there is none.
     """
+    # The gateway's first, not our first: every client of one list then speaks the
+    # same suite, and none is known by its taste.
     suites = config.suites()
     if not suites:
         raise UnsupportedError("key configuration: no supported algorithms")
@@ -134,11 +137,22 @@ def parse_key_config(data: bytes) -> KeyConfig:
     cursor = Cursor(data)
     key_id = cursor.take_uint(1)
     kem_id = cursor.take_uint(2)
+    # The public key has no length of its own: the KEM says where it ends, and so an
+    # unknown KEM hides all that follows it (RFC 9458, section 3.1).
     npk = public_key_bytes(kem_id)
     if npk is None:
         raise UnsupportedError("key configuration: KEM not supported")
     public_key = cursor.take(npk)
-    algorithms = _read_algorithms(cursor)
+    length = cursor.take_uint(2)
+    if length % _PAIR_BYTES:  # none at all is refused by KeyConfig
+        raise MalformedError("key configuration: algorithms in units of 4 octets")
+    pairs = Cursor(cursor.take(length))
+    algorithms = tuple(
+        SymmetricAlgorithms(kdf_id=pairs.take_uint(2), aead_id=pairs.take_uint(2))
+        for _ in range(length // _PAIR_BYTES)
+    )
+    # Whatever stood here, one client would read and another would not, and with it
+    # two lists that evidence binds as one could mean two things.
     if cursor.remaining:
         raise MalformedError("key configuration: octets behind the algorithms")
     return KeyConfig(
@@ -153,6 +167,7 @@ def encode_key_configs(configs: Sequence[KeyConfig]) -> bytes:
         LimitExceededError: the list is larger than our own clients accept.
         MalformedError: two entries share a key identifier.
     """
+    # Nothing is published that our own clients would throw away.
     if len(configs) > MAX_ENTRIES:
         raise LimitExceededError(f"key list: more than {MAX_ENTRIES} entries")
     _check_key_ids(config.key_id for config in configs)
@@ -179,13 +194,25 @@ def parse_key_configs(data: bytes) -> tuple[KeyConfig, ...]:
     """
     if len(data) > MAX_LIST_BYTES:
         raise LimitExceededError(f"key list: more than {MAX_LIST_BYTES} octets")
+    # The frame of every entry and the identifiers of every entry come first, also of
+    # those that are skipped below: two clients that know different KEMs agree as far
+    # as they can on whether this is a list.
     entries = _split_entries(Cursor(data))
     _check_key_ids(entry[0] for entry in entries)
-    parsed = [_parse_entry(entry) for entry in entries]
-    usable = tuple(config for config in parsed if config is not None)
+    usable: list[KeyConfig] = []
+    for entry in entries:
+        if public_key_bytes(int.from_bytes(entry[1:3], "big")) is None:
+            continue
+        try:
+            config = parse_key_config(entry)
+        except TruncatedError:
+            # The entry is here in full: it is its own lengths that disagree.
+            raise MalformedError("key list: entry shorter than its contents") from None
+        if config.suites():
+            usable.append(config)
     if not usable:
         raise UnsupportedError("key list: no usable key configuration")
-    return usable
+    return tuple(usable)
 
 
 def _split_entries(cursor: Cursor) -> list[bytes]:
@@ -200,29 +227,9 @@ def _split_entries(cursor: Cursor) -> list[bytes]:
     return entries
 
 
-def _parse_entry(entry: bytes) -> KeyConfig | None:
-    if public_key_bytes(int.from_bytes(entry[1:3], "big")) is None:
-        return None
-    try:
-        config = parse_key_config(entry)
-    except TruncatedError:
-        # The entry is here in full: it is its own lengths that disagree.
-        raise MalformedError("key list: entry shorter than its contents") from None
-    return config if config.suites() else None
-
-
-def _read_algorithms(cursor: Cursor) -> tuple[SymmetricAlgorithms, ...]:
-    length = cursor.take_uint(2)
-    if length % _PAIR_BYTES:  # none at all is refused by KeyConfig
-        raise MalformedError("key configuration: algorithms in units of 4 octets")
-    pairs = Cursor(cursor.take(length))
-    return tuple(
-        SymmetricAlgorithms(kdf_id=pairs.take_uint(2), aead_id=pairs.take_uint(2))
-        for _ in range(length // _PAIR_BYTES)
-    )
-
-
 def _check_key_ids(key_ids: Iterable[int]) -> None:
+    # A request names its key by this octet alone: of two keys under one identifier,
+    # the gateway could not say which a client took.
     seen: set[int] = set()
     for key_id in key_ids:
         if key_id in seen:

@@ -16,7 +16,8 @@ PROBLEM_JSON: Final = "application/problem+json"
 PROBLEM_OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
 PROBLEM_DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 
-# Ours: the evidence that binds a list of key configurations.
+# Ours: the evidence that binds a list of key configurations (docs/protocol.md, "The
+# evidence bundle").
 EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"
 
 # RFC 9540, section 4, names the first; the other two are ours.

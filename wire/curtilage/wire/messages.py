@@ -65,6 +65,7 @@ class Request:
     method: bytes
     scheme: bytes
     authority: bytes
+    # A path may hold a query string, a field a cookie: no less content than the body.
     path: bytes = field(repr=False)
     fields: Fields = field(default=(), repr=False)
     content: bytes = field(default=b"", repr=False)

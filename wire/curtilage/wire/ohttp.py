@@ -24,9 +24,9 @@ from curtilage.wire.encapsulation import (
     select_key,
 )
 from curtilage.wire.errors import LimitExceededError
+from curtilage.wire.hpke.suite import PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.once import OneShot
-from curtilage.wire.suite import PrivateKey, Suite
 
 __all__ = [
     "GatewayKey",
@@ -58,7 +58,8 @@ class ResponseOpener(OneShot):
         self._spend()
         nonce_bytes = self._secret.nonce_bytes
         # A message cut inside its nonce leaves nothing to decrypt, which fails
-        # like every other forgery.
+        # like every other forgery. No length is asked for first: that would be one
+        # more way to fail, and one more thing to be told by.
         keys = self._secret.keys(message[:nonce_bytes])
         return keys.open(0, message[nonce_bytes:], b"")
 
@@ -81,6 +82,8 @@ class ResponseSealer(OneShot):
             LimitExceededError: ``bhttp`` is longer than 2^30 octets.
             ConsumedError: the second call.
         """
+        # Before anything can fail: a second answer, with whatever nonce, would tell
+        # the relay that this gateway answers one request twice.
         self._spend()
         _check_length(bhttp)
         nonce = self._secret.draw_nonce(random)
@@ -133,10 +136,12 @@ def seal_request(
         MalformedError: the gateway's public key is no usable point.
         LimitExceededError: ``bhttp`` is longer than 2^30 octets.
     """
+    # Before a key is drawn: what cannot be sent leaves nothing half made behind.
     _check_length(bhttp)
     prefix, context, secret = begin_request(
         config, PLAIN_LABELS, suite=suite, ephemeral=ephemeral
     )
+    # No additional data: the header is bound through ``info``.
     message = prefix + context.seal(bhttp, b"")
     return SealedRequest(message=message, opener=ResponseOpener(secret))
 
@@ -155,11 +160,17 @@ def open_request(keys: Mapping[int, GatewayKey], message: bytes) -> OpenedReques
         UnknownKeyError: the client holds an old key configuration.
         OpenError: everything else that an attacker can cause.
     """
+    # Slices, never an index: a message that is too short becomes a header or an
+    # ``enc`` that is too short, which the steps below refuse after the usual work.
     header = message[:HEADER_BYTES]
     key = select_key(keys, header)
     enc_end = HEADER_BYTES + key.nenc
+    # The lengths are those of our own key, whatever KEM the header names: nothing in
+    # the message says how it is to be cut.
     enc = message[HEADER_BYTES:enc_end]
     context, secret = accept_request(key, header, enc, PLAIN_LABELS)
+    # The sealer exists only behind this line: nobody who did not seal a request to
+    # us gets a sealed answer.
     bhttp = context.open(message[enc_end:], b"")
     return OpenedRequest(bhttp=bhttp, sealer=ResponseSealer(secret))
 

@@ -15,6 +15,8 @@ class Uncopyable:
     @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse what ``copy``, ``deepcopy`` and ``pickle`` all go through."""
+        # Of a copied context, both would seal under one nonce; of a copied one-shot,
+        # each would have its own shot. Pickled, a key would be in a file.
         raise TypeError(f"{type(self).__name__} cannot be copied")
 
 
@@ -27,6 +29,8 @@ class OneShot(Uncopyable):
         self._spent = False
 
     def _spend(self) -> None:
+        # Marked before the work is done and not behind it: a call that raised half way
+        # must not be tried again with another message.
         if self._spent:
             raise ConsumedError(f"{type(self).__name__} was used before")
         self._spent = True

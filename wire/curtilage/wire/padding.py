@@ -14,12 +14,14 @@ from curtilage.wire.chunked import (
 )
 from curtilage.wire.encapsulation import HEADER_BYTES
 from curtilage.wire.errors import LimitExceededError
+from curtilage.wire.hpke.suite import TAG_BYTES, PrivateKey, Suite
 from curtilage.wire.keyconfig import KeyConfig, choose_suite
-from curtilage.wire.suite import TAG_BYTES, PrivateKey, Suite
 
 __all__ = ["SIZE_CLASSES", "capacity", "seal_padded_request", "size_class"]
 
-# Octets of the encapsulated request; 1 MiB is what gateways commonly take.
+# Octets of the encapsulated request; 1 MiB is what gateways commonly take. Four times
+# as large from class to class: the fewer there are, the less a length says, and the
+# dearest request costs four times its own size.
 SIZE_CLASSES: Final = (4096, 16384, 65536, 262144, 1048576)
 
 # A chunk of 2^14 octets has a length of 4 octets ahead of it, since with its tag
@@ -33,20 +35,24 @@ def capacity(suite: Suite, octets: int) -> int:
     return sum(_layout(suite, octets))
 
 
-def size_class(suite: Suite, bhttp_octets: int) -> int:
+def size_class(suite: Suite, bhttp_octets: int, *, at_least: int = 0) -> int:
     """Return the smallest class that holds a request, in octets once sealed.
 
     Args:
         suite: the KEM's encapsulated key takes its part of the class.
         bhttp_octets: length of the binary HTTP request without padding.
+        at_least: the class is not below this, in octets.
 
     Raises:
-        LimitExceededError: it is too long for the last class.
+        LimitExceededError: it is too long for the last class, or no class is as
+            large as ``at_least``.
     """
     for octets in SIZE_CLASSES:
-        if bhttp_octets <= capacity(suite, octets):
+        if octets >= at_least and bhttp_octets <= capacity(suite, octets):
             return octets
-    raise LimitExceededError(f"request longer than the class of {SIZE_CLASSES[-1]}")
+    raise LimitExceededError(
+        f"no class from {at_least} to {SIZE_CLASSES[-1]} octets holds this request"
+    )
 
 
 def seal_padded_request(
@@ -74,9 +80,13 @@ def seal_padded_request(
         MalformedError: the gateway's public key is no usable point.
     """
     chosen = choose_suite(config) if suite is None else suite
-    octets = max(size_class(chosen, len(bhttp)), _class_from(at_least))
+    octets = size_class(chosen, len(bhttp), at_least=at_least)
     layout = _layout(chosen, octets)
+    # Inside the seal, where RFC 9292, section 3.8, has room for it: padding outside
+    # could be told from the rest by the relay.
     padded = bhttp.ljust(sum(layout), b"\0")
+    # Cut at the same places for every request of a class: the lengths of chunks are
+    # readable on the way, and so would be where the question ends.
     chunks: list[bytes] = []
     start = 0
     for size in layout:
@@ -85,19 +95,14 @@ def seal_padded_request(
     return seal_request_chunks(config, chunks, suite=chosen, ephemeral=ephemeral)
 
 
-def _class_from(octets: int) -> int:
-    for candidate in SIZE_CLASSES:
-        if octets <= candidate:
-            return candidate
-    raise LimitExceededError(f"no class of {octets} octets or more")
-
-
 def _layout(suite: Suite, octets: int) -> tuple[int, ...]:
     """Return the plaintext octets of each chunk of one class.
 
     Full chunks, and a final one with the rest. The rest of every class is short
     enough for one chunk with either KEM; a test says so.
     """
+    # A larger encapsulated key takes its part of the class: with either KEM, a request
+    # is as long as with the other.
     room = octets - HEADER_BYTES - suite.nenc - _FINAL_OVERHEAD
     full, rest = divmod(room, _FULL_CHUNK_BYTES)
     return (*(MAX_CHUNK_BYTES for _ in range(full)), rest)

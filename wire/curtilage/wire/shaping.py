@@ -23,11 +23,13 @@ __all__ = [
 
 _VERSION: Final = 1
 
+# The first frame holds the head of an answer whole.
 MIN_FRAME_BYTES: Final = 64
 MAX_FRAME_BYTES: Final = 16384  # of plaintext; what every receiver takes
-MAX_PERIOD_MS: Final = 1000
+MAX_PERIOD_MS: Final = 1000  # slower, nobody would read along
 MIN_FIRST_BUCKET: Final = 2  # a first frame and a final one
 MAX_FIRST_BUCKET: Final = 2**16 - 1
+# Lengths double, so this many tell an observer four bits at most.
 MAX_BUCKETS: Final = 16
 # AES-128-GCM keeps its bounds for messages of up to this size.
 MAX_ANSWER_BYTES: Final = 2**30
@@ -75,22 +77,24 @@ class TransportParameters:
 
     def __post_init__(self) -> None:
         """Refuse what no enclave could keep to."""
-        if self.shape is Shape.PADDED:
-            self._check_padded()
-        elif any((self.frame_bytes, self.period_ms, self.first_bucket, self.buckets)):
-            raise MalformedError("transport parameters: an unpadded shape has none")
-
-    def _check_padded(self) -> None:
+        if self.shape is not Shape.PADDED:
+            # Zeros, or one release could be bound in many ways, each another digest.
+            if any((self.frame_bytes, self.period_ms, self.first_bucket, self.buckets)):
+                raise MalformedError("transport parameters: an unpadded shape has none")
+            return
         _check("frame_bytes", self.frame_bytes, MIN_FRAME_BYTES, MAX_FRAME_BYTES)
         _check("period_ms", self.period_ms, 1, MAX_PERIOD_MS)
         _check("first_bucket", self.first_bucket, MIN_FIRST_BUCKET, MAX_FIRST_BUCKET)
         _check("buckets", self.buckets, 1, MAX_BUCKETS)
+        # Together they may still be too much: a client counts on this bound for what
+        # it accepts (``frames.answer_limits``).
         if self.max_frames * self.frame_bytes > MAX_ANSWER_BYTES:
             raise MalformedError("transport parameters: the longest answer is too long")
 
     @property
     def max_frames(self) -> int:
         """Number of frames of the longest answer; 0 if unpadded."""
+        # first_bucket * 2^(buckets - 1), and 0 where both are 0.
         return self.first_bucket << self.buckets >> 1
 
     def frames_of(self, bucket: int) -> int:
@@ -149,12 +153,15 @@ def parse_transport_parameters(data: bytes) -> TransportParameters:
     """
     if len(data) != ENCODED_BYTES:
         raise MalformedError(f"transport parameters: {ENCODED_BYTES} octets expected")
+    # A client acts on these before it has an answer to compare with: what it does not
+    # know in full it refuses, also a version that might only have added something.
     cursor = Cursor(data)
     if cursor.take_uint(1) != _VERSION:
         raise MalformedError(f"transport parameters: version {_VERSION} expected")
     shape = _SHAPE_CODES.get(cursor.take_uint(1))
     if shape is None:
         raise MalformedError("transport parameters: no such shape")
+    # The order of keyword arguments is the order of the octets.
     return TransportParameters(
         shape=shape,
         frame_bytes=cursor.take_uint(2),

@@ -7,12 +7,12 @@ forms than needed are legal everywhere we read them (RFC 9292, section 3).
 from collections.abc import Generator
 from typing import Final
 
-from curtilage.wire.cursor import Cursor, Feed
+from curtilage.wire.cursor import Cursor, ReceiveBuffer
 from curtilage.wire.errors import MalformedError
 
 MAX_VARINT: Final = 2**62 - 1
 
-_WIDTHS: Final = (1, 2, 4, 8)
+_WIDTHS: Final = (1, 2, 4, 8)  # in octets, by the two high bits
 
 
 def encode_varint(value: int) -> bytes:
@@ -23,6 +23,8 @@ def encode_varint(value: int) -> bytes:
     """
     if not 0 <= value <= MAX_VARINT:
         raise MalformedError("integer outside 0..2^62-1")
+    # The shortest form. We read any, but what everybody writes alike tells nobody
+    # whose code wrote it.
     prefix = next(
         index for index, width in enumerate(_WIDTHS) if value < 1 << (8 * width - 2)
     )
@@ -37,14 +39,16 @@ def encode_vector(data: bytes) -> bytes:
 
 def read_varint(cursor: Cursor) -> int:
     """Read one integer from a complete byte string."""
+    # Eight octets at most, so the widest integer is below 2^62: whoever reads a
+    # length compares it with a bound and need not fear a large number.
     first = cursor.take(1)
     return _value(first + cursor.take(_width(first) - 1))
 
 
-def pull_varint(feed: Feed) -> Generator[None, None, int]:
+def pull_varint(buffer: ReceiveBuffer) -> Generator[None, None, int]:
     """Read one integer from bytes that still arrive."""
-    first = yield from feed.pull(1)
-    rest = yield from feed.pull(_width(first) - 1)
+    first = yield from buffer.pull(1)
+    rest = yield from buffer.pull(_width(first) - 1)
     return _value(first + rest)
 
 
@@ -53,4 +57,5 @@ def _width(first: bytes) -> int:
 
 
 def _value(encoded: bytes) -> int:
+    # Without the two high bits, which said how long it is.
     return int.from_bytes(encoded, "big") & ((1 << (8 * len(encoded) - 2)) - 1)

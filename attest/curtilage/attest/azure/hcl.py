@@ -70,8 +70,10 @@ def parse_td_report(data: bytes) -> TdReport:
     Raises:
         RefusedError: ``malformed``: another length, or no TDX report.
     """
+    # Exact, as everywhere: nothing of it is signed for us.
     if len(data) != TD_REPORT_BYTES:
         raise malformed(f"TDREPORT has {len(data)} bytes, not {TD_REPORT_BYTES}")
+    # REPORTTYPE (Intel TDX Module ABI): an SGX report has the same frame.
     if data[0] != TEE_TYPE_TDX:
         raise malformed("TDREPORT: other type")
     registers = {
@@ -166,10 +168,14 @@ def parse_hcl(data: bytes) -> HclBlob:
         raise malformed("HCL blob: other magic")
     if version not in VERSIONS:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"HCL version {version}")
+    # None of these fields is signed. Fixed, so that nobody can write into them and have
+    # it pass for Azure's.
     if request != _REQUEST_AK_CERTIFICATE or status or any(reserved):
         raise malformed("HCL blob: header")
     kind, size = _parse_runtime_header(data)
     end = RUNTIME_DATA_AT + size
+    # Three statements of one length, and zeros up to the index's end: bytes in between
+    # would be hashed by one reader and passed over by another.
     if used != end or end > len(data) or any(data[end:]):
         raise malformed("HCL blob: sizes do not agree")
     return HclBlob(
@@ -192,6 +198,8 @@ def _parse_runtime_header(data: bytes) -> tuple[HardwareKind, int]:
         )
     if kind not in set(HardwareKind):
         raise malformed("HCL blob: unknown kind of hardware report")
+    # The size is in no signature: it decides which bytes are hashed, so it must be what
+    # the other one says.
     if whole != _RUNTIME.size + size:
         raise malformed("HCL blob: sizes do not agree")
     if size > MAX_RUNTIME_DATA_BYTES:
@@ -202,6 +210,7 @@ def _parse_runtime_header(data: bytes) -> tuple[HardwareKind, int]:
 def _hardware_report(area: bytes, kind: HardwareKind) -> bytes:
     if kind is HardwareKind.SNP:
         return area
+    # The area is as large as SEV-SNP's report; a TDREPORT leaves 160 bytes over.
     if any(area[TD_REPORT_BYTES:]):
         raise malformed("HCL blob: bytes after the TDREPORT are not zero")
     return area[:TD_REPORT_BYTES]
@@ -224,6 +233,8 @@ def parse_runtime_data(data: bytes) -> RuntimeData:
         for key in fields.children("keys", limit=_MAX_KEYS)
         if key.text("kid", limit=64) == ATTESTATION_KEY_ID
     ]
+    # Two keys of one name: which of them signed the quote would be for the sender to
+    # choose.
     if len(keys) != 1:
         raise malformed(f"runtime data: not exactly one {ATTESTATION_KEY_ID}")
     return RuntimeData(attestation_key=_rsa_key(keys[0]), flags=_flags(fields))
@@ -231,6 +242,8 @@ def parse_runtime_data(data: bytes) -> RuntimeData:
 
 def _rsa_key(fields: Fields) -> rsa.RSAPublicKey:
     """Read a JSON Web Key (RFC 7518, section 6.3.1)."""
+    # The exponent by its one spelling. A huge one would cost seconds, and with 1
+    # anybody could write signatures.
     if fields.text("kty", limit=16) != "RSA" or fields.text("e", limit=16) != _EXPONENT:
         raise malformed(f"{ATTESTATION_KEY_ID}: not RSA with the exponent 65537")
     modulus = decode_base64url(

@@ -23,8 +23,12 @@ from curtilage.attest.azure.hcl import (
 from curtilage.attest.claims import CpuClaims, Link, Measurement
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_json import hardware_of
-from curtilage.attest.evidence_kinds import AzureEvidence, SnpEvidence, TdxEvidence
+from curtilage.attest.evidence import (
+    AzureEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    hardware_of,
+)
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp_platform
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_td
@@ -88,6 +92,9 @@ def verify_azure(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # In the direction of trust: the processor vouches for the runtime data, these name
+    # the vTPM's key, that signs the quote, and the quote carries our binding. Nothing
+    # further down is looked at before what stands above it holds.
     blob = _check_blob(evidence, log)
     hardware = _check_hardware(evidence, rules, now, log)
     _check_td_report(blob, hardware, log)
@@ -106,6 +113,8 @@ def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
     log.begin(AzureCheck.HCL_BLOB)
     blob = parse_hcl(evidence.hcl)
     hardware = evidence.hardware
+    # An emulator's report inside genuine evidence would be judged by the emulator's
+    # root.
     if hardware.tee is not hardware_of(evidence.tee):
         raise malformed("another kind of hardware evidence than the VM's")
     snp = isinstance(hardware, SnpEvidence)
@@ -113,6 +122,8 @@ def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the blob holds another kind of report"
         )
+    # The report stands twice: in the blob, and beside it with its certificates. Were
+    # they two reports, the verified one would vouch for the other one's runtime data.
     if isinstance(hardware, SnpEvidence) and blob.report != hardware.report:
         raise RefusedError(
             RefusalCode.BINDING_MISMATCH, "the blob holds another report"
@@ -135,6 +146,8 @@ def _check_td_report(blob: HclBlob, hardware: CpuClaims, log: StepLog) -> None:
     if blob.kind is not HardwareKind.TDX:
         return
     log.begin(AzureCheck.TD_REPORT)
+    # Its MAC can be checked on the machine that made it alone, so here it proves
+    # nothing: it must only not contradict the quote.
     report = parse_td_report(blob.report)
     if report.report_data != hardware.bound:
         raise RefusedError(
@@ -153,6 +166,8 @@ def _check_runtime_data(
 ) -> RuntimeData:
     # The hash comes first: what is not vouched for is not looked at.
     log.begin(AzureCheck.RUNTIME_BINDING)
+    # SHA-256 and 32 zeros, as the paravisor writes it. Compared whole: the other half
+    # is signed as well.
     digest = hashlib.sha256(blob.runtime_data).digest()
     if hardware.bound != digest.ljust(len(hardware.bound), b"\0"):
         raise RefusedError(
@@ -161,6 +176,8 @@ def _check_runtime_data(
     log.passed(f"sha256 {digest.hex()[:16]}")
     log.begin(AzureCheck.RUNTIME_DATA)
     runtime = parse_runtime_data(blob.runtime_data)
+    # Vouched for or not: a key of 512 bits could be recovered, and quotes be signed
+    # with it elsewhere.
     require_quote_key(runtime.attestation_key)
     log.passed(f"HCLAkPub, RSA-{runtime.attestation_key.key_size}")
     return runtime
@@ -170,7 +187,11 @@ def _claims(evidence: AzureEvidence, parts: _Parts) -> CpuClaims:
     hardware, quote = parts.hardware, parts.quote
     return CpuClaims(
         tee=evidence.tee,
+        # The names do not overlap (``launch``, ``mrtd`` and so on; ``pcr0`` to
+        # ``pcr23``), so neither half can stand in the other's place.
         registers={**hardware.registers, **quote.registers()},
+        # The hardware's own report data are taken by the runtime data's hash, so the
+        # binding is in the quote.
         bound=quote.extra_data,
         expires_at=hardware.expires_at,
         details={

@@ -53,10 +53,15 @@ def decode(
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``verifier_unavailable``.
     """
+    # Unread: nothing of a message that is too long is worth a step.
     if len(data) > limit_bytes:
         raise too_large(f"{where}: {len(data)} bytes, limit {limit_bytes}")
+    # Twice over the bytes, and the first time without building anything. So an array
+    # that announces 2**32 members costs nothing.
     walk = _Walk(data, where, canonical=canonical)
     walk.item(MAX_DEPTH)
+    # One item and the end. What stands behind it would be signed by nobody, or read by
+    # somebody else.
     if walk.at != len(data):
         raise malformed(f"{where}: trailing bytes")
     return _decode(data, where)
@@ -103,6 +108,8 @@ class _Walk:
     def item(self, depth: int) -> None:
         """Walk over one item that may open ``depth`` containers."""
         self._items += 1
+        # Counted in all and not per container, or containers in containers would
+        # multiply.
         if self._items > MAX_ITEMS:
             raise too_large(f"{self._where}: more than {MAX_ITEMS} items")
         major, information = divmod(self._take(), 32)
@@ -112,10 +119,13 @@ class _Walk:
             self._string(self._number(information))
         elif major in {_UNSIGNED, _NEGATIVE}:
             self._number(information)
+        # Tags are where decoders have had their holes: dates, big numbers, references
+        # back into the message.
         elif major != _SIMPLE or information not in _SIMPLE_VALUES:
             raise malformed(f"{self._where}: a tag, a float or a simple value")
 
     def _container(self, major: int, information: int, depth: int) -> None:
+        # The walk is recursive, so its depth is bounded before Python's stack is.
         if depth == 0:
             raise malformed(f"{self._where}: more than {MAX_DEPTH} levels")
         if information == _INDEFINITE and not self._canonical:
@@ -128,12 +138,15 @@ class _Walk:
 
     def _member(self, major: int, depth: int) -> None:
         if major == _MAP:
+            # A container as a key would have to be hashed, and bytes and text could be
+            # told apart by one reader only.
             if self._peek() >> 5 not in _KEY_TYPES:
                 raise malformed(f"{self._where}: a key is no number and no text")
             self.item(depth)
         self.item(depth)
 
     def _string(self, length: int) -> None:
+        # Before anything is taken: the length is the sender's.
         if length > len(self._data) - self.at:
             raise malformed(f"{self._where}: truncated")
         self.at += length
@@ -147,6 +160,8 @@ class _Walk:
         start = self.at
         self._string(size)
         number = int.from_bytes(self._data[start : self.at], "big")
+        # A second spelling of one number (RFC 8949, section 4.2.1) is a second spelling
+        # of whatever is hashed.
         if self._canonical and number < _SMALLEST[size]:
             raise malformed(f"{self._where}: a number is not in its shortest form")
         return number

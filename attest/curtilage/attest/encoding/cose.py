@@ -73,9 +73,14 @@ def parse_cose_sign1(data: bytes, *, where: str, limit_bytes: int) -> CoseSign1:
         and isinstance(signature, bytes)
     ):
         raise malformed(f"{where}: header, payload or signature is not bytes")
+    # Not signed (RFC 9052, section 3): whatever stands there was written by anybody.
     if unprotected != {}:
         raise malformed(f"{where}: the unprotected header is not empty")
+    # The signed header, byte for byte as it came. One that named another algorithm
+    # would ask us to check in the sender's way.
     _check_algorithm(protected, where)
+    # r and s of fixed length (RFC 9053, section 2.1): a shorter one would be cut in the
+    # wrong place.
     if len(signature) != SIGNATURE_BYTES:
         raise malformed(f"{where}: the signature is not {SIGNATURE_BYTES} bytes")
     return CoseSign1(protected=protected, payload=payload, signature=signature)
@@ -96,6 +101,8 @@ def _check_algorithm(protected: bytes, where: str) -> None:
         limit_bytes=_MAX_HEADER_BYTES,
         canonical=True,
     )
+    # A parameter marked critical (RFC 9052, section 3.1) must be understood; so none
+    # but the algorithm is let in.
     if not isinstance(header, dict) or set(header) - {_ALGORITHM}:
         raise malformed(f"{where}: the protected header holds more than an algorithm")
     if header.get(_ALGORITHM) != ES384:

@@ -43,6 +43,7 @@ def elements(data: bytes) -> Iterator[Element]:
         start, length = _length(data, position + 1)
         end = start + length
         tag = data[position]
+        # Slices never fail: a length beyond the end would silently give less.
         if end > len(data) or tag & _TAG_NUMBER == _TAG_NUMBER:
             raise ValueError("an element runs past the end, or has a long tag")
         yield Element(tag=tag, content=data[start:end], encoded=data[position:end])
@@ -56,6 +57,7 @@ def only_element(data: bytes) -> Element:
         ValueError: there is none, or another one.
     """
     found = tuple(elements(data))
+    # Bytes behind the element would be in the signed certificate, and read by nobody.
     if len(found) != 1:
         raise ValueError("not one element")
     return found[0]

@@ -47,6 +47,7 @@ class Reader:
         """
         begin = self._position
         end = begin + count
+        # A slice beyond the end would give fewer bytes and no error.
         if end > len(self._data):
             raise malformed(f"{self._where}: truncated")
         self._position = end

@@ -34,9 +34,13 @@ def too_large(detail: str) -> RefusedError:
 def decode_base64(text: str, where: str) -> bytes:
     """Decode standard base64; only the one canonical spelling passes."""
     try:
+        # Without ``validate`` the library passes over whatever is no base64, line ends
+        # and worse.
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise malformed(f"{where}: not base64") from None
+    # The last character may carry bits that mean nothing, so several texts stand for
+    # one value; whatever is hashed would have as many spellings.
     if encode_base64(data) != text:
         raise malformed(f"{where}: base64 is not canonical")
     return data
@@ -89,6 +93,8 @@ class Fields:
         if missing:
             raise malformed(f"{self._where}: missing {', '.join(missing)}")
         unknown = len(set(self._values) - set(expected))
+        # Counted and not named: a key is the sender's text, and refusals are shown and
+        # logged.
         if unknown:
             raise malformed(f"{self._where}: {unknown} unknown key(s)")
 
@@ -111,6 +117,8 @@ class Fields:
     def integer(self, name: str, *, maximum: int = MAX_INTEGER) -> int:
         """Return an integer from 0 to ``maximum``."""
         value = self._values.get(name)
+        # ``True`` is an ``int`` in Python; without this, a flag would be a time of one
+        # second.
         if not isinstance(value, int) or isinstance(value, bool):
             raise malformed(f"{self._path(name)}: not an integer")
         if value > maximum:
@@ -162,6 +170,8 @@ class Fields:
 
     def _bounded(self, name: str, value: str, limit: int) -> str:
         try:
+            # JSON can spell half of a character ("\\ud800"), which no file and no hash
+            # can hold.
             length = len(value.encode("utf-8"))
         except UnicodeEncodeError:
             raise malformed(f"{self._path(name)}: lone surrogate") from None
@@ -183,6 +193,8 @@ def parse_object(
     """
     if len(data) > limit_bytes:
         raise too_large(f"{where}: {len(data)} bytes, limit {limit_bytes}")
+    # Counted on the bytes before the parser runs: its own recursion would end in an
+    # error of Python's, or in C's stack.
     if data.count(b"{") + data.count(b"[") > max_opened:
         raise malformed(f"{where}: more than {max_opened} objects and arrays")
     try:
@@ -207,6 +219,8 @@ def _fields(value: object, where: str) -> Fields:
 def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
     values: dict[str, object] = {}
     for name, value in pairs:
+        # RFC 8259, section 4, leaves open which of two counts: a signer and a verifier
+        # that disagree on it would approve two different texts.
         if name in values:
             raise malformed("duplicate key")
         values[name] = value
@@ -215,6 +229,8 @@ def _unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 def _integer(text: str) -> int:
     # JSON's own grammar has already refused leading zeros and plus signs.
+    # Python converts as many digits as come, in quadratic time, or raises an error of
+    # its own.
     if not text.isdigit() or len(text) > MAX_DIGITS:
         raise malformed("number is negative or too long")
     return int(text)

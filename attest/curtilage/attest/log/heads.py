@@ -86,6 +86,9 @@ class HeadHistory:
         roots = {origin: dict(known) for origin, known in self.roots.items()}
         for head in heads:
             known = roots.setdefault(head.origin, {})
+            # One size, two roots: the log has shown two trees, and one of them to
+            # somebody else. There is no innocent explanation, so nothing is forgotten
+            # or overwritten.
             if known.setdefault(head.size, head.root) != head.root:
                 raise RefusedError(
                     RefusalCode.PROOF_INVALID,
@@ -108,9 +111,13 @@ class HeadHistory:
             RefusedError: ``proof_invalid``: not two heads of one log, or of
                 another one than was seen before.
         """
+        # Two logs that share an operator are two trees: a proof between them would
+        # prove nothing.
         if first.origin != second.origin:
             raise RefusedError(RefusalCode.PROOF_INVALID, "heads of two logs")
         smaller, larger = sorted((first, second), key=lambda head: head.size)
+        # Before either head is remembered: a head that was not proven must not be what
+        # later ones are held against.
         verify_consistency(smaller.size, smaller.root, larger.size, larger.root, hashes)
         return self.seen(smaller, larger)
 
@@ -151,6 +158,7 @@ def parse_history(data: bytes) -> HeadHistory:
     for entry in fields.children("heads", limit=MAX_ORIGINS * MAX_HEADS):
         entry.require(("origin", "size", "root"))
         root = entry.octets("root", limit=HASH_BYTES)
+        # The file is our own, but a disk can lie and a person can edit.
         if len(root) != HASH_BYTES:
             raise RefusedError(RefusalCode.MALFORMED, "heads.root: not 32 bytes")
         heads.append(
@@ -167,8 +175,12 @@ def _bounded(
     roots: Mapping[str, Mapping[int, bytes]], recent: Iterable[str]
 ) -> dict[str, Mapping[int, bytes]]:
     """Keep the largest heads of each log, and the logs that were just seen."""
+    # The logs just seen first: so a log that is in use is never pushed out by many that
+    # were seen once.
     kept = dict.fromkeys([*recent, *roots])
     return {
+        # The largest: later heads are compared with them, and a fork behind them would
+        # have to fork those too.
         origin: dict(sorted(roots[origin].items())[-MAX_HEADS:])
         for origin in list(kept)[:MAX_ORIGINS]
     }

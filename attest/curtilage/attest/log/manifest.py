@@ -183,6 +183,8 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION, f"manifest.v is not {MANIFEST_VERSION}"
         )
+    # All keys, also the empty ones: what may be left out could be left out by whoever
+    # wants it unsaid.
     fields.require(_KEYS)
     manifest = ReleaseManifest(
         name=_named(fields, "name", _NAME),
@@ -197,6 +199,8 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
         not_after=fields.integer("not_after"),
         transport=_parse_transport(fields.child("transport")),
     )
+    # One release, one spelling, one leaf. Otherwise a publisher could log the same
+    # release twice and deny one of them.
     if encode_manifest(manifest) != data:
         raise malformed("manifest: not in canonical form")
     return manifest
@@ -232,6 +236,7 @@ def _printable(fields: Fields, name: str) -> str:
 
 def _named(fields: Fields, key: str, pattern: re.Pattern[str]) -> str:
     text = fields.text(key, limit=_TEXT_LIMIT)
+    # ``fullmatch``: a pattern that only had to occur would let "good\nbad" through.
     if pattern.fullmatch(text) is None:
         raise malformed(f"manifest.{key}: a space, another sign, or too long")
     return text
@@ -275,6 +280,8 @@ def _parse_images(fields: Fields) -> tuple[Image, ...]:
 
 
 def _parse_measurements(fields: Fields) -> dict[str, tuple[Measurement, ...]]:
+    # Kinds that are not known yet are let through: an older client reads a newer
+    # release, and asks only for kinds that it knows.
     if not all(_TEE.fullmatch(name) for name in fields.names):
         raise malformed("manifest.measurements: not a kind of evidence")
     return {
@@ -288,6 +295,7 @@ def _parse_measurements(fields: Fields) -> dict[str, tuple[Measurement, ...]]:
 
 def _parse_measurement(fields: Fields) -> Measurement:
     names = fields.names
+    # A measurement that names no register would be matched by every machine.
     if not 1 <= len(names) <= MAX_REGISTERS:
         raise malformed("manifest.measurements: no register, or too many")
     if not all(_REGISTER_NAME.fullmatch(name) for name in names):
@@ -311,6 +319,7 @@ def _parse_min_tcb(fields: Fields) -> dict[Product, Tcb]:
         name = entry.text("product", limit=_TEXT_LIMIT)
         if name not in {product.value for product in Product}:
             raise malformed("manifest.min_tcb: unknown product")
+        # The second would win silently, and it could be the lower one.
         if Product(name) in minimums:
             raise malformed("manifest.min_tcb: product named twice")
         minimums[Product(name)] = Tcb(

@@ -187,15 +187,20 @@ class Inclusion:
 
 def parse_note(text: str) -> Note:
     """Split a signed note into its body and its signature lines."""
+    # Terminals and diff tools act on them: what a person sees of a note must be what
+    # was signed.
     if _CONTROL.search(text):
         raise malformed("note: control character")
     try:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
         raise malformed("note: not Unicode") from None
+    # The last blank line: a signed text may hold blank lines itself, and all that
+    # stands above the last one was signed (signed-note).
     body, blank, tail = text.rpartition("\n\n")
     if not body or not blank:
         raise malformed("note: no signatures")
+    # A line that was cut off could be a shorter, other signature.
     if not tail.endswith("\n"):
         raise malformed("note: bytes after the last newline")
     return Note(body=body + "\n", signatures=_parse_signatures(tail))
@@ -215,6 +220,8 @@ def parse_checkpoint(text: str) -> tuple[Note, UnverifiedHead]:
         root=_hash(lines[2]),
         body=note.body,
     )
+    # The one root that anybody can compute; another would be a tree of which nothing
+    # can ever be proven.
     if head.size == 0 and head.root != EMPTY_ROOT:
         raise malformed("checkpoint: an empty tree has another root")
     return note, head
@@ -228,9 +235,15 @@ def verify_checkpoint(text: str, log: TrustedLog) -> Checkpoint:
     suffice is for ``Checkpoint.vouched_time``.
     """
     note, head = parse_checkpoint(text)
+    # One key may sign for several logs. The origin is inside what is signed, so a head
+    # of one is never a head of another.
     if head.origin != log.origin:
         raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "checkpoint of another log")
+    # Before the cosignatures: a witness vouches that a log has not forked, and never
+    # for the log.
     _verify_log_signature(note, head, log.key)
+    # Of known witnesses alone. Anybody may add lines of witnesses that nobody asked
+    # for; they count for nothing.
     times = ((w.name, cosignature_time(note, head, w)) for w in log.witnesses)
     cosigned = {name: time for name, time in times if time is not None}
     return Checkpoint(
@@ -250,6 +263,8 @@ def cosignature_time(note: Note, head: UnverifiedHead, witness: NoteKey) -> int 
     kind = witness.cosignature_type
     times: list[int] = []
     for signature in _signatures_by(note, witness, kind):
+        # In front of the signature and inside the signed message, so it cannot be
+        # exchanged.
         (time,) = struct.unpack(">Q", signature[:TIME_BYTES])
         if time > MAX_TIME:
             raise malformed("cosignature: a time beyond 2**63 - 1")
@@ -290,6 +305,8 @@ class UnverifiedProof:
 
     def inclusion_of(self, leaf: bytes, checkpoint: Checkpoint) -> Inclusion:
         """Verify that this proof leads from a leaf to a verified checkpoint."""
+        # Computed from the leaf upwards and compared once at the end: the proof gives
+        # siblings, never a result that could be believed.
         root = root_from_inclusion(
             index=self.index,
             size=checkpoint.size,
@@ -349,10 +366,13 @@ def cosigned_message(key: NoteKey, time: int, checkpoint: "UnverifiedHead") -> b
     Raises:
         RefusedError: a name is longer than ML-DSA-44's message can hold.
     """
+    # tlog-cosignature, "cosignature/v1": header, time, and the whole body of the note.
     if key.cosignature_type == COSIGNATURE_V1:
         return f"cosignature/v1\ntime {time}\n{checkpoint.body}".encode()
     return b"".join(
         (
+            # tlog-cosignature, "subtree/v1": label, names, time, and the tree as the
+            # range from 0 to its size.
             _SUBTREE_LABEL,
             _named(key.name),
             struct.pack(">Q", time),
@@ -372,6 +392,8 @@ def parse_decimal(text: str, where: str) -> int:
 
 def _parse_signatures(tail: str) -> tuple[NoteSignature, ...]:
     lines = tail[:-1].split("\n")
+    # Each line of a known key costs a verification; without a bound, a note would be a
+    # way to keep a client busy.
     if len(lines) > MAX_SIGNATURES:
         raise malformed(f"note: more than {MAX_SIGNATURES} signatures")
     return tuple(_parse_signature(line) for line in lines)
@@ -393,11 +415,14 @@ def _parse_proof_head(lines: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
     if lines[0] != PROOF_HEADER:
         raise malformed("proof: unknown header")
     rest = list(lines[1:])
+    # Opaque to us (tlog-proof), but it must be base64: another line would be one that
+    # nobody understands.
     if rest and rest[0].startswith("extra "):
         decode_base64(rest.pop(0).removeprefix("extra "), "proof extra")
     if not rest or not rest[0].startswith("index "):
         raise malformed("proof: no index")
     index = parse_decimal(rest[0].removeprefix("index "), "proof index")
+    # Counted before any is decoded.
     if len(rest) - 1 > MAX_PROOF_HASHES:
         raise malformed(f"proof: more than {MAX_PROOF_HASHES} hashes")
     return index, tuple(_hash(line) for line in rest[1:])
@@ -420,8 +445,11 @@ def _named(name: str) -> bytes:
 
 def _signatures_by(note: Note, key: NoteKey, kind: int) -> list[bytes]:
     """Return a key's signatures of one type, each of that type's length."""
+    # Both: the id is four bytes long, and anybody can find a key with the same four.
     wanted = (key.name, key.key_id(kind))
     found = [s.signature for s in note.signatures if (s.name, s.key_id) == wanted]
+    # A line under a known name and id that is none of its signatures refuses the note
+    # (signed-note): passing over it would hide that somebody forges.
     if any(len(signature) != _SIGNATURE_BYTES[kind] for signature in found):
         raise malformed(f"signature of {key.name}: not as long as its type says")
     return found
@@ -435,6 +463,8 @@ def _verify_log_signature(note: Note, head: UnverifiedHead, key: NoteKey) -> Non
         for signature in signatures:
             _verify_signature(key, signature, note.body.encode())
         signed = bool(signatures)
+    # Said apart from a bad signature: a checkpoint that only witnesses signed is not
+    # the log's.
     if not signed:
         raise RefusedError(RefusalCode.UNSIGNED, "the log's key has not signed")
 
@@ -453,6 +483,7 @@ def _verify_signature(key: NoteKey, signature: bytes, message: bytes) -> None:
         raise RefusedError(
             RefusalCode.BAD_SIGNATURE, f"signature of {key.name}"
         ) from None
+    # A quorum that counts on ML-DSA must not shrink where the system cannot check it.
     except UnsupportedAlgorithm:
         raise RefusedError(
             RefusalCode.VERIFIER_UNAVAILABLE, "this system's OpenSSL has no ML-DSA"

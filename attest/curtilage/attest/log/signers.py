@@ -1,6 +1,6 @@
 """Who signs a transparency log's texts: the log's key and a witness's.
 
-Writes what ``tlog`` reads. Holds private keys in memory and nothing else: where
+Writes what ``note`` reads. Holds private keys in memory and nothing else: where
 they come from, and that a tree is worth signing, is the caller's business.
 """
 
@@ -48,6 +48,8 @@ class LogSigner:
 
     def checkpoint(self, size: int, root: bytes) -> str:
         """Sign a tree head; the caller answers for its being append-only."""
+        # The private key signs whatever it is given. That no two trees are signed is in
+        # nobody's power but the caller's, and what witnesses are for.
         body = checkpoint_body(self.name, size, root)
         line = signature_line(self.public, ED25519, self.key.sign(body.encode()))
         return f"{body}\n{line}"
@@ -93,5 +95,6 @@ class WitnessSigner:
     def cosign_head(self, head: UnverifiedHead, time: int) -> str:
         """Return a cosignature line for what a checkpoint says."""
         signature = self.key.sign(cosigned_message(self.public, time, head))
+        # The time once more in front: a verifier needs it to build the message again.
         stamped = struct.pack(">Q", time) + signature
         return signature_line(self.public, self.public.cosignature_type, stamped)

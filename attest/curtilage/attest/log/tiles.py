@@ -77,6 +77,8 @@ def parse_path(path: str) -> Tile:
         index=int(match[2].replace("x", "").replace("/", "")),
         width=int(match[3] or TILE_WIDTH),
     )
+    # Written again and compared: one file has one path, so a cache or a server cannot
+    # be asked for it under two.
     if tile.path != path or (level or 0) > MAX_LEVEL or tile.index > MAX_SIZE:
         raise malformed("tile: not the path of any tile")
     return tile
@@ -121,6 +123,7 @@ def parse_tile(data: bytes, tile: Tile) -> tuple[bytes, ...]:
     Raises:
         RefusedError: ``malformed``: not exactly as long as its width says.
     """
+    # A tile is as wide as its path says: a shorter one would be a smaller tree's.
     if len(data) != tile.width * HASH_BYTES:
         raise malformed(f"{tile.path}: not {tile.width} hashes")
     return tuple(data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES))
@@ -147,10 +150,13 @@ def parse_bundle(data: bytes, tile: Tile) -> tuple[bytes, ...]:
     at = 0
     for _ in range(tile.width):
         start = at + 2
+        # Slices never fail: without this, a length that is cut off would be read as a
+        # smaller number.
         if start > len(data):
             raise malformed(f"{tile.path}: ends within a length")
         at = start + int.from_bytes(data[at:start], "big")
         entries.append(data[start:at])
+    # Beyond the end as well as before it: the last entry's length is the sender's.
     if at != len(data):
         raise malformed(f"{tile.path}: cut off, or more than {tile.width} entries")
     return tuple(entries)

@@ -20,6 +20,9 @@ EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 
 def hash_leaf(leaf: bytes) -> bytes:
     """Return a leaf's hash (RFC 6962, section 2.1)."""
+    # 0x00 for leaves and 0x01 for nodes: without, an inner node's two hashes could be
+    # presented as a leaf, and prove that something is in the log which never was
+    # ("second preimage", RFC 6962, section 2.1).
     return hashlib.sha256(b"\x00" + leaf).digest()
 
 
@@ -37,19 +40,29 @@ def root_from_inclusion(
         RefusedError: ``proof_invalid``: too many hashes, or too few, or an index
             that the tree does not have.
     """
+    # Outside of the tree the walk below would end early, and lead to a root all the
+    # same.
     if not 0 <= index < size:
         raise _refused("index is outside of the tree")
     node, last, root = index, size - 1, leaf_hash
     for sibling in hashes:
+        # At the root with a hash left over. A longer proof for the same leaf would be a
+        # second proof of another shape.
         if last == 0:
             raise _refused("too many hashes")
+        # A right child, or the last node of a level that has no sibling: the hash
+        # stands on its left.
         if node & 1 or node == last:
             root = hash_children(sibling, root)
+            # A subtree at the right edge that is not full: it moves up through levels
+            # without a sibling.
             while node and not node & 1:
                 node, last = node >> 1, last >> 1
         else:
             root = hash_children(root, sibling)
         node, last = node >> 1, last >> 1
+    # Not at the root yet: the hash so far is some inner node, whose tree is not the
+    # checkpoint's.
     if last != 0:
         raise _refused("too few hashes")
     return root
@@ -78,13 +91,17 @@ def verify_consistency(
     Raises:
         RefusedError: ``proof_invalid``.
     """
+    # The caller sorts; a log that shrinks has forgotten something.
     if not 0 <= first_size <= second_size:
         raise _refused("the log has shrunk")
     if first_size in {0, second_size}:
         expected = second_root if first_size else EMPTY_ROOT
+        # Nothing to prove, so nothing may be in the proof: bytes that nobody looks at.
         if hashes or first_root != expected:
             raise _refused("the log has forked")
         return
+    # Both roots come out of the same hashes. Only a tree that begins with the other one
+    # can give both.
     reached = _roots_from_consistency(first_size, second_size, first_root, hashes)
     if reached != (first_root, second_root):
         raise _refused("the log has forked")
@@ -102,6 +119,8 @@ def _roots_from_consistency(
     node, last = first_size - 1, second_size - 1
     while node & 1:
         node, last = node >> 1, last >> 1
+    # Two walks in one: hashes on the left belong to both trees, those on the right to
+    # the larger alone.
     first = second = path[0]
     for sibling in path[1:]:
         if last == 0:

@@ -72,12 +72,16 @@ def parse_verifier_key(text: str) -> VerifierKey:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, f"verifier key of type {data[0]:#04x}"
         )
+    # The length is not in the text, and a key of another length would be another
+    # algorithm's.
     if len(data) - 1 != _KEY_BYTES[data[0]]:
         raise malformed("verifier key: not as long as its type says")
     try:
         found = VerifierKey(
             key=NoteKey(name=match[1], public_key=data[1:]), signature_type=data[0]
         )
+        # The id is computed from the key and compared as text: a text with a wrong id
+        # would be pinned, and never match a signature.
         same = found.text == text
     except UnicodeEncodeError:
         raise malformed("verifier key: not Unicode") from None

@@ -89,9 +89,10 @@ class LogPolicy:
 
         Raises:
             RefusedError: ``untrusted_root`` for another log's, ``quorum_not_met``,
-                and whatever ``tlog.verify_checkpoint`` raises.
+                and whatever ``note.verify_checkpoint`` raises.
         """
         note, head = parse_checkpoint(text)
+        # The log first; see ``log.note``.
         checkpoint = self._signed(text, head.origin)
         times = {
             name: time
@@ -113,6 +114,7 @@ class LogPolicy:
         return replace(self, quorum=NO_QUORUM)
 
     def _signed(self, text: str, origin: str) -> Checkpoint:
+        # Several keys for one log while its operator changes from one to the next.
         keys = [key for key in self.logs if key.name == origin]
         if not keys:
             raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "checkpoint of another log")
@@ -148,8 +150,12 @@ class LogPolicy:
             for member in group.members
             if (time := self._time_of(member, times)) is not None
         ]
+        # A group that is short of its threshold has reached no time at all, though some
+        # of its members have.
         if len(reached) < group.threshold:
             return None
+        # The latest time that so many have reached: one clock that runs ahead moves
+        # nothing where more than one is asked.
         return sorted(reached, reverse=True)[group.threshold - 1]
 
 
@@ -205,6 +211,8 @@ def parse_policy(data: bytes) -> LogPolicy:
     if len(data) > MAX_POLICY_BYTES:
         raise too_large(f"log policy: more than {MAX_POLICY_BYTES} bytes")
     draft = _Draft()
+    # Before lines are split: a carriage return would make one line of two for a person,
+    # and two of one for a program.
     if _ALLOWED.fullmatch(data) is None:
         raise _invalid("control character")
     # A file that was cut off in its last line could ask for less.
@@ -218,6 +226,7 @@ def parse_policy(data: bytes) -> LogPolicy:
             draft.take(words)
         except RefusedError as refusal:
             raise _invalid(f"line {number}: {refusal.detail}") from None
+    # Forgotten is not "none": who wants no cosignatures says so.
     if draft.quorum is None:
         raise _invalid("there is no quorum line")
     return draft.finish(draft.quorum)
@@ -299,11 +308,14 @@ class _Draft:
 
     def _member(self, name: bytes) -> None:
         self._known(name)
+        # A witness in two groups would be counted twice toward one quorum.
         if name in self.used:
             raise _invalid("a name is a member twice")
         self.used.add(name)
 
     def _known(self, name: bytes) -> None:
+        # Defined before it is used, so no group holds itself and the walk over groups
+        # ends.
         if name not in self.witnesses and name not in self.groups:
             raise _invalid("a name is used before it is defined")
 
@@ -312,6 +324,7 @@ class _Draft:
             raise _invalid("a name is defined twice, or is 'none'")
 
     def _new_key(self, key: NoteKey) -> None:
+        # By the key, not by the name: one witness under two names is still one.
         if key.public_key in self.keys:
             raise _invalid("a public key is named twice")
         self.keys.add(key.public_key)
@@ -322,6 +335,8 @@ def _key(word: bytes, allowed: frozenset[int]) -> NoteKey:
         found = parse_verifier_key(word.decode())
     except UnicodeDecodeError:
         raise _invalid("verifier key: not UTF-8") from None
+    # A log's key is no witness's, even with the same bytes: what each signs has another
+    # form.
     if found.signature_type not in allowed:
         raise _invalid("verifier key: of a type that signs something else")
     return found.key

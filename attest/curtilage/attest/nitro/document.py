@@ -1,7 +1,7 @@
 """The payload of a Nitro attestation document, field by field.
 
 AWS, "Cryptographic attestation", section "Attestation document specification".
-Knows types, sizes and which fields there are; whom to believe is ``nitro``'s
+Knows types, sizes and which fields there are; whom to believe is ``verify``'s
 business. Nothing is encoded again: what is signed are the bytes that came.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from curtilage.attest.encoding.cbor import CborValue, decode
 from curtilage.attest.encoding.strict_json import malformed, too_large
-from curtilage.attest.evidence_kinds import MAX_DOCUMENT_BYTES
+from curtilage.attest.evidence import MAX_DOCUMENT_BYTES
 
 DIGEST: Final = "SHA384"
 MAX_CERTIFICATES: Final = 8
@@ -66,11 +66,15 @@ def parse_nitro_document(payload: bytes) -> NitroDocument:
     if not isinstance(fields, dict):
         raise malformed("payload: not a map")
     names = frozenset(fields)
+    # Exactly the fields of AWS's specification. One more would be signed by the
+    # hypervisor and looked at by nobody here.
     missing = sorted(_REQUIRED - names)
     if missing:
         raise malformed(f"payload: missing {', '.join(missing)}")
     if names - _REQUIRED - _OPTIONAL:
         raise malformed("payload: unknown field")
+    # Which hash the registers were made with. It has one value; another must not decide
+    # how long a register is.
     if fields["digest"] != DIGEST:
         raise malformed(f"payload.digest: not {DIGEST}")
     return NitroDocument(
@@ -97,8 +101,11 @@ def _module_id(value: CborValue) -> str:
 
 
 def _timestamp(value: CborValue) -> int:
+    # CBOR's true is an integer in Python, and would be the first millisecond of 1970.
     if not isinstance(value, int) or isinstance(value, bool):
         raise malformed("payload.timestamp: not an integer")
+    # Python has no date beyond the year 9999; the error would come where nobody expects
+    # one.
     if not 0 < value <= _LATEST_MS:
         raise malformed("payload.timestamp: out of range")
     return value
@@ -109,6 +116,8 @@ def _pcrs(value: CborValue) -> Mapping[int, bytes]:
         raise malformed(f"payload.pcrs: not a map of 1 to {PCR_COUNT}")
     pcrs: dict[int, bytes] = {}
     for index, register in value.items():
+        # Register 32 does not exist. By any other number a value could stand beside the
+        # one that a release names.
         if not isinstance(index, int) or not 0 <= index < PCR_COUNT:
             raise malformed("payload.pcrs: no such register")
         if not isinstance(register, bytes) or len(register) not in PCR_SIZES:
@@ -139,6 +148,7 @@ def _certificate(value: CborValue, name: str) -> bytes:
 def _optional(
     fields: Mapping[int | str, CborValue], name: str, maximum: int, *, minimum: int = 0
 ) -> bytes | None:
+    # AWS writes null for a field that the enclave left out; absent is the same.
     value = fields.get(name)
     if value is None:
         return None

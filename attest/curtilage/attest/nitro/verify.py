@@ -25,18 +25,17 @@ from typing import Final
 from curtilage.attest.claims import CpuClaims, Measurement, require_measurement
 from curtilage.attest.encoding.cose import CoseSign1, parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_DOCUMENT_BYTES, NitroEvidence
+from curtilage.attest.evidence import MAX_DOCUMENT_BYTES, NitroEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 from curtilage.attest.x509.p384_chain import (
-    P384Certificate,
     chain_links,
     check_chain,
     check_dates,
     check_pinned_root,
     parse_chain,
-    verify_p384,
 )
 
 # As long as the leaf that AWS issues to an enclave lives.
@@ -95,6 +94,9 @@ def verify_nitro(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # Read, then pinned, then followed, and only then is the payload somebody's word.
+    # The chain stands inside the payload that it must vouch for, so until step 6 it is
+    # a claim like the rest.
     signed = _check_layout(evidence, log)
     document = _check_fields(signed, log)
     _check_root(document, rules, log)
@@ -111,6 +113,8 @@ def verify_nitro(
 def _check_layout(evidence: NitroEvidence, log: StepLog) -> CoseSign1:
     # 1. Exact framing.
     log.begin(NitroCheck.LAYOUT)
+    # No tag and no unprotected header: neither is signed, so each would be a place for
+    # a carrier to write into.
     signed = parse_cose_sign1(
         evidence.document, where="document", limit_bytes=MAX_DOCUMENT_BYTES
     )
@@ -129,13 +133,17 @@ def _check_fields(signed: CoseSign1, log: StepLog) -> NitroDocument:
 def _check_root(document: NitroDocument, rules: NitroRules, log: StepLog) -> None:
     # 3. The root is served, and believed because the policy pins it.
     log.begin(NitroCheck.ROOT)
+    # By its digest. AWS's root is in no browser's store, and a store that the machine's
+    # owner can change is none to believe.
     fingerprint = check_pinned_root(document.cabundle[0], rules.anchors)
     log.passed(f"sha256 {fingerprint[:16]}")
 
 
-def _check_chain(document: NitroDocument, log: StepLog) -> tuple[P384Certificate, ...]:
+def _check_chain(document: NitroDocument, log: StepLog) -> tuple[Certificate, ...]:
     # 4. From the root to the enclave's own certificate.
     log.begin(NitroCheck.CHAIN)
+    # Root first in the bundle, the leaf in a field of its own: put together in the
+    # order in which each issues the next.
     chain = parse_chain((*document.cabundle, document.certificate))
     check_chain(chain)
     log.passed(f"{len(chain)} certificates on P-384")
@@ -143,7 +151,7 @@ def _check_chain(document: NitroDocument, log: StepLog) -> tuple[P384Certificate
 
 
 def _check_dates(
-    chain: tuple[P384Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
+    chain: tuple[Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
 ) -> datetime:
     # 5. The leaf ends first: it lives three hours.
     log.begin(NitroCheck.DATES)
@@ -152,7 +160,7 @@ def _check_dates(
     return end
 
 
-def _check_signature(signed: CoseSign1, leaf: P384Certificate, log: StepLog) -> None:
+def _check_signature(signed: CoseSign1, leaf: Certificate, log: StepLog) -> None:
     # 6. The hypervisor's key for this enclave signed the payload.
     log.begin(NitroCheck.SIGNATURE)
     if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
@@ -167,9 +175,12 @@ def _check_time(
     log.begin(NitroCheck.TIME)
     made = _made(document)
     max_age_s = min(rules.max_age_s, MAX_DOCUMENT_AGE_S)
+    # A document of the future would be fresh for longer than any other.
     if made > now + timedelta(seconds=rules.clock_skew_s):
         raise RefusedError(RefusalCode.NOT_YET_VALID, "a document of the future")
     old_at = made + timedelta(seconds=max_age_s)
+    # Older than the leaf lives is not possible; older than the policy likes is a
+    # machine that may have changed hands.
     if now > old_at:
         raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
     log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
@@ -180,6 +191,8 @@ def _check_debug(document: NitroDocument, log: StepLog) -> None:
     # 8. An enclave in debug mode reports zeros in place of its measurements.
     log.begin(NitroCheck.DEBUG)
     measured = (document.pcrs.get(index, b"") for index in MEASURED_AT_START)
+    # A register that is missing counts as zeros. The chain and the signature of a
+    # debugged enclave are genuine, so only this tells.
     if not any(any(register) for register in measured):
         raise RefusedError(
             RefusalCode.DEBUG_ENABLED, "registers 0 to 2 are zero: debug mode"
@@ -197,12 +210,14 @@ def _check_measurement(claims: CpuClaims, rules: NitroRules, log: StepLog) -> No
 def _claims(
     evidence: NitroEvidence,
     document: NitroDocument,
-    chain: tuple[P384Certificate, ...],
+    chain: tuple[Certificate, ...],
     expires_at: datetime,
 ) -> CpuClaims:
     return CpuClaims(
         tee=evidence.tee,
         registers={f"pcr{n}": value.hex() for n, value in document.pcrs.items()},
+        # Not the nonce and not the public key, though an enclave may set both: what is
+        # bound has one place.
         bound=document.user_data or b"",
         expires_at=expires_at,
         details={

@@ -10,9 +10,6 @@ it where it means something else.
 from collections.abc import Mapping
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from curtilage.attest.encoding import der
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -31,38 +28,41 @@ _WHERE: Final = "leaf's firmware identity"
 
 
 def firmware_ids(
-    extensions: Mapping[str, bytes], issuer_key: ec.EllipticCurvePublicKey
+    extensions: Mapping[str, bytes], issuer_key: bytes
 ) -> tuple[bytes, ...]:
     """Return the SHA-384 firmware identities that a certificate names.
 
     Args:
         extensions: the leaf's unrecognised extensions, raw, by OID.
-        issuer_key: the key that issued the leaf, which an older device's
-            extension must name.
+        issuer_key: SubjectPublicKeyInfo of the key that issued the leaf, which an
+            older device's extension must name.
 
     Raises:
         RefusedError: ``endorsement_mismatch`` without the extension or with
             another issuer's key in it, ``malformed`` if it cannot be read.
     """
     extension = extensions.get(DICE_TCB_INFO)
+    # No firmware named is any firmware: the key may be an old one's, with a hole that
+    # has been mended since.
     if extension is None:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the leaf names no firmware"
         )
     elements = _elements(_sequence(_only(extension)))
+    # The one form begins with a version, the other with a context tag; there is no
+    # third.
     if elements and elements[0].tag == der.INTEGER:
         return (_composite(elements, issuer_key),)
     return _tcb_info(elements)
 
 
-def _composite(
-    elements: tuple[der.Element, ...], issuer_key: ec.EllipticCurvePublicKey
-) -> bytes:
+def _composite(elements: tuple[der.Element, ...], issuer_key: bytes) -> bytes:
     if len(elements) != _COMPOSITE_PARTS:
         raise malformed(f"{_WHERE}: not three parts")
     _, device_key, fwid = elements
-    issuer = issuer_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if device_key.encoded != issuer:
+    # The composite id names its device by key. Copied into another device's certificate
+    # it would name the wrong one.
+    if device_key.encoded != issuer_key:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the firmware's device is another"
         )
@@ -71,6 +71,8 @@ def _composite(
 
 def _tcb_info(elements: tuple[der.Element, ...]) -> tuple[bytes, ...]:
     members = [each.tag & _MEMBER for each in elements]
+    # TCG DICE, DiceTcbInfo: optional members in ascending order. A member twice, or out
+    # of order, would be read by two readers in two ways.
     alien = any(each.tag & _CLASS != _CONTEXT_SPECIFIC for each in elements)
     if alien or members != sorted(set(members)):
         raise malformed(f"{_WHERE}: unknown form")
@@ -84,6 +86,8 @@ def _tcb_info(elements: tuple[der.Element, ...]) -> tuple[bytes, ...]:
 
 
 def _fwid(content: bytes) -> bytes:
+    # Identifier and parameters as they stand in every such certificate; a shorter hash
+    # would be an easier collision.
     if not content.startswith(_SHA384):
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, "the firmware's digest is not SHA-384"

@@ -108,8 +108,11 @@ def parse_spdm_report(data: bytes) -> SpdmReport:
 
 def _request(reader: Reader) -> tuple[bytes, int]:
     _header(reader, GET_MEASUREMENTS, "request")
+    # A request for unsigned measurements gets an unsigned answer, which anybody can
+    # write.
     if reader.number(1) != SIGNATURE_REQUESTED:
         raise malformed("request: asks for no signature")
+    # Somebody who asks for one block only could leave out the one that tells.
     if reader.number(1) != ALL_MEASUREMENTS:
         raise malformed("request: asks for only some measurements")
     return reader.take(NONCE_BYTES), reader.number(1)
@@ -123,6 +126,8 @@ def _response_head(reader: Reader, slot: int) -> tuple[int, bytes]:
     # The upper half of the second is reserved; the request's must be zero.
     if reader.number(1) & _SLOT != slot:
         raise malformed("response: signed with another slot's key")
+    # The number of blocks is said in front of the record and again by its length;
+    # ``_blocks`` holds both against each other.
     count = reader.number(1)
     if count == 0:
         raise malformed("response: no measurements")
@@ -140,6 +145,7 @@ def _blocks(record: bytes, count: int) -> tuple[MeasurementBlock, ...]:
     reader = Reader(record, "measurement record")
     blocks = tuple(_block(reader) for _ in range(count))
     reader.end()
+    # A golden digest would still notice; a reader that fills a dictionary would not.
     if len({block.index for block in blocks}) != count:
         raise malformed("measurement record: an index stands twice")
     return blocks
@@ -152,6 +158,8 @@ def _block(reader: Reader) -> MeasurementBlock:
         raise malformed("measurement record: reserved index")
     if specification != DMTF_SPECIFICATION:
         raise malformed("measurement record: not by DMTF's specification")
+    # The same length said twice: read by the outer one, the next block would begin
+    # inside this one.
     if size != VALUE_HEADER_BYTES + value_size:
         raise malformed("measurement record: two sizes differ")
     return MeasurementBlock(
@@ -164,6 +172,7 @@ def _opaque(data: bytes) -> Mapping[int, bytes]:
     fields: dict[int, bytes] = {}
     while reader.left:
         kind = reader.number(2)
+        # The last would win silently: a second driver version behind the first.
         if kind in fields:
             raise malformed("opaque data: a field stands twice")
         fields[kind] = reader.take(reader.number(2))

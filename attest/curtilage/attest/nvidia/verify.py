@@ -1,11 +1,4 @@
-"""Verdicts of other verifiers, which are no evidence: recognised and refused.
-
-NVIDIA's remote service (NRAS) and its local verifier both answer in JSON Web
-Tokens. The local one's say ``{"alg":"none"}``: anybody can write them. Even a
-signed one is somebody's opinion of evidence that is not shown here, so none is
-accepted; a report begins with SPDM's version and cannot be mistaken for one.
-
-Evidence of an NVIDIA GPU: an SPDM report, its chain, and what both must say.
+"""Evidence of an NVIDIA GPU: an SPDM report, its chain, and what both must say.
 
     1. GPU report layout: a request and a response of SPDM 1.1, exact; no token
     2. GPU root: the last certificate is the pinned one
@@ -30,6 +23,12 @@ there, and are zero in NVIDIA's sample report. Blocks 13, 24, 25 and 36 have
 several good values there, and NVIDIA's verifier passes over block 36 where the
 first video decoder is off. So one driver with one VBIOS may have a few golden
 digests, one for each state in which an operator runs the GPU; each is listed.
+
+Verdicts of other verifiers are no evidence: they are recognised and refused.
+NVIDIA's remote service (NRAS) and its local verifier both answer in JSON Web
+Tokens. The local one's say ``{"alg":"none"}``: anybody can write them. Even a
+signed one is somebody's opinion of evidence that is not shown here, so none is
+accepted; a report begins with SPDM's version and cannot be mistaken for one.
 """
 
 import base64
@@ -42,13 +41,11 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.encoding.cose import der_signature
 from curtilage.attest.encoding.strict_json import malformed, parse_object, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_GPU_REPORT_BYTES,
     GpuEvidence,
@@ -57,14 +54,13 @@ from curtilage.attest.expectations import GpuExpectations, TrustAnchor
 from curtilage.attest.nvidia.dice import firmware_ids
 from curtilage.attest.nvidia.spdm import SPDM_VERSION, SpdmReport, parse_spdm_report
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 from curtilage.attest.x509.p384_chain import (
-    P384Certificate,
     chain_links,
     check_chain,
     check_dates,
     check_pinned_root,
     parse_chain,
-    verify_p384,
 )
 
 # RFC 7515, section 7.1: three base64url texts, of which the last may be empty.
@@ -87,12 +83,17 @@ def refuse_token(data: bytes) -> None:
         RefusedError: ``unsigned`` if a token says that it is not signed,
             ``unsupported_algorithm`` for every other.
     """
+    # A report holds bytes of a device's own, among which anything may look like a
+    # token; no token begins with 0x11.
     if data[:1] == bytes([SPDM_VERSION]):
         return
     text = data.lstrip()
+    # Found wherever they stand: NVIDIA's tools wrap them in JSON arrays.
     headers = [match[1] for match in islice(_TOKEN.finditer(data), _MAX_TOKENS)]
     if not headers and not text.startswith(_JSON_OPENINGS):
         return
+    # "NONE" and "nOnE" too: libraries that compared exactly have let such tokens
+    # through (RFC 8725, section 2.1).
     if any(_algorithm(header).lower() == "none" for header in headers):
         raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
     raise RefusedError(
@@ -170,6 +171,8 @@ def verify_gpu(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # As with a CPU: layout, pinned root, chain, dates, signature, and only then what
+    # the report says.
     report = _check_layout(evidence, index, log)
     _check_root(evidence, rules, log)
     chain = _check_chain(evidence, log)
@@ -215,6 +218,8 @@ def vbios_version(report: SpdmReport) -> str:
     raw = report.opaque.get(OPAQUE_VBIOS, b"")
     if len(raw) != VBIOS_BYTES:
         raise malformed(f"VBIOS version: not {VBIOS_BYTES} bytes")
+    # Little-endian, and shown as NVIDIA's own tools show it, so that an operator can
+    # copy it from there.
     parts = [*(raw[place] for place in _VBIOS_VERSION)]
     # Bytes that no version has used yet still make another version.
     if any(raw[len(parts) :]):
@@ -228,6 +233,8 @@ def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport
     size = len(evidence.report)
     if size > MAX_GPU_REPORT_BYTES:
         raise too_large(f"report: {size} bytes, limit {MAX_GPU_REPORT_BYTES}")
+    # Before the parser's "malformed", which would send an operator looking for a broken
+    # file.
     refuse_token(evidence.report)
     report = parse_spdm_report(evidence.report)
     log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
@@ -237,6 +244,8 @@ def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport
 def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
     # 2. The root is served, and believed because the policy pins it.
     log.begin(GpuCheck.ROOT)
+    # Counted before anything is parsed. A longer path would have an authority in it for
+    # which these rules were not written.
     if len(evidence.chain) != CHAIN_LENGTH:
         raise RefusedError(
             RefusalCode.CHAIN_INVALID,
@@ -246,11 +255,12 @@ def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
     log.passed(f"sha256 {fingerprint[:16]}")
 
 
-def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[P384Certificate, ...]:
+def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[Certificate, ...]:
     # 3. From the root to the key of the firmware that runs.
     log.begin(GpuCheck.CHAIN)
     if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
         raise too_large(f"chain: more than {MAX_CERTIFICATE_BYTES} bytes")
+    # Served leaf first, followed root first.
     chain = parse_chain(evidence.chain[::-1])
     check_chain(chain)
     log.passed(f"{len(chain)} certificates on P-384")
@@ -258,7 +268,7 @@ def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[P384Certificate, 
 
 
 def _check_dates(
-    chain: tuple[P384Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
+    chain: tuple[Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
 ) -> datetime:
     # 4. NVIDIA's certificates do not end in practice; others' may.
     log.begin(GpuCheck.DATES)
@@ -267,9 +277,11 @@ def _check_dates(
     return end
 
 
-def _check_signature(report: SpdmReport, leaf: P384Certificate, log: StepLog) -> None:
+def _check_signature(report: SpdmReport, leaf: Certificate, log: StepLog) -> None:
     # 5. The firmware's key signed request and response.
     log.begin(GpuCheck.SIGNATURE)
+    # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
+    # so a recorded response cannot be put behind another request.
     signature = der_signature(report.signature)
     if not verify_p384(leaf.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
@@ -277,13 +289,15 @@ def _check_signature(report: SpdmReport, leaf: P384Certificate, log: StepLog) ->
 
 
 def _check_firmware(
-    report: SpdmReport, chain: tuple[P384Certificate, ...], log: StepLog
+    report: SpdmReport, chain: tuple[Certificate, ...], log: StepLog
 ) -> None:
     # 6. The leaf is derived from the firmware; a report that names one names the
     # same. Older drivers' reports name none, and the leaf's key signs that too.
     log.begin(GpuCheck.FIRMWARE)
-    named = firmware_ids(chain[-1].unrecognised, chain[-2].public_key)
+    named = firmware_ids(chain[-1].unrecognised, chain[-2].key_info)
     reported = report.opaque.get(OPAQUE_FWID)
+    # A key that was certified for one firmware, in the hands of another, is what this
+    # would be.
     if reported is not None and named != (reported,):
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
@@ -302,6 +316,7 @@ def _check_versions(
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
         )
+    # NVIDIA writes the same version in capitals and in small letters.
     if vbios not in {accepted.lower() for accepted in expectations.vbioses}:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
@@ -314,6 +329,8 @@ def _check_measurements(
 ) -> None:
     # 8. The whole record at once, see the module's text.
     log.begin(GpuCheck.MEASUREMENTS)
+    # One digest and not a comparison block by block: a block that is left out, added or
+    # moved changes it too.
     golden = golden_digest(report)
     if golden not in expectations.golden:
         # Whole, for this is where an operator reads what to put into a policy.
@@ -323,17 +340,14 @@ def _check_measurements(
     log.passed(f"golden digest {golden[:16]}…")
 
 
-def _device(authority: P384Certificate) -> str:
+def _device(authority: Certificate) -> str:
     # The key burnt into the GPU. The leaf's follows from it and the firmware, and
     # may be another after a start, by which one GPU would pass for two.
-    key = authority.public_key.public_bytes(
-        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    )
-    return hashlib.sha256(key).hexdigest()
+    return hashlib.sha256(authority.key_info).hexdigest()
 
 
 def _details(
-    report: SpdmReport, chain: tuple[P384Certificate, ...]
+    report: SpdmReport, chain: tuple[Certificate, ...]
 ) -> dict[str, str | int | bool | tuple[str, ...]]:
     return {
         "driver": driver_version(report),
@@ -350,8 +364,11 @@ def _details(
 def _text(report: SpdmReport, kind: int, name: str) -> str:
     raw = report.opaque.get(kind, b"")
     text = raw.removesuffix(b"\0")
+    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
+    # must not look alike.
     if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
         raise malformed(f"{name}: not a terminated text")
+    # It is shown on terminals, where control characters are commands.
     if not (text.isascii() and text.decode("ascii").isprintable()):
         raise malformed(f"{name}: not printable")
     return text.decode("ascii")

@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from cryptography.x509.oid import SignatureAlgorithmOID
+
 from curtilage.attest.amd_tcb import TCB_BYTES, Product, product_named
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.certificates import (
-    Certificate,
+    AMD_ARC,
     parse_certificate,
     verify_rsa_pss,
 )
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport
-from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+from curtilage.attest.x509.certificates import (
+    Certificate,
+    RevocationList,
+    parse_revocation_list,
+)
 
 # AMD's extensions (1.3.6.1.4.1.3704.1.*).
 _PRODUCT_NAME: Final = "2"
@@ -99,7 +105,9 @@ class VekChain:
         Raises:
             RefusedError: ``chain_invalid``: the certificate does not say it.
         """
-        raw = self.vek.amd.get(_HARDWARE_ID, b"")
+        # Which of both it is cannot be mistaken: an OCTET STRING's header would make
+        # the raw form two bytes longer.
+        raw = _amd(self.vek).get(_HARDWARE_ID, b"")
         return raw if len(raw) == length else _der_value(raw, _DER_OCTET_STRING)
 
 
@@ -121,6 +129,9 @@ def build_chain(
         RefusedError: ``untrusted_root``, ``endorsement_mismatch``,
             ``unsupported_product`` or ``chain_invalid``.
     """
+    # The certificate names the product, the root of that product must have issued it,
+    # and from version 3 on the report names its processor: three statements that must
+    # agree, for the product decides how patch levels are read.
     product = product_named(_text(vek, _PRODUCT_NAME))
     if report.product not in {None, product}:
         raise RefusedError(
@@ -130,7 +141,7 @@ def build_chain(
     return VekChain(
         product=product,
         vlek=report.signing_key is SigningKey.VLEK,
-        provider=_text(vek, _CSP_ID) if _CSP_ID in vek.amd else "",
+        provider=_text(vek, _CSP_ID) if _CSP_ID in _amd(vek) else "",
         ark=parse_certificate(root, "ARK"),
         ask=parse_certificate(ask, "ASK"),
         vek=vek,
@@ -141,6 +152,8 @@ def _pinned_root(
     evidence: SnpEvidence, product: Product, anchors: tuple[TrustAnchor, ...]
 ) -> tuple[bytes, bytes]:
     """Return the root and, of what was served, the other certificate."""
+    # Of this product alone: Milan's root does not vouch for Genoa, though AMD made
+    # both.
     pinned = [anchor for anchor in anchors if anchor.product == product.value]
     pairs = [pair for anchor in pinned if (pair := _pair(evidence, anchor)) is not None]
     if not pairs:
@@ -168,6 +181,8 @@ def _pair(evidence: SnpEvidence, anchor: TrustAnchor) -> tuple[bytes, bytes] | N
 def _why_no_root(
     evidence: SnpEvidence, product: Product, pinned: list[TrustAnchor]
 ) -> str:
+    # Three sentences for three situations that call for three different deeds of an
+    # operator.
     if not pinned:
         return f"no {evidence.tee} root is pinned for {product}"
     if not evidence.ark:
@@ -190,24 +205,33 @@ def check_issued(chain: VekChain) -> None:
         RefusedError: ``chain_invalid``.
     """
     vlek = "VLEK-" if chain.vlek else ""
+    # By exact name: AMD's one root issues an ASK for chips' keys and an ASVK for
+    # providers' keys, and a provider's must not pass for a chip's.
     if chain.ark.common_name != f"ARK-{chain.product}":
         raise RefusedError(RefusalCode.CHAIN_INVALID, "ARK: unexpected name")
     if chain.ask.common_name != f"SEV-{vlek}{chain.product}":
         raise RefusedError(RefusalCode.CHAIN_INVALID, "ASK: unexpected name")
+    # A leaf whose key AMD certified is no authority, though its signature over another
+    # certificate would verify (the old mistake of basicConstraints ignored).
     for name, authority in (("ARK", chain.ark), ("ASK", chain.ask)):
         if not (authority.is_ca and authority.signs_certificates):
             raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: no authority")
+    # And the other way round: an authority's key signs certificates, never reports.
     if chain.vek.is_ca:
         raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: is an authority")
+    # The root's own signature too. It is pinned, so this proves nothing new; but a root
+    # that cannot sign itself would be no root of AMD's, and the pin a mistake.
     _verify_issued("ARK", chain.ark, chain.ark)
     _verify_issued("ASK", chain.ask, chain.ark)
     _verify_issued("VEK", chain.vek, chain.ask)
 
 
 def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
+    # Names as well as signatures (RFC 5280, section 6.1.3): a list of revoked
+    # certificates is found by the issuer's name.
     if child.issuer != issuer.subject:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: issuer's name")
-    if not child.pss:
+    if child.algorithm != SignatureAlgorithmOID.RSASSA_PSS:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: not RSASSA-PSS")
     if not verify_rsa_pss(issuer.public_key, child.signed_part, child.signature):
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: signature")
@@ -219,6 +243,7 @@ def check_dates(chain: VekChain, *, now: datetime) -> None:
     Raises:
         RefusedError: ``not_yet_valid`` or ``expired_endorsement``.
     """
+    # No allowance for clocks, either way: these certificates live for years.
     for name, certificate in (
         ("ARK", chain.ark),
         ("ASK", chain.ask),
@@ -265,13 +290,18 @@ def check_revocation(
     if not served:
         raise RefusedError(RefusalCode.CRL_MISSING, "no revocation list was served")
     crl = parse_revocation_list(served, "CRL")
+    # Signed by the root and of the root: a list that another key signed could be an
+    # empty one.
     if crl.issuer != chain.ark.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, "issued by someone else")
     if not verify_rsa_pss(chain.ark.public_key, crl.signed_part, crl.signature):
         raise RefusedError(RefusalCode.CRL_INVALID, "signature")
     end = _list_end(crl, max_age_s)
+    # A list of the future would be "current" for longer than any other.
     if crl.issued > now + timedelta(seconds=clock_skew_s):
         raise RefusedError(RefusalCode.NOT_YET_VALID, "the list is not valid yet")
+    # Whoever can keep new lists from us would otherwise keep a revoked intermediate
+    # alive with the last list that did not name it.
     if now > end:
         raise RefusedError(RefusalCode.CRL_EXPIRED, f"current until {end:%Y-%m-%d}")
     if {chain.ark.serial, chain.ask.serial} & crl.revoked:
@@ -284,8 +314,11 @@ def check_revocation(
 
 
 def _list_end(crl: RevocationList, max_age_s: int) -> datetime:
+    # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
+    # for ever.
     if crl.next_update is None:
         raise RefusedError(RefusalCode.CRL_INVALID, "the list never ends")
+    # AMD's own date may be far away; ours may end it earlier, never later.
     return min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
 
 
@@ -320,17 +353,29 @@ def _link(certificate: Certificate, issuer: Certificate, role: str) -> Link:
     )
 
 
+def _amd(vek: Certificate) -> Mapping[str, bytes]:
+    """Return AMD's own extensions, raw, by the last parts of their OIDs."""
+    return {
+        oid.removeprefix(AMD_ARC): value
+        for oid, value in vek.unrecognised.items()
+        if oid.startswith(AMD_ARC)
+    }
+
+
 def _text(vek: Certificate, name: str) -> str:
-    raw = _der_value(vek.amd.get(name, b""), _DER_IA5_STRING)
+    raw = _der_value(_amd(vek).get(name, b""), _DER_IA5_STRING)
     # Bytes that are no ASCII come out as U+FFFD, which no product name holds.
     return raw.decode("ascii", errors="replace")
 
 
 def _endorsed_levels(vek: Certificate, levels: Mapping[str, int]) -> bytes:
     endorsed = bytearray(TCB_BYTES)
+    named = _amd(vek)
     for name, index in levels.items():
-        if name in vek.amd or name not in _OPTIONAL_LEVELS:
-            endorsed[index] = _level(vek.amd.get(name, b""))
+        # A level that is missing must not count as 0: equal to a report that says 0,
+        # and so "endorsed". Only bytes that are reserved may be left out.
+        if name in named or name not in _OPTIONAL_LEVELS:
+            endorsed[index] = _level(named.get(name, b""))
     return bytes(endorsed)
 
 
@@ -338,6 +383,8 @@ def _level(der: bytes) -> int:
     """Read a patch level: a DER INTEGER from 0 to 255, shortest form."""
     value = _der_value(der, _DER_INTEGER)
     number = int.from_bytes(value, "big", signed=True)
+    # DER has one spelling of each number (X.690, section 8.3.2); a second would be a
+    # second certificate of the same meaning.
     shortest = 1 if number < 0x80 else 2  # noqa: PLR2004 - the sign bit
     if not 0 <= number <= 0xFF or len(value) != shortest:  # noqa: PLR2004 - one byte
         raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: patch level")
@@ -346,6 +393,7 @@ def _level(der: bytes) -> int:
 
 def _der_value(der: bytes, tag: int) -> bytes:
     """Return the content of one short DER value that fills the extension."""
+    # A short length only: none of AMD's values is longer than 127 bytes.
     if len(der) < 2 or der[0] != tag or der[1] != len(der) - 2:  # noqa: PLR2004
         raise RefusedError(RefusalCode.CHAIN_INVALID, "VEK: malformed extension")
     return der[2:]

@@ -29,6 +29,8 @@ FIRST_VERSION_WITH_MITIGATIONS: Final = 5
 ECDSA_P384_SHA384: Final = 1
 
 POLICY_ALWAYS_ONE: Final = 1 << 17
+# Set at launch and signed ever since (AMD 56860, "Guest Policy"): a migration agent may
+# be given the guest's memory, and debugging lets the host decrypt it.
 POLICY_MIGRATION_AGENT: Final = 1 << 18
 POLICY_DEBUG: Final = 1 << 19
 POLICY_FIRST_RESERVED_BIT: Final = 26
@@ -194,11 +196,16 @@ def parse_report(data: bytes) -> SnpReport:
         RefusedError: ``malformed``, ``unsupported_version`` or
             ``unsupported_algorithm``.
     """
+    # Exact. Bytes behind the report are signed by nobody, and two verifiers that cut
+    # them off differently would disagree on what they saw.
     if len(data) != REPORT_BYTES:
         raise malformed(f"report has {len(data)} bytes, not {REPORT_BYTES}")
     version = _u32(data, OFFSET_VERSION)
+    # A version beyond those known may have given a reserved byte a meaning.
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"version {version}")
+    # The one algorithm that exists. Were it read from the report and followed, whoever
+    # made the report would choose how it is checked.
     if _u32(data, OFFSET_ALGORITHM) != ECDSA_P384_SHA384:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, "not ECDSA P-384 with SHA-384"
@@ -230,6 +237,7 @@ def parse_report(data: bytes) -> SnpReport:
         committed_firmware=_firmware(data, OFFSET_COMMITTED_FIRMWARE),
         mitigations=_mitigations(data, version),
         cpu=_cpu(data, version),
+        # 64 bytes on every product, of which Turin uses eight.
         chip_id=data[OFFSET_CHIP_ID : OFFSET_CHIP_ID + CHIP_ID_BYTES],
         signed_part=data[:SIGNED_BYTES],
         signature_r=_signature_number(data, SIGNED_BYTES),
@@ -239,12 +247,17 @@ def parse_report(data: bytes) -> SnpReport:
 
 def _check_fixed_bits(data: bytes, version: int) -> None:
     policy = _u64(data, OFFSET_POLICY)
+    # Fixed by AMD 56860. A report of real firmware has it, so one without is of
+    # something else.
     if not policy & POLICY_ALWAYS_ONE:
         raise malformed("policy bit 17 is not one")
+    # A bit that has no meaning yet may be the one that will permit something.
     if policy >> POLICY_FIRST_RESERVED_BIT:
         raise malformed("reserved policy bits are not zero")
     if _u32(data, OFFSET_KEY_INFO) >> _KEY_INFO_FIRST_RESERVED_BIT:
         raise malformed("reserved key info bits are not zero")
+    # Zero today in every true report. What stands here in another one would be signed,
+    # and looked at by nobody.
     for start, end in _must_be_zero(version):
         if any(data[start:end]):
             raise malformed(f"bytes {start:#x} to {end - 1:#x} are not zero")
@@ -268,11 +281,13 @@ def _must_be_zero(version: int) -> tuple[tuple[int, int], ...]:
 
 
 def _signing_key(key_info: int) -> SigningKey | None:
+    # Bits 2 to 4 (AMD 56860, "ATTESTATION_REPORT", SIGNING_KEY); 2 to 6 are reserved.
     number = key_info >> 2 & 0b111
     return SigningKey(number) if number in {0, 1, 7} else None
 
 
 def _firmware(data: bytes, offset: int) -> tuple[int, int, int]:
+    # Little-endian like everything else: the build number comes first.
     build, minor, major = data[offset : offset + 3]
     return major, minor, build
 
@@ -291,6 +306,8 @@ def _cpu(data: bytes, version: int) -> tuple[int, int, int] | None:
 
 
 def _signature_number(data: bytes, offset: int) -> int:
+    # All 72 bytes: whatever stands in the upper 24 makes the number too large for
+    # P-384, so that padding cannot be a second spelling of one signature.
     return int.from_bytes(data[offset : offset + SIGNATURE_NUMBER_BYTES], "little")
 
 

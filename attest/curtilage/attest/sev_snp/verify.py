@@ -23,13 +23,9 @@ from curtilage.attest.claims import (
     require_measurement,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import SnpEvidence
+from curtilage.attest.evidence import SnpEvidence
 from curtilage.attest.expectations import SnpExpectations, TrustAnchor
-from curtilage.attest.sev_snp.certificates import (
-    Certificate,
-    parse_certificate,
-    verify_ecdsa_p384,
-)
+from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.chain import (
     CheckedList,
     VekChain,
@@ -49,6 +45,7 @@ from curtilage.attest.sev_snp.report import (
     parse_report,
 )
 from curtilage.attest.steps import Check, StepLog
+from curtilage.attest.x509.certificates import Certificate, verify_p384
 
 # Turin's hardware id is the first 8 bytes of the report's chip id.
 _TURIN_HARDWARE_ID_BYTES: Final = 8
@@ -101,6 +98,9 @@ def verify_snp_platform(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # Cheap steps before dear ones, and everything that says who signed before anything
+    # that was said: until the signature holds, a field of the report decides only which
+    # key must hold.
     report = _check_layout(evidence, rules.expectations, log)
     vek = _check_signing_key(evidence, report, rules.expectations, log)
     chain = _check_pinned_root(evidence, report, vek, rules.anchors, log)
@@ -108,6 +108,8 @@ def verify_snp_platform(
     _check_dates(chain, now, log)
     revocation = _check_revocation(evidence, chain, rules, now, log)
     _check_signature(report, chain.vek, log)
+    # From here on the report is the chip's word, held against the key's certificate,
+    # and then against the policy.
     _check_chip(report, chain, rules.expectations, log)
     _check_endorsed_tcb(report, chain, log)
     _check_guest_policy(report, log)
@@ -123,6 +125,8 @@ def _check_layout(
     # Exact length, fixed bits, reserved bytes, version.
     log.begin(Check.REPORT_LAYOUT)
     report = parse_report(evidence.report)
+    # Old versions name no processor, so only the certificate would say what the patch
+    # levels mean.
     if report.version < expectations.min_version:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION,
@@ -141,12 +145,18 @@ def _check_signing_key(
     # The report, the leaf and the policy agree on the kind of key.
     log.begin(Check.SIGNING_KEY)
     kind = report.signing_key
+    # A host may ask the firmware for a report that nobody signs (AMD 56860, SIGNING_KEY
+    # 7). Its signature is zeros, and the rest of it looks perfect.
     if kind is None or kind is SigningKey.NONE:
         raise RefusedError(RefusalCode.UNSIGNED, "the report names no signing key")
+    # A VLEK is loaded by the provider into many chips: whoever has it out of one chip
+    # speaks for all of that provider's.
     if kind is SigningKey.VLEK and not expectations.allow_vlek:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "signed by a VLEK, which is not allowed"
         )
+    # The report says which kind of key signed it, and the certificate which kind it is:
+    # both must say the same, or the chip's rules would be applied to a provider's key.
     vek = parse_certificate(evidence.vek, "VEK")
     if vek.common_name != f"SEV-{kind.name}":
         raise RefusedError(
@@ -208,8 +218,10 @@ def _check_revocation(
 def _check_signature(report: SnpReport, vek: Certificate, log: StepLog) -> None:
     # The chip's key signed the report.
     log.begin(Check.REPORT_SIGNATURE)
+    # The report has bare little-endian numbers, the library wants DER. Numbers beyond
+    # the curve's order come out as "does not hold".
     signature = encode_dss_signature(report.signature_r, report.signature_s)
-    if not verify_ecdsa_p384(vek.public_key, report.signed_part, signature):
+    if not verify_p384(vek.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
     log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
 
@@ -219,6 +231,8 @@ def _check_chip(
 ) -> None:
     # The key was made for the chip that the report names.
     log.begin(Check.CHIP_IDENTITY)
+    # Two ways to hide: the host's setting MASK_CHIP_ID, and zeros. A report that hides
+    # its chip can be of any chip, also of one that was taken apart.
     hidden = not any(report.chip_id)
     if (report.chip_masked or hidden) and not expectations.allow_masked_chip:
         raise RefusedError(RefusalCode.ENDORSEMENT_MISMATCH, "the chip id is masked")
@@ -230,6 +244,8 @@ def _check_chip(
         return
     turin = chain.product is Product.TURIN
     length = _TURIN_HARDWARE_ID_BYTES if turin else CHIP_ID_BYTES
+    # The certificate of one chip and the report of another: without this, one chip
+    # whose key was extracted would sign for every platform of its product.
     if chain.hardware_id(length) != report.chip_id[:length]:
         raise RefusedError(RefusalCode.ENDORSEMENT_MISMATCH, "key of another chip")
     log.passed(f"chip {report.chip_id[:8].hex()}")
@@ -238,6 +254,9 @@ def _check_chip(
 def _check_endorsed_tcb(report: SnpReport, chain: VekChain, log: StepLog) -> None:
     # The key was derived for the patch levels that the report names.
     log.begin(Check.TCB_ENDORSEMENT)
+    # The key is derived from the chip's secret and these levels (AMD 57230). A host
+    # that claims newer firmware than runs gets a key for which AMD issues no such
+    # certificate.
     tcb = parse_tcb(report.reported_tcb, chain.product)
     if chain.endorsed_tcb() != encode_tcb(tcb, chain.product):
         raise RefusedError(
@@ -250,6 +269,7 @@ def _check_endorsed_tcb(report: SnpReport, chain: VekChain, log: StepLog) -> Non
 def _check_guest_policy(report: SnpReport, log: StepLog) -> None:
     # Nobody may read the guest's memory by design.
     log.begin(Check.GUEST_POLICY)
+    # Not a matter of the policy: no setting of ours turns it off.
     if report.policy & POLICY_DEBUG:
         raise RefusedError(RefusalCode.DEBUG_ENABLED, "the host may debug the guest")
     if report.policy & POLICY_MIGRATION_AGENT:
@@ -264,6 +284,8 @@ def _check_privilege_level(
 ) -> None:
     # The report was asked for at an allowed privilege level.
     log.begin(Check.PRIVILEGE_LEVEL)
+    # Software at a lower privilege in the same guest, such as a container below a
+    # paravisor, may ask for reports as well, and choose their report data.
     if report.vmpl not in expectations.vmpl:
         raise RefusedError(RefusalCode.VMPL, f"VMPL {report.vmpl} is not allowed")
     log.passed(f"VMPL {report.vmpl}")
@@ -274,6 +296,7 @@ def _check_minimum_tcb(
 ) -> None:
     # Firmware is recent, cannot be rolled back, and was so at launch.
     log.begin(Check.MINIMUM_TCB)
+    # A product of which the policy says nothing has no level that suffices.
     minimum = rules.expectations.min_tcb.get(product.value)
     if minimum is None:
         raise RefusedError(RefusalCode.TCB_TOO_LOW, f"no minimum for {product}")
@@ -281,11 +304,16 @@ def _check_minimum_tcb(
     # nothing, but its form is fixed.
     parse_tcb(report.current_tcb, product)
     for name, raw in (
+        # Reported: what the key was made for. Committed: the lowest that the host can
+        # go back to. Launch: what ran when memory was measured; firmware that was
+        # updated afterwards measured with the old.
         ("reported", report.reported_tcb),
         ("committed", report.committed_tcb),
         ("launch", report.launch_tcb),
     ):
         tcb = parse_tcb(raw, product)
+        # Both minimums: a release may need a newer firmware than the policy, and a
+        # policy a newer one than the release. Neither lowers the other.
         low = tcb.short_of(minimum) + tcb.short_of(
             rules.release_min_tcb.get(product, minimum)
         )
@@ -301,6 +329,8 @@ def _check_host_data(
 ) -> None:
     # The host set nothing at launch that the policy does not expect.
     log.begin(Check.HOST_DATA)
+    # The host writes these 32 bytes at launch, and they are in no measurement: an image
+    # that reads its configuration from there would run under the host's orders.
     if report.host_data not in expectations.host_data:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, "host data is not an expected value"
@@ -311,6 +341,7 @@ def _check_host_data(
 def _check_measurement(claims: CpuClaims, rules: SnpRules, log: StepLog) -> None:
     # What was launched is one of the accepted measurements.
     log.begin(Check.MEASUREMENT)
+    # Last, because only now it is known whose word the measurement is.
     require_measurement(claims.registers, rules.measurements, claims.tee)
     log.passed(f"launch {claims.registers['launch'][:16]}… is accepted")
 
@@ -336,6 +367,8 @@ def _claims(
         expires_at=min(chain.first_end, revocation.end),
         details=_details(report, chain),
         links=(*chain_links(chain, revocation, emulated=emulated), own),
+        # Signed by the key in any case; where that is a chip's own, its certificate
+        # names it too, and the two were compared.
         platform=report.chip_id.hex() if any(report.chip_id) else "",
     )
 

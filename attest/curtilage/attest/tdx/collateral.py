@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from curtilage.attest.encoding.strict_json import Fields, malformed, parse_object
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
+from curtilage.attest.evidence import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
 
 SIGNATURE_BYTES: Final = 64
 COMPONENTS: Final = 16
@@ -229,6 +229,8 @@ def parse_collateral(data: bytes) -> Collateral:
             Intel cannot have written, ``unsupported_version`` for another
             version of one.
     """
+    # A code of its own: a server that staples nothing is misconfigured, one that
+    # staples nonsense is something else.
     if not data:
         raise RefusedError(RefusalCode.COLLATERAL_INVALID, "none was served")
     fields = parse_object(
@@ -238,7 +240,11 @@ def parse_collateral(data: bytes) -> Collateral:
         max_opened=_MAX_OPENED,
     )
     present = set(fields.names)
+    # Exactly these keys. What nobody here reads is either a mistake, or meant for a
+    # reader that reads it otherwise.
     fields.require({*_KEYS, *(present & {*_LISTS, _IGNORED})})
+    # Kept as the text that came: the signature is over these very bytes, and JSON that
+    # was read and written again has others.
     tcb_info = fields.text("tcb_info", limit=_MAX_SIGNED_BYTES)
     qe_identity = fields.text("qe_identity", limit=_MAX_SIGNED_BYTES)
     return Collateral(
@@ -259,6 +265,7 @@ def parse_collateral(data: bytes) -> Collateral:
 
 
 def _list(fields: Fields, name: str) -> bytes:
+    # No list is no error here: the revocation step refuses it with a code of its own.
     if name not in fields.names:
         return b""
     text = fields.text(name, limit=2 * MAX_CRL_BYTES)
@@ -279,17 +286,21 @@ def _signed(name: str, text: str, parse: Callable[[Fields], _ValueT]) -> _ValueT
             )
         )
     except RefusedError as error:
+        # Intel may publish a new version any day: that is no forgery, and calls for an
+        # update of this program.
         if error.code is RefusalCode.UNSUPPORTED_VERSION:
             raise
         raise RefusedError(RefusalCode.COLLATERAL_INVALID, error.detail) from None
 
 
 def _parse_tcb_info(fields: Fields) -> TcbInfo:
+    # Before any other key is read: in another version they mean other things.
     if fields.integer("version") != TCB_INFO_VERSION:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION,
             f"TCB info: version is not {TCB_INFO_VERSION}",
         )
+    # Which algorithm compares levels. One that is not known must not be guessed.
     if fields.integer("tcbType") != TCB_TYPE:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION, f"TCB info: type is not {TCB_TYPE}"
@@ -311,6 +322,8 @@ def _parse_tcb_info(fields: Fields) -> TcbInfo:
 
 
 def _unnamed_module(fields: Fields) -> TdxModule | None:
+    # SGX's statement has none; it is refused by its id, with a better word than
+    # "malformed".
     if "tdxModule" not in fields.names:
         return None
     return _module(fields.child("tdxModule"), name="", levels=())
@@ -353,6 +366,8 @@ def _tcb_level(fields: Fields) -> TcbLevel:
 
 def _components(fields: Fields, name: str) -> tuple[int, ...]:
     components = fields.children(name, limit=COMPONENTS)
+    # Fewer would be compared with as many of the platform's and leave the rest unlooked
+    # at.
     if len(components) != COMPONENTS:
         raise malformed(f"TCB info: not {COMPONENTS} components")
     return tuple(each.integer("svn", maximum=_MAX_SVN) for each in components)
@@ -395,6 +410,8 @@ def _evaluation_number(fields: Fields) -> int:
 
 def _status(fields: Fields) -> TcbStatus:
     try:
+        # A word that Intel may invent later is no status that a policy could have
+        # accepted.
         return TcbStatus(fields.text("tcbStatus", limit=_MAX_WORD_BYTES))
     except ValueError:
         raise malformed("an unknown TCB status") from None
@@ -410,6 +427,7 @@ def _advisories(fields: Fields) -> tuple[str, ...]:
 
 def _hex(fields: Fields, name: str, count: int) -> bytes:
     text = fields.text(name, limit=2 * count)
+    # ``bytes.fromhex`` lets blanks through, so the pattern comes first.
     if len(text) != 2 * count or not _HEX.fullmatch(text):
         raise malformed(f"{name}: not {count} bytes in hex")
     return bytes.fromhex(text)
@@ -417,6 +435,7 @@ def _hex(fields: Fields, name: str, count: int) -> bytes:
 
 def _date(fields: Fields, name: str) -> datetime:
     text = fields.text(name, limit=_MAX_WORD_BYTES)
+    # One form: ``strptime`` alone takes single digits and other digits than ASCII's.
     if not _DATE.fullmatch(text):
         raise malformed(f"{name}: not a date")
     try:

@@ -96,6 +96,8 @@ def ask_library(
             library is missing or broke down.
     """
     library = _load()
+    # The clock is an argument here too, else the verdict on one quote could change
+    # between two runs of one test.
     seconds = int(now.timestamp())
     try:
         library.QuoteVerifier(rules.root).verify_with_policy(
@@ -104,8 +106,11 @@ def ask_library(
             seconds,
             _policy(library, rules, seconds),
         )
+    # Foreseen: this is how the library says no.
     except ValueError:
         raise RefusedError(code, "dcap-qvl refuses it") from None
+    # A panic in Rust is no ``Exception``. It is an answer all the same, and the answer
+    # is no; keyboard interrupts and the like go on upwards.
     except BaseException as error:
         if not panicked(error):
             raise
@@ -145,6 +150,7 @@ def _policy(library: _Library, rules: LibraryRules, seconds: int) -> _Policy:
     with hyperthreading; refusing those would refuse nearly all.
     """
     policy = (
+        # Begins with "nothing is allowed"; every line below allows one thing by name.
         library.QuotePolicy.strict(seconds)
         .allow_dynamic_platform(True)
         .allow_cached_keys(True)
@@ -152,6 +158,8 @@ def _policy(library: _Library, rules: LibraryRules, seconds: int) -> _Policy:
         .min_tcb_eval_data_number(rules.min_evaluation_number)
         .reject_advisories(sorted(rules.rejected_advisories))
     )
+    # The policy's own words, as in our own step: the two opinions must be about one
+    # question.
     for status in sorted(rules.statuses):
         policy = policy.allow_status(status.value)
     if rules.statuses & _OUT_OF_DATE:

@@ -2,7 +2,7 @@
 
 From the pinned root down to the platform's key and to the signed statements
 about it. Nothing here looks into the quote's report. The steps are named in
-``tdx_steps`` and marked below.
+``steps`` and marked below.
 """
 
 from collections.abc import Iterable
@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.certificates import (
     ECDSA_SHA256,
-    IntelCertificate,
     parse_pem_chain,
-    verify_ecdsa_p256,
+    platform_extension,
     verify_raw_p256,
 )
 from curtilage.attest.tdx.collateral import QE_ID, TDX_ID, Collateral
 from curtilage.attest.tdx.pck import PckPlatform, parse_platform
 from curtilage.attest.tdx.steps import TdxCheck
-from curtilage.attest.x509.values import RevocationList, parse_revocation_list
+from curtilage.attest.x509.certificates import (
+    Certificate,
+    RevocationList,
+    on_curve,
+    parse_revocation_list,
+    verify_p256,
+)
 
 ROOT_NAME: Final = "Intel SGX Root CA"
 PCK_AUTHORITY_NAMES: Final = frozenset(
@@ -50,16 +57,16 @@ class Chains:
         served_roots: the roots that the collateral's chains end in.
     """
 
-    root: IntelCertificate
-    authority: IntelCertificate
-    pck: IntelCertificate
-    list_authority: IntelCertificate
-    tcb_signer: IntelCertificate
-    qe_signer: IntelCertificate
-    served_roots: tuple[IntelCertificate, ...]
+    root: Certificate
+    authority: Certificate
+    pck: Certificate
+    list_authority: Certificate
+    tcb_signer: Certificate
+    qe_signer: Certificate
+    served_roots: tuple[Certificate, ...]
 
     @property
-    def named(self) -> tuple[tuple[str, IntelCertificate], ...]:
+    def named(self) -> tuple[tuple[str, Certificate], ...]:
         """Each certificate with a name for people, root first."""
         return (
             ("root", self.root),
@@ -108,6 +115,9 @@ def check_collateral_dates(
 ) -> None:
     """Step: both statements were made, and are current."""
     log.begin(TdxCheck.COLLATERAL_DATES)
+    # First of all, and unsigned yet: a date can only refuse here. Stale collateral is
+    # an operator's everyday mistake and deserves its own word, before certificates are
+    # read.
     for name, made in (("TCB info", collateral.tcb), ("QE identity", collateral.qe)):
         if made.issued > now + skew:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
@@ -142,6 +152,8 @@ def check_endorsements(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # From the root downwards, and each statement only after its signer: what is read
+    # before its signature holds decides nothing.
     chains = _check_root(_read_chains(pck_chain, collateral, log), anchors, log)
     _check_chains(chains, log)
     _check_certificate_dates(chains, now, log)
@@ -156,7 +168,7 @@ def check_endorsements(
 def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chains:
     # Leaf, authority and root in the quote; signer and root in the collateral.
     log.begin(TdxCheck.CERTIFICATES)
-    known: dict[bytes, IntelCertificate] = {}
+    known: dict[bytes, Certificate] = {}
     # Intel's quoting service leaves the NUL of a C string behind the last one.
     pck, authority, root = parse_pem_chain(
         pck_chain.removesuffix(b"\0"), "PCK chain", count=3, known=known
@@ -185,10 +197,15 @@ def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chai
 def _check_root(chains: Chains, anchors: Iterable[TrustAnchor], log: StepLog) -> Chains:
     # All four chains end in one root, and that is the pinned one, byte for byte.
     log.begin(TdxCheck.PINNED_ROOT)
+    # Byte for byte. A root with the same name and another key is the first thing that a
+    # forger makes.
     served = chains.root.encoded
     anchor = next((each for each in anchors if each.root(served) == served), None)
     if anchor is None:
         raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
+    # The collateral's chains come from whoever stapled them. One that ended in another
+    # root, itself properly self-signed, would let a stranger say which platforms are up
+    # to date.
     if any(root.encoded != served for root in chains.served_roots):
         raise RefusedError(
             RefusalCode.UNTRUSTED_ROOT, "the collateral has another root"
@@ -201,8 +218,11 @@ def _check_chains(chains: Chains, log: StepLog) -> None:
     # Names, key usage and signatures, down to every leaf.
     log.begin(TdxCheck.CERTIFICATE_CHAINS)
     root, authority = chains.root, chains.authority
+    # Intel signs many things with keys below this root; the names say for which of them
+    # a key is meant.
     _require_name("root", root, frozenset({ROOT_NAME}))
     _require_authority("root", root)
+    # RFC 5280, section 4.2.1.9; Intel's own root says 1.
     if root.path_length is not None and root.path_length < _ROOT_PATH_LENGTH:
         raise _chain_invalid("root", "may not stand above an authority")
     _verify_issued("root", root, root)
@@ -213,39 +233,41 @@ def _check_chains(chains: Chains, log: StepLog) -> None:
         _require_name(name, each, PCK_AUTHORITY_NAMES)
         _require_authority(name, each)
         _verify_issued(name, each, root)
+    # A TCB signer's key must sign no platform, a platform's key no statement: each leaf
+    # has one name and one issuer.
     _check_leaf("PCK", chains.pck, PCK_NAME, authority)
     _check_leaf("TCB info signer", chains.tcb_signer, SIGNER_NAME, root)
     _check_leaf("QE identity signer", chains.qe_signer, SIGNER_NAME, root)
     log.passed(f"{PCK_NAME}, {authority.common_name}, {SIGNER_NAME}")
 
 
-def _require_name(name: str, each: IntelCertificate, wanted: frozenset[str]) -> None:
+def _require_name(name: str, each: Certificate, wanted: frozenset[str]) -> None:
     if each.common_name not in wanted:
         raise _chain_invalid(name, "unexpected name")
 
 
-def _require_authority(name: str, each: IntelCertificate) -> None:
+def _require_authority(name: str, each: Certificate) -> None:
     if not (each.is_ca and each.signs_certificates and each.signs_lists):
         raise _chain_invalid(name, "no authority")
 
 
-def _check_leaf(
-    name: str, leaf: IntelCertificate, wanted: str, issuer: IntelCertificate
-) -> None:
+def _check_leaf(name: str, leaf: Certificate, wanted: str, issuer: Certificate) -> None:
     _require_name(name, leaf, frozenset({wanted}))
+    # A leaf that may issue certificates would lengthen the path below what was checked.
     if leaf.is_ca:
         raise _chain_invalid(name, "is an authority")
     _verify_issued(name, leaf, issuer)
 
 
-def _verify_issued(
-    name: str, child: IntelCertificate, issuer: IntelCertificate
-) -> None:
+def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
     if child.issuer != issuer.subject:
         raise _chain_invalid(name, "issuer's name")
-    if child.key is None or not child.ecdsa_sha256:
+    if (
+        on_curve(child.public_key, ec.SECP256R1) is None
+        or child.algorithm != ECDSA_SHA256
+    ):
         raise _chain_invalid(name, "not ECDSA P-256 with SHA-256")
-    if not verify_ecdsa_p256(issuer.key, child.signed_part, child.signature):
+    if not verify_p256(issuer.public_key, child.signed_part, child.signature):
         raise _chain_invalid(name, "signature")
 
 
@@ -256,6 +278,8 @@ def _chain_invalid(name: str, detail: str) -> RefusedError:
 def _check_certificate_dates(chains: Chains, now: datetime, log: StepLog) -> None:
     # Every certificate is valid now.
     log.begin(TdxCheck.CERTIFICATE_DATES)
+    # Every one, the list's issuer too: a statement is as current as the certificate of
+    # whoever signed it.
     for name, certificate in chains.named:
         if now < certificate.not_before:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
@@ -282,7 +306,9 @@ def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> N
             collateral.qe_identity_signature,
         ),
     ):
-        if not verify_raw_p256(signer.key, text.encode("utf-8"), signature):
+        # Over the text as it came. Intel signs the inner object's bytes; read and
+        # written again they would be others.
+        if not verify_raw_p256(signer.public_key, text.encode("utf-8"), signature):
             raise RefusedError(RefusalCode.COLLATERAL_INVALID, f"{name}: signature")
     log.passed("TCB info and QE identity: two signatures")
 
@@ -292,11 +318,15 @@ def _check_platform(
 ) -> PckPlatform:
     # The statements are about TDX, and about this very kind of platform.
     log.begin(TdxCheck.COLLATERAL_PLATFORM)
+    # Intel signs the same kind of statement for SGX, with other levels, by the same
+    # key. True, and about something else.
     if collateral.tcb.name != TDX_ID or collateral.qe.name != QE_ID:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the collateral is not about TDX"
         )
-    platform = parse_platform(chains.pck.sgx)
+    platform = parse_platform(platform_extension(chains.pck))
+    # Another model's levels: a true statement, properly signed, under which an outdated
+    # platform looks current.
     if platform.fmspc != collateral.tcb.fmspc:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "TCB info of another FMSPC"
@@ -317,6 +347,9 @@ def _check_lists(
     # Current lists of the root and of the PCK authority revoke none of these.
     log.begin(TdxCheck.REVOCATION)
     by_root = _verified_list("root CRL", collateral.root_ca_crl, chains.root)
+    # The list's issuer came with the collateral, the platform's with the quote: by name
+    # and key they must be one authority, or the list would be that of the sibling
+    # (there are two: processor and platform), on which this platform never stands.
     listed = chains.list_authority
     if (listed.subject, listed.key_info) != (
         chains.authority.subject,
@@ -326,6 +359,8 @@ def _check_lists(
     by_authority = _verified_list("PCK CRL", collateral.pck_crl, chains.authority)
     for name, each in (("root CRL", by_root), ("PCK CRL", by_authority)):
         _check_list_dates(name, each, now, skew)
+    # Also the root itself, and both signers: Intel can revoke the key that signs
+    # statements as well as an authority.
     below_root = (
         chains.authority,
         listed,
@@ -342,14 +377,18 @@ def _check_lists(
     return by_root, by_authority
 
 
-def _verified_list(name: str, der: bytes, issuer: IntelCertificate) -> RevocationList:
+def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList:
+    # Not to have a list is not to have been revoked: an attacker's easiest way is to
+    # withhold it.
     if not der:
         raise RefusedError(RefusalCode.CRL_MISSING, f"{name}: none was served")
     parsed = parse_revocation_list(der, name)
     if parsed.issuer != issuer.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: issued by someone else")
-    if parsed.algorithm != ECDSA_SHA256 or not verify_ecdsa_p256(
-        issuer.key, parsed.signed_part, parsed.signature
+    # The algorithm is the profile's, not what the list names: a weaker hash would make
+    # lists forgeable.
+    if parsed.algorithm != ECDSA_SHA256 or not verify_p256(
+        issuer.public_key, parsed.signed_part, parsed.signature
     ):
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: signature")
     return parsed
@@ -358,6 +397,8 @@ def _verified_list(name: str, der: bytes, issuer: IntelCertificate) -> Revocatio
 def _check_list_dates(
     name: str, parsed: RevocationList, now: datetime, skew: timedelta
 ) -> None:
+    # RFC 5280, section 5.1.2.5, demands the date. Without one a list would be current
+    # for ever.
     if parsed.next_update is None:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
     if parsed.issued > now + skew:
@@ -380,7 +421,7 @@ def endorsement_links(endorsements: Endorsements) -> tuple[Link, ...]:
     )
 
 
-def _link(certificate: IntelCertificate, issuer: str, role: str) -> Link:
+def _link(certificate: Certificate, issuer: str, role: str) -> Link:
     return Link(
         subject=certificate.common_name,
         issuer=issuer,

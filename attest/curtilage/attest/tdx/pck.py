@@ -54,6 +54,9 @@ def parse_platform(extension: bytes) -> PckPlatform:
         RefusedError: ``chain_invalid``: not a PCK certificate's extension.
     """
     try:
+        # Read as DER and not searched for the identifiers' bytes: a search would find
+        # them inside another value too, where whoever asked for the certificate may
+        # have put them.
         fields = _pairs(der.only_element(extension))
         tcb = _pairs(fields[_TCB])
         return PckPlatform(
@@ -80,9 +83,12 @@ def _pairs(element: der.Element) -> dict[bytes, der.Element]:
         if len(parts) != 2:  # noqa: PLR2004 - an identifier and its value
             raise ValueError("not a pair")
         identifier = der.content_of(parts[0], der.OBJECT_IDENTIFIER)
+        # Only Intel's own fields: one of somebody else's under a shortened name would
+        # be taken for the PPID.
         if not identifier.startswith(_ARC):
             raise ValueError("not under Intel's arc")
         name = identifier.removeprefix(_ARC)
+        # The first or the last? Two readers would answer differently.
         if name in fields:
             raise ValueError("named twice")
         fields[name] = parts[1]
@@ -97,6 +103,7 @@ def _octets(element: der.Element, count: int) -> bytes:
 
 
 def _integer(element: der.Element, *, maximum: int) -> int:
+    # Signed, as DER has it: 0xFF is -1 and no security version of 255.
     content = der.content_of(element, der.INTEGER)
     number = int.from_bytes(content, "big", signed=True)
     if not content or not 0 <= number <= maximum:

@@ -40,7 +40,7 @@ from typing import Final
 from curtilage.attest.encoding.reader import Reader
 from curtilage.attest.encoding.strict_json import malformed, too_large
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import MAX_QUOTE_BYTES
+from curtilage.attest.evidence import MAX_QUOTE_BYTES
 
 HEADER_BYTES: Final = 48
 OFFSET_VERSION: Final = 0x00
@@ -278,12 +278,15 @@ def parse_quote(data: bytes) -> TdxQuote:
         RefusedError: ``malformed``, ``too_large``, ``unsupported_version``,
             ``unsupported_product`` or ``unsupported_algorithm``.
     """
+    # Before anything is read: the bytes come from whoever wants to be believed.
     if len(data) > MAX_QUOTE_BYTES:
         raise too_large(f"quote has {len(data)} bytes, limit {MAX_QUOTE_BYTES}")
     reader = Reader(data, "quote")
     version = _check_header(reader.take(HEADER_BYTES))
     report = _take_report(reader, version)
     signed_bytes = reader.position
+    # A length that the sender chose. ``take`` refuses one beyond the message, and what
+    # stands behind it is looked at below.
     signature_bytes = reader.number(4)
     signature_data = reader.take(signature_bytes)
     end = reader.position
@@ -295,19 +298,26 @@ def parse_quote(data: bytes) -> TdxQuote:
 
 def _check_header(header: bytes) -> int:
     version = int.from_bytes(header[OFFSET_VERSION:OFFSET_KEY_TYPE], "little")
+    # Version 3 is SGX's. A version is chosen by the sender and covered by the
+    # signature, like the rest of the header.
     if version not in {VERSION_4, VERSION_5}:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"version {version}")
     tee_type = int.from_bytes(header[OFFSET_TEE_TYPE : OFFSET_TEE_TYPE + 4], "little")
+    # An SGX enclave's quote is signed by the same keys of the same platform: only this
+    # number says that a trust domain is spoken of, and an enclave anybody may write.
     if tee_type != TEE_TYPE_TDX:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_PRODUCT, f"TEE type {tee_type:#x} is not TDX's"
         )
     key_type = int.from_bytes(header[OFFSET_KEY_TYPE:OFFSET_TEE_TYPE], "little")
+    # Type 3 is P-384, which Intel's document only reserves: another algorithm is a
+    # decision for a release, never for the sender.
     if key_type != KEY_TYPE_ECDSA_P256:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM,
             f"attestation key type {key_type} is not ECDSA P-256",
         )
+    # Others may write quoting enclaves too; Intel's collateral says nothing of theirs.
     if header[OFFSET_VENDOR:OFFSET_USER_DATA] != INTEL_VENDOR:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_PRODUCT, "the quoting enclave is not Intel's"
@@ -320,11 +330,14 @@ def _take_report(reader: Reader, version: int) -> TdReport:
         return _read_report(reader.take(TD_REPORT_10_BYTES))
     body_type = reader.number(2)
     size = reader.number(4)
+    # As the TEE type above: it is said twice, so it is looked at twice.
     if body_type == BODY_TYPE_SGX:
         raise RefusedError(RefusalCode.UNSUPPORTED_PRODUCT, "an SGX enclave's report")
     expected = BODY_BYTES.get(body_type)
     if expected is None:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"body type {body_type}")
+    # The type decides the layout, and the size must agree. A shorter body would shift
+    # every field behind it.
     if size != expected:
         raise malformed(f"quote: body has {size} bytes, not {expected}")
     return _read_report(reader.take(size))
@@ -334,6 +347,8 @@ def _read_report(body: bytes) -> TdReport:
     def octets(offset: int, count: int = MEASUREMENT_BYTES) -> bytes:
         return body[offset : offset + count]
 
+    # By the length that was just checked against the type, so that no layout is
+    # guessed.
     extended = len(body) >= TD_REPORT_15_BYTES
     return TdReport(
         tee_tcb_svn=octets(OFFSET_TEE_TCB_SVN, SVN_BYTES),
@@ -383,6 +398,8 @@ def _check_padding(data: bytes, end: int, signature_bytes: int) -> None:
     if end == len(data):
         return
     buffers = {HEADER_BYTES + body + 4 + signature_bytes for body in LARGEST_BODIES}
+    # Zeros of any length would be bytes that nobody signed and a place to hide some
+    # from a verifier that reads on.
     if len(data) not in buffers | {FIXED_BUFFER_BYTES} or any(data[end:]):
         raise malformed(f"quote: {len(data) - end} bytes behind the signature data")
 
@@ -392,6 +409,8 @@ def _read_signature_data(
 ) -> TdxQuote:
     outer = Reader(data, "signature data")
     signature = outer.take(SIGNATURE_BYTES)
+    # Two bare coordinates. That they are a point of the curve is found out when the
+    # signature is checked; others have been attacked with points that are not.
     attestation_key = outer.take(PUBLIC_KEY_BYTES)
     inner = Reader(
         _certification_data(outer, CERTIFICATION_QE_REPORT), "certification data"
@@ -399,6 +418,8 @@ def _read_signature_data(
     qe = _read_qe_report(inner.take(QE_REPORT_BYTES))
     qe_signature = inner.take(SIGNATURE_BYTES)
     length = inner.number(2)
+    # It is hashed behind the attestation key without a length of its own, so bytes
+    # could move from one to the other if this could vary.
     if length != AUTHENTICATION_DATA_BYTES:
         raise malformed(f"quote: {length} bytes of QE authentication data")
     authentication_data = inner.take(length)
@@ -418,6 +439,8 @@ def _read_signature_data(
 
 def _certification_data(reader: Reader, wanted: int) -> bytes:
     kind = reader.number(2)
+    # Only a PCK chain inside a QE report: the other types name the platform's key by
+    # its PPID, plain or encrypted, for which somebody would have to be asked.
     if kind != wanted:
         raise malformed(f"quote: certification data of type {kind}, not {wanted}")
     # What the length says is the rest, and exactly that.

@@ -1,7 +1,7 @@
 """How current a platform is: Intel's levels held against what it has.
 
 Knows how a level is chosen and how several judgements become one; whether the
-outcome will do is ``tdx``'s business. Source: Intel, "TDX DCAP Quoting Library
+outcome will do is ``verify``'s business. Source: Intel, "TDX DCAP Quoting Library
 API" (verification of a version 4 quote, TCB level) and the description of TCB
 info version 3, which say the same of the first level that matches.
 """
@@ -49,6 +49,8 @@ _COMPLAINTS: Final = MappingProxyType(
 
 def module_version(tee_tcb_svn: bytes) -> int:
     """Return which TDX module runs; 0 is the one before there were several."""
+    # Signed by the platform. So a host cannot claim an older kind of module to be
+    # judged by laxer levels.
     return tee_tcb_svn[MODULE_VERSION]
 
 
@@ -57,6 +59,7 @@ def find_module(tcb: TcbInfo, tee_tcb_svn: bytes) -> TdxModule | None:
     version = module_version(tee_tcb_svn)
     if version == 0:
         return tcb.module
+    # Intel spells the version in hex, and not always in capitals.
     name = f"TDX_{version:02X}"
     return next((each for each in tcb.modules if each.name.upper() == name), None)
 
@@ -66,7 +69,10 @@ def match_level(
 ) -> TcbLevel | None:
     """Return the first level that the platform reaches in everything."""
     return next(
-        (level for level in tcb.levels if _reaches(platform, tee_tcb_svn, level)), None
+        # Intel lists levels from the newest to the oldest, and the first that is
+        # reached counts.
+        (level for level in tcb.levels if _reaches(platform, tee_tcb_svn, level)),
+        None,
     )
 
 
@@ -81,6 +87,8 @@ def converge(statuses: Iterable[TcbStatus]) -> TcbStatus:
     Whatever is out of date needs no word about hardening any more, and whatever
     is revoked no other word at all.
     """
+    # The worst of all, not an average: a current processor does not mend an outdated
+    # module.
     complaints = frozenset[str]().union(*(_COMPLAINTS[each] for each in statuses))
     if _REVOKED in complaints:
         return TcbStatus.REVOKED
@@ -90,6 +98,7 @@ def converge(statuses: Iterable[TcbStatus]) -> TcbStatus:
 
 
 def _reaches(platform: PckPlatform, tee_tcb_svn: bytes, level: TcbLevel) -> bool:
+    # An SGX level says nothing of the TDX module, so a platform cannot reach it as one.
     if not level.tdx or platform.pcesvn < level.pcesvn:
         return False
     # A module with a name of its own is judged by its own levels.
@@ -100,4 +109,6 @@ def _reaches(platform: PckPlatform, tee_tcb_svn: bytes, level: TcbLevel) -> bool
 
 
 def _all_reach(svns: Iterable[int], wanted: Iterable[int]) -> bool:
+    # Every one of the sixteen. ``strict``: a list that is too short must not end the
+    # comparison early.
     return all(svn >= least for svn, least in zip(svns, wanted, strict=True))

@@ -22,6 +22,8 @@ def check_neighbours(report: TdReport) -> None:
             ``measurement_not_allowed`` where a virtual machine inside the domain
             asked, or the domain has devices.
     """
+    # A service domain, such as one for migration, may read and write the domain's
+    # state. Its hash is in no measurement that a release names.
     if report.mrservicetd is not None and any(report.mrservicetd):
         raise _agent("a service domain is bound to it")
     if report.extension is not None:
@@ -33,13 +35,18 @@ def _check_extension(extension: TdExtension) -> None:
         raise _agent("a service domain is bound to it")
     if any(extension.init_servicetd + extension.init_servicetd_attributes):
         raise _agent("a service domain was bound to it")
+    # Made elsewhere and moved here: what was measured, was measured by a platform of
+    # which this evidence says nothing.
     if any(extension.init_cpusvn + extension.init_tee_tcb_svn + extension.init_model):
         raise _agent("it may have been made on another platform")
+    # TD partitioning: several virtual machines in one domain share its measurements,
+    # and any of them may ask for a quote with report data of its own.
     if extension.vmid:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED,
             f"virtual machine {extension.vmid} inside the trust domain asked",
         )
+    # A device inside reads the domain's memory by right, and nobody here has judged it.
     if any(extension.device_info):
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, "the trust domain has devices"

@@ -3,7 +3,7 @@
 One path for genuine and for emulated evidence; only the pinned root differs.
 Every stage that has a code of its own is looked at here; then ``dcap_qvl`` is
 asked as well, and must agree. Steps 1 to 3 and 11 to 21 stand here, 4 to 10 in
-``tdx_endorsements``.
+``endorsements``.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from curtilage.attest.claims import (
     require_measurement,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TdxEvidence
+from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.certificates import public_key, verify_raw_p256
@@ -110,6 +110,8 @@ def verify_tdx(
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # Last of all, for only then is it known that Intel's platform, in a state that will
+    # do, is who measured.
     claims = verify_td(evidence, rules, now=now, log=log)
     # 21. What was launched is in the published release.
     log.begin(TdxCheck.MEASUREMENT)
@@ -130,6 +132,8 @@ def verify_td(
         RefusedError: the first step that does not hold.
     """
     skew = timedelta(seconds=rules.clock_skew_s)
+    # Shape first, then who signed, then what was said. Until the signature of step 12
+    # holds, nothing of the report is more than somebody's claim.
     quote = _check_quote_layout(evidence.quote, log)
     collateral = _check_collateral_layout(evidence.collateral, log)
     check_collateral_dates(collateral, now, skew, log)
@@ -174,9 +178,14 @@ def _check_quoting_enclave(
     # 11. The platform's key signed the quoting enclave's report, which names
     # the attestation key.
     log.begin(TdxCheck.QUOTING_ENCLAVE)
-    key = endorsements.chains.pck.key
+    # The chain of trust inside a quote: Intel certified the platform's key; that signed
+    # the quoting enclave's report; that names the attestation key; and that signs the
+    # quote. A gap anywhere, and any key could sign a quote.
+    key = endorsements.chains.pck.public_key
     if not verify_raw_p256(key, quote.qe.encoded, quote.qe_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "quoting enclave's report")
+    # Intel DCAP: SHA-256 over key and authentication data, and 32 zeros. The zeros are
+    # compared too: they are signed, and could carry something else.
     named = quote.attestation_key + quote.qe_authentication_data
     expected = hashlib.sha256(named).digest().ljust(len(quote.qe.report_data), b"\0")
     if quote.qe.report_data != expected:
@@ -198,12 +207,17 @@ def _check_quote_signature(quote: TdxQuote, log: StepLog) -> None:
 def _check_qe_identity(qe: QeReport, identity: QeIdentity, log: StepLog) -> None:
     # 13. The quoting enclave is Intel's, and nobody can look into it.
     log.begin(TdxCheck.QE_IDENTITY)
+    # An enclave that may be debugged is signed by Intel as well; whoever debugs it
+    # reads the attestation key and signs what he likes.
     if qe.attributes[0] & QE_DEBUG:
         raise RefusedError(
             RefusalCode.DEBUG_ENABLED, "the quoting enclave may be debugged"
         )
     miscselect = _masked(qe.miscselect, identity.miscselect_mask)
     attributes = _masked(qe.attributes, identity.attributes_mask)
+    # By Intel's masks: only the bits that Intel says matter. MRENCLAVE is not among
+    # them, for it changes with every release of the enclave; signer, product and
+    # security version do not.
     pairs = {
         "MISCSELECT": (miscselect, identity.miscselect),
         "attributes": (attributes, identity.attributes),
@@ -226,6 +240,8 @@ def _masked(value: bytes, mask: bytes) -> bytes:
 def _check_debugging(quote: TdxQuote, log: StepLog) -> None:
     # 14. Nobody may look into the trust domain.
     log.begin(TdxCheck.DEBUGGING)
+    # The whole of the first byte and not bit 0 alone (Intel TDX module ABI, ATTRIBUTES,
+    # group TUD): any bit there puts the domain into the host's hands.
     bits = quote.report.td_attributes & TD_UNTRUSTED
     if bits:
         what = "debug" if bits & TD_DEBUG else "profile"
@@ -238,11 +254,15 @@ def _check_debugging(quote: TdxQuote, log: StepLog) -> None:
 def _check_module(report: TdReport, endorsements: Endorsements, log: StepLog) -> None:
     # 15. The TDX module is one that Intel names, by its signer and attributes.
     log.begin(TdxCheck.TDX_MODULE)
+    # The module is software: it stands between domain and host, and signs nothing
+    # itself. So it is known by its measurement's signer and by what Intel says of its
+    # version.
     module = find_module(endorsements.collateral.tcb, report.tee_tcb_svn)
     if module is None:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the TCB info knows no such TDX module"
         )
+    # 48 zeros: by Intel's convention its own signature.
     if report.mrsignerseam != module.mrsigner:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the TDX module's signer is not Intel"
@@ -263,6 +283,8 @@ def _check_level(
     collateral, report = endorsements.collateral, quote.report
     of_enclave = match_svn(collateral.qe.levels, quote.qe.isvsvn)
     reached = _levels_reached(endorsements, report.tee_tcb_svn)
+    # A module can be updated under a running domain (TD-preserving update): the first
+    # number is from the start, the second from now. The worse of both counts.
     if report.tee_tcb_svn2 is not None:
         reached += _levels_reached(endorsements, report.tee_tcb_svn2)
     if of_enclave is None:
@@ -275,6 +297,8 @@ def _check_level(
     return _Judgement(
         status=converge(each.status for each in levels),
         advisories=tuple(sorted(advisories)),
+        # The older of the two statements: a fresh one beside a stale one is still
+        # stale.
         evaluation_number=min(
             collateral.tcb.evaluation_number, collateral.qe.evaluation_number
         ),
@@ -290,10 +314,14 @@ def _levels_reached(
     if level is None:
         raise RefusedError(RefusalCode.TCB_TOO_LOW, "the platform reaches no level")
     module = find_module(tcb, svn)
+    # Not the same as in step 15: there by what runs at launch, here for the second
+    # number as well.
     if module is None:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the TCB info knows no such TDX module"
         )
+    # The unnamed module has no levels of its own: its version is among the platform's
+    # components.
     if not module.name:
         return (level,)
     of_module = match_svn(module.levels, svn[MODULE_SVN])
@@ -307,6 +335,8 @@ def _check_evaluation_number(
 ) -> None:
     # 17. Intel's judgement is no older one that is still current.
     log.begin(TdxCheck.EVALUATION_NUMBER)
+    # Several judgements of Intel's are current at once, the older ones for some months
+    # more. Only this number tells which one was stapled, and the operator chooses it.
     least = expectations.min_tcb_evaluation_number
     if judgement.evaluation_number < least:
         raise RefusedError(
@@ -321,10 +351,13 @@ def _check_status(
 ) -> None:
     # 18. The status of all together will do, and so do the open advisories.
     log.begin(TdxCheck.TCB_STATUS)
+    # All at once, after everything was looked at, so that the word shown is the whole
+    # truth and not the first complaint.
     if judgement.status not in _accepted(expectations):
         raise RefusedError(
             RefusalCode.TCB_STATUS, f"{judgement.status} is not accepted"
         )
+    # Some holes matter to us though Intel calls the platform current enough.
     rejected = {advisory.upper() for advisory in expectations.rejected_advisories}
     found = [each for each in judgement.advisories if each.upper() in rejected]
     if found:
@@ -346,15 +379,20 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
     # pages that are not there; nobody else has a say in it.
     log.begin(TdxCheck.TD_ATTRIBUTES)
     attributes = report.td_attributes
+    # Another platform would get the memory, and this evidence says nothing of it.
     if attributes & TD_MIGRATABLE:
         raise RefusedError(
             RefusalCode.MIGRATION_AGENT_ALLOWED, "the trust domain may be migrated"
         )
     check_neighbours(report)
+    # Without it the host removes a page and so raises a #VE inside the guest at an
+    # instruction of its choice; Linux refuses to start in such a domain, other software
+    # may not.
     if not attributes & TD_SEPT_VE_DISABLE:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, "SEPT_VE_DISABLE is not set"
         )
+    # A bit that gets a meaning after this was written must not be let in by then.
     if attributes & ~TD_ALLOWED:
         raise RefusedError(
             RefusalCode.MEASUREMENT_NOT_ALLOWED,
@@ -377,6 +415,7 @@ def _ask_library(
         quote.encoded,
         endorsements.collateral,
         LibraryRules(
+            # The same pinned root, by name, and not whichever the library has built in.
             root=endorsements.chains.root.encoded,
             statuses=_accepted(rules.expectations),
             min_evaluation_number=rules.expectations.min_tcb_evaluation_number,

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from curtilage.attest.claims import CpuClaims, Link, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence_kinds import TpmEvidence
+from curtilage.attest.evidence import TpmEvidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import (
@@ -59,6 +59,7 @@ def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuCl
     Raises:
         RefusedError: the first step that does not hold.
     """
+    # The key first: without a chain, the pin is all that makes this anybody's word.
     key = _check_key(evidence, rules, log)
     quote = verify_quote(evidence.quote, key, log=log)
     registers = quote.registers()
@@ -67,6 +68,7 @@ def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuCl
         tee=evidence.tee,
         registers=registers,
         bound=quote.extra_data,
+        # The evidence age of the policy and the key's window end it all the same.
         expires_at=NO_END,
         details={"isolates": False, "meaning": MEANING, **quote.details()},
         links=_links(evidence, quote),
@@ -84,6 +86,7 @@ def _check_key(
             RefusalCode.UNTRUSTED_ROOT, "the attestation key is not pinned"
         )
     try:
+        # After the pin: the library never parses a key that the policy does not know.
         key = load_der_public_key(evidence.ak)
     except (ValueError, UnsupportedAlgorithm):
         raise RefusedError(

@@ -1,5 +1,5 @@
-"""X.509 certificates, read once and then plain values.
+"""X.509 certificates, read once and then plain values: one reader for every vendor.
 
-The one place that follows chains of NIST P-384 keys to a root. Which roots count, and
-what an extension must say, each vendor's folder knows.
+Also follows chains of NIST P-384 keys to a root. Which roots count, and what an
+extension must say, each vendor's folder knows.
 """

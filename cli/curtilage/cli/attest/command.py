@@ -5,8 +5,6 @@ from pathlib import Path
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import verify
-from curtilage.cli.attest import show as attest_show
-from curtilage.cli.attest import verify_evidence as attest_evidence
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.verdict_json import key_object
 from curtilage.cli.attest.words import (
@@ -17,45 +15,12 @@ from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
 from curtilage.client.config import read_policy
 from curtilage.client.files import read_start
 from curtilage.policy.expectations import expectations_from
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(
-        commands,
-        "attest",
-        summary="verify an enclave's evidence",
-        text="Work with attestation evidence: see who vouches for an enclave, verify\n"
-        "a bundle, or one piece of evidence. Vendors are never contacted.",
-        example="curtilage attest verify --bundle bundle.json --policy clinic.yaml",
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = add_command(
-        actions,
-        "verify",
-        summary="print each numbered check of a bundle",
-        text="Verify a bundle against a policy, offline, and print each check with "
-        "pass or fail.\nExit 1 when it is refused.",
-        example="curtilage attest verify --bundle bundle.json --policy clinic.yaml "
-        "--at 2026-11-21T12:00:00Z",
-    )
-    check.add_argument("--bundle", required=True, metavar="FILE")
-    check.add_argument("--policy", required=True, metavar="FILE")
-    check.add_argument(
-        "--at", metavar="RFC3339", help="verify as of this time (default: now)"
-    )
-    check.add_argument("--json", action="store_true", help="one JSON object")
-    check.set_defaults(run=run_verify)
-    attest_show.add(actions)
-    attest_evidence.add(actions)
 
 
 def run_verify(arguments: argparse.Namespace) -> int:

@@ -22,12 +22,12 @@ from curtilage.attest.evidence import (
     Tee,
     TpmEvidence,
     TpmQuote,
-    parse_cpu_evidence,
-    parse_device_evidence,
 )
+from curtilage.attest.evidence_json import parse_cpu_evidence, parse_device_evidence
 from curtilage.attest.nvidia.verify import refuse_token
-from curtilage.attest.sev_snp.certificates import Certificate, parse_certificate
+from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.tpm.quote import parse_attest
+from curtilage.attest.x509.certificates import Certificate
 from curtilage.cli.attest.encodings import (
     decode_blob,
     decode_certificates,

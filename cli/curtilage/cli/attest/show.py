@@ -13,12 +13,11 @@ from curtilage.cli.attest.verdict_json import key_object
 from curtilage.cli.attest.words import (
     tell_refusal,
 )
-from curtilage.cli.options import add_relay_flags, config_from, time_of
+from curtilage.cli.options import time_of
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -26,32 +25,8 @@ from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
 from curtilage.client.files import read_start
-from curtilage.client.remote.keys import EnclaveBook
+from curtilage.client.remote.keys import KeyStore
 from curtilage.policy.expectations import expectations_from
-
-
-def add(actions: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        actions,
-        "show",
-        summary="print who vouches for an enclave, and until when",
-        text="Fetch the enclave's evidence through the relay, or read it from a file,\n"
-        "verify it and print who vouches for what as a tree, with the end of each.\n"
-        "No question is sent. Exit 1 when it is refused; then each check is printed.",
-        example="curtilage attest show --policy clinic.yaml "
-        "--relay https://relay.example/ward\n"
-        "curtilage attest show --policy clinic.yaml --bundle bundle.json --json",
-    )
-    parser.add_argument(
-        "--bundle", metavar="FILE", help="a bundle instead of the live enclave's"
-    )
-    parser.add_argument(
-        "--at", metavar="RFC3339", help="with --bundle: as of this time (default: now)"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    add_relay_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     now = time_of(arguments.at)
     if arguments.at is not None and arguments.bundle is None:
         raise UsageError("--at needs --bundle: the live enclave is verified now")
-    book = EnclaveBook(expectations=expectations_from(config.policy))
+    book = KeyStore(expectations=expectations_from(config.policy))
     mirrored: bytes | None = None
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)

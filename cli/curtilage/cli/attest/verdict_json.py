@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Link
-from curtilage.attest.errors import RefusedError
-from curtilage.attest.single import EvidenceVerdict
-from curtilage.attest.steps import Step
+from curtilage.attest.errors import RefusedError, Step
+from curtilage.attest.standalone import EvidenceVerdict
 from curtilage.attest.verify import VerifiedKey
 
 SCHEMA_VERSION: Final = 1

@@ -4,13 +4,12 @@ import argparse
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.single import EvidenceVerdict, verify_device, verify_evidence
+from curtilage.attest.standalone import EvidenceVerdict, verify_device, verify_evidence
 from curtilage.attest.steps import UNFORESEEN
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.evidence_files import (
@@ -19,6 +18,7 @@ from curtilage.cli.attest.evidence_files import (
     device_evidence,
 )
 from curtilage.cli.attest.hints import with_hint
+from curtilage.cli.attest.parser import FILES
 from curtilage.cli.attest.tree import tree_text
 from curtilage.cli.attest.verdict_json import evidence_object, time_text
 from curtilage.cli.attest.words import (
@@ -30,8 +30,6 @@ from curtilage.cli.options import time_of
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -40,21 +38,6 @@ from curtilage.client.errors import UsageError
 from curtilage.client.files import read_start
 from curtilage.policy.expectations import expectations_from
 
-_FILES: Final = {
-    "evidence": "the report, quote or document, or an agent's JSON",
-    "vek": "SEV-SNP: the VCEK or VLEK certificate",
-    "chain": "SEV-SNP: ASK or ASVK, and ARK, in any order",
-    "crl": "SEV-SNP: the ARK's revocation list",
-    "collateral": "TDX: QuoteCollateralV3 as JSON",
-    "certs": "NVIDIA: the GPU's certificates, in one file or several; SEV-SNP: the "
-    "host's table of them",
-    "hcl": "Azure: the HCLA blob, where --evidence is not JSON",
-    "td-quote": "Azure with TDX: the TD quote, likewise",
-    "quote-message": "Azure, TPM: the quote's TPMS_ATTEST, likewise",
-    "quote-signature": "Azure, TPM: its signature, likewise",
-    "pcrs": "Azure, TPM: the register values, likewise",
-    "ak": "TPM: the attestation key, likewise",
-}
 _QUOTED: Final = frozenset({"hcl", "quote-message", "quote-signature", "pcrs"})
 # Beside --evidence; a file that nobody looks at would look as if it had been.
 _OF_KIND: Final[Mapping[str, frozenset[str]]] = {
@@ -67,45 +50,7 @@ _OF_KIND: Final[Mapping[str, frozenset[str]]] = {
     "nvidia-gpu": frozenset({"certs"}),
 }
 _EvidenceT = TypeVar("_EvidenceT")
-_SEVERAL: Final = MappingProxyType({"nargs": "+", "action": "extend"})
 _DER: Final = b"\x30"
-TEES: Final = (*(tee.value for tee in Tee), *(kind.value for kind in DeviceKind))
-
-
-def add(actions: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        actions,
-        "verify-evidence",
-        summary="verify one piece of evidence by itself",
-        text="Verify one report, quote or document against a policy, offline.\n"
-        "Releases, log and key are not asked: what runs must be one of the policy's\n"
-        "own `measurements`. Files are taken as tools deliver them: raw, DER, PEM,\n"
-        "hexadecimal, base64. Exit 1 when it is refused.",
-        example="curtilage attest verify-evidence --tee sev-snp --evidence report.bin\n"
-        "  --vek vcek.der --chain cert_chain.pem --crl crl.der\n"
-        "  --policy clinic.yaml --at 2026-11-21T12:00:00Z --json",
-    )
-    parser.add_argument("--tee", required=True, choices=TEES, metavar="KIND")
-    for name, text in _FILES.items():
-        parser.add_argument(
-            f"--{name}",
-            required=name == "evidence",
-            metavar="FILE",
-            help=text,
-            **_SEVERAL if name == "certs" else {},
-        )
-    parser.add_argument(
-        "--report-data",
-        metavar="HEX",
-        help="what the evidence must have signed: report data, extra data or nonce",
-    )
-    parser.add_argument("--policy", required=True, metavar="FILE")
-    parser.add_argument(
-        "--at", metavar="RFC3339", help="verify as of this time (default: now)"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,7 +114,7 @@ def _accepted(verdict: EvidenceVerdict) -> str:
 def _files(arguments: argparse.Namespace) -> EvidenceFiles:
     kind = arguments.tee.removeprefix("emulated-")
     found: dict[str, bytes] = {}
-    for name in _FILES:
+    for name in FILES:
         field = name.replace("-", "_")
         given: str | list[str] | None = getattr(arguments, field)
         if given is not None and name not in {"evidence", *_OF_KIND[kind]}:

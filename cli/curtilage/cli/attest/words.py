@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from curtilage.attest.claims import CpuClaims, Detail, DeviceClaims
-from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.steps import Step
+from curtilage.attest.errors import RefusalCode, RefusedError, Step
 from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.verdict_json import refusal_object
 from curtilage.cli.terminal import err, out, out_json

@@ -11,8 +11,6 @@ from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     err,
     out,
     out_json,
@@ -94,37 +92,6 @@ class _Asked:
     organisation: bytes = field(repr=False)
     question: bytes | None = field(repr=False)
     answer: bytes | None = field(repr=False)
-
-
-def add(actions: "Commands[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Add the command; the caller adds the flags of a log, and runs it."""
-    parser = add_command(
-        actions,
-        "receipt",
-        summary="show what an enclave signed of a query",
-        text="Verify the log and show the enclave's receipts of one query: when, by "
-        "which\nrelease and model it was answered. With the question or the answer, "
-        "say whether\nit was this very one: only the organisation's key, beside the "
-        "log, can tell.\nExit 1 where it was another, or where the log has not "
-        "signed it yet.",
-        example="curtilage audit receipt --query 9f86d081884c7d65 "
-        "--question request.json",
-    )
-    parser.add_argument(
-        "--query", required=True, metavar="ID", help="the query's 16 digits in the log"
-    )
-    parser.add_argument(
-        "--question",
-        metavar="FILE",
-        help="the chat request (JSON), as the client was given it or as it left",
-    )
-    parser.add_argument(
-        "--answer",
-        metavar="FILE",
-        help="the answer's content as it came inside the seal, filler included",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
 
 
 def run(arguments: argparse.Namespace, reading: LogToRead) -> int:

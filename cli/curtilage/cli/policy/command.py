@@ -3,16 +3,9 @@
 import argparse
 from collections.abc import Iterator
 
-from curtilage.cli import explain
-from curtilage.cli.policy import diff as policy_diff
-from curtilage.cli.policy import report as policy_report
-from curtilage.cli.policy import sign as policy_sign
-from curtilage.cli.policy import test_cases as policy_test
 from curtilage.cli.terminal import (
     DONE,
     WRONG_USE,
-    Commands,
-    add_command,
     err,
     out,
     out_json,
@@ -40,59 +33,6 @@ _SCAN = {
     "early_exit": "ends once a validated finding keeps the query home",
     "full": "everything is looked at",
 }
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command and its subcommands."""
-    parser = add_command(
-        commands,
-        "policy",
-        summary="check, explain, test, compare, report and sign policies",
-        text="Work with policies: files, or by their names the shipped profiles.",
-        example="curtilage policy list\ncurtilage policy check clinic.yaml\n"
-        "curtilage policy explain - < letter.txt\n"
-        "curtilage policy report --policy clinic --out clinic.html",
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_check(actions)
-    explain.add(actions, path="curtilage policy explain")
-    policy_test.add(actions)
-    policy_diff.add(actions)
-    policy_report.add(actions)
-    policy_sign.add(actions)
-    _add_list(actions)
-
-
-def _add_check(actions: "Commands[argparse.ArgumentParser]") -> None:
-    check = add_command(
-        actions,
-        "check",
-        summary="find every problem of a policy, with its line",
-        text="Load a policy, compile its patterns, look for the files and the model it "
-        "names,\nand print every problem with its line, or what it combines.",
-        example="curtilage policy check clinic.yaml\ncurtilage policy check",
-    )
-    check.add_argument(
-        "file",
-        nargs="?",
-        help="policy file, or a shipped profile (default: the default profile)",
-    )
-    check.add_argument("--json", action="store_true", help="one JSON object")
-    check.set_defaults(run=run_check)
-
-
-def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
-    listing = add_command(
-        actions,
-        "list",
-        summary="list the shipped profiles, or show one",
-        text="List the shipped profiles and the packs that they combine, or print one "
-        "to start\na policy of your own from.",
-        example="curtilage policy list\ncurtilage policy list clinic > mine.yaml",
-    )
-    listing.add_argument("name", nargs="?", help="a profile, to print it")
-    listing.add_argument("--json", action="store_true", help="one JSON object")
-    listing.set_defaults(run=run_list)
 
 
 def run_check(arguments: argparse.Namespace) -> int:

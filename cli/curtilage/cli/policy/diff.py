@@ -10,8 +10,6 @@ from curtilage.cli.decide_lines import LineId, read_lines
 from curtilage.cli.examine import inspect_all, start_detectors, thorough
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -19,39 +17,10 @@ from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.document.detection_plan import plan_of
-from curtilage.policy.document.model import Policy
-from curtilage.policy.explain.difference import Compared, Difference, Move, difference
+from curtilage.policy.document.model import Policy, plan_of
+from curtilage.policy.explain.diff import Compared, Difference, Move, difference
 
 MAX_SHOWN: Final = 200
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "diff",
-        summary="say which queries another policy would send elsewhere",
-        text='Decide every line of a corpus ({"id", "text"} or {"id", "messages"}) '
-        "under two\npolicies, and say which queries would take another route, by "
-        "which rule. Never\nthe text. Where a key is given, a policy that it has not "
-        "signed, as FILE.sig, keeps\neverything here, as it would in use.",
-        example="curtilage policy diff default clinic --corpus queries.jsonl\n"
-        "curtilage policy diff old.yaml new.yaml --corpus queries.jsonl --json",
-    )
-    parser.add_argument("old", help="policy file, or the name of a shipped profile")
-    parser.add_argument("new", help="the policy to compare with it")
-    parser.add_argument(
-        "--corpus", required=True, metavar="FILE", help="lines of JSON, a query each"
-    )
-    parser.add_argument(
-        "--policy-key",
-        metavar="FILE",
-        help="public key (PEM) that must have signed both "
-        "(default: $CURTILAGE_POLICY_KEY)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,8 +59,8 @@ def compared(
         yield Compared(
             id=line_id,
             line=number,
-            old=decide(old.policy, seen_before),
-            new=decide(new.policy, seen_after),
+            old=decide(old.policy.rulebook, seen_before),
+            new=decide(new.policy.rulebook, seen_after),
         )
 
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.options import add_policy_flag, config_from
 from curtilage.cli.policy.test_cases import policy_name
 from curtilage.cli.report.evaluation_json import (
     MAX_BYTES,
@@ -14,7 +13,8 @@ from curtilage.cli.report.evaluation_json import (
     parse_measured,
 )
 from curtilage.cli.report.policy_report import Report, render
-from curtilage.cli.terminal import DONE, Commands, add_command, out
+from curtilage.cli.start import config_from
+from curtilage.cli.terminal import DONE, out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError
 from curtilage.policy.signing import key_id
@@ -26,28 +26,6 @@ _TITLES: Final = {
     "law-firm": "A law firm",
     "public-office": "A public office",
 }
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "report",
-        summary="write a policy as one page for people",
-        text="Write one HTML page: the rules in words, who receives what, what laws "
-        "and\nstandards list, and how well it works. It needs no network, no script "
-        "and no other\nfile.",
-        example="curtilage policy report --policy clinic --out clinic.html\n"
-        "curtilage evaluate --data data --policy clinic --json > figures.json\n"
-        "curtilage policy report --policy clinic --evaluation figures.json "
-        "--out clinic.html",
-    )
-    add_policy_flag(parser)
-    parser.add_argument(
-        "--evaluation", metavar="FILE", help="what `curtilage evaluate --json` wrote"
-    )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the page")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.policy.parser import MAX_DAYS
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -33,75 +32,8 @@ from curtilage.policy.signing import (
     sign_policy,
 )
 
-VALID_DAYS: Final = 90
-MAX_DAYS: Final = 3660
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the three commands."""
-    _add_keygen(commands)
-    _add_sign(commands)
-    _add_verify(commands)
-
-
-def _add_keygen(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "keygen",
-        summary="make a key that signs policies",
-        text="Write a new Ed25519 private key to KEY.pem, and its public half to "
-        "KEY.pub.pem.\nKeep the first where policies are approved; give the second "
-        "to every client.\nNo file is overwritten.",
-        example="curtilage policy keygen approvals.pem",
-    )
-    parser.add_argument("file", metavar="KEY.pem", help="where the private key goes")
-    parser.set_defaults(run=run_keygen)
-
-
-def _add_sign(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "sign",
-        summary="sign a policy for a number of days",
-        text="Check a policy, as `curtilage policy check` does on this machine, and "
-        "write its\nsignature beside it, to FILE.sig. A client that was given the "
-        "public key\n(--policy-key) lets nothing leave once the signature is missing, "
-        "of another policy or\nkey, or expired.",
-        example="curtilage policy sign --key approvals.pem clinic.yaml\n"
-        "curtilage policy sign --key approvals.pem --valid-days 30 clinic.yaml",
-    )
-    parser.add_argument("file", help="policy file")
-    parser.add_argument(
-        "--key", required=True, metavar="KEY.pem", help="private key, Ed25519"
-    )
-    parser.add_argument(
-        "--valid-days",
-        type=int,
-        default=VALID_DAYS,
-        metavar="N",
-        help=f"how long it is valid, from now (1 to {MAX_DAYS}; default {VALID_DAYS})",
-    )
-    parser.set_defaults(run=run_sign)
-
-
-def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "verify",
-        summary="check that a policy is signed, and still valid",
-        text="Check the signature beside a policy (FILE.sig) against a public key and "
-        "the clock.\nExits with 1 where a client that requires it would let nothing "
-        "leave.",
-        example="curtilage policy verify --key approvals.pub.pem clinic.yaml",
-    )
-    parser.add_argument("file", help="policy file")
-    parser.add_argument(
-        "--key", required=True, metavar="PUB.pem", help="public key, Ed25519"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=run_verify)
 
 
 def run_keygen(arguments: argparse.Namespace) -> int:

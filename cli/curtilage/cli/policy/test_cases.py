@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.examine import inspect_all, start_detectors
-from curtilage.cli.options import add_policy_flag, config_from
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -35,42 +33,6 @@ from curtilage.policy.document.load import PROFILES
 from curtilage.policy.document.model import Policy
 
 MAX_CASES_BYTES: Final = 16 * 1024 * 1024
-
-_TEXT = """\
-Decide every case of a file, and compare with the route that it asks for. A case
-that fails is told by its id, never by its text.
-
-A file is YAML:
-
-  version: 1
-  cases:
-  - {id: card, text: "Pay with 4111 1111 1111 1111", route: local}
-  - id: two-turns
-    messages: [{role: user, content: "What is HIV?"}]
-    route: {clinic: local, else: enclave}   # by the name of the policy
-    rules: [phi]                            # optional: these must fire
-    classes: [topic.health]                 # optional: these must be found
-  known_misses: []                          # cases that are known to fail
-
-or, if its name ends in .jsonl, one JSON object a line with the same keys.
-Without a file the cases are used that are shipped with the shipped profiles.
-Exits with 1 if a case fails, or a known miss no longer does."""
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "test",
-        summary="decide cases, and compare with the routes they ask for",
-        text=_TEXT,
-        example="curtilage policy test mine.cases.yaml --policy mine.yaml\n"
-        "curtilage policy test --policy clinic",
-    )
-    parser.add_argument("file", nargs="?", help="cases (default: the shipped ones)")
-    add_policy_flag(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -133,7 +95,7 @@ def decided(
         for case, inspection in zip(
             cases, inspect_all(inspector, queries), strict=True
         ):
-            yield case, decide(config.policy, inspection)
+            yield case, decide(config.policy.rulebook, inspection)
     finally:
         inspector.close()
 

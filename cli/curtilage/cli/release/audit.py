@@ -2,21 +2,17 @@
 
 import argparse
 from pathlib import Path
-from typing import Final
 
 from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.options import time_of
 from curtilage.cli.release.options import (
     Progress,
-    add_rules,
     refusing,
     rules_of,
 )
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
-    Commands,
-    add_command,
     out,
     out_json,
 )
@@ -32,39 +28,8 @@ from curtilage.transparency.auditor import (
 )
 from curtilage.transparency.log import MAX_CHECKPOINT_BYTES, LogFolder
 
-TEXT: Final = """\
-List every leaf of a log and look for what should not be there.
 
-Compares every file of the folder with its checkpoint, and the checkpoint with its
-witnesses. Flags leaves that are no manifest, releases of a name that the policy does
-not know, two leaves of one version, and those that are withdrawn or expired. Compares
-the log with another copy of it, or with a checkpoint that was kept from earlier: two
-histories are a fork, and both checkpoints together prove it.
-
-Exit 0: one whole log and nothing unexpected in it; withdrawn and expired releases
-are listed and are no cause for alarm. Exit 1: something asks for a person."""
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "audit",
-        summary="list a log's leaves and look for what should not be there",
-        text=TEXT,
-        example="curtilage release audit public/log --policy mine.yaml\n"
-        "curtilage release audit copy --policy mine.yaml --against copy-of-yesterday\n"
-        "curtilage release audit copy --log-policy log.policy "
-        "--name curtilage-enclave --since march.checkpoint",
-    )
-    parser.add_argument("folder", help="the log, or a copy of it")
-    add_rules(parser)
-    parser.add_argument("--against", metavar="DIR", help="another copy of the log")
-    parser.add_argument("--since", metavar="FILE", help="an earlier checkpoint")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.set_defaults(run=refusing(run_audit))
-
-
+@refusing
 def run_audit(arguments: argparse.Namespace) -> int:
     """Audit; exit 1 where something asks for a person."""
     folder, rules = LogFolder(Path(arguments.folder)), rules_of(arguments)

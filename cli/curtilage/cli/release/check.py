@@ -11,8 +11,6 @@ from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.options import time_of
 from curtilage.cli.release.options import (
     Progress,
-    add_log_key,
-    add_rules,
     key_of,
     refusing,
     rules_of,
@@ -20,8 +18,6 @@ from curtilage.cli.release.options import (
 )
 from curtilage.cli.terminal import (
     DONE,
-    Commands,
-    add_command,
     err,
     out,
     out_json,
@@ -42,75 +38,9 @@ from curtilage.transparency.sigstore import (
 )
 
 MAX_PROOF_BYTES: Final = 512 * 1024
-VERIFY: Final = """\
-Verify that a manifest was logged and is good now: offline, from files alone.
-
-What is checked: the log's signature, the witnesses' quorum, the proof that the
-manifest is a leaf, its name and version against the policy, its expiry, and how old
-the checkpoint is. With --sigstore the publisher's own signature is verified as well;
-it never stands in for the log. Exit 0: accepted; 1: refused, with a code."""
 
 
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add both commands."""
-    _add_prove(commands)
-    _add_verify(commands)
-
-
-def _add_prove(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "prove",
-        summary="prove that a manifest is in a log",
-        text="Write the proof (C2SP tlog-proof) that a manifest is a leaf of a log, "
-        "under the\ncheckpoint that lies there: have witnesses cosign it before. "
-        "With --since, write as\nwell the proof that the log continues an earlier "
-        "size, for consistency.txt.",
-        example="curtilage release prove public/log --log-key log.vkey "
-        "--manifest manifest.json --out proof.txt",
-    )
-    parser.add_argument("folder", help="the log, or a copy of it")
-    add_log_key(parser)
-    parser.add_argument("--manifest", required=True, metavar="FILE")
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-    parser.add_argument(
-        "--since", type=int, metavar="SIZE", help="an earlier size of the log"
-    )
-    parser.add_argument(
-        "--consistency", metavar="FILE", help="where the proof since then goes"
-    )
-    parser.set_defaults(run=refusing(run_prove))
-
-
-def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "verify",
-        summary="verify a manifest, its proof and its publisher",
-        text=VERIFY,
-        example="curtilage release verify --manifest manifest.json --proof proof.txt "
-        "--policy mine.yaml\n"
-        "curtilage release verify --manifest manifest.json --proof proof.txt \\\n"
-        "  --log-policy log.policy --name curtilage-enclave \\\n"
-        "  --sigstore manifest.sigstore.json --trusted-root trusted_root.json \\\n"
-        "  --identity https://github.com/o/r/.github/workflows/release.yml"
-        "@refs/tags/v1.2.0 \\\n"
-        "  --issuer https://token.actions.githubusercontent.com",
-    )
-    parser.add_argument("--manifest", required=True, metavar="FILE")
-    parser.add_argument("--proof", required=True, metavar="FILE")
-    add_rules(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    signed = parser.add_argument_group("the publisher's Sigstore bundle (an extra)")
-    signed.add_argument("--sigstore", metavar="FILE", help="bundle, version 0.3")
-    signed.add_argument("--trusted-root", metavar="FILE", help="trusted_root.json")
-    signed.add_argument(
-        "--identity", metavar="TEXT", help="who signed, exactly; a workflow by its tag"
-    )
-    signed.add_argument("--issuer", metavar="URL", help="who vouches for that, exactly")
-    parser.set_defaults(run=refusing(run_verify))
-
-
+@refusing
 def run_prove(arguments: argparse.Namespace) -> int:
     """Write proofs; exit 1 where the manifest is not in the log."""
     if (arguments.since is None) != (arguments.consistency is None):
@@ -128,6 +58,7 @@ def run_prove(arguments: argparse.Namespace) -> int:
     return write_or_print(arguments.out, proven.text.encode())
 
 
+@refusing
 def run_verify(arguments: argparse.Namespace) -> int:
     """Verify; exit 1 where it is refused."""
     publisher = _publisher(arguments)

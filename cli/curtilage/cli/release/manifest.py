@@ -4,12 +4,11 @@ import argparse
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
 from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.release.options import Progress, write_or_print
-from curtilage.cli.terminal import Commands, add_command, err
+from curtilage.cli.terminal import err
 from curtilage.client.errors import UsageError
 from curtilage.transparency.publisher import (
     digest_of,
@@ -21,44 +20,6 @@ from curtilage.transparency.publisher import (
 )
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
-
-TEXT: Final = """\
-Write the manifest of a release: canonical JSON, so that one release has one leaf.
-
---measurements is a JSON file from kinds of evidence to registers, as the image's build
-prints it: {"sev-snp": [{"launch": "..."}], "azure-snp": [{"launch": "...", "pcr11":
-"..."}]}. Give every set that a machine of this release may show: one for each number
-of virtual processors, for instance.
-
-Images and models are named by file, whose SHA-256 is computed, or by sha256:HEX.
-After --not-after clients refuse the release: choose it with the next one in mind."""
-EXAMPLE: Final = """\
-curtilage release manifest --name curtilage-enclave --version 1.2.0 \\
-  --source git+https://example.com/enclave@4f2a... \\
-  --measurements measured.json --image vm=enclave.img --model model.gguf \\
-  --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72 --not-after +180d --out manifest.json"""
-
-
-def add(commands: "Commands[argparse.ArgumentParser]") -> None:
-    """Add the command."""
-    parser = add_command(
-        commands,
-        "manifest",
-        summary="describe a release",
-        text=TEXT,
-        example=EXAMPLE,
-    )
-    _add_what(parser)
-    _add_where(parser)
-    _add_transport(parser)
-    parser.add_argument(
-        "--not-after",
-        required=True,
-        metavar="TIME",
-        help="when it expires: 2027-06-30T00:00:00Z, or +180d from now",
-    )
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-    parser.set_defaults(run=run_manifest)
 
 
 def run_manifest(arguments: argparse.Namespace) -> int:
@@ -101,72 +62,6 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
         )
     err(f"expires {unix_text(not_after)}")
     return manifest
-
-
-def _add_what(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", required=True, help="what policies call it")
-    parser.add_argument("--version", required=True, help="new for every release")
-    parser.add_argument(
-        "--source", required=True, help="repository and commit that it was built from"
-    )
-    parser.add_argument(
-        "--measurements",
-        required=True,
-        action="append",
-        metavar="FILE",
-        help="JSON as the image's build prints it; repeatable",
-    )
-    for name, what in (("image", "a file of the release"), ("model", "a model file")):
-        parser.add_argument(
-            f"--{name}",
-            action="append",
-            default=[],
-            metavar="[NAME=]FILE" if name == "image" else "FILE",
-            help=f"{what}, or sha256:HEX; repeatable",
-        )
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--min-tcb",
-        action="append",
-        default=[],
-        metavar="LEVELS",
-        help="lowest AMD patch levels: Genoa:bl=9,tee=0,snp=23,ucode=72; repeatable",
-    )
-    for name, what in (
-        ("driver", "driver version"),
-        ("vbios", "VBIOS version"),
-        ("golden", "SHA-256 of the measurement records"),
-    ):
-        parser.add_argument(
-            f"--gpu-{name}",
-            action="append",
-            default=[],
-            metavar="TEXT",
-            help=f"a GPU's {what} that will do; repeatable",
-        )
-    parser.add_argument(
-        "--sandbox",
-        metavar="SHA256",
-        help="digest of the sandbox policy that it runs under, or its file; the "
-        "enclave server of this version refuses a manifest that names one",
-    )
-
-
-def _add_transport(parser: argparse.ArgumentParser) -> None:
-    for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=int,
-            metavar="N",
-            help=f"how answers are shaped (default: {getattr(PADDED, name)})",
-        )
-    parser.add_argument(
-        "--unsafe-unpadded",
-        action="store_true",
-        help="answers show their length and their pace",
-    )
 
 
 def _transport(arguments: argparse.Namespace) -> TransportParameters:

@@ -33,38 +33,6 @@ _MEBIBYTE: Final = 1 << 20
 Run = Callable[[argparse.Namespace], int]
 
 
-def add_log_key(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names a log by its key."""
-    parser.add_argument(
-        "--log-key",
-        required=True,
-        metavar="VKEY",
-        help="the log's public key (`release log init` prints it), or a file with it",
-    )
-
-
-def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whom to believe, and as of when."""
-    rules = parser.add_mutually_exclusive_group(required=True)
-    rules.add_argument(
-        "--policy", metavar="FILE", help="a Curtilage policy: its log, names, denials"
-    )
-    rules.add_argument(
-        "--log-policy",
-        metavar="FILE",
-        help="a C2SP log policy: log and witness keys, groups, quorum",
-    )
-    parser.add_argument(
-        "--name",
-        action="append",
-        metavar="NAME",
-        help="with --log-policy: a release that will do; repeatable (default: every)",
-    )
-    parser.add_argument(
-        "--at", metavar="RFC3339", help="as of this time (default: now)"
-    )
-
-
 def rules_of(arguments: argparse.Namespace) -> ReleaseRules:
     """Read the rules that ``add_rules`` asked for.
 

@@ -1,14 +1,16 @@
-"""Two kinds of chart as SVG text, for a page without scripts.
+"""Two kinds of chart as SVG text, for a page without scripts or a file of its own.
 
 Colours are the page's: every shape has a class, and no colour of its own, so
-that a page can be dark, light or printed. What a colour tells, a shape or a
-word tells too. Every text is escaped.
+that a page can be dark, light or printed; a file brings a light page's.
+What a colour tells, a shape or a word tells too. Every text is escaped.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
+
+from curtilage.cli.report.html import rendered
 
 _LABELS: Final = 330  # width of the column of labels, in user units
 _PLOT: Final = 420
@@ -22,6 +24,7 @@ _LEFT: Final = 64
 _LINE_WIDTH: Final = 640
 _LINE_HEIGHT: Final = 320
 _MARGIN: Final = 46
+_TITLE: Final = 24  # above a chart that is a file of its own
 _MARKS: Final = ("circle", "square", "diamond", "triangle")
 _LABELS_AT_MOST: Final = 5
 
@@ -54,11 +57,19 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One point of a line: shares from 0 to 1, and what the setting was."""
+    """One point of a line: shares from 0 to 1, and what the setting was.
+
+    Attributes:
+        x: share to the right.
+        y: share upwards.
+        label: beside some of the points, as far as there is room.
+        hint: shown while somebody points at it; nothing where it is empty.
+    """
 
     x: float
     y: float
     label: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +97,42 @@ def bar_chart(bars: Sequence[Bar], *, title: str) -> str:
     )
 
 
-def line_chart(lines: Sequence[Line], *, title: str, x: str, y: str) -> str:
-    """Return lines over two shares; the axes begin where the data does."""
+def line_chart(
+    lines: Sequence[Line], *, title: str, x: str, y: str, alone: bool = False
+) -> str:
+    """Return lines over two shares; the axes begin where the data does.
+
+    Args:
+        lines: at most four look different.
+        title: what it is about.
+        x: what the axis to the right means.
+        y: what the axis upwards means.
+        alone: it is to be a file, with a title and colours of its own.
+    """
     points = [point for line in lines for point in line.points]
     scale = _Scale.over(points)
     height = _LINE_HEIGHT + 2 * _MARGIN
     shapes = [*scale.grid(), *_axis_titles(x, y)]
     for index, line in enumerate(lines):
         shapes += _line(line, index, scale)
-    return _svg(_LEFT + _LINE_WIDTH + 170, height, title, shapes)
+    return _svg(_LEFT + _LINE_WIDTH + 170, height, title, shapes, alone=alone)
 
 
-def _svg(width: int, height: int, title: str, shapes: Iterable[str]) -> str:
-    name = escape(title)
+def _svg(
+    width: int, height: int, title: str, shapes: Iterable[str], *, alone: bool = False
+) -> str:
+    name, drawn = escape(title), "".join(shapes)
+    told = f'role="img" aria-label="{name}"><title>{name}</title>'
+    if not alone:
+        return f'<svg viewBox="0 0 {width} {height}" {told}{drawn}</svg>'
+    style = f":root {{\n{rendered('colours.css')}}}\n{rendered('chart.css')}"
+    above, height = -_TITLE, height + _TITLE
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}">'
-        f"<title>{name}</title>{''.join(shapes)}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 {above} {width} {height}" font-family="sans-serif" {told}\n'
+        f'<style>\n{style}</style>\n<rect style="fill: var(--paper)" '
+        f'y="{above}" width="{width}" height="{height}"></rect>'
+        f"{_text(_LEFT, 0, title, 'value')}{drawn}</svg>\n"
     )
 
 
@@ -210,7 +241,7 @@ def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
     # Labels of neighbouring lines stand on different sides.
     beside, above = ((8, -8), (-26, 18))[index % 2]
     for number, (x, y) in enumerate(places):
-        yield _mark(_MARKS[index % len(_MARKS)], x, y, kind)
+        yield _mark(_MARKS[index % len(_MARKS)], x, y, kind, line.points[number].hint)
         if number % every == 0 or number == len(places) - 1:
             yield _text(x + beside, y + above, line.points[number].label, "point")
     top = _MARGIN + 14 + 24 * index
@@ -218,16 +249,18 @@ def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:
     yield _text(_LEFT + _LINE_WIDTH + 36, top, line.name, "label")
 
 
-def _mark(shape: str, x: float, y: float, kind: str) -> str:
+def _mark(shape: str, x: float, y: float, kind: str, hint: str = "") -> str:
+    told = f"<title>{escape(hint)}</title>" if hint else ""
     if shape == "circle":
-        return f'<circle class="mark {kind}" cx="{x:.1f}" cy="{y:.1f}" r="4"></circle>'
+        place = f'cx="{x:.1f}" cy="{y:.1f}"'
+        return f'<circle class="mark {kind}" {place} r="4">{told}</circle>'
     outlines = {
         "square": "m-4 -4 h8 v8 h-8 z",
         "diamond": "m0 -6 l6 6 l-6 6 l-6 -6 z",
         "triangle": "m0 -6 l6 10 h-12 z",
     }
     path = f"M{x:.1f} {y:.1f} {outlines[shape]}"
-    return f'<path class="mark {kind}" d="{path}"></path>'
+    return f'<path class="mark {kind}" d="{path}">{told}</path>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from curtilage.policy.decision.when import AllOf, AnyOf, Condition, Term
+from curtilage.policy.decision.conditions import AllOf, AnyOf, Condition, Term
 
 _MANY: Final = 12  # a longer list of classes is told by what they are under
 

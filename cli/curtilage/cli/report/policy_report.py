@@ -1,20 +1,20 @@
 """A policy as one page for people: who receives what, why, and how well.
 
-The page is HTML without scripts and without anything outside of itself. It is
-made from the policy and, if there is one, an evaluation; every text is escaped.
+The page (``templates/policy_report.html``) is HTML without scripts and without
+anything outside of itself. It is made from the policy and, if there is one, an
+evaluation; every text is escaped.
 What the page says of a class is asked of ``decide``, not of the policy's prose.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
 from typing import Final
 
 from curtilage.cli.report.class_names import class_in_words, in_words
 from curtilage.cli.report.evaluation_json import Measured
 from curtilage.cli.report.figures import measurements
-from curtilage.cli.report.html import STYLE, section, table
+from curtilage.cli.report.html import rendered
 from curtilage.policy.decision.classes import expand
 from curtilage.policy.decision.decide import DIGEST_BYTES, Inspection, decide
 from curtilage.policy.decision.findings import Finding, View, Where
@@ -118,62 +118,32 @@ class Report:
 
 def render(report: Report) -> str:
     """Return the page."""
-    title = escape(f"Policy report: {report.name}")
-    sections = "".join(
-        (
-            _head(report),
-            _receives(),
-            _rules(report.policy),
-            _coverage(report.policy),
-            measurements(report.measured, report.policy.digest),
-            _settings(report.policy),
-            _limits_of_this_page(),
-        )
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE}</style></head>"
-        f"<body><main>{sections}</main></body></html>\n"
-    )
-
-
-# --- what it is about ----------------------------------------------------------
-
-
-def _head(report: Report) -> str:
-    policy = report.policy
-    packs = [load_pack(name) for name in policy.document.packs]
-    facts = (
-        ("Policy", f"{escape(policy.source)}<br><code>{escape(policy.digest)}</code>"),
-        ("Signature", escape(report.signature)),
-        ("Made", escape(report.made.strftime("%Y-%m-%d %H:%M UTC"))),
-        ("Combines", "; ".join(escape(p.title) for p in packs) or "no packs"),
-    )
-    rows = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
-    return (
-        '<header><p class="kicker">Curtilage policy report</p>'
-        f"<h1>{escape(report.name)}</h1>"
-        f'<p class="lead">{_lead(policy)}</p>{_tiles(report)}<dl>{rows}</dl></header>'
+    policy, measured = report.policy, report.measured
+    names = policy.document.packs
+    return rendered(
+        "policy_report.html",
+        report=report,
+        policy=policy,
+        words=ROUTE_WORDS,
+        packs=[load_pack(name) for name in names],
+        tiles=_tiles(report),
+        receives=_RECEIVES,
+        rules=[
+            (rule, _sentence(rule))
+            for rule in sorted(policy.rules, key=lambda rule: -rule.route.privacy)
+        ],
+        coverage=[
+            (pack, [(cover, *_becomes(policy, cover)) for cover in pack.covers])
+            for pack in map(load_pack, names)
+        ],
+        absent=[f"{load_pack(n).title} ({n})" for n in _PACKS if n not in names],
+        settings=list(_setting_words(policy)),
+        measured=measured,
+        **({} if measured is None else measurements(measured)),
     )
 
 
-def _lead(policy: Policy) -> str:
-    default = ROUTE_WORDS[policy.document.default.decision]
-    text = (
-        "Every question is examined on the device before anything else happens. "
-        f"{len(policy.rules)} rules say what has to stay. Where no rule applies, a "
-        f"question {default}. Where several apply, the most private one decides, and "
-        "what could not be examined counts as private."
-    )
-    if policy.attestation is None:
-        text += " This policy names no enclave, so in fact nothing leaves the device."
-    return escape(text)
-
-
-def _tiles(report: Report) -> str:
+def _tiles(report: Report) -> list[tuple[str, str]]:
     counted = dict.fromkeys(Route, 0)
     for rule in report.policy.rules:
         counted[rule.route] += 1
@@ -186,50 +156,7 @@ def _tiles(report: Report) -> str:
         judged = [each for each in report.measured.figures if each.met is not None]
         met = sum(bool(each.met) for each in judged)
         tiles.append((f"{met} of {len(judged)}", "measured targets met"))
-    cells = "".join(
-        f"<div><strong>{escape(value)}</strong><span>{escape(words)}</span></div>"
-        for value, words in tiles
-    )
-    return f'<div class="tiles">{cells}</div>'
-
-
-# --- who receives what ---------------------------------------------------------
-
-
-def _receives() -> str:
-    rows = [
-        [_badge(route), escape(device), escape(relay), escape(enclave)]
-        for route, device, relay, enclave in _RECEIVES
-    ]
-    return section(
-        "Who receives what",
-        "There are four routes, from the most private to the least. The relay passes "
-        "sealed bytes on and cannot open them. The enclave is a machine that has to "
-        "prove which software it runs before anything is sent.",
-        table(["Route", "This device", "The relay", "The enclave"], rows),
-    )
-
-
-def _rules(policy: Policy) -> str:
-    ordered = sorted(policy.rules, key=lambda rule: -rule.route.privacy)
-    rows = [
-        [
-            _sentence(rule),
-            _badge(rule.route),
-            (
-                f"{escape(rule.reason) or '<em>no reason is given</em>'}"
-                f'<p class="small">Rule <code>{escape(rule.id)}</code>, '
-                f"{_origin(rule)}: <code>{escape(rule.when)}</code></p>"
-            ),
-        ]
-        for rule in ordered
-    ]
-    return section(
-        "The rules, and why",
-        "A rule applies when its data is found. One rule is enough to keep a question "
-        "here; no rule can send one out that another keeps.",
-        table(["If a conversation holds …", "then it …", "because"], rows, "rules"),
-    )
+    return tiles
 
 
 def _sentence(rule: Rule) -> str:
@@ -237,67 +164,26 @@ def _sentence(rule: Rule) -> str:
     if rule.distinct > 1:
         words = f"{rule.distinct} different ones of: {words}"
     near = len(rule.condition.classes) > 1 and rule.within is not Within.CONVERSATION
-    return escape(words + (f", {_WITHIN[rule.within]}" if near else ""))
+    return words + (f", {_WITHIN[rule.within]}" if near else "")
 
 
-def _origin(rule: Rule) -> str:
-    if not rule.pack:
-        return "of the policy itself"
-    return f"of the pack <code>{escape(rule.pack)}</code>"
+def _becomes(policy: Policy, cover: Cover) -> tuple[list[Route], list[str] | None]:
+    """Return the routes of what is found alone, and the rules that keep it with more.
 
-
-# --- what the laws list --------------------------------------------------------
-
-
-def _coverage(policy: Policy) -> str:
-    parts = [_pack(policy, name) for name in policy.document.packs]
-    absent = [name for name in _PACKS if name not in policy.document.packs]
-    if absent:
-        titles = "; ".join(f"{load_pack(name).title} ({name})" for name in absent)
-        parts.append(f'<p class="note">Not part of this policy: {escape(titles)}.</p>')
-    return section(
-        "What laws and standards list",
-        "Item by item: how it is recognised, and what becomes of a question in which "
-        "it is found with certainty and nothing else is. The last column is what this "
-        "policy decides, computed when this page was made.",
-        "".join(parts),
-    )
-
-
-def _pack(policy: Policy, name: str) -> str:
-    pack = load_pack(name)
-    rows = [
-        [
-            f"<strong>{escape(cover.item)}</strong>",
-            escape(cover.text),
-            escape(cover.how),
-            _becomes(policy, cover),
-        ]
-        for cover in pack.covers
-    ]
-    head = ["Item", "What it says", "How it is recognised", "Found alone, it …"]
-    return (
-        f"<h3>{escape(pack.title)}</h3>"
-        f'<p class="small">{escape(pack.source)}</p>{table(head, rows, "covers")}'
-    )
-
-
-def _becomes(policy: Policy, cover: Cover) -> str:
+    The rules are None where nothing of it may leave alone.
+    """
     own = policy.classes
-    classes = sorted({name for each in cover.classes for name in expand(each, own=own)})
-    routes = {name: _route_alone(policy, name) for name in classes}
-    parts = [_badge(route) for route in Route if route in routes.values()]
-    if Route.ENCLAVE in routes.values():
-        free = {name for name, route in routes.items() if route is Route.ENCLAVE}
-        rules = [
-            rule.id
-            for rule in policy.rules
-            if rule.route is not Route.ENCLAVE and free & rule.condition.classes
-        ]
-        listed = ", ".join(f"<code>{escape(rule)}</code>" for rule in rules)
-        more = f"with other data, kept by {listed}" if rules else "no rule names it"
-        parts.append(f'<p class="small">{more}</p>')
-    return " ".join(parts)
+    classes = {name for each in cover.classes for name in expand(each, own=own)}
+    alone = {name: _route_alone(policy, name) for name in classes}
+    routes = [route for route in Route if route in alone.values()]
+    if Route.ENCLAVE not in routes:
+        return routes, None
+    free = {name for name, route in alone.items() if route is Route.ENCLAVE}
+    return routes, [
+        rule.id
+        for rule in policy.rules
+        if rule.route is not Route.ENCLAVE and free & rule.condition.classes
+    ]
 
 
 def _route_alone(policy: Policy, name: str) -> Route:
@@ -314,18 +200,7 @@ def _route_alone(policy: Policy, name: str) -> Route:
     alone = Inspection(
         findings=(finding,), payload_digest=bytes(DIGEST_BYTES), messages=1
     )
-    return decide(policy, alone).route
-
-
-# --- the rest of the policy ----------------------------------------------------
-
-
-def _settings(policy: Policy) -> str:
-    items = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-        for name, text in _setting_words(policy)
-    )
-    return section("Settings", "", f"<dl>{items}</dl>")
+    return decide(policy.rulebook, alone).route
 
 
 def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -383,25 +258,3 @@ def _enclaves(policy: Policy) -> Iterator[tuple[str, str]]:
         return
     for label, sentence in attestation_in_words(policy):
         yield _ATTESTATION[label], f"{sentence[0].upper()}{sentence[1:]}."
-
-
-def _limits_of_this_page() -> str:
-    items = (
-        (
-            "It says what the policy decides once something is found. What is not "
-            "found is not kept; the measurements say how often that happens, on data "
-            "of their kind."
-        ),
-        "Measurements are of the data named above. Other texts may fare otherwise.",
-        "It is not legal advice, and no statement of a law is complete here.",
-        (
-            "It changes with the policy: compare the digest above with the one that "
-            "`curtilage policy check` prints."
-        ),
-    )
-    listed = "".join(f"<li>{escape(each)}</li>" for each in items)
-    return section("What this page does not say", "", f"<ul>{listed}</ul>")
-
-
-def _badge(route: Route) -> str:
-    return f'<span class="route {route.value}">{ROUTE_WORDS[route]}</span>'

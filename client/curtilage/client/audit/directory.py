@@ -15,13 +15,11 @@ Every file is 0600 and must stay so: whoever can read the organisation's key can
 test guesses of short questions. The lock is ``flock``: use a local file system.
 """
 
-import fcntl
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -49,7 +47,12 @@ from curtilage.client.audit.record import KEY_BYTES
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of
 from curtilage.client.errors import AuditError
-from curtilage.client.files import open_ordinary
+from curtilage.client.files import (
+    locked,
+    open_ordinary,
+    open_private,
+    write_private_atomically,
+)
 from curtilage.policy.errors import AuditRefusedError
 
 ORGANISATION_KEY: Final = "organisation.key"
@@ -62,7 +65,6 @@ SIGNATURE_MARK: Final = "\u2014 ".encode()
 MAX_KEY_FILE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 1 << 20
 LOG_ID_BYTES: Final = 8
-PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
 _SEGMENT: Final = re.compile(r"([0-9]{6})\.jsonl", re.ASCII)
@@ -145,7 +147,7 @@ class AuditDirectory:
         Raises:
             AuditError: it cannot be made, or holds a log without keys.
         """
-        with told(self.path):
+        with as_audit_error(self.path):
             self.path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         with self.locked(10.0):
             if self.made:
@@ -186,7 +188,7 @@ class AuditDirectory:
         """
         path = self.path / PUBLIC_KEY
         try:
-            with told(path):
+            with as_audit_error(path):
                 return parse_key(_read(path, MAX_KEY_FILE_BYTES).decode("latin-1"))
         except AuditRefusedError as refusal:
             raise AuditError(f"{path}: {refusal.detail}") from None
@@ -199,18 +201,19 @@ class AuditDirectory:
             AuditError: somebody else holds it for longer than ``wait_s``.
         """
         path = self.path / LOCK
-        with told(path):
-            descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
-            with told(path):
-                take_lock(descriptor, wait_s)
+        with ExitStack() as stack:
+            with as_audit_error(path):
+                try:
+                    stack.enter_context(locked(path, wait_s))
+                except TimeoutError:
+                    raise AuditError(
+                        "the audit trail: another process holds it and does not let go"
+                    ) from None
             yield
-        finally:
-            os.close(descriptor)
 
     def segments(self) -> list[int]:
         """Return the numbers of the log's files, sorted."""
-        with told(self.path):
+        with as_audit_error(self.path):
             names = [path.name for path in self.path.iterdir()]
             matches = map(_SEGMENT.fullmatch, names)
             return sorted(int(match[1]) for match in matches if match)
@@ -222,7 +225,7 @@ class AuditDirectory:
     def read_segment(self, number: int) -> Iterator[bytes]:
         """Yield the bytes of a file of the log, in pieces."""
         path = self.segment(number)
-        with told(path):
+        with as_audit_error(path):
             yield from self._read(path)
 
     def notes(self) -> tuple[list[str], int]:
@@ -249,7 +252,7 @@ class AuditDirectory:
             AuditError: it may not be on the medium.
         """
         path = self.path / CHECKPOINTS
-        with told(path):
+        with as_audit_error(path):
             descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
                 self._append_note(descriptor, note)
@@ -275,7 +278,7 @@ class AuditDirectory:
         """Keep bytes that are about to be cut off."""
         path = self.path / f"torn-{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with told(path):
+        with as_audit_error(path):
             descriptor = open_private(path, flags)
             try:
                 self.write_all(descriptor, data)
@@ -307,7 +310,7 @@ class AuditDirectory:
         Raises:
             AuditError: they may, or there is none.
         """
-        with told(self.path):
+        with as_audit_error(self.path):
             mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & _OTHERS:
             raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
@@ -336,28 +339,23 @@ class AuditDirectory:
         self._write_private(CHECKPOINTS, note.encode())
         # Last: it is what says that the log is made.
         self._write_private(PUBLIC_KEY, f"{encode_key(public)}\n".encode())
-        with told(self.path):
+        with as_audit_error(self.path):
             self.sync_folder()
 
     @staticmethod
     def _read(path: Path) -> Iterator[bytes]:
-        with told(path, missing=True), open_ordinary(path) as file:
+        with as_audit_error(path, missing=True), open_ordinary(path) as file:
             while data := file.read(CHUNK_BYTES):
                 yield data
 
     def _write_private(self, name: str, data: bytes) -> None:
-        path, beside = self.path / name, self.path / f".{name}.new"
-        with told(path):
-            descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                self.write_all(descriptor, data)
-            finally:
-                os.close(descriptor)
-            beside.rename(path)
+        path = self.path / name
+        with as_audit_error(path), write_private_atomically(path) as file:
+            self.write_all(file.fileno(), data)
 
     def _read_private(self, name: str) -> bytes:
         path = self.path / name
-        with told(path):
+        with as_audit_error(path):
             if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
                 raise AuditError(f"{path}: others may read it; chmod 600 it")
             return _read(path, MAX_KEY_FILE_BYTES)
@@ -380,34 +378,8 @@ def _ends_note(data: bytes) -> bool:
     return data.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
 
 
-def open_private(path: Path, flags: int) -> int:
-    """Open a file that nobody else may read; never through a link."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
-
-
-def take_lock(descriptor: int, wait_s: float) -> None:
-    """Lock a file, or give up: a writer that was stopped must not stop us all.
-
-    Raises:
-        AuditError: it is still held after ``wait_s``.
-    """
-    until, pause_s = time.monotonic() + wait_s, 0.0002
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise AuditError(
-                    "the audit trail: another process holds it and does not let go"
-                ) from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.01)
-        else:
-            return
-
-
 @contextmanager
-def told(path: Path, *, missing: bool = False) -> Generator[None]:
+def as_audit_error(path: Path, *, missing: bool = False) -> Generator[None]:
     """Tell what the system said as an ``AuditError`` that names the file.
 
     Args:

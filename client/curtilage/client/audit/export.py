@@ -2,16 +2,16 @@
 
 import csv
 import io
-import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from curtilage.client.audit.directory import open_private, told
+from curtilage.client.audit.directory import as_audit_error
 from curtilage.client.audit.record import AuditRecord, Line, time_text
 from curtilage.client.audit.span import Span
 from curtilage.client.errors import ConfigError
+from curtilage.client.files import write_private_atomically
 
 COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),
@@ -70,16 +70,8 @@ def new_file(path: Path) -> Generator[BinaryIO]:
     """
     if path.exists():
         raise ConfigError(f"{path}: there is such a file already")
-    beside = path.with_name(f".{path.name}.part")
-    with told(path):
-        descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        with told(path):
-            beside.rename(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with as_audit_error(path), write_private_atomically(path) as file:
+        yield file
 
 
 def as_it_is(record: AuditRecord, data: bytes) -> bytes:

@@ -35,7 +35,7 @@ from curtilage.client.audit.record import (
 )
 from curtilage.client.audit.span import Span
 from curtilage.policy.decision.classes import CLASSES, expand, is_own_class
-from curtilage.policy.decision.when import MAX_SCORE, parse_when
+from curtilage.policy.decision.conditions import MAX_SCORE, parse_condition
 from curtilage.policy.errors import AuditRefusedError, AuditStep
 
 FORMAT: Final = "curtilage/audit-proof/v1"
@@ -49,7 +49,7 @@ _COUNTED: Final = (
     *("matching", "matching_about_somebody"),
 )
 _BY_POSITION: Final = "records_by_position"
-_SOMEBODY: Final = parse_when("identifier.* | marker.first_person")
+_SOMEBODY: Final = parse_condition("identifier.* | marker.first_person")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Claim:
         Raises:
             ValueError: says what is wrong with it.
         """
-        parse_when(self.when, own=self.own_classes)
+        parse_condition(self.when, own=self.own_classes)
 
     @property
     def own_classes(self) -> frozenset[str]:
@@ -142,7 +142,7 @@ class Counter:
         self._head = head
         # Names that are in no tree: a policy's own, or another release's.
         self._own = claim.own_classes
-        self._condition = parse_when(claim.when, own=self._own)
+        self._condition = parse_condition(claim.when, own=self._own)
         self._hashes: list[bytes] = []
         self._ends: list[str] = []
         self._span = Span(since=claim.since, until=claim.until)
@@ -223,7 +223,7 @@ class Counter:
         if unknown:
             # Under a pattern such as ``org.*`` they count: rather too many.
             self._own |= unknown
-            self._condition = parse_when(self.claim.when, own=self._own)
+            self._condition = parse_condition(self.claim.when, own=self._own)
         scores = dict.fromkeys(line.classes, MAX_SCORE)
         found = self._condition.holds(scores)
         there = line.outcome is self.claim.outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from curtilage.attest.log.note import NoteKey
 from curtilage.client.audit.checkpoint import parse_key
-from curtilage.client.audit.directory import AuditDirectory, told
+from curtilage.client.audit.directory import AuditDirectory, as_audit_error
 from curtilage.client.audit.proof import Claim, Counter, encode_proof, parse_proof
 from curtilage.client.audit.record import Line
 from curtilage.client.audit.verify import (
@@ -165,7 +165,7 @@ class LogToRead:
         if not numbers:
             raise AuditError(f"{self.directory.path}: no audit log")
         path = self.directory.segment(numbers[-1])
-        with told(path):
+        with as_audit_error(path):
             end = (numbers[-1], path.stat().st_size)
         # Behind the lines: so these sign all of them but a writer's last few, and
         # lines that come later are not looked at unless these sign them.

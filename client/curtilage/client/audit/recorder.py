@@ -17,9 +17,9 @@ from curtilage.client.audit.record import (
     ReceiptEntry,
     histogram,
 )
-from curtilage.client.audit.trail import Trail
+from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.errors import AuditError, EnclaveError, FailureReason
-from curtilage.client.remote.receipts import ReceiptSecret, Transcript
+from curtilage.client.receipt import ReceiptSecret, Transcript
 from curtilage.policy.decision.decide import Allowed, Decision, Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
@@ -32,54 +32,52 @@ CHALLENGE_RULE = "attestation.challenge"
 """The same for a challenge: the policy asks for it, of the enclave."""
 
 
-async def record_dummy(
-    trail: Trail,
-    policy: Policy,
-    content: bytes,
-    verdict_id: str,
-    *,
-    outcome: Outcome = Outcome.COVER,
-    random: Callable[[int], bytes] = secrets.token_bytes,
-) -> None:
-    """Record that a dummy or a challenge is about to be sealed.
+SaveTranscript = Callable[[str, Transcript], None]
+"""Takes a query's id and the exchange whose receipt was kept."""
 
-    Nothing is, if this raises. The record names no query and no class. It
-    commits to what is said, so whoever holds the organisation's key can see that
-    it says nothing else.
+
+class CoverRecorder:
+    """Records the cover requests of a client.
 
     Args:
-        trail: where it is recorded.
-        policy: the policy that asks for dummies.
-        content: all that the dummy says.
-        verdict_id: the evidence relied upon.
-        outcome: ``COVER`` or ``CHALLENGE``.
+        trail: where they are recorded.
+        policy: that asks for them.
         random: makes the id that no other record has.
-
-    Raises:
-        EnclaveError: it cannot be recorded, so it must not leave.
     """
-    entry = AuditEntry(
-        query=random(QUERY_ID_BYTES).hex(),
-        attempt=1,
-        policy=policy.digest,
-        classes={},
-        route=Route.ENCLAVE,
-        outcome=outcome,
-        rule=COVER_RULE if outcome is Outcome.COVER else CHALLENGE_RULE,
-        verdict=verdict_id,
-        messages=0,
-        payload_digest=hashlib.sha256(content).digest(),
-    )
-    try:
-        await trail.append(entry)
-    except AuditError:
-        raise EnclaveError(FailureReason.AUDIT_FAILED) from None
+
+    def __init__(
+        self,
+        trail: AuditTrail,
+        policy: Policy,
+        *,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._trail = trail
+        self._policy_digest = policy.digest
+        self._random = random
+
+    async def covered(self, content: bytes, verdict_id: str) -> None:
+        """Record that a cover request is about to be sealed; it names no query.
+
+        Args:
+            content: all that it says.
+            verdict_id: the evidence relied upon.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so it must not leave.
+        """
+        entry = _entry_without_query(
+            self._random(QUERY_ID_BYTES),
+            self._policy_digest,
+            content,
+            verdict_id,
+            outcome=Outcome.COVER,
+            rule=COVER_RULE,
+        )
+        await _append_or_stay(self._trail, entry)
 
 
-TakeDown = Callable[[str, Transcript], None]
-
-
-class Case:
+class QueryRecorder:
     """One query, from its decision to its last step.
 
     Args:
@@ -87,8 +85,8 @@ class Case:
         policy: the policy that was applied.
         inspection: what was found.
         decision: what followed from it.
-        take_down: takes the exchange down whose receipt was kept, with the id
-            of its query; None: nobody does.
+        save_transcript: saves the exchange whose receipt was kept; None: it is
+            not written down.
         random: makes the id that joins the records of one query.
 
     Attributes:
@@ -97,16 +95,16 @@ class Case:
 
     def __init__(
         self,
-        trail: Trail,
+        trail: AuditTrail,
         policy: Policy,
         inspection: Inspection,
         decision: Decision,
         *,
-        take_down: TakeDown | None = None,
+        save_transcript: SaveTranscript | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.decision = decision
-        self._take_down = take_down
+        self._save_transcript = save_transcript
         self._trail = trail
         self._classes = histogram(inspection.findings, decision, policy.classes)
         self._messages = inspection.messages
@@ -129,12 +127,10 @@ class Case:
         Raises:
             EnclaveError: it cannot be recorded, so it must not leave.
         """
-        try:
-            await self._record(
-                Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
-            )
-        except AuditError:
-            raise EnclaveError(FailureReason.AUDIT_FAILED) from None
+        entry = self._next_entry(
+            Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
+        )
+        await _append_or_stay(self._trail, entry)
         receipt_id = self._random(RECEIPT_ID_BYTES)
         value = await self._trail.receipt_secret(receipt_id)
         if value is None:
@@ -143,7 +139,7 @@ class Case:
             receipt_id=receipt_id,
             attempt=self._attempts,
             value=value,
-            transcript=None if self._take_down is None else Transcript(),
+            transcript=None if self._save_transcript is None else Transcript(),
         )
 
     async def receipted(
@@ -164,8 +160,28 @@ class Case:
                 receipt=receipt,
             )
         )
-        if self._take_down is not None and secret.transcript is not None:
-            self._take_down(self._id, secret.transcript)
+        if self._save_transcript is not None and secret.transcript is not None:
+            self._save_transcript(self._id, secret.transcript)
+
+    async def challenged(self, content: bytes, verdict_id: str) -> None:
+        """Record that a challenge is about to be sealed; it names no query.
+
+        Args:
+            content: all that it says.
+            verdict_id: the evidence relied upon.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so it must not leave.
+        """
+        entry = _entry_without_query(
+            self._random(QUERY_ID_BYTES),
+            self.decision.policy_digest,
+            content,
+            verdict_id,
+            outcome=Outcome.CHALLENGE,
+            rule=CHALLENGE_RULE,
+        )
+        await _append_or_stay(self._trail, entry)
 
     async def stays(
         self, outcome: Outcome, fallback: FailureReason | None = None
@@ -179,33 +195,69 @@ class Case:
         if outcome in {Outcome.ENCLAVE, Outcome.COVER, Outcome.CHALLENGE}:
             raise ValueError("what leaves is recorded before it does")
         try:
-            await self._record(outcome, self._payload_digest, fallback=fallback)
+            await self._trail.append(
+                self._next_entry(outcome, self._payload_digest, fallback=fallback)
+            )
         except AuditError:
             return False
         return True
 
-    async def _record(
+    def _next_entry(
         self,
         outcome: Outcome,
         payload_digest: bytes,
         *,
         verdict_id: str = "",
         fallback: FailureReason | None = None,
-    ) -> None:
+    ) -> AuditEntry:
         self._attempts += 1
         decision = self.decision
-        await self._trail.append(
-            AuditEntry(
-                query=self._id,
-                attempt=self._attempts,
-                policy=decision.policy_digest,
-                classes=self._classes,
-                route=decision.route,
-                outcome=outcome,
-                rule=decision.rule,
-                verdict=verdict_id,
-                fallback="" if fallback is None else fallback.value,
-                messages=self._messages,
-                payload_digest=payload_digest,
-            )
+        return AuditEntry(
+            query=self._id,
+            attempt=self._attempts,
+            policy=decision.policy_digest,
+            classes=self._classes,
+            route=decision.route,
+            outcome=outcome,
+            rule=decision.rule,
+            verdict=verdict_id,
+            fallback="" if fallback is None else fallback.value,
+            messages=self._messages,
+            payload_digest=payload_digest,
         )
+
+
+def _entry_without_query(
+    entry_id: bytes,
+    policy_digest: str,
+    content: bytes,
+    verdict_id: str,
+    *,
+    outcome: Outcome,
+    rule: str,
+) -> AuditEntry:
+    """Return the record of a cover request or a challenge.
+
+    It names no query and no class. It commits to what is said, so that whoever holds
+    the organisation's key can see that it says nothing else.
+    """
+    return AuditEntry(
+        query=entry_id.hex(),
+        attempt=1,
+        policy=policy_digest,
+        classes={},
+        route=Route.ENCLAVE,
+        outcome=outcome,
+        rule=rule,
+        verdict=verdict_id,
+        messages=0,
+        payload_digest=hashlib.sha256(content).digest(),
+    )
+
+
+async def _append_or_stay(trail: AuditTrail, entry: AuditEntry) -> None:
+    """Record what is about to leave; what is not on the disk does not leave."""
+    try:
+        await trail.append(entry)
+    except AuditError:
+        raise EnclaveError(FailureReason.AUDIT_FAILED) from None

@@ -12,7 +12,7 @@ from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import AuditError
 
 
-class Trail(Protocol):
+class AuditTrail(Protocol):
     """What the session needs of the audit trail."""
 
     @property
@@ -48,7 +48,7 @@ class Trail(Protocol):
         ...
 
 
-class AuditTrail:
+class DiskAuditTrail:
     """``AuditLog`` for an event loop, which it never blocks.
 
     Args:

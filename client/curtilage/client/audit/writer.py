@@ -1,22 +1,18 @@
-"""What a writer remembers of its log, so that no cut behind its back passes.
+"""The audit trail's writer: one line on the disk before anything may leave.
 
-A log and its checkpoints can be cut together, back to an earlier checkpoint,
-without a key, and agree with each other again. So a writer keeps in memory how
-far the log reached when it last had it, and refuses one that does not reach
-there any more. A writer that begins later knows no more than the disk does.
+``append`` returns once the line is written and synced; if it cannot be, it raises,
+and the caller sends nothing. Several processes may write to one log: each holds the
+lock for one line, and reads first what others added.
 
-The audit trail's writer: one line on the disk before anything may leave.
+What a crash can leave is a last line without its newline. No caller was told that it
+was written, so the next writer moves it into a file of its own and cuts it off.
+Whatever else is not as it should be is damage, is never mended here, and keeps every
+query home: ``curtilage audit verify`` names the record.
 
-``append`` returns once the line is written and synced; if it cannot be, it
-raises, and whoever asked sends nothing. Several processes may write to one
-log: each holds the lock for one line, and reads first what others added.
-
-What a crash can leave is a last line without its newline. Nobody was told that
-it was written, so the next writer moves it into a file of its own and cuts it
-off. Whatever else is not as it should be is damage, is never mended here, and
-keeps every query home: ``curtilage audit verify`` names the record. So is a log
-that is shorter than this writer knew it, or that lacks the checkpoints that any
-writer would have left (``audit_seen``).
+A log and its checkpoints can be cut together, back to an earlier checkpoint, without
+a key, and agree with each other again. So a writer keeps in memory how far the log
+reached (``Seen``), and refuses one that is shorter or lacks the checkpoints that any
+writer would have left. A writer that begins later knows no more than the disk does.
 """
 
 import os
@@ -41,13 +37,13 @@ from curtilage.client.audit.directory import (
     AuditDirectory,
     AuditKeys,
     Disk,
-    open_private,
-    told,
+    as_audit_error,
 )
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.audit.tail import Tail
 from curtilage.client.audit.verify import lines_of, verify_heads
 from curtilage.client.errors import AuditError
+from curtilage.client.files import open_private
 from curtilage.policy.errors import AuditRefusedError
 
 WHAT_NOW: Final = (
@@ -57,9 +53,14 @@ WHAT_NOW: Final = (
 )
 
 
+SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
+LOCK_S: Final = 10.0
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How far a log reached.
+    """How far a log reached when this writer last had it.
 
     Attributes:
         log: the log's id.
@@ -101,13 +102,6 @@ class Seen:
                 break
             tail.follow(line)
         return (tail.size, tail.last_hash) == (self.size, self.head)
-
-
-SEGMENT_BYTES: Final = 4 * 1024 * 1024  # read at start: 0.1 s, 8,000 records
-LOCK_S: Final = 10.0
-
-
-_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def _utc_now() -> datetime:
@@ -320,7 +314,7 @@ class AuditLog:
         return not same or following.exists()
 
     def _catch_up(self, current: _Open) -> None:
-        with told(self._files.segment(current.tail.segment)):
+        with as_audit_error(self._files.segment(current.tail.segment)):
             start, size = current.size_bytes, os.fstat(current.descriptor).st_size
             added = (
                 os.pread(current.descriptor, size - start, start)
@@ -401,7 +395,7 @@ class AuditLog:
             tail.take(first)
         if tail.segment != number:
             raise AuditError(f"{path}: another file's lines")
-        with told(path):
+        with as_audit_error(path):
             descriptor = open_private(path, os.O_RDWR | os.O_APPEND)
         current = _Open(tail=tail, descriptor=descriptor, size_bytes=len(first))
         self._open = current
@@ -423,7 +417,7 @@ class AuditLog:
     def _mend(self, current: _Open) -> None:
         """Move an incomplete last line aside: nobody was told that it is there."""
         path = self._files.segment(current.tail.segment)
-        with told(path):
+        with as_audit_error(path):
             size = os.fstat(current.descriptor).st_size
             if size == current.size_bytes:
                 return
@@ -436,7 +430,7 @@ class AuditLog:
     def _begin_segment(self, tail: Tail, now: datetime) -> _Open:
         """Begin the next file; what a crash left under its name goes aside."""
         path = self._files.segment(tail.segment + 1)
-        with told(path):
+        with as_audit_error(path):
             if path.exists():
                 self._files.set_aside(f"{path.stem}-0", path.read_bytes())
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
@@ -444,7 +438,7 @@ class AuditLog:
         current = _Open(tail=tail, descriptor=descriptor, size_bytes=0)
         self._open = current
         self._write(current, tail.next_segment(now))
-        with told(path):
+        with as_audit_error(path):
             self._files.sync_folder()
         return current
 
@@ -457,7 +451,7 @@ class AuditLog:
 
     def _write(self, current: _Open, line: bytes) -> None:
         number = current.tail.segment + (current.size_bytes == 0)
-        with told(self._files.segment(number)):
+        with as_audit_error(self._files.segment(number)):
             try:
                 self._files.write_all(current.descriptor, line)
             except OSError:

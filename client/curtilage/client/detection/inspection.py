@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from curtilage.client import telemetry
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
@@ -27,16 +27,13 @@ from curtilage.client.detection.worker import (
 )
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
-from curtilage.client.fair_queue import TurnRefusedError, Turns
+from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Finding, Where
-from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import Limits, Policy, plan_of
 from curtilage.policy.signing import Currency, stale_finding
-
-if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
-    from curtilage.policy.document.model import Limits, Policy
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
@@ -193,7 +190,7 @@ class Inspector:
         self._limits = policy.limits
         self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
-        self._turns = Turns()
+        self._turns = FairQueue()
         plan = plan_of(policy)
 
         def launch(in_background: bool) -> DetectorProcess:

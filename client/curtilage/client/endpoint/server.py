@@ -3,7 +3,7 @@
 Any program on this machine may ask it, as any program may read the user's own
 files; nothing else may. A request that a browser's page could have made is
 refused: the Host must name this machine, and an Origin must as well. How many
-may connect, and for how long, is ``gateway_door``'s.
+may connect, and for how long, ``admission`` decides.
 """
 
 import ipaddress

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
-from curtilage.client.fair_queue import TurnRefusedError, Turns
+from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.local.registry import Registry
 from curtilage.client.query import Query
 from curtilage.inference.default_model import (
@@ -173,7 +173,7 @@ class LocalModel:
     def __init__(self, make_engine: Callable[[], Engine], *, model_id: str) -> None:
         self._make_engine = make_engine
         self._engine: Engine | None = None
-        self._turns = Turns()
+        self._turns = FairQueue()
         self.model_id = model_id
 
     @classmethod

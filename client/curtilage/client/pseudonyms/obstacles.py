@@ -1,23 +1,6 @@
 """Why a query's names and numbers cannot be replaced; words without content."""
 
-from enum import StrEnum
-
-
-class Obstacle(StrEnum):
-    """Why a query stays as it is, and so at home; a closed set, safe to tell."""
-
-    NOTHING_FOUND = "nothing_found"
-    MARK_IN_SOURCE = "mark_in_source"
-    OTHER_VIEW = "other_view"
-    ACROSS_TEXTS = "across_texts"
-    NOT_CONTENT = "not_content"
-    OVERLAP = "overlap"
-    NO_STAND_IN = "no_stand_in"
-    STOP_STRING = "stop_string"
-    LOGPROBS = "logprobs"
-    STILL_FOUND = "still_found"
-    NAME_LEFT = "name_left"
-
+from curtilage.client.answer import Obstacle
 
 EXPLAINED_OBSTACLE = {
     Obstacle.NOTHING_FOUND: "nothing that was found can be replaced",

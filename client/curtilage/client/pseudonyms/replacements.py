@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from curtilage.client.answer import Obstacle
 from curtilage.client.detection.wordlists import COMMON, words
-from curtilage.client.pseudonyms.obstacles import KeptHomeError, Obstacle
+from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of
 from curtilage.policy.decision.findings import Finding
 

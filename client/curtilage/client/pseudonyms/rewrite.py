@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.client.pseudonyms.obstacles import KeptHomeError, Obstacle
+from curtilage.client.answer import Obstacle
+from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.replacements import (
     Occurrences,
     Place,

@@ -4,6 +4,7 @@ A certificate, a key of it, a private authority, an API key. Their contents are
 in no argument of a process, no ``repr`` and no error; errors name the file.
 """
 
+import ipaddress
 import re
 import ssl  # noqa: TID251 - a door
 import stat
@@ -17,24 +18,6 @@ MAX_KEY_FILE_BYTES: Final = 4096
 # As RFC 6750 writes a bearer token; anything else could end the header line.
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]{8,1024}=*")
 _FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessFiles:
-    """Where the relay's access files lie; None is left out.
-
-    Attributes:
-        ca: certificates (PEM) of the only authorities to trust for the relay;
-            None: those that the system trusts.
-        certificate: our certificate and its chain (PEM), if the relay wants one.
-        certificate_key: its private key (PEM); None: in the same file.
-        key: a file with the API key that the relay's operator gave us.
-    """
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    certificate_key: Path | None = None
-    key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +40,38 @@ class RelayAccess:
         return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def read_access(files: AccessFiles) -> RelayAccess:
+def read_access(
+    *,
+    ca: Path | None = None,
+    certificate: Path | None = None,
+    certificate_key: Path | None = None,
+    key: Path | None = None,
+) -> RelayAccess:
     """Read the files.
+
+    Args:
+        ca: certificates (PEM) of the only authorities to trust for the relay;
+            None: those that the system trusts.
+        certificate: our certificate and its chain (PEM), if the relay wants one.
+        certificate_key: its private key (PEM); None: in the same file.
+        key: a file with the API key that the relay's operator gave us.
 
     Raises:
         ConfigError: one cannot be read or is not what it should be; names it.
     """
-    tls = tls_context(files.ca)
-    if files.certificate is not None:
-        _load_certificate(tls, files.certificate, files.certificate_key)
-    elif files.certificate_key is not None:
-        raise ConfigError(f"{files.certificate_key}: a key without its certificate")
-    if files.key is None:
+    # Read once, at the start: what is exchanged later takes effect when somebody
+    # restarts the client, and not in the middle of a query.
+    tls = tls_context(ca)
+    if certificate is not None:
+        _load_certificate(tls, certificate, certificate_key)
+    elif certificate_key is not None:
+        raise ConfigError(f"{certificate_key}: a key without its certificate")
+    if key is None:
         return RelayAccess(tls=tls)
     return RelayAccess(
         tls=tls,
-        api_key=_read_token(files.key),
-        readable_by_others=files.key if _is_readable_by_others(files.key) else None,
+        api_key=_read_token(key),
+        readable_by_others=key if _is_readable_by_others(key) else None,
     )
 
 
@@ -86,6 +84,8 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
     Raises:
         ConfigError: the file cannot be read, or holds no certificate.
     """
+    # With ``cafile`` the system's authorities are left out, not added to: an operator
+    # who names one wants no other to be able to speak for the relay.
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (ssl.SSLError, OSError) as failure:
@@ -94,12 +94,30 @@ def tls_context(ca: Path | None = None) -> ssl.SSLContext:
     return context
 
 
+def is_loopback(host: str) -> bool:
+    """Tell this machine's own addresses and its name."""
+    # RFC 6761, section 6.3: these names are this machine's, whatever DNS says.
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_numeric(host: str) -> bool:
+    """Tell an address in numbers from a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _load_certificate(
     tls: ssl.SSLContext, certificate: Path, certificate_key: Path | None
 ) -> None:
     key = None if certificate_key is None else str(certificate_key)
     named = certificate if certificate_key is None else certificate_key
 
+    # Without this, OpenSSL would ask at the terminal, and a service hang at its start.
     def no_password() -> str:
         raise ConfigError(f"{named}: the key is encrypted, and nobody can be asked")
 
@@ -114,9 +132,12 @@ def _load_certificate(
 def _read_token(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # Bounded: a wrong path may name anything, also what has no end.
             data = file.read(MAX_KEY_FILE_BYTES + 1)
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
+    # One line end is what editors leave; anything else in it would end the header, and
+    # begin one of the file's choice. The message must not repeat what was found.
     token = data.strip()
     if _TOKEN.fullmatch(token) is None:
         raise ConfigError(f"{path}: expected one API key and nothing else")
@@ -124,6 +145,7 @@ def _read_token(path: Path) -> str:
 
 
 def _is_readable_by_others(path: Path) -> bool:
+    # Told, and not refused: on some mounts every file looks like this.
     return bool(path.stat().st_mode & _FOR_OTHERS)
 
 

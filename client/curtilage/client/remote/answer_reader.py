@@ -93,9 +93,13 @@ class EventStream(ContentReader):
             yield from self._event(event)
 
     def _event(self, data: bytes) -> Iterator[AnswerEvent]:
+        # Behind the end mark stand comments, which are filler; an event there would be
+        # text that was added to a complete answer.
         if self.finished is not None:
             _broken()
         if data == SSE_END:
+            # Both marks are wanted, the model's reason and the stream's end: with one
+            # of them, an engine that died half way would pass for one that was done.
             if self._last is None:
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             self.finished = self._last
@@ -105,6 +109,7 @@ class EventStream(ContentReader):
             # Once something was shown, the answer is cut, whatever cut it.
             _refuse(None if self._told else _status_of(chunk))
         choice = _first_choice(chunk)
+        # A first event may name the role and hold no text.
         text = _member(choice.get("delta"), "content")
         if isinstance(text, str) and text:
             self._told = True
@@ -134,6 +139,7 @@ class EventParser:
         Raises:
             EnclaveError: an event is too long to be held.
         """
+        # A chunk may end between CR and LF; the LF is then no line of its own.
         if self._after_cr and data:
             data, self._after_cr = data.removeprefix(b"\n"), False
         # The CR that ends this may be the half of a CR LF.
@@ -144,9 +150,11 @@ class EventParser:
             self._line.clear()
             yield from self._whole_line(line)
         self._line += rest
+        # Also of a line without an end: it would be held as long as bytes come.
         self._hold(len(self._line))
 
     def _whole_line(self, line: bytes) -> Iterator[bytes]:
+        # One byte order mark may stand before the first line, and nowhere else.
         if not self._begun:
             self._begun, line = True, line.removeprefix(b"\xef\xbb\xbf")
         if not line:
@@ -155,6 +163,8 @@ class EventParser:
             self._data, self._held_bytes = [], 0
             return
         name, _, value = line.partition(b":")
+        # Without "event", "id" and "retry", which would make a reader reconnect or name
+        # things; nothing of the kind is done here.
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
             self._held_bytes += len(value) + 1
@@ -184,12 +194,16 @@ class JsonText(ContentReader):
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
         """Keep it until the object ends, then yield what it says."""
+        # White space before and behind is filler. It is not kept: a bucket may hold
+        # megabytes of it, and an object of a hundred octets.
         if not self._object or self._over:
             data = data.lstrip(_JSON_SPACE)
         if not data:
             return
         if self._over:
             _broken()
+        # The end is looked for as bytes come, each seen once: parsing again with each
+        # frame would take time by the square of the answer.
         self._object += data
         end = self._object_end()
         # What fills the frame behind the object is none of it.
@@ -197,6 +211,7 @@ class JsonText(ContentReader):
             _broken()
         if end is not None:
             self._over = True
+            # A second object behind the first: two readers could take another one.
             if bytes(self._object[end:]).strip(_JSON_SPACE):
                 _broken()
             yield from self.parsed(_object(bytes(self._object[:end])))
@@ -220,6 +235,7 @@ class JsonText(ContentReader):
                 self._depth += _LEVELS[token]
                 if self._depth <= 0:
                     return match.end()
+            # A backslash at the end of what is there: what it escapes is still to come.
             elif len(token) == 1:
                 self._scanned = match.start()
                 return None
@@ -237,6 +253,7 @@ class Completion(JsonText):
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
         """Yield the answer's text and end."""
+        # An engine that fails once the head has left can only say so here, behind 200.
         if "error" in value:
             _refuse(_status_of(value))
         choice = _first_choice(value)
@@ -262,8 +279,11 @@ class Problem(JsonText):
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
         """Raise what it says."""
+        # RFC 9458, section 6.5.2: a date that is refused may be corrected, once. It
+        # came out of the seal, so it is the enclave that says so, and not the relay.
         if value.get("type") == media.PROBLEM_DATE:
             raise DateRefusedError(self._date)
+        # Of a closed set: words that come from the other side enter no error.
         code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
         raise EnclaveError(FailureReason.REFUSED, code=code)
 
@@ -274,7 +294,7 @@ class Problem(JsonText):
 
 
 class Nothing(JsonText):
-    """The answer to a dummy: an object that says nothing."""
+    """The answer to a cover request: an object that says nothing."""
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
@@ -309,6 +329,7 @@ class FreshEvidence(JsonText):
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
         """Take out the evidence; an error object, also behind a 200, is none."""
+        # Nothing but the evidence: what it is worth, the verifier says.
         evidence = value.get("evidence")
         if not isinstance(evidence, dict) or len(value) != 1:
             _broken()
@@ -337,7 +358,7 @@ def content_reader(head: bhttp.ResponseHead) -> ContentReader:
 
 
 def nothing_reader(head: bhttp.ResponseHead) -> ContentReader:
-    """Return the reader of the answer to a dummy.
+    """Return the reader of the answer to a cover request.
 
     Raises:
         EnclaveError: as ``content_reader``.
@@ -347,6 +368,8 @@ def nothing_reader(head: bhttp.ResponseHead) -> ContentReader:
 
 
 def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
+    # Behind a proxy in the enclave, a redirect would name another party. No status but
+    # 200 carries an answer, and a head is never acted upon.
     fields = dict(head.fields)
     media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
     if head.status == _BAD_REQUEST and media_type == media.PROBLEM_JSON.encode():
@@ -360,6 +383,7 @@ def _refuse(status: int | None) -> NoReturn:
     """Raise what a status means; without one, the answer was cut."""
     if status is None:
         raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
+    # The number alone, and only where nothing better is known; it is three digits.
     reason = _REASONS.get(status, FailureReason.REFUSED)
     code = str(status) if reason is FailureReason.REFUSED else None
     raise EnclaveError(reason, code=code)
@@ -377,6 +401,8 @@ def _status_of(value: dict[str, object]) -> int | None:
 
 
 def _object(data: bytes) -> dict[str, object]:
+    # From an enclave that was verified, and still not trusted with this process: deep
+    # nesting raises RecursionError, a number of a million digits ValueError.
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -397,6 +423,8 @@ def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
     reason = choice.get("finish_reason")
     usage = holder.get("usage")
     counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
+    # "tool_calls" or "content_filter" would be an answer of a kind that was not asked
+    # for; to show it as a complete one would be wrong.
     if not isinstance(reason, str) or reason not in {"stop", "length"}:
         _broken()
     return Finished(
@@ -407,6 +435,7 @@ def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
 
 
 def _count(value: object) -> int:
+    # Only counted and shown; nothing is decided by them, so nonsense is no failure.
     return value if isinstance(value, int) and value >= 0 else 0
 
 
@@ -421,6 +450,8 @@ def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
 
 
 def _finite(value: float) -> float:
+    # JSON as Python reads it knows NaN and Infinity, which no other reader would take
+    # from us when the answer is written on.
     try:
         number = float(value)
     except OverflowError:
@@ -432,6 +463,7 @@ def _finite(value: float) -> float:
 
 def _text(value: str) -> str:
     """Return a text that can be written on; half a character cannot."""
+    # "\\ud800" is well-formed JSON, and no text; it would fail where it is printed.
     try:
         value.encode()
     except UnicodeEncodeError:

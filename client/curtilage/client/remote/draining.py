@@ -1,26 +1,19 @@
-"""The pace that a padded answer is promised, and when it is broken.
+"""Sealed exchanges that run to their end, and the frame rate that they are promised.
 
-A padded answer comes in frames, one every period, from its beginning to the end
-of its bucket. Who holds it up, a relay that lets an octet through now and then
-or one that stays silent behind a head, breaks that promise, and is not waited
-for: the question is answered here instead. Whole frames count, since octets are
-cheap.
+A padded answer has the length and the pace of its bucket. Hanging up early would show
+on the wire what the padding hides: that the answer was short, that the user cancelled,
+that we could not read it. So each exchange is a task of its own from the moment it is
+sent; a caller watches its events and may leave at any time, and the task reads on to
+the end of the body. A caller that reads slowly does not show either.
 
-The limits are wide. A slow line, a busy machine or a lost packet is not a breach,
-and a verdict needs two looks with a pause between them, in which a process that
-stood still reads what has come meanwhile.
+Frames come one every period, from the beginning to the end of the bucket. A relay that
+holds them up, lets an octet through now and then, or stays silent behind a head, breaks
+that promise and is not waited for: the query is answered here instead. Whole frames
+count, since octets are cheap. The limits are wide: a slow line, a busy machine or a
+lost packet is not a breach, and a verdict needs two looks with a pause between them, in
+which a process that stood still reads what has come meanwhile.
 
-Sealed exchanges that run to their end, whoever still watches.
-
-A padded answer has the length and the pace of its bucket. Whoever hung up early
-would show on the wire what the padding hides: that the answer was short, that
-the user cancelled, that we could not read it. So each exchange is a task of its
-own from the moment it is sent; a caller watches its events and may leave at any
-time, and the task reads on to the end of the body. A caller that reads slowly
-does not show either.
-
-Numbers and time are bounded: an exchange is not begun when too many run, and
-one that falls behind the pace of its frames is cut off (``pace``), so that none
+So numbers and time are bounded: an exchange is not begun when too many run, and none
 runs much longer than its bucket, whatever a relay does.
 """
 
@@ -33,7 +26,9 @@ from typing import Final
 
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import EnclaveError, FailureReason
-from curtilage.client.remote.seal import SealedExchange, most_bytes
+from curtilage.client.remote.requests import Attempt
+from curtilage.client.remote.seal import AnswerReader, most_bytes
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire.shaping import TransportParameters
 
 FIRST_FRAME_S: Final = 15.0
@@ -62,7 +57,7 @@ class Timer:
 TIMER: Final = Timer()
 
 
-class Pace:
+class FrameRateMonitor:
     """Compares the frames that came with those that were promised.
 
     Args:
@@ -80,6 +75,9 @@ class Pace:
         self._first_due = began + FIRST_FRAME_S + request_bytes / SLOWEST_UPLOAD
         self._first_at: float | None = None
 
+    # Frames and not octets: one octet now and then is cheap for a relay that wants to
+    # hold a query up, a whole sealed frame it can only pass on.
+
     def breach(self, frames: int, now: float) -> FailureReason | None:
         """Tell how the promise is broken, or None where it is not.
 
@@ -89,6 +87,8 @@ class Pace:
         """
         if frames and self._first_at is None:
             self._first_at = now
+        # From the first frame on, the enclave's own clock sets the pace; before it lie
+        # a connection and the upload, which have a time of their own.
         if self._first_at is None:
             return FailureReason.TIMEOUT if now > self._first_due else None
         # The frame that comes next is the one with this number, from 0.
@@ -101,10 +101,6 @@ MAX_RUNNING: Final = 24
 these hold a place at the gateway while the others wait there."""
 
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
-Ended = Callable[[int], None]
-"""Is told how many frames a complete answer had."""
-Keep = Callable[[bytes], Awaitable[None]]
-"""Keeps the verified receipt of a complete answer, whoever still watches."""
 
 
 class Drains:
@@ -135,30 +131,34 @@ class Drains:
         Raises:
             EnclaveError: too many run.
         """
+        # Counted are those that run, also those that nobody watches any more: they hold
+        # their connections until their buckets are full.
         if self.running * share >= self._most:
             raise EnclaveError(FailureReason.TOO_MANY_RUNNING)
 
     def start(
         self,
         exchange: SealedExchange,
+        reader: AnswerReader,
         send: Send,
-        *,
-        ended: Ended | None = None,
-        keep: Keep | None = None,
+        attempt: Attempt,
     ) -> "Watch":
         """Send an exchange; return what its answer can be watched by.
 
         Args:
             exchange: to be sent.
+            reader: of its answer.
             send: the way out.
-            ended: told once the answer is complete.
-            keep: awaited with the receipt, before anybody is told of the end.
+            attempt: what it is an answer to; keeps the receipt before the end is
+                told, and notes the answer's length.
 
         Raises:
             EnclaveError: too many run.
         """
         self.require_room()
-        watch = Watch(exchange, ended, self._timer, keep)
+        # A task of its own: a caller that is cancelled must not cancel the exchange,
+        # which would show on the wire that it was, and when.
+        watch = Watch(exchange, reader, attempt, self._timer)
         task = asyncio.create_task(watch.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -167,6 +167,7 @@ class Drains:
 
     async def settle(self) -> None:
         """Wait until nothing runs; errors there concern nobody any more."""
+        # ``wait`` and not ``gather``: to be cancelled here must cancel none of them.
         while self._running:
             await asyncio.wait(tuple(self._running))
 
@@ -184,21 +185,23 @@ class Watch:
     def __init__(
         self,
         exchange: SealedExchange,
-        ended: Ended | None,
+        reader: AnswerReader,
+        attempt: Attempt,
         timer: Timer,
-        keep: Keep | None = None,
     ) -> None:
         self._exchange = exchange
-        self._keep = keep
-        self._ended = ended
+        self._reader = reader
+        self._attempt = attempt
         self._timer = timer
         self._over = asyncio.Event()
         self._breach = FailureReason.TIMEOUT
-        self._pace = Pace(
+        self._pace = FrameRateMonitor(
             exchange.parameters,
             timer.clock(),
             request_bytes=exchange.request_bytes,
         )
+        # Unbounded here, and bounded by the length of the answer: a queue that is full
+        # would slow the reading down, and a slow caller show on the wire.
         self._events: asyncio.Queue[AnswerEvent | BaseException] = asyncio.Queue()
         self._left = False
         self._failed = False
@@ -224,10 +227,13 @@ class Watch:
                     return
         finally:
             self._left = True
+            # The task goes on for as long as a minute and must not hold an answer that
+            # its reader has thrown away.
             self._events = asyncio.Queue()  # what nobody will read any more
 
     async def run(self, send: Send) -> None:
         """Read the body to its end, or to the limits of its shape and its pace."""
+        # No limit to begin with: the guard sets one, to now, when the pace is broken.
         try:
             async with asyncio.timeout(None) as limit:
                 await self._read(send, limit)
@@ -259,6 +265,8 @@ class Watch:
 
     async def _guard(self, limit: asyncio.Timeout) -> None:
         """Look at the pace now and then; end what broke its promise."""
+        # Two looks that agree: a process that stood still (a laptop that slept) first
+        # reads what came meanwhile, and is not mistaken for a relay that held it up.
         seen = 0
         while seen < LOOKS:
             await self._timer.sleep(LOOK_S)
@@ -270,37 +278,41 @@ class Watch:
     def _frames(self) -> int:
         """Return how many frames came in whole."""
         if not self._failed:
-            return self._exchange.reader.frames
+            return self._reader.frames
         # Nothing opens any more: as many as these octets would make.
         received = self._most_bytes - self._room_bytes
         return received // self._exchange.parameters.frame_bytes
 
     def _take(self, data: bytes) -> None:
+        # A bound of its own, also where the reader has failed and counts no more.
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
         if self._failed:
-            return  # it cannot be read; what comes is still let in
+            # It cannot be read; what comes is still let in. Hanging up at the frame
+            # that somebody spoilt would tell them which frame we could not open.
+            return
         try:
-            self._tell(*self._exchange.reader.push(data))
+            self._tell(*self._reader.push(data))
         except EnclaveError as error:
+            # ``alone``: raised again elsewhere, it must not carry this frame along.
             self._failed = True
             self._tell(error.alone())
 
     async def _finish(self) -> None:
         if self._failed:
             return
-        reader = self._exchange.reader
+        reader = self._reader
         try:
             events = reader.finish()
         except EnclaveError as error:
             self._tell(error.alone())
             return
-        if self._keep is not None and reader.receipt is not None:
-            await self._keep(reader.receipt)
+        # Before the end is told: who sees a complete answer can rely on its receipt.
+        if reader.receipt is not None:
+            await self._attempt.keep(reader.receipt)
         self._tell(*events)
-        if self._ended is not None:
-            self._ended(reader.frames)
+        self._attempt.ended(reader.frames)
 
     def _tell(self, *events: AnswerEvent | BaseException) -> None:
         if not self._left:

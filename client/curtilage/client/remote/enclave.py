@@ -1,38 +1,29 @@
 """Ask the enclave: a verified key, one sealed request, its answer.
 
-Every method takes the ``Allowed`` of the query. A key is fetched and verified
-by one task at a time; a request is sealed and sent once, with two exceptions
-(wire.md §3), each once a query and each with a fresh seal:
+A request is sealed and sent once, with two exceptions, each once a query and each
+with a fresh seal (docs/protocol.md says when a client may send again):
 
 - The enclave no longer holds the key: it is fetched and verified again, and the
   query sealed again only if the verified key changed.
 - The enclave finds our date outside its window: the date inside the seal is
-  corrected by what its clock says. The correction is for this one request; no
-  other use is made of another's clock.
+  corrected by what its clock says (RFC 9458, section 6.5.2). The correction is for
+  this one request; no other use is made of another's clock.
 
-A key is renewed in the background, at times that no query moves (``refresh``).
-What the policy demands of the enclave for some data is asked before anything is
-recorded or sealed (``challenges``); a renewal that fails takes no key away.
-
-A clock that is off marks its owner: each question, and each dummy, then goes out
-twice, in the same size class, which nobody else's do. The second is sent only
-once the answer to the first has run to the end of its bucket, so that they look
-like two questions, one after the other; but a relay that counts will still tell
-such a client from others, also from another address. The person is told, once,
-to set the clock; that alone ends it.
+A clock that is off marks its owner: each query, and each cover request, then goes out
+twice, in the same size class, which nobody else's do. The second is sent only once
+the answer to the first has run to the end of its bucket, so that they look like two
+queries, one after the other; but a relay that counts will still tell such a client
+from others, also from another address. The person is told, once, to set the clock;
+that alone ends it.
 """
 
 import asyncio
-import secrets
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from curtilage.attest.claims import Requirement
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
@@ -40,155 +31,125 @@ from curtilage.client.answer import AnswerEvent
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
 from curtilage.client.remote.challenges import Challenges
-from curtilage.client.remote.cover import Below
-from curtilage.client.remote.draining import Drains, Keep
-from curtilage.client.remote.key_consistency import MirrorSilentError, mirror_silent
-from curtilage.client.remote.keys import EnclaveBook, Refresher
+from curtilage.client.remote.draining import Drains
+from curtilage.client.remote.keys import KeySource, failure_of
 from curtilage.client.remote.requests import (
-    NOTHING_MORE,
-    Before,
-    BeforeOther,
-    Challenge,
-    Dummy,
-    Errand,
-    Kept,
-    Question,
-    keep_nothing,
+    Attempt,
+    ChallengeRequest,
+    ChatRequest,
+    CoverRequest,
+    RecentLengths,
+    RecordsCover,
+    Request,
 )
-from curtilage.client.remote.seal import NO_SKEW, SealedExchange, size_class_of
-from curtilage.client.remote.transport import KeyMirror, Transport
-from curtilage.policy.decision.decide import Allowed
-from curtilage.wire.shaping import TransportParameters
+from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
+from curtilage.client.remote.sealed import SealedExchange
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
-RECENT_ANSWERS: Final = 32
 _MINUTE_S: Final = 60
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Takes a sentence for the person whose machine this is."""
 
 
-Renewal = Callable[
-    [Callable[[VerifiedKey], Awaitable[VerifiedKey | None]], Callable[[], datetime]],
-    Refresher,
-]
-"""Takes what renews a key, and the clock."""
+class Transport(Protocol):
+    """The way out, as its users see it; tests have one in memory."""
+
+    async def fetch_bundle(self) -> bytes:
+        """Return the attestation bundle that the relay serves."""
+        ...
+
+    def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
+        """Send one sealed request and yield its sealed answer."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
-    """How a query leaves: what is recorded, kept and demanded.
+@dataclass(frozen=True, slots=True)
+class AttemptRecorded:
+    """A request is recorded and about to be sealed; no part of an answer.
 
     Attributes:
-        before: records each attempt; what it raises stops it.
-        kept: keeps the receipt of a complete answer.
-        requirement: what the enclave must show for the query's data.
-        before_challenge: records a challenge before it leaves.
+        key: what it will be sealed to.
     """
 
-    before: Before
-    kept: Kept = keep_nothing
-    requirement: Requirement = NOTHING_MORE
-    before_challenge: BeforeOther | None = None
+    key: VerifiedKey
 
 
-class Remote:
+Step = AttemptRecorded | AnswerEvent
+
+
+class Enclave:
     """The one enclave of a client.
 
     Args:
         transport: the way out.
-        book: the enclave's key, and what the policy demands of it.
+        keys: where its key comes from.
         clock: the time, aware UTC.
         first_s: how long to wait for an answer to begin.
-        mirror: an independent copy of the key list, where the policy names one.
-        below: randomness, for the length of a dummy's answer.
+        lengths: how long its last answers were; None: none is known yet.
         drains: keeps the exchanges that run; None: one of its own.
-        tell: told, once, of a clock that is off.
-        renewal: makes what renews keys.
+        notify: told, once, of a clock that is off.
     """
 
     def __init__(
         self,
         transport: Transport,
-        book: EnclaveBook,
+        keys: KeySource,
         clock: Callable[[], datetime],
         *,
         first_s: float = FIRST_EVENT_S,
-        mirror: KeyMirror | None = None,
-        below: Below = secrets.randbelow,
+        lengths: RecentLengths | None = None,
         drains: Drains | None = None,
-        tell: Tell | None = None,
-        renewal: Renewal = Refresher,
+        notify: Notify | None = None,
     ) -> None:
-        self._first_s = first_s
         self._transport = transport
-        self._mirror = mirror
-        self._book = book
+        self._keys = keys
         self._clock = clock
-        self._below = below
-        self._fetching = asyncio.Lock()
-        self._drains = Drains() if drains is None else drains
-        self._tell = tell
-        self._recent_frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
-        self._challenges = Challenges(self._challenge, clock)
-        self._refresher = renewal(self._renew_early, clock)
+        self._first_s = first_s
+        self._lengths = lengths or RecentLengths()
+        self._drains = drains or Drains()
+        self._notify = notify
+        self._challenges = Challenges(clock)
 
     @property
     def running(self) -> int:
         """How many exchanges are on the wire."""
         return self._drains.running
 
-    async def ask(
-        self, allowed: Allowed, query: Query, departure: Departure
-    ) -> AsyncGenerator[AnswerEvent]:
-        """Yield the enclave's answer.
-
-        Args:
-            allowed: the proof that this payload may leave.
-            query: the query that was inspected.
-            departure: what is recorded, kept and demanded, for each attempt.
+    async def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
+        """Yield the enclave's answer; before each attempt, that it was recorded.
 
         Raises:
             EnclaveError: not asked or not believed, the enclave does not show
                 what is demanded, or it could not be recorded; after it nothing
                 follows.
         """
-        errand = Question(
-            allowed=allowed,
-            query=query,
-            before=departure.before,
-            kept=departure.kept,
-            meet=partial(self._meet, departure),
-            met=partial(
-                self._challenges.require,
-                requirement=departure.requirement,
-                challenged=False,
-            ),
-            clock=self._clock,
-        )
-        async with aclosing(self._attempts(errand, self._recent_frames)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(self._attempts(request)) as steps:
+            async for step in steps:
+                yield step
 
-    async def cover(self, size_class: int, *, before: BeforeOther) -> None:
-        """Send a dummy, as a query would be sent, and wait for its answer.
+    async def cover(self, size_class: int, records: RecordsCover) -> None:
+        """Send a cover request, as a query would be sent, and wait for its answer.
 
         Args:
             size_class: of the query that it stands for.
-            before: as for ``ask``.
+            records: where it is recorded.
 
         Raises:
             EnclaveError: as for ``ask``; also where the enclave shapes nothing,
-                so that a dummy would not pass for a query.
+                so that it would not pass for a query.
         """
-        errand = Dummy(
-            size_class=size_class,
-            bucket_of=self._usual_bucket,
-            before=before,
-            clock=self._clock,
+        # By the same way as a query, corrections included: what were done for queries
+        # only would show which of the two it is.
+        request = CoverRequest(
+            size_class=size_class, lengths=self._lengths, records=records
         )
-        async with aclosing(self._attempts(errand, None)) as events:
-            async for _ in events:
+        async with aclosing(self._attempts(request)) as steps:
+            async for _ in steps:
                 pass
 
     def size_class(self, query: Query) -> int:
@@ -198,7 +159,7 @@ class Remote:
             EnclaveError: none; it could not leave.
             UnicodeError: half a character; it could not leave either.
         """
-        return size_class_of(query, self._book.known, now=self._clock())
+        return size_class_of(query, self._keys.known, now=self._clock())
 
     async def verified_key(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
@@ -206,15 +167,7 @@ class Remote:
         Raises:
             EnclaveError: unreachable, or the evidence was refused.
         """
-        try:
-            key = self._book.current(self._clock())
-            if key is not None:
-                return key
-            async with self._fetching:
-                return self._book.current(self._clock()) or await self._accepted()
-        except RefusedError as refusal:
-            telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
-            raise _refused(refusal) from None
+        return await self._keys.current()
 
     async def settle(self) -> None:
         """Wait until every exchange has run to its end."""
@@ -222,181 +175,143 @@ class Remote:
 
     async def close(self) -> None:
         """Cut off what still runs and close the ways out."""
-        await self._refresher.close()
+        # Keys first: a renewal that is under way uses the transport.
+        await self._keys.close()
         await self._drains.close()
         await self._transport.close()
-        if self._mirror is not None:
-            await self._mirror.close()
 
-    async def _attempts(
-        self, errand: Errand, recent: deque[int] | None
-    ) -> AsyncGenerator[AnswerEvent]:
-        key, skew = await self.verified_key(), NO_SKEW
+    async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
+        """Try, and once more each for another key and for a corrected date."""
+        # One key for all of an attempt: what is demanded of it, recorded about it and
+        # sealed to it must be one and the same, whatever is renewed meanwhile.
+        key, skew = await self._keys.current(), NO_SKEW
         renewed = corrected = False
         while True:
             try:
-                once = self._once(errand, key, skew, recent)
-                async with aclosing(once) as events:
-                    async for event in events:
-                        yield event
+                async with aclosing(self._exchange(request, key, skew)) as steps:
+                    async for step in steps:
+                        yield step
             except DateRefusedError as refusal:
+                # Once, and for this request alone. A clock that others could set would
+                # keep old evidence in force; the enclave's is used for one field.
                 if corrected or refusal.date is None:
                     raise
                 corrected, skew = True, refusal.date - self._clock()
                 self._clock_is_off(skew)
             except EnclaveError as failure:
+                # Once, whatever comes back: a relay that says it of each key would
+                # otherwise collect as many copies of a query as it likes.
                 if renewed or failure.reason is not FailureReason.KEY_UNKNOWN:
                     raise
-                renewed, key = True, await self._renewed(key)
+                renewed, key = True, await self._keys.after(key)
             else:
                 return
 
-    async def _once(
-        self,
-        errand: Errand,
-        key: VerifiedKey,
-        skew: timedelta,
-        recent: deque[int] | None,
-    ) -> AsyncGenerator[AnswerEvent]:
-        self._drains.require_room(share=errand.share)
-        await errand.prepare(key, skew)
+    def _clock_is_off(self, skew: timedelta) -> None:
+        telemetry.clock_off()
+        # Once in a session: each query says the same, and a person reads it once.
+        if self._notify is not None:
+            self._notify(clock_words(skew))
+            self._notify = None
+
+    async def _exchange(
+        self, request: Request, key: VerifiedKey, skew: timedelta
+    ) -> AsyncGenerator[Step]:
+        """Record, seal and send one attempt; yield its answer."""
+        # First of all: what cannot be seen to the end of its bucket is not begun.
+        self._drains.require_room(share=request.share)
+        if isinstance(request, ChatRequest):
+            # What is too large, or not for this enclave, leaves no record of having
+            # left: so both are known before it is recorded.
+            size_class_of(request.query, key, now=self._clock())
+            await self._require(request, key, skew)
+        # On the disk before a byte is sealed. A crash behind this line leaves a record
+        # of what did not leave, never the other way round.
+        await request.record(key)
+        yield AttemptRecorded(key)
+        if isinstance(request, ChatRequest):
+            # Again, at the moment of sealing: evidence has grown older meanwhile.
+            self._challenges.require(key, request.requirement, challenged=False)
         try:
-            exchange = errand.sealed(key, skew)
+            exchange, reader = request.seal(key, self._clock(), skew)
         except RefusedError as refusal:
-            raise _refused(refusal) from None
-        begun, keep = False, errand.keep(key)
+            raise failure_of(refusal) from None
+        attempt = Attempt(request=request, key=key, lengths=self._lengths)
+        # For the first event only: a long answer is no late one.
         due = asyncio.get_running_loop().time() + self._first_s
-        if exchange.padded:
-            to_end = isinstance(errand, Challenge)
-            answer = self._kept(exchange, recent, keep, to_end=to_end)
-        else:
-            answer = self._own(exchange, keep)
-        async with aclosing(answer) as events:
-            while (event := await _next(events, None if begun else due)) is not None:
+        begun = False
+        send = self._drained if exchange.padded else self._direct
+        async with aclosing(send(exchange, reader, attempt)) as events:
+            while True:
+                try:
+                    async with asyncio.timeout_at(None if begun else due):
+                        event = await anext(events, None)
+                except TimeoutError:
+                    raise EnclaveError(FailureReason.TIMEOUT) from None
+                if event is None:
+                    return
                 begun = True
                 yield event
 
-    async def _kept(
-        self,
-        exchange: SealedExchange,
-        recent: deque[int] | None,
-        keep: Keep | None,
-        *,
-        to_end: bool,
+    async def _require(
+        self, request: ChatRequest, key: VerifiedKey, skew: timedelta
+    ) -> None:
+        """Hold the key against what the query's data need; challenge if it is due."""
+        needs = request.requirement
+        # What no challenge could mend is refused first, so that nothing is sent for
+        # a query that stays here anyway.
+        self._challenges.require(key, needs, challenged=True)
+        if needs.challenge_age_s is None:
+            return
+        # Asked again once it is our turn: the one before us may have been answered.
+        async with self._challenges.turn:
+            if self._challenges.is_fresh(key, needs):
+                return
+            challenge = self._challenges.new(key, request.records)
+            try:
+                async with aclosing(self._exchange(challenge, key, skew)) as steps:
+                    async for _ in steps:
+                        pass
+            except EnclaveError as failure:
+                raise self._challenges.failed(key, failure) from None
+            self._challenges.verify(challenge, key, self._keys.expectations)
+
+    async def _drained(
+        self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
-        """Watch an exchange that runs to its end by itself."""
-        ended = None if recent is None else recent.append
-        send = self._transport.send
-        watch = self._drains.start(exchange, send, ended=ended, keep=keep)
+        """Watch a padded exchange, which runs to its end by itself."""
+        # Of a challenge, the whole bucket is awaited before the query follows.
+        challenge = isinstance(attempt.request, ChallengeRequest)
+        watch = self._drains.start(exchange, reader, self._transport.send, attempt)
         try:
             async with aclosing(watch.events()) as events:
                 async for event in events:
                     yield event
         except EnclaveError as failure:
             # Two requests side by side would say: this clock is wrong, or that
-            # the second is a question which needs a challenge.
-            if to_end or isinstance(failure, DateRefusedError):
+            # the second is a query which needs a challenge.
+            if challenge or isinstance(failure, DateRefusedError):
                 await watch.settled()
             raise
-        if to_end:
+        if challenge:
             await watch.settled()
 
-    async def _own(
-        self, exchange: SealedExchange, keep: Keep | None
+    async def _direct(
+        self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt
     ) -> AsyncGenerator[AnswerEvent]:
         """Read an exchange that ends where we stop reading: nothing is hidden."""
-        reader = exchange.reader
+        # For releases that shape nothing (docs/protocol.md, "Unpadded releases"). The
+        # length shows anyway, so there is nothing that reading on would hide.
         async with aclosing(self._transport.send(exchange)) as pieces:
             async for data in pieces:
                 for event in reader.push(data):
                     yield event
+        # The last events are shown once the receipt is kept, as for a padded answer.
         last = reader.finish()
-        if keep is not None and reader.receipt is not None:
-            await keep(reader.receipt)
+        if reader.receipt is not None:
+            await attempt.keep(reader.receipt)
         for event in last:
             yield event
-
-    async def _meet(
-        self, departure: Departure, key: VerifiedKey, skew: timedelta
-    ) -> None:
-        """Ask of the enclave what the data of a query need."""
-        before = departure.before_challenge
-        if before is None:
-            self._challenges.require(key, departure.requirement, challenged=False)
-            return
-        await self._challenges.meet(
-            key,
-            skew,
-            requirement=departure.requirement,
-            expectations=self._book.expectations,
-            before=before,
-        )
-
-    async def _challenge(
-        self, challenge: Challenge, key: VerifiedKey, skew: timedelta
-    ) -> None:
-        async with aclosing(self._once(challenge, key, skew, None)) as events:
-            async for _ in events:
-                pass
-
-    def _clock_is_off(self, skew: timedelta) -> None:
-        telemetry.clock_off()
-        if self._tell is not None:
-            self._tell(clock_words(skew))
-            self._tell = None
-
-    def _usual_bucket(self, key: VerifiedKey) -> int:
-        """Draw the bucket of one of the last answers; the shortest without any."""
-        recent = self._recent_frames
-        if not recent:
-            return 0
-        return bucket_like(key.transport, recent[self._below(len(recent))])
-
-    async def _accepted(self) -> VerifiedKey:
-        """Fetch and verify because none is in force; plan its renewal."""
-        bundle = await self._transport.fetch_bundle()
-        try:
-            mirrored = await self._mirrored()
-        except MirrorSilentError as silent:
-            self._book.refuse(silent, self._clock())
-            raise
-        key = self._book.accept(bundle, self._clock(), mirrored=mirrored)
-        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
-        self._refresher.accepted(key)
-        return key
-
-    async def _renew_early(self, old: VerifiedKey) -> VerifiedKey | None:
-        """Fetch and verify before a key ends; a failure changes nothing."""
-        async with self._fetching:
-            known = self._book.known
-            if known is not None and known is not old:
-                return known  # somebody else was first
-            try:
-                bundle = await self._transport.fetch_bundle()
-                mirrored = await self._mirrored()
-                fresh = self._book.renew(bundle, self._clock(), mirrored=mirrored)
-            except EnclaveError:
-                return None
-            except RefusedError as refusal:
-                telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
-                return None
-        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
-        return fresh
-
-    async def _mirrored(self) -> bytes | None:
-        if self._mirror is None:
-            return None
-        try:
-            return await self._mirror.fetch_key_configs()
-        except EnclaveError:
-            raise mirror_silent() from None
-
-    async def _renewed(self, old: VerifiedKey) -> VerifiedKey:
-        self._book.drop(old)
-        fresh = await self.verified_key()
-        if fresh.key_configs == old.key_configs:
-            raise EnclaveError(FailureReason.KEY_UNKNOWN)
-        return fresh
 
 
 def clock_words(skew: timedelta) -> str:
@@ -405,39 +320,15 @@ def clock_words(skew: timedelta) -> str:
     Args:
         skew: how far the enclave's clock is ahead.
     """
+    # Rounded down, to the largest unit: how far exactly is nobody's business on a
+    # screen.
     minutes = max(int(abs(skew).total_seconds()) // _MINUTE_S, 1)
-    return (
-        f"this machine's clock is {_told(minutes)} or more away from the enclave's: "
-        "set it.\nUntil then every question that leaves is sent twice, by which the "
-        "relay can tell this machine from others"
-    )
-
-
-def _told(minutes: int) -> str:
     units = ((24 * 60, "day"), (60, "hour"), (1, "minute"))
     each, name = next(unit for unit in units if minutes >= unit[0])
     count = minutes // each
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
-
-
-def bucket_like(parameters: TransportParameters, frames: int) -> int:
-    """Return the bucket that holds so many frames, or the longest there is."""
-    buckets = range(parameters.buckets)
-    fitting = (each for each in buckets if parameters.frames_of(each) >= frames)
-    return next(fitting, max(len(buckets) - 1, 0))
-
-
-async def _next(
-    events: AsyncGenerator[AnswerEvent], due: float | None
-) -> AnswerEvent | None:
-    try:
-        async with asyncio.timeout_at(due):
-            return await anext(events, None)
-    except TimeoutError:
-        raise EnclaveError(FailureReason.TIMEOUT) from None
-
-
-def _refused(refusal: RefusedError) -> EnclaveError:
-    if isinstance(refusal, MirrorSilentError):
-        return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
-    return EnclaveError(FailureReason.EVIDENCE_REFUSED, code=refusal.code.value)
+    howlong = f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return (
+        f"this machine's clock is {howlong} or more away from the enclave's: "
+        "set it.\nUntil then every question that leaves is sent twice, by which the "
+        "relay can tell this machine from others"
+    )

@@ -11,7 +11,7 @@ window is new. Windows may overlap, since keys do when they rotate, and a
 restarted enclave begins a new one at once.
 
 The log that the release stands in is held to what it showed before, too: see
-``log_memory``.
+``log_history``.
 """
 
 import hashlib
@@ -19,11 +19,7 @@ import hmac
 from typing import Final
 
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import parse_bundle
-from curtilage.attest.log.heads import TreeHead
-from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.verify import VerifiedKey
-from curtilage.client.remote.log_history import LogView
 
 REMEMBERED: Final = 64
 """Windows kept in mind: more than two weeks of them at six hours each."""
@@ -52,42 +48,21 @@ class KeyHistory:
         Raises:
             RefusedError: ``key_inconsistent``; nothing is taken note of.
         """
+        # By the start of the window: one enclave has one list for each, and evidence
+        # over the same list is renewed again and again within it.
         begins = key.not_before.timestamp()
         seen = self._seen.get(begins)
         if seen is not None and seen != key.key_configs_digest:
             raise _inconsistent("another key list for the same window")
         if seen is not None:
             return
+        # Old windows come to an end. One that appears afterwards, with a list that was
+        # not seen while it ran, was made for somebody.
         if self._seen and begins < max(self._seen):
             raise _inconsistent("a key list that was never seen, of a window gone by")
         self._seen[begins] = key.key_configs_digest
         while len(self._seen) > REMEMBERED:
             del self._seen[min(self._seen)]
-
-
-def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
-    """Return what a bundle shows of its log.
-
-    The time is the witnesses' own: the one that the bundle names may be any
-    earlier one, and whoever makes the bundle chooses it.
-
-    Args:
-        bundle: that ``verify`` accepted: nothing is verified here.
-        key: what it accepted.
-
-    Raises:
-        RefusedError: it was another one.
-    """
-    parsed = parse_bundle(bundle)
-    proof = parse_proof(parsed.release.proof)
-    notes = (proof.checkpoint, parsed.anchor.checkpoint)
-    proven, anchor = (TreeHead.of(parse_checkpoint(note)[1]) for note in notes)
-    return LogView(
-        proof=proven,
-        anchor=anchor,
-        consistency=parsed.anchor.consistency,
-        time=int(key.anchor_vouched.timestamp()),
-    )
 
 
 def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
@@ -100,6 +75,8 @@ def compare_with_mirror(key: VerifiedKey, mirrored: bytes) -> None:
     Raises:
         RefusedError: ``key_inconsistent``.
     """
+    # The bytes and not what they mean: two lists that mean the same can still tell two
+    # clients apart, by their order or by an entry that nobody uses.
     digest = hashlib.sha256(mirrored).hexdigest()
     if not hmac.compare_digest(digest, key.key_configs_digest):
         raise _inconsistent("the mirror serves another key list")

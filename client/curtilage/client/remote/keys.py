@@ -1,20 +1,12 @@
-"""Which enclave key may be used now: fetched, verified once, pinned, expired.
+"""Which enclave key may be used: fetched, verified, pinned, renewed before it ends.
 
-Bytes and the time come in, a ``VerifiedKey`` or a refusal comes out; what was
-seen of the log may be kept where ``logs`` says.
-A key is known by the policy's digest and that of its list; it is never used past
-its expiry, nor under another policy than the one it was verified under. A
-refusal is remembered for a minute, so that a bad bundle is not verified once a
-query (attestation.md §6). A renewal that fails takes nothing away: the key in
-force stays until it ends.
+``KeyStore`` knows what was verified and until when; ``KeySource`` fetches for it.
 
-When a key is renewed: in the background, at a time that was drawn beforehand.
-
-A relay sees when evidence is fetched. Fetched when a query needs it, that would
-tell of queries; so the next time is drawn when a key is accepted, near four
-fifths of its life, and nothing that is asked meanwhile moves it. One renewal
-runs at a time. After one that failed the next is drawn likewise, and the key in
-force serves on until it ends.
+A relay sees when evidence is fetched. Fetched when a query needs it, that would tell
+of queries; so the next time is drawn when a key is accepted, near four fifths of its
+life, and nothing that is asked meanwhile moves it. One fetch runs at a time. After
+one that failed the next is drawn likewise, and the key in force serves on until it
+ends: a renewal takes nothing away.
 """
 
 import asyncio
@@ -23,24 +15,31 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.verify import VerifiedKey, verify
+from curtilage.client import telemetry
+from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.key_consistency import (
     KeyHistory,
+    MirrorSilentError,
     compare_with_mirror,
-    view_of,
+    mirror_silent,
 )
-from curtilage.client.remote.log_history import LogBook
+from curtilage.client.remote.log_history import LogHistory, view_of
 
 NEGATIVE_TTL = timedelta(seconds=60)
 
 
 @dataclass(slots=True, kw_only=True)
-class EnclaveBook:
-    """The one enclave of this client, and what is known of its key.
+class KeyStore:
+    """What is known of the one enclave's key: verified, in force, refused.
+
+    Bytes and the time come in, a ``VerifiedKey`` or a refusal comes out; nothing is
+    fetched here. A key is known by the policy's digest and that of its list; it is
+    never used past its expiry, nor under another policy than it was verified under.
 
     Attributes:
         expectations: what the policy demands of evidence.
@@ -48,7 +47,7 @@ class EnclaveBook:
     """
 
     expectations: Expectations
-    logs: LogBook = field(default_factory=LogBook, repr=False)
+    logs: LogHistory = field(default_factory=LogHistory, repr=False)
     _key: VerifiedKey | None = field(default=None, repr=False)
     _bundle_digest: bytes = field(default=b"", repr=False)
     _history: KeyHistory = field(default_factory=KeyHistory, repr=False)
@@ -66,12 +65,14 @@ class EnclaveBook:
         Raises:
             RefusedError: the last evidence was refused less than a minute ago.
         """
+        # Held against policy and time at each use, not by a timer: a machine that slept
+        # through the end of a key would otherwise use it once more.
         if self._key is not None:
             if self._in_force(self._key, now):
                 return self._key
             self._key = None
         if self._refusal is not None and self._still_refused(now):
-            # A fresh one: an exception raised again and again grows its traceback.
+            # A new one: an exception raised again and again grows its traceback.
             old = self._refusal
             raise type(old)(old.code, old.detail, step=old.step, steps=old.steps)
         return None
@@ -93,6 +94,7 @@ class EnclaveBook:
         try:
             return self._accepted(bundle, now, mirrored)
         except RefusedError as refusal:
+            # Or each query would have a bad bundle fetched and verified again.
             self.refuse(refusal, now)
             raise
 
@@ -105,14 +107,20 @@ class EnclaveBook:
             RefusedError: as ``accept``, and ``stale`` where the bundle is no
                 newer than the one before; nothing changes.
         """
+        # A relay that serves the old bundle again would otherwise make each renewal
+        # look like one, until the key has ended and the query that comes next must
+        # wait.
         old = self._key
         if old is not None and self._same(bundle):
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
         try:
             fresh = self._accepted(bundle, now, mirrored)
         except RefusedError:
+            # Bad evidence takes a key away from nobody: a relay could serve it on
+            # purpose, to see which clients then fall silent.
             self._key = old
             raise
+        # Another bundle with no more life in it: as good as the same.
         if old is not None and fresh.expires_at <= old.expires_at:
             self._key = old
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
@@ -125,6 +133,7 @@ class EnclaveBook:
 
     def drop(self, key: VerifiedKey) -> None:
         """Forget a key that the enclave no longer holds."""
+        # By identity: another query may have fetched its successor already.
         if self._key is key:
             self._key = None
 
@@ -142,17 +151,22 @@ class EnclaveBook:
     ) -> VerifiedKey:
         key = verify(bundle, self.expectations, now=now)
         key.usable_at(now)
+        # Sound evidence is not enough: a list that was made for this client alone
+        # marks all that it seals. So it is compared with what others see, and what
+        # was seen of the log may only grow.
+        # The cheapest first, and what writes to the disk last.
         if mirrored is not None:
             compare_with_mirror(key, mirrored)
         keep = self.logs.check(self.expectations.log.public_key, view_of(bundle, key))
         self._history.check(key)
-        keep()
+        keep()  # only now: what is refused must not count as seen
         self._key = key
         self._bundle_digest = hashlib.sha256(bundle).digest()
         self._refusal = self._refused_until = None
         return key
 
     def _in_force(self, key: VerifiedKey, now: datetime) -> bool:
+        # A policy that changed may demand more than the evidence was asked for.
         if key.expectations_digest != self.expectations.digest:
             return False
         try:
@@ -177,82 +191,188 @@ take half of it, and never sooner than the time a refusal is remembered."""
 LEAST_RETRY_S: Final = 60.0
 _STEPS: Final = 2**32
 
-Below = Callable[[int], int]
+RandomBelow = Callable[[int], int]
 """Draws an integer from 0 to one less than what it is given."""
 
 Sleep = Callable[[float], Awaitable[None]]
+"""Waits, in seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """One renewal to come.
+class EvidenceSource(Protocol):
+    """Where evidence is fetched: the relay, in the product."""
 
-    Attributes:
-        key: to be renewed.
-        life_s: from its acceptance to its end.
-        wait_s: until the renewal.
-    """
-
-    key: VerifiedKey
-    life_s: float
-    wait_s: float
+    async def fetch_bundle(self) -> bytes:
+        """Return the attestation bundle that the relay serves."""
+        ...
 
 
-class Refresher:
-    """Renews the key in force before it ends.
+class KeyMirror(Protocol):
+    """An independent copy of the key list."""
+
+    async def fetch_key_configs(self) -> bytes:
+        """Return the key list that the mirror serves."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+class KeySource:
+    """The key that may be sealed to now, fetched and verified when there is none.
 
     Args:
-        renew: fetches and verifies; returns the new key, or None if that failed.
+        evidence: where the bundle is fetched.
+        store: what was verified.
         clock: the time, aware UTC.
-        sleep: waits, in seconds.
-        below: randomness.
+        mirror: an independent copy of the key list, where the policy names one.
+        sleep: waits for the time of a renewal.
+        below: randomness of that time.
     """
 
     def __init__(
         self,
-        renew: Callable[[VerifiedKey], Awaitable[VerifiedKey | None]],
+        evidence: EvidenceSource,
+        store: KeyStore,
         clock: Callable[[], datetime],
         *,
+        mirror: KeyMirror | None = None,
         sleep: Sleep = asyncio.sleep,
-        below: Below = secrets.randbelow,
+        below: RandomBelow = secrets.randbelow,
     ) -> None:
-        self._renew = renew
+        self._evidence = evidence
+        self._store = store
         self._clock = clock
+        self._mirror = mirror
         self._sleep = sleep
         self._below = below
-        self._task: asyncio.Task[None] | None = None
+        self._fetching = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
 
-    def accepted(self, key: VerifiedKey) -> None:
-        """Draw when a key that was just accepted is renewed, and begin to wait.
+    @property
+    def known(self) -> VerifiedKey | None:
+        """The key that was accepted last, whether or not it is still in force."""
+        return self._store.known
 
-        What was drawn for the key before is dropped.
+    @property
+    def expectations(self) -> Expectations:
+        """What the policy demands of evidence."""
+        return self._store.expectations
+
+    async def current(self) -> VerifiedKey:
+        """Return a key that is in force, fetching and verifying if need be.
+
+        Raises:
+            EnclaveError: unreachable, or the evidence was refused.
         """
-        if self._task is not None:
-            self._task.cancel()
-        self._task = asyncio.create_task(self._run(self._first(key)))
+        try:
+            key = self._store.current(self._clock())
+            if key is not None:
+                return key
+            async with self._fetching:
+                # Asked again: whoever held the lock may have fetched it for us.
+                key = self._store.current(self._clock())
+                return await self._fetch() if key is None else key
+        except RefusedError as refusal:
+            telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+            raise failure_of(refusal) from None
+
+    async def after(self, old: VerifiedKey) -> VerifiedKey:
+        """Return the key that follows one which the enclave no longer holds.
+
+        Raises:
+            EnclaveError: as ``current``; ``KEY_UNKNOWN`` where it is the same key.
+        """
+        self._store.drop(old)
+        fresh = await self.current()
+        # That the key is unknown was said outside of the seal, where a relay can say
+        # anything. Sealing to the same key again would give it a second copy.
+        if fresh.key_configs == old.key_configs:
+            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+        return fresh
+
+    async def renew(self, old: VerifiedKey) -> VerifiedKey | None:
+        """Fetch and verify before a key ends; None where that failed."""
+        # The same lock as for queries: two fetches side by side would be seen as one
+        # that a query needed.
+        async with self._fetching:
+            known = self._store.known
+            if known is not None and known is not old:
+                return known  # it ended while we waited, and a query fetched another
+            try:
+                bundle = await self._evidence.fetch_bundle()
+                mirrored = await self._mirrored()
+                fresh = self._store.renew(bundle, self._clock(), mirrored=mirrored)
+            except EnclaveError:
+                return None
+            except RefusedError as refusal:
+                telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+                return None
+        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+        return fresh
 
     async def close(self) -> None:
-        """Renew nothing more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Renew nothing more, and close the way to the mirror."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        if self._mirror is not None:
+            await self._mirror.close()
 
-    async def _run(self, plan: _Plan) -> None:
+    async def _fetch(self) -> VerifiedKey:
+        """Fetch and verify because none is in force; plan its renewal."""
+        bundle = await self._evidence.fetch_bundle()
+        try:
+            mirrored = await self._mirrored()
+        except MirrorSilentError as silent:
+            # Remembered like a refusal: else each query would wait for the mirror anew.
+            self._store.refuse(silent, self._clock())
+            raise
+        key = self._store.accept(bundle, self._clock(), mirrored=mirrored)
+        telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+        if self._renewing is not None:
+            self._renewing.cancel()  # what was drawn for the key before is void
+        # Drawn at this moment, before any query can be sealed to the key.
+        life_s, wait_s = self._draw(key)
+        self._renewing = asyncio.create_task(self._keep_renewing(key, life_s, wait_s))
+        return key
+
+    async def _mirrored(self) -> bytes | None:
+        if self._mirror is None:
+            return None
+        try:
+            return await self._mirror.fetch_key_configs()
+        except EnclaveError:
+            # Not "no mirror": whoever can silence it would switch the comparison off.
+            raise mirror_silent() from None
+
+    async def _keep_renewing(
+        self, key: VerifiedKey, life_s: float, wait_s: float
+    ) -> None:
         while True:
-            await self._sleep(plan.wait_s)
-            fresh = await self._renew(plan.key)
-            plan = self._again(plan) if fresh is None else self._first(fresh)
+            await self._sleep(wait_s)
+            fresh = await self.renew(key)
+            # Drawn again, so that many clients of one relay that fails do not all come
+            # back in the same second.
+            if fresh is None:
+                wait_s = max(life_s * RETRY * (0.5 + self._share()), LEAST_RETRY_S)
+            else:
+                key = fresh
+                life_s, wait_s = self._draw(key)
 
-    def _first(self, key: VerifiedKey) -> _Plan:
+    def _draw(self, key: VerifiedKey) -> tuple[float, float]:
+        """Return how long a key lives from now, and how long to wait, in seconds."""
+        # At least a second, and never a negative share: a key that is at its end when
+        # it is accepted must not be fetched in a loop.
         life_s = max((key.expires_at - self._clock()).total_seconds(), 0.0)
-        wait_s = max(life_s * (EARLIEST + SPREAD * self._drawn()), 1.0)
-        return _Plan(key=key, life_s=life_s, wait_s=wait_s)
+        return life_s, max(life_s * (EARLIEST + SPREAD * self._share()), 1.0)
 
-    def _again(self, plan: _Plan) -> _Plan:
-        wait_s = plan.life_s * RETRY * (0.5 + self._drawn())
-        return _Plan(
-            key=plan.key, life_s=plan.life_s, wait_s=max(wait_s, LEAST_RETRY_S)
-        )
-
-    def _drawn(self) -> float:
+    def _share(self) -> float:
         return self._below(_STEPS) / _STEPS
+
+
+def failure_of(refusal: RefusedError) -> EnclaveError:
+    """Say a refusal of evidence in the client's terms."""
+    if isinstance(refusal, MirrorSilentError):
+        return EnclaveError(FailureReason.MIRROR_UNREACHABLE)
+    return EnclaveError(FailureReason.EVIDENCE_REFUSED, code=refusal.code.value)

@@ -13,9 +13,8 @@ says which releases' logs were seen and when, and nothing of any question.
 """
 
 import hashlib
-import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,14 +25,16 @@ from curtilage.attest.encoding.strict_json import (
     parse_object,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.heads import (
     MAX_HISTORY_BYTES,
     HeadHistory,
     TreeHead,
     parse_history,
 )
-from curtilage.client.audit.directory import open_private, take_lock
-from curtilage.client.errors import AuditError
+from curtilage.attest.log.note import parse_checkpoint, parse_proof
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client.files import locked, write_private_atomically
 
 FORMAT: Final = "curtilage/log-memory/v1"
 LOCK_S: Final = 2.0
@@ -60,8 +61,33 @@ class LogView:
     time: int
 
 
+def view_of(bundle: bytes, key: VerifiedKey) -> LogView:
+    """Return what a bundle shows of its log.
+
+    The time is the witnesses' own: the one that the bundle names may be any
+    earlier one, and whoever makes the bundle chooses it.
+
+    Args:
+        bundle: that ``verify`` accepted: nothing is verified here.
+        key: what it accepted.
+
+    Raises:
+        RefusedError: it was another one.
+    """
+    parsed = parse_bundle(bundle)
+    proof = parse_proof(parsed.release.proof)
+    notes = (proof.checkpoint, parsed.anchor.checkpoint)
+    proven, anchor = (TreeHead.of(parse_checkpoint(note)[1]) for note in notes)
+    return LogView(
+        proof=proven,
+        anchor=anchor,
+        consistency=parsed.anchor.consistency,
+        time=int(key.anchor_vouched.timestamp()),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogMemory:
+class SeenLog:
     """What was seen of one log; every change is a new memory.
 
     Attributes:
@@ -74,32 +100,38 @@ class LogMemory:
     time: int = 0
     size: int = 0
 
-    def taken(self, view: LogView) -> "LogMemory":
+    def taken(self, view: LogView) -> "SeenLog":
         """Return the memory with one more verified bundle in it.
 
         Raises:
             RefusedError: ``proof_invalid``: it is not the log that was seen.
         """
+        # A fork is two roots for one size, or two sizes that no proof joins. Whoever
+        # showed us one log yesterday and another today is caught here; who shows two
+        # clients two logs is caught where their copies meet.
         heads = self.heads.linked(view.proof, view.anchor, view.consistency)
         # Within one second, what was shown first counts as what was there first.
         if view.time == self.time and view.anchor.size < self.size:
             raise _shrunk(self.size, view.anchor.size)
         return self._at(heads, view.time, view.anchor.size)
 
-    def joined(self, other: "LogMemory") -> "LogMemory":
+    def joined(self, other: "SeenLog") -> "SeenLog":
         """Return what either has seen.
 
         Raises:
             RefusedError: ``proof_invalid``: they saw two logs.
         """
+        # Without a proof between them: what can be seen is two roots of one size.
         heads = self.heads.seen(*other.heads.heads)
         return self._at(heads, other.time, other.size)
 
-    def _at(self, heads: HeadHistory, time: int, size: int) -> "LogMemory":
+    def _at(self, heads: HeadHistory, time: int, size: int) -> "SeenLog":
+        # By time first: bundles reach us in any order, and a smaller log that is older
+        # has not shrunk.
         earlier, later = sorted(((self.time, self.size), (time, size)))
         if later[1] < earlier[1]:
             raise _shrunk(earlier[1], later[1])
-        return LogMemory(heads=heads, time=later[0], size=later[1])
+        return SeenLog(heads=heads, time=later[0], size=later[1])
 
     def encode(self) -> bytes:
         """Encode for storing: canonical JSON."""
@@ -110,7 +142,7 @@ class LogMemory:
         )
 
 
-def parse_memory(data: bytes) -> LogMemory:
+def parse_seen_log(data: bytes) -> SeenLog:
     """Read a stored memory.
 
     Raises:
@@ -122,7 +154,7 @@ def parse_memory(data: bytes) -> LogMemory:
     if fields.text("format", limit=_TEXT_LIMIT) != FORMAT:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, "log memory: another form")
     heads = fields.octets("heads", limit=MAX_HISTORY_BYTES)
-    return LogMemory(
+    return SeenLog(
         heads=parse_history(heads),
         time=fields.integer("time"),
         size=fields.integer("size"),
@@ -141,10 +173,10 @@ def log_name(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
-class KeepsMemory(Protocol):
+class KeepsLogHistory(Protocol):
     """Where memories outlive the process."""
 
-    def load(self, name: str) -> LogMemory:
+    def load(self, name: str) -> SeenLog:
         """Return what was kept of a log; empty where nothing was.
 
         Raises:
@@ -152,7 +184,7 @@ class KeepsMemory(Protocol):
         """
         ...
 
-    def add(self, name: str, memory: LogMemory) -> None:
+    def add(self, name: str, memory: SeenLog) -> None:
         """Keep what was seen, with what was kept meanwhile.
 
         Raises:
@@ -161,7 +193,7 @@ class KeepsMemory(Protocol):
         ...
 
 
-class MemoryFiles:
+class LogHistoryFiles:
     """Memories in a directory, which is not made here.
 
     Args:
@@ -171,26 +203,28 @@ class MemoryFiles:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self, name: str) -> LogMemory:
+    def load(self, name: str) -> SeenLog:
         """Return what was kept of a log; empty where nothing was.
 
         Raises:
             RefusedError: ``proof_invalid``: the file is there and cannot be read
                 as what it was. To forget is a decision: somebody must delete it.
         """
+        # Unreadable is not empty. Taken for empty, a damaged file would be a way to
+        # make this client forget what it saw.
         path = self._file(name)
         try:
             with path.open("rb") as file:
-                return parse_memory(file.read(_MAX_BYTES + 1))
+                return parse_seen_log(file.read(_MAX_BYTES + 1))
         except FileNotFoundError:
-            return LogMemory()
+            return SeenLog()
         except (OSError, RefusedError):
             raise RefusedError(
                 RefusalCode.PROOF_INVALID,
                 f"what was seen of the log cannot be read: {path.name}",
             ) from None
 
-    def add(self, name: str, memory: LogMemory) -> None:
+    def add(self, name: str, memory: SeenLog) -> None:
         """Keep what was seen, with what other processes have kept meanwhile.
 
         Where it cannot be written, this process still remembers. The audit trail
@@ -199,43 +233,28 @@ class MemoryFiles:
         Raises:
             RefusedError: ``proof_invalid``: they saw another log.
         """
-        with suppress(OSError, AuditError), self._locked(name):
-            self._save(name, self.load(name).joined(memory))
-
-    @contextmanager
-    def _locked(self, name: str) -> Generator[None]:
-        path = self._file(name).with_suffix(".lock")
-        descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
-            take_lock(descriptor, LOCK_S)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _save(self, name: str, memory: LogMemory) -> None:
+        # Read again under the lock: between our reading and this, another process may
+        # have seen more, and nothing that was seen may be lost.
         path = self._file(name)
-        beside = path.with_suffix(".new")
-        descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(memory.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
+        with suppress(OSError), locked(path.with_suffix(".lock"), LOCK_S):
+            joined = self.load(name).joined(memory)
+            with write_private_atomically(path) as file:
+                file.write(joined.encode())
 
     def _file(self, name: str) -> Path:
         return self._path / f"log-{name}.json"
 
 
-class LogBook:
+class LogHistory:
     """The memories of all logs that this process asks about.
 
     Args:
         kept: where they outlive it; None: they do not.
     """
 
-    def __init__(self, kept: KeepsMemory | None = None) -> None:
+    def __init__(self, kept: KeepsLogHistory | None = None) -> None:
         self._kept = kept
-        self._seen: dict[str, LogMemory] = {}
+        self._seen: dict[str, SeenLog] = {}
 
     def check(self, public_key: bytes, view: LogView) -> Callable[[], None]:
         """Hold a verified bundle's log against what was seen.
@@ -252,10 +271,14 @@ class LogBook:
             RefusedError: ``proof_invalid``; nothing is taken note of.
         """
         name = log_name(public_key)
-        before = self._seen.get(name, LogMemory())
-        kept = LogMemory() if self._kept is None else self._kept.load(name)
+        before = self._seen.get(name, SeenLog())
+        # Both, since each may know more: the file has what others saw, this process
+        # what it could not write.
+        kept = SeenLog() if self._kept is None else self._kept.load(name)
         memory = kept.joined(before).taken(view)
 
+        # Taken note of by the caller, once all else about the bundle has held: a bundle
+        # that is refused must leave no trace, or it could make the next one refused.
         def keep() -> None:
             if self._kept is not None and memory != kept:
                 self._kept.add(name, memory)

@@ -1,4 +1,4 @@
-"""The client's side of a receipt: its secret, what it must say, its check.
+"""The client's side of a receipt: what it must say, and its check.
 
 Pure. An enclave whose evidence binds a receipt key signs, at the very end of
 every answer, what it was asked and what it answered. Without it, or with another
@@ -6,15 +6,12 @@ one, the answer counts as cut: whoever stands behind it cannot be held to it.
 """
 
 import hmac
-import secrets
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.receipt import (
     RECEIPT_BYTES,
     RECEIPT_FIELD,
-    SECRET_BYTES,
     Receipt,
     ReceiptExpectation,
     answer_mac,
@@ -23,41 +20,9 @@ from curtilage.attest.receipt import (
     verify_receipt,
 )
 from curtilage.attest.verify import VerifiedKey
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.wire.bhttp import Field
 from curtilage.wire.dates import WINDOW
-
-
-@dataclass(slots=True, kw_only=True)
-class Transcript:
-    """An exchange as it stood inside the seal, kept because somebody asked for it.
-
-    Attributes:
-        question: the request's content.
-        answer: the answer's content so far, filler included.
-    """
-
-    question: bytes = field(default=b"", repr=False)
-    answer: bytearray = field(default_factory=bytearray, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptSecret:
-    """The secret that one request's receipt is made with.
-
-    Attributes:
-        receipt_id: what the organisation's key makes the secret from, 16 bytes;
-            empty for a secret that nobody can make again.
-        attempt: the number of the record that lets the request out.
-        value: 32 bytes, sent inside the seal.
-        transcript: takes the exchange down; None: nobody does.
-    """
-
-    receipt_id: bytes = b""
-    attempt: int = 0
-    transcript: Transcript | None = field(default=None, repr=False)
-    value: bytes = field(
-        repr=False, default_factory=lambda: secrets.token_bytes(SECRET_BYTES)
-    )
 
 
 def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
@@ -68,6 +33,8 @@ def proves_question(receipt: Receipt, secret: bytes, content: bytes) -> bool:
         secret: 32 bytes; without it, nobody can tell.
         content: as it stood inside the seal.
     """
+    # A MAC and no digest: questions are short, and whoever holds receipts could try
+    # them all against a digest.
     return hmac.compare_digest(request_mac(secret, content), receipt.request_mac)
 
 
@@ -102,6 +69,7 @@ class ReceiptCheck:
         self._key = key
         self._date = date
         self._question = question
+        # The content is not kept: its MAC, and that of the answer as it grows, suffice.
         self._request_mac = request_mac(secret.value, content)
         self._answer_mac = answer_mac(secret.value)
         self._transcript = secret.transcript
@@ -126,11 +94,14 @@ class ReceiptCheck:
             RefusedError: ``receipt_invalid``: it is missing, not the only one,
                 or not of this exchange.
         """
+        # At the very end, in a trailer, since it is about all that comes before. Two of
+        # them would leave it to the reader which one counts.
         found = [value for name, value in trailers if name == RECEIPT_FIELD]
         if len(found) != 1:
             raise RefusedError(
                 RefusalCode.RECEIPT_INVALID, f"receipt: {len(found)} of them, not one"
             )
+        # With the key that the evidence binds, never with one that comes along.
         receipt = decode_field(found[0], length=RECEIPT_BYTES)
         verify_receipt(
             receipt,
@@ -142,6 +113,8 @@ class ReceiptCheck:
     def _expected(self) -> ReceiptExpectation:
         key, sealed_at = self._key, int(self._date.timestamp())
         window_s = int(WINDOW.total_seconds())
+        # All of it is known here beforehand: nothing that the receipt says of itself is
+        # taken over, so one of another exchange, key or release does not verify.
         return ReceiptExpectation(
             status=self._status,
             # The enclave opens nothing whose date is further from its own clock, and
@@ -151,6 +124,8 @@ class ReceiptCheck:
             key_configs_digest=bytes.fromhex(key.key_configs_digest),
             release_digest=key.release_digest,
             model_digests=key.model_digests,
+            # A cover request and a challenge run no model; a chat must have run one of
+            # the release's, or the answer came from somewhere else.
             none_ran=not (self._question and key.model_digests),
             request_mac=self._request_mac,
             answer_mac=self._answer_mac.digest(),

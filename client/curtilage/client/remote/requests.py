@@ -1,185 +1,277 @@
-"""What is on its way to the enclave: a question, a dummy, a challenge.
+"""What is asked of the enclave: a chat, a cover request, a challenge.
 
-Each is sealed anew for each attempt, and each is recorded before it leaves. What
-the policy demands of the enclave for a question's data is held against the key
-twice: before anything is recorded, and at the moment of sealing.
+Each is recorded before each attempt and then sealed anew, since no two requests may
+share an encapsulated key. Who keeps the records is known here as a protocol only.
 """
 
-from collections.abc import Awaitable, Callable
+import secrets
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
-from curtilage.attest.claims import Requirement
+from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import FreshEvidence
-from curtilage.client.remote.draining import Keep
-from curtilage.client.remote.receipts import ReceiptSecret
+from curtilage.client.remote.keys import RandomBelow
 from curtilage.client.remote.seal import (
-    SealedExchange,
+    AnswerReader,
     challenge_content,
     cover_content,
     seal,
     seal_challenge,
     seal_cover,
-    size_class_of,
 )
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed
+from curtilage.wire.shaping import TransportParameters
 
 COVER_SHARE: Final = 12
-"""Dummies are sent in this part of the room only, as a divisor: two at a time, since a
-relay lets one client hold four places at the gateway. The rest is for questions."""
+"""Cover requests are sent in this part of the room only, as a divisor: two at a time,
+since a relay lets one client hold four places at the gateway. The rest is for those
+who wait for an answer."""
+
+RECENT_ANSWERS: Final = 32
+
 NOTHING_MORE: Final = Requirement()
 """What is demanded of an enclave beyond the policy's own rules: nothing."""
 
-Clock = Callable[[], datetime]
-Before = Callable[[VerifiedKey], Awaitable[ReceiptSecret | None]]
-"""Is awaited before a query is sealed to a key; what it raises stops that. Returns
-the secret for the receipt, or None for one that nobody keeps."""
 
-BeforeOther = Callable[[VerifiedKey, bytes], Awaitable[None]]
-"""The same for what is no query; told what it says, too."""
+class Records(Protocol):
+    """Where the steps of one query are recorded; the audit trail, in the product."""
 
-Kept = Callable[[VerifiedKey, ReceiptSecret, bytes], Awaitable[None]]
-"""Keeps a verified receipt, with the key and the secret that it belongs to."""
+    async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret | None:
+        """Record that a payload is about to be sealed.
 
-Meet = Callable[[VerifiedKey, timedelta], Awaitable[None]]
-"""Raises unless the enclave meets what is demanded; may ask it first."""
+        Returns the secret for its receipt, or None where nobody keeps receipts.
+
+        Args:
+            allowed: the payload that leaves.
+            verdict_id: the evidence relied upon.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so it must not leave.
+        """
+        ...
+
+    async def receipted(
+        self, secret: ReceiptSecret, public_key: bytes, receipt: bytes
+    ) -> None:
+        """Keep the verified receipt of a complete answer.
+
+        Args:
+            secret: that ``leaves`` returned.
+            public_key: that the receipt was verified with.
+            receipt: its bytes.
+        """
+        ...
+
+    async def challenged(self, content: bytes, verdict_id: str) -> None:
+        """Record that a challenge is about to be sealed.
+
+        Args:
+            content: all that it says.
+            verdict_id: the evidence relied upon.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so it must not leave.
+        """
+        ...
 
 
-async def keep_nothing(key: VerifiedKey, secret: ReceiptSecret, receipt: bytes) -> None:
-    """Keep no receipt."""
-    del key, secret, receipt
+class RecordsCover(Protocol):
+    """Where cover requests are recorded."""
+
+    async def covered(self, content: bytes, verdict_id: str) -> None:
+        """Record that a cover request is about to be sealed; as ``challenged``."""
+        ...
+
+
+class RecentLengths:
+    """How long the last answers were, so that cover answers are as long.
+
+    Args:
+        below: randomness.
+    """
+
+    def __init__(self, below: RandomBelow = secrets.randbelow) -> None:
+        self._below = below
+        self._frames: deque[int] = deque(maxlen=RECENT_ANSWERS)
+
+    def add(self, frames: int) -> None:
+        """Take note of a complete answer's number of frames."""
+        self._frames.append(frames)
+
+    def draw_bucket(self, parameters: TransportParameters) -> int:
+        """Draw the bucket of one of the last answers; the shortest without any."""
+        # Drawn from real ones: an answer whose length fits no real answer would be
+        # known for what it is. Without any, the shortest costs least.
+        if not self._frames:
+            return 0
+        frames = self._frames[self._below(len(self._frames))]
+        return bucket_like(parameters, frames)
+
+
+def bucket_like(parameters: TransportParameters, frames: int) -> int:
+    """Return the bucket that holds so many frames, or the longest there is."""
+    # Buckets double, so that a length says little. None is invented: only those that
+    # the evidence lists are ever seen on the wire.
+    buckets = range(parameters.buckets)
+    fitting = (each for each in buckets if parameters.frames_of(each) >= frames)
+    return next(fitting, max(len(buckets) - 1, 0))
 
 
 @dataclass(slots=True, kw_only=True)
-class Question:
+class ChatRequest:
     """A query.
 
     Attributes:
         allowed: the proof that it may leave.
         query: what was inspected.
-        before: records that it leaves.
-        kept: keeps its receipt.
-        meet: asks of the enclave what the query's data need.
-        met: raises unless that still holds.
-        clock: the time.
-        share: of the room, as a divisor.
+        records: where its steps are recorded.
+        requirement: what the enclave must show for the query's data.
     """
+
+    share: ClassVar[int] = 1
 
     allowed: Allowed
     query: Query
-    before: Before
-    kept: Kept
-    meet: Meet
-    met: Callable[[VerifiedKey], None]
-    clock: Clock
-    share: int = 1
+    records: Records
+    requirement: Requirement = NOTHING_MORE
     _secret: ReceiptSecret | None = field(default=None, repr=False)
 
-    async def prepare(self, key: VerifiedKey, skew: timedelta) -> None:
-        """Demand, then record that it leaves; what is too large does not."""
-        size_class_of(self.query, key, now=self.clock())
-        await self.meet(key, skew)
-        self._secret = await self.before(key)
+    async def record(self, key: VerifiedKey) -> None:
+        """Record that it leaves."""
+        # A secret for each attempt: two receipts with one would show that they are
+        # about the same query.
+        self._secret = await self.records.leaves(self.allowed, key.verdict_id)
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+    def seal(
+        self, key: VerifiedKey, now: datetime, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
-        self.met(key)
-        now = self.clock()
+        # The door compares the query with the permission once more.
         return seal(
             self.allowed, self.query, key, now=now, skew=skew, secret=self._secret
         )
 
-    def keep(self, key: VerifiedKey) -> Keep | None:
-        """Return what keeps this attempt's receipt."""
-        if self._secret is None:
-            return None
-        return partial(self.kept, key, self._secret)
+    async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
+        """Keep the receipt of the last attempt."""
+        # None: whoever records keeps no receipts, and the door drew a secret of its
+        # own.
+        if self._secret is not None:
+            await self.records.receipted(self._secret, key.receipt_public_key, receipt)
 
 
 @dataclass(slots=True, kw_only=True)
-class Dummy:
-    """A dummy that stands for a query of a size class.
+class CoverRequest:
+    """A request that stands for a query of a size class; it holds no word of any.
 
     Attributes:
         size_class: octets.
-        bucket_of: draws how long its answer is to be.
-        before: records that it leaves.
-        clock: the time.
-        share: of the room, as a divisor.
-        bucket: what was drawn.
+        lengths: where the length of its answer is drawn.
+        records: where it is recorded.
+        bucket: what was drawn for this attempt.
     """
 
+    share: ClassVar[int] = COVER_SHARE
+
     size_class: int
-    bucket_of: Callable[[VerifiedKey], int]
-    before: BeforeOther
-    clock: Clock
-    share: int = COVER_SHARE
+    lengths: RecentLengths
+    records: RecordsCover
     bucket: int = 0
 
-    async def prepare(self, key: VerifiedKey, skew: timedelta) -> None:
-        """Draw how long its answer is to be, and record that it leaves."""
-        del skew
+    async def record(self, key: VerifiedKey) -> None:
+        """Draw how long its answer is to be, and record that it leaves.
+
+        Raises:
+            EnclaveError: also where the enclave shapes nothing.
+        """
+        # Without padding it would not pass for a query, and show what it is for.
         if not key.transport.buckets:
             raise EnclaveError(FailureReason.REFUSED, code="unpadded")
-        self.bucket = self.bucket_of(key)
-        await self.before(key, cover_content(self.bucket))
+        self.bucket = self.lengths.draw_bucket(key.transport)
+        await self.records.covered(cover_content(self.bucket), key.verdict_id)
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
+    def seal(
+        self, key: VerifiedKey, now: datetime, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
         """Seal it afresh."""
         return seal_cover(
-            key,
-            size_class=self.size_class,
-            bucket=self.bucket,
-            now=self.clock(),
-            skew=skew,
+            key, size_class=self.size_class, bucket=self.bucket, now=now, skew=skew
         )
 
-    def keep(self, key: VerifiedKey) -> None:
+    async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
         """Keep no receipt: it is about nothing."""
-        del key
 
 
 @dataclass(slots=True, kw_only=True)
-class Challenge:
+class ChallengeRequest:
     """A challenge: the enclave is to show fresh evidence over random bytes.
 
     Attributes:
         nonce: 32 bytes.
-        before: records that it leaves.
-        clock: the time.
+        asked: when; the evidence counts as no younger.
+        records: where it is recorded.
         answer: what reads the evidence.
-        share: of the room, as a divisor.
     """
 
+    share: ClassVar[int] = 1
+
     nonce: bytes
-    before: BeforeOther
-    clock: Clock
+    asked: datetime
+    records: Records
     answer: FreshEvidence = field(default_factory=FreshEvidence)
-    share: int = 1
 
-    async def prepare(self, key: VerifiedKey, skew: timedelta) -> None:
+    async def record(self, key: VerifiedKey) -> None:
         """Record that it leaves."""
-        del skew
-        await self.before(key, challenge_content(key, self.nonce))
+        # The record commits to the nonce, so that an examiner can see that what left
+        # was a challenge and no text.
+        content = challenge_content(key, self.nonce)
+        await self.records.challenged(content, key.verdict_id)
 
-    def sealed(self, key: VerifiedKey, skew: timedelta) -> SealedExchange:
-        """Seal it."""
+    def seal(
+        self, key: VerifiedKey, now: datetime, skew: timedelta
+    ) -> tuple[SealedExchange, AnswerReader]:
+        """Seal it afresh."""
+        # The same nonce in each attempt: a new one would need a new record, and the key
+        # that answers is compared anyway.
         return seal_challenge(
-            key,
-            nonce=self.nonce,
-            now=self.clock(),
-            reader_of=self.answer.read,
-            skew=skew,
+            key, nonce=self.nonce, now=now, reader_of=self.answer.read, skew=skew
         )
 
-    def keep(self, key: VerifiedKey) -> None:
+    async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
         """Keep no receipt: the evidence itself was asked for."""
-        del key
 
 
-Errand = Question | Dummy | Challenge
+Request = ChatRequest | CoverRequest | ChallengeRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One request as it was sealed to one key, and what follows a complete answer.
+
+    Attributes:
+        request: the request.
+        key: what it was sealed to.
+        lengths: where a chat's answer is noted. A cover answer is not: drawn from
+            such answers, the next would only repeat what was drawn before.
+    """
+
+    request: Request
+    key: VerifiedKey
+    lengths: RecentLengths
+
+    async def keep(self, receipt: bytes) -> None:
+        """Keep the answer's receipt, where anybody wants it."""
+        await self.request.keep(self.key, receipt)
+
+    def ended(self, frames: int) -> None:
+        """Take note of how many frames the complete answer had."""
+        # A challenge always has the shortest bucket, and says nothing of answers
+        # either.
+        if isinstance(self.request, ChatRequest):
+            self.lengths.add(frames)

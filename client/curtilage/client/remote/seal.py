@@ -1,4 +1,4 @@
-"""The seal door: one allowed query becomes one sealed request and its answer.
+"""The seal door: one allowed query becomes a sealed request and its answer's reader.
 
 Sans-IO. This is the only place where a query turns into bytes for others, and
 it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
@@ -6,7 +6,7 @@ it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
 home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
 one query does not open the door for another, since it names the payload.
 
-A dummy goes through the same door. It takes nothing of any query but a size
+A cover request goes through the same door. It takes nothing of any query but a size
 class: there is no argument that could carry a word. A challenge takes random
 bytes and a digest of the evidence.
 
@@ -19,9 +19,7 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, NoReturn, final
-
-from typing_extensions import override
+from typing import Final
 
 from curtilage.attest.binding import NONCE_BYTES
 from curtilage.attest.errors import RefusedError
@@ -30,25 +28,28 @@ from curtilage.attest.verify import VerifiedKey, require_verified
 from curtilage.client.answer import AnswerEvent, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
     nothing_reader,
 )
-from curtilage.client.remote.receipts import ReceiptCheck, ReceiptSecret
+from curtilage.client.remote.receipts import ReceiptCheck
+from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
 from curtilage.policy.decision.decide import Allowed, require_allowed
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
 from curtilage.wire.dates import format_date
 from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
-from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     KDF_HKDF_SHA256,
     KEM_XWING,
     Suite,
 )
+from curtilage.wire.shaping import Shape, TransportParameters
 
-AUTHORITY = b"curtilage.invalid"  # resolves nowhere: a mistake tells DNS nothing
+# Resolves nowhere (RFC 6761, section 6.4): a mistake tells DNS nothing.
+AUTHORITY = b"curtilage.invalid"
 CHAT_PATH = b"/v1/chat/completions"
 COVER_PATH = b"/v1/cover"
 CHALLENGE_PATH = b"/v1/challenge"
@@ -57,7 +58,6 @@ NO_SKEW: Final = timedelta()
 _USUAL_SUITE: Final = Suite(
     kem_id=KEM_XWING, kdf_id=KDF_HKDF_SHA256, aead_id=AEAD_AES_128_GCM
 )
-_BRAND: Final = object()
 
 ReaderOf = Callable[[bhttp.ResponseHead], ContentReader]
 
@@ -94,6 +94,7 @@ class AnswerReader:
         self._opener = opener
         self._padded = parameters.shape is Shape.PADDED
         self._check = frames.FrameCheck(parameters)
+        # Each limit is of this answer: what the evidence promises, not what is usual.
         self._limit = most_bytes(parameters) if self._padded else MAX_ANSWER_BYTES
         self._decoder = bhttp.ResponseDecoder(frames.answer_limits(parameters))
         self._reader_of = reader_of
@@ -114,14 +115,22 @@ class AnswerReader:
             EnclaveError: broken, oversize, of another shape than was promised,
                 or an answer that is a refusal.
         """
+        # Before anything is opened: an endless answer must not fill the memory, and
+        # its length is all that a relay, without the key, can choose.
         self._received += len(data)
         if self._received > self._limit:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
+        events: list[AnswerEvent] = []
         try:
-            plaintexts = self._opener.push(data)
-            return [event for each in plaintexts for event in self._frame(each)]
+            for plaintext in self._opener.push(data):
+                # Frames of the promised size, so that an enclave cannot answer in
+                # sizes of its choice and tell by them, to whoever watches the wire,
+                # what it was asked.
+                self._check.chunk(len(plaintext))
+                events += self._read(self._decoder.push(plaintext))
         except WireError:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
+        return events
 
     def finish(self) -> list[AnswerEvent]:
         """Open the final chunk and close the answer.
@@ -130,108 +139,54 @@ class AnswerReader:
             EnclaveError: as ``push``, and when the answer was cut.
         """
         try:
+            # The final chunk is sealed with "final" as associated data, so a relay
+            # that stops early cannot make a middle chunk pass for the end.
             last = self._opener.finish()
+            # Shape before content: frames in number as in size what was promised.
             self._check.finish(len(last))
-            events = [*self._read(last), *self._read_on(self._decoder.finish())]
+            events = list(self._read(self._decoder.push(last)))
+            events += self._read(self._decoder.finish())
         except TruncatedError:
             raise EnclaveError(FailureReason.ANSWER_INCOMPLETE) from None
         except WireError:
             raise EnclaveError(FailureReason.ANSWER_BROKEN) from None
         finished = self._content.end()
         if self._receipt_check is not None:
-            self.receipt = self._verified_receipt(self._receipt_check)
+            # The last thing that is checked, and nothing was told as complete before:
+            # without its receipt, nobody can be held to this answer.
+            try:
+                self.receipt = self._receipt_check.end(self._trailers)
+            except RefusedError:
+                raise EnclaveError(FailureReason.RECEIPT_INVALID) from None
             finished = replace(finished, receipted=True)
         return events if self._told else [*events, finished]
 
-    def _verified_receipt(self, check: ReceiptCheck) -> bytes:
-        try:
-            return check.end(self._trailers)
-        except RefusedError:
-            raise EnclaveError(FailureReason.RECEIPT_INVALID) from None
-
-    def _frame(self, plaintext: bytes) -> Iterator[AnswerEvent]:
-        self._check.chunk(len(plaintext))
-        yield from self._read(plaintext)
-
-    def _read(self, plaintext: bytes) -> Iterator[AnswerEvent]:
-        return self._read_on(self._decoder.push(plaintext))
-
-    def _read_on(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
+    def _read(self, events: Iterable[bhttp.ResponseEvent]) -> Iterator[AnswerEvent]:
+        """Read what the inner response says (RFC 9292), and note it for the receipt."""
+        check = self._receipt_check
         for event in events:
-            self._note(event)
             if isinstance(event, bhttp.ResponseHead):
+                if check is not None:
+                    check.head(event.status)
                 self._content = self._reader_of(event)
             elif isinstance(event, bhttp.ContentChunk):
+                # Filler included: the receipt is about every octet of the content.
+                if check is not None:
+                    check.content(event.data)
                 yield from self._content.push(event.data)
-                yield from self._finished()
+                yield from self._finished_early()
+            else:
+                self._trailers = event.trailers
 
-    def _note(self, event: bhttp.ResponseEvent) -> None:
-        """Keep what the receipt is about."""
-        if self._receipt_check is None:
-            return
-        if isinstance(event, bhttp.ResponseHead):
-            self._receipt_check.head(event.status)
-        elif isinstance(event, bhttp.ContentChunk):
-            self._receipt_check.content(event.data)
-        else:
-            self._trailers = event.trailers
-
-    def _finished(self) -> Iterator[Finished]:
+    def _finished_early(self) -> Iterator[Finished]:
         """Tell the end once, as soon as a padded answer has reached it."""
+        # Filler to the end of the bucket may take a minute, and nobody should wait
+        # for it who has the whole answer. With a receipt everybody must: it comes
+        # behind the filler.
         early = self._padded and self._receipt_check is None
         if early and not self._told and self._content.finished is not None:
             self._told = True
             yield self._content.finished
-
-
-@final
-class SealedExchange:
-    """One sealed request, to be sent once, and the reader of its answer.
-
-    Only the functions ``seal…`` of this module build it. It holds no plaintext.
-
-    Attributes:
-        reader: of its answer.
-        parameters: the shape of the answer, as the evidence promises it.
-        request_bytes: length of the sealed request.
-    """
-
-    __slots__ = ("_body", "parameters", "reader", "request_bytes")
-
-    def __init__(
-        self,
-        brand: object,
-        body: bytes,
-        reader: AnswerReader,
-        parameters: TransportParameters,
-    ) -> None:
-        if brand is not _BRAND:
-            raise TypeError("only the seal door builds a SealedExchange")
-        self._body: bytes | None = body
-        self.request_bytes = len(body)
-        self.reader = reader
-        self.parameters = parameters
-
-    @property
-    def padded(self) -> bool:
-        """Whether the answer's length and pace are the same as others'."""
-        return self.parameters.shape is Shape.PADDED
-
-    def take_body(self) -> bytes:
-        """Hand out the encapsulated request; a second call raises.
-
-        Raises:
-            RuntimeError: it was taken before; ``enc`` is never reused.
-        """
-        body, self._body = self._body, None
-        if body is None:
-            raise RuntimeError("a sealed request is sent once")
-        return body
-
-    @override
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or pickled."""
-        raise TypeError("a SealedExchange cannot be copied")
 
 
 def seal(
@@ -242,8 +197,10 @@ def seal(
     now: datetime,
     skew: timedelta = NO_SKEW,
     secret: ReceiptSecret | None = None,
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     """Seal one query that may leave, to one verified key.
+
+    Returns the request, which may be sent, and what opens its answer.
 
     Args:
         allowed: the decision that this very payload may leave.
@@ -262,22 +219,32 @@ def seal(
         EnclaveError: larger than the largest size class, or nothing that we can
             seal to is in the key list.
     """
+    # Types are checked by a linter, on our own code; this holds for whoever calls.
+    # Each of the two can be built in one place only.
     permitted = require_allowed(allowed)
     verified = require_verified(key)
-    content = query.payload()  # once: what is compared is what is sealed
+    # Once: what is compared is what is sealed. A query whose parts gave another text
+    # at a second reading would have been inspected as the one and sent as the other.
+    content = query.payload()
+    # A decision about one query opens the door for no other: neither for one that
+    # was edited after its inspection, nor for a variable that was mixed up.
     digest = hashlib.sha256(content).digest()
     if not hmac.compare_digest(permitted.payload_digest, digest):
         raise PermissionError("the decision is about another payload")
+    # Again: between the verification and this line lie a record on the disk and, for
+    # the strictest data, a whole challenge.
     verified.usable_at(now)
     return _sealed(
         verified,
-        _Said(path=CHAT_PATH, content=content, date=_date(now, skew), secret=secret),
+        _InnerRequest(
+            path=CHAT_PATH, content=content, date=_date(now, skew), secret=secret
+        ),
         reader_of=content_reader,
     )
 
 
 def cover_content(bucket: int) -> bytes:
-    """Return all that a dummy says: the bucket that its answer should fill."""
+    """Return all that a cover request says: the bucket that its answer should fill."""
     return b'{"bucket":%d}' % bucket
 
 
@@ -288,8 +255,8 @@ def seal_cover(
     bucket: int,
     now: datetime,
     skew: timedelta = NO_SKEW,
-) -> SealedExchange:
-    """Seal a dummy that looks like a query of one size class.
+) -> tuple[SealedExchange, AnswerReader]:
+    """Seal a cover request, which looks like a query of one size class.
 
     Args:
         key: as for ``seal``.
@@ -306,12 +273,14 @@ def seal_cover(
     """
     verified = require_verified(key)
     verified.usable_at(now)
+    # The enclave would refuse a bucket that it does not have, and what is refused
+    # covers nothing.
     if not 0 <= bucket < verified.transport.buckets:
         raise EnclaveError(FailureReason.REFUSED, code="bucket")
     content, date = cover_content(bucket), _date(now, skew)
     return _sealed(
         verified,
-        _Said(path=COVER_PATH, content=content, date=date),
+        _InnerRequest(path=COVER_PATH, content=content, date=date),
         at_least=size_class,
         reader_of=nothing_reader,
     )
@@ -323,6 +292,8 @@ def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
     Raises:
         ValueError: the nonce is not 32 bytes.
     """
+    # With the digest of the evidence, so that the answer is about this key: one from
+    # another enclave of the same release would show as much.
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     return b'{"nonce":"%b","b0":"%b"}' % (nonce.hex().encode(), key.b0.hex().encode())
@@ -335,7 +306,7 @@ def seal_challenge(
     now: datetime,
     reader_of: ReaderOf,
     skew: timedelta = NO_SKEW,
-) -> SealedExchange:
+) -> tuple[SealedExchange, AnswerReader]:
     """Seal a request for fresh evidence; from outside, a short question.
 
     Args:
@@ -355,7 +326,7 @@ def seal_challenge(
     content, date = challenge_content(verified, nonce), _date(now, skew)
     return _sealed(
         verified,
-        _Said(path=CHALLENGE_PATH, content=content, date=date),
+        _InnerRequest(path=CHALLENGE_PATH, content=content, date=date),
         reader_of=reader_of,
     )
 
@@ -373,10 +344,11 @@ def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> in
         EnclaveError: larger than the largest class.
     """
     suite = _USUAL_SUITE if key is None else keyconfig.choose_suite(_config(key))
-    said = _Said(path=CHAT_PATH, content=query.payload(), date=now)
-    # Before the key is known, a receipt is reckoned with: most offer them.
+    inner = _InnerRequest(path=CHAT_PATH, content=query.payload(), date=now)
+    # Before the key is known, a receipt is reckoned with: most enclaves give them. A
+    # wrong guess moves a query that is near an edge by one class, and no other.
     receipts = key is None or bool(key.receipt_public_key)
-    octets = len(said.encoded(bytes(SECRET_BYTES) if receipts else None))
+    octets = len(inner.encoded(bytes(SECRET_BYTES) if receipts else None))
     try:
         return padding.size_class(suite, octets)
     except LimitExceededError:
@@ -384,7 +356,7 @@ def size_class_of(query: Query, key: VerifiedKey | None, *, now: datetime) -> in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _InnerRequest:
     """One request before it is sealed."""
 
     path: bytes
@@ -394,6 +366,9 @@ class _Said:
 
     def encoded(self, secret: bytes | None) -> bytes:
         """Encode it, with the secret of its receipt where there will be one."""
+        # No more than these: whatever names a client or its version would set apart,
+        # at the enclave, the queries of one from those of others. The date makes a
+        # replay stand out once the window has passed (RFC 9458, section 6.5.1).
         fields = [
             (b"content-type", b"application/json"),
             (b"date", format_date(self.date)),
@@ -413,6 +388,7 @@ class _Said:
 
 
 def _date(now: datetime, skew: timedelta) -> datetime:
+    # The enclave's clock is what it says it is: near the year 9999, adding overflows.
     try:
         return now + skew
     except OverflowError:
@@ -425,6 +401,8 @@ def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
     Raises:
         EnclaveError: the list that the evidence vouches for has none.
     """
+    # The list that the evidence is bound to: nothing that came from elsewhere, from a
+    # mirror for example, is ever parsed here.
     try:
         configs = keyconfig.parse_key_configs(key.key_configs)
         return next(config for config in configs if config.suites())
@@ -435,20 +413,27 @@ def _config(key: VerifiedKey) -> keyconfig.KeyConfig:
 
 
 def _sealed(
-    key: VerifiedKey, said: _Said, *, at_least: int = 0, reader_of: ReaderOf
-) -> SealedExchange:
+    key: VerifiedKey, inner: _InnerRequest, *, at_least: int = 0, reader_of: ReaderOf
+) -> tuple[SealedExchange, AnswerReader]:
     config = _config(key)
     secret, check = None, None
+    # Decided by the evidence, not by the answer: an enclave that promised receipts
+    # cannot leave one out and be believed.
     if key.receipt_public_key:
-        chosen = said.secret or ReceiptSecret()
-        question = said.path == CHAT_PATH
+        # Without a secret of the organisation's, a fresh one: the receipt is checked
+        # all the same, and all requests look alike inside.
+        chosen = inner.secret or ReceiptSecret()
+        question = inner.path == CHAT_PATH
         secret = chosen.value
         check = ReceiptCheck(
-            key, chosen, said.content, date=said.date, question=question
+            key, chosen, inner.content, date=inner.date, question=question
         )
+    # Padded inside the seal to one of few lengths, before encryption: what the relay
+    # sees of a length is its class. Each call makes a fresh encapsulated key, so that
+    # two attempts at one query have nothing in common (RFC 9458, section 6.5).
     try:
         sealed = padding.seal_padded_request(
-            config, said.encoded(secret), at_least=at_least
+            config, inner.encoded(secret), at_least=at_least
         )
     except LimitExceededError:
         raise EnclaveError(FailureReason.TOO_LARGE) from None
@@ -457,9 +442,10 @@ def _sealed(
             FailureReason.EVIDENCE_REFUSED, code="unsupported_algorithm"
         ) from None
     reader = AnswerReader(sealed.opener, key.transport, reader_of, check)
-    return SealedExchange(_BRAND, sealed.message, reader, key.transport)
+    return SealedExchange(SEAL_DOOR, sealed.message, key.transport), reader
 
 
 def most_bytes(parameters: TransportParameters) -> int:
     """Return more octets than the longest answer of a shape has, sealed."""
+    # A nonce before, and for each frame its length and its tag; with room to spare.
     return 64 + parameters.max_frames * (parameters.frame_bytes + 32)

@@ -6,10 +6,10 @@ registrable domain are certainly one. The policy's own addresses are compared
 when it is loaded; here they meet the relay's, which is no part of a policy.
 """
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from curtilage.client.errors import ConfigError
+from curtilage.client.remote.access import is_loopback, is_numeric
 from curtilage.policy.document.addresses import registrable_domain
 
 
@@ -27,6 +27,8 @@ def require_apart(*, development: bool, **addresses: str | None) -> None:
     """
     seen: dict[str, str] = {}
     for party, url in addresses.items():
+        # By name and not by address: addresses change, and parties that share a
+        # provider share some of them.
         host = host_of(url)
         if host is None:
             continue
@@ -37,6 +39,8 @@ def require_apart(*, development: bool, **addresses: str | None) -> None:
                     "is for a policy with environment: development; use a name"
                 )
             continue
+        # Everybody with everybody: a mirror of the relay's owner confirms whatever the
+        # relay serves, and shows nothing.
         domain = registrable_domain(host)
         if domain in seen:
             raise ConfigError(
@@ -56,22 +60,7 @@ def host_of(url: str | None) -> str | None:
         host = None if url is None else urlsplit(url).hostname
         if host is None or is_numeric(host):
             return host
+        # Two spellings of one name must not pass for two parties.
         return host.rstrip(".").encode("idna").decode().lower()
     except ValueError:  # UnicodeError is one
         raise ConfigError(f"{url!r}: no name of a host") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Tell this machine's own addresses and its name."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
-
-
-def is_numeric(host: str) -> bool:
-    """Tell an address in numbers from a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -12,26 +12,25 @@ told nothing but that somebody wants the list.
 
 import asyncio
 import ssl  # noqa: TID251 - a door
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import RelayAccess, tls_context
-from curtilage.client.remote.seal import SealedExchange
-from curtilage.client.remote.separation import is_loopback
+from curtilage.client.remote.access import RelayAccess, is_loopback, tls_context
+from curtilage.client.remote.sealed import SealedExchange
 from curtilage.wire import media
 from curtilage.wire.shaping import TransportParameters
 
-MAX_BUNDLE_BYTES = 256 * 1024  # attestation.md §4
-MAX_KEY_CONFIGS_BYTES = 16 * 1024  # wire.md §2
+MAX_BUNDLE_BYTES = 256 * 1024
+MAX_KEY_CONFIGS_BYTES = 16 * 1024
 MAX_PROBLEM_BYTES = 4096
-MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class of wire.md §5
+MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class
 SILENCE_S = 5.0
 SILENT_PERIODS = 100
 """A paced answer never pauses: so long a silence is a failure."""
@@ -44,6 +43,7 @@ CERTIFICATE_ALERTS = (
 )
 """How a server says, in TLS's own words, that our certificate will not do."""
 QUIET_HEADERS = ("User-Agent", "Accept", "Accept-Encoding")
+"""What aiohttp would add: the library's version tells clients apart."""
 FAILED_STATUS = {
     401: FailureReason.RELAY_DENIED,
     403: FailureReason.RELAY_DENIED,
@@ -56,34 +56,6 @@ FAILED_STATUS = {
     503: FailureReason.BUSY,
     504: FailureReason.TIMEOUT,
 }
-
-
-class Transport(Protocol):
-    """What the session needs of the way out; tests have one in memory."""
-
-    async def fetch_bundle(self) -> bytes:
-        """Return the attestation bundle that the relay serves."""
-        ...
-
-    def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
-        """Send one sealed request and yield its sealed answer."""
-        ...
-
-    async def close(self) -> None:
-        """Close every connection."""
-        ...
-
-
-class KeyMirror(Protocol):
-    """What the session needs of a mirror of the key list."""
-
-    async def fetch_key_configs(self) -> bytes:
-        """Return the key list that the mirror serves."""
-        ...
-
-    async def close(self) -> None:
-        """Close every connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +81,8 @@ class RelayAddress:
             ConfigError: not such an address; says which rule it breaks.
         """
         url = _split(text)
+        # An address that says more than a host and a name is a mistake, or carries a
+        # secret; and a password in it would be sent.
         if url is None or not url.hostname:
             raise ConfigError(f"relay address {text!r}: expected https://host/name")
         if url.query or url.fragment or url.username or not url.path.strip("/"):
@@ -177,7 +151,7 @@ class RelayTransport:
         self._fetch_s = fetch_s
         self._silence_s = silence_s
         self._access = RelayAccess(tls=tls_context()) if access is None else access
-        self._line = _Line(self._access.tls, connect_s=connect_s)
+        self._connections = _Connections(self._access.tls, connect_s=connect_s)
 
     async def __aenter__(self) -> Self:
         """Return the transport; it connects when first used."""
@@ -198,7 +172,7 @@ class RelayTransport:
         Raises:
             EnclaveError: unreachable, or the answer is not a bundle.
         """
-        return await self._line.fetch(
+        return await self._connections.fetch(
             self._address.url + "/bundle",
             self._access.fields(),
             media_type=media.EVIDENCE_BUNDLE,
@@ -212,7 +186,8 @@ class RelayTransport:
         Raises:
             EnclaveError: the reason is one of a closed set.
         """
-        # The types say so; this is the last place to make sure.
+        # The types say so; this is the last place to make sure. Whatever else would
+        # have bytes to send has not been decided, verified and sealed.
         if not isinstance(exchange, SealedExchange):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("only a SealedExchange may be sent")
         body = exchange.take_body()
@@ -221,41 +196,44 @@ class RelayTransport:
         limit_s = self._idle_s
         if exchange.padded:
             limit_s = pause_s(exchange.parameters, self._silence_s)
-        async with self._post(body, limit_s) as response:
-            while True:
-                with _told_as_failure(FailureReason.ANSWER_INCOMPLETE):
-                    data = await response.content.readany()
-                if not data:
-                    break
-                yield data
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._line.close()
-
-    @asynccontextmanager
-    async def _post(
-        self, body: bytes, limit_s: float
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         fields = {
             **self._access.fields(),
             "Content-Type": media.OHTTP_CHUNKED_REQUEST,
+            # Asks hops not to buffer the answer (draft-ietf-httpbis-incremental):
+            # one that did would hold up the whole of a paced answer.
             "Incremental": "?1",
         }
-        with _told_as_failure():
-            response = await self._line.open().post(
+        with _as_failure():
+            response = await self._connections.open().post(
                 self._address.url,
                 data=body,
                 headers=fields,
+                # Elsewhere is a party that nobody named: it would learn that this
+                # address asks, and when.
                 allow_redirects=False,
-                timeout=self._line.timeout(limit_s),
+                timeout=self._connections.timeout(limit_s),
             )
         try:
-            with _told_as_failure():
+            with _as_failure():
                 await _require_answer(response)
-            yield response
+            while True:
+                # From here on the answer has begun. What breaks now has cut it, and
+                # must not pass for a relay that was never reached.
+                with _as_failure(FailureReason.ANSWER_INCOMPLETE):
+                    data = await response.content.readany()
+                if not data:
+                    # An end of the body is no end of the answer: a relay can close at
+                    # any byte. The reader of the answer looks for the final chunk.
+                    return
+                yield data
         finally:
+            # Closed, not handed back: what is left of an answer that nobody reads
+            # must not be waiting on the connection of the next one.
             response.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._connections.close()
 
 
 class MirrorTransport:
@@ -272,7 +250,7 @@ class MirrorTransport:
     ) -> None:
         self._address = address
         self._fetch_s = fetch_s
-        self._line = _Line(tls_context(), connect_s=connect_s)
+        self._connections = _Connections(tls_context(), connect_s=connect_s)
 
     async def fetch_key_configs(self) -> bytes:
         """Fetch the list, bounded.
@@ -280,7 +258,7 @@ class MirrorTransport:
         Raises:
             EnclaveError: unreachable, or the answer is not a key list.
         """
-        return await self._line.fetch(
+        return await self._connections.fetch(
             self._address.url,
             {},
             media_type=media.OHTTP_KEYS,
@@ -290,11 +268,14 @@ class MirrorTransport:
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._line.close()
+        await self._connections.close()
 
 
-class _Line:
+class _Connections:
     """Connections to one party, which say nothing of their own accord."""
+
+    # One object a party: relay and mirror share no connection, no TLS session and no
+    # cookie, by which one could tell the other's client.
 
     def __init__(self, tls: ssl.SSLContext, *, connect_s: float) -> None:
         self._tls = tls
@@ -303,6 +284,8 @@ class _Line:
 
     def timeout(self, limit_s: float | None) -> aiohttp.ClientTimeout:
         """Return the limits of one exchange; it has no end by the clock."""
+        # No total: a padded answer takes as long as its bucket. Whoever drips bytes
+        # to hold it open is cut off by the pace of its frames (``draining``).
         return aiohttp.ClientTimeout(
             total=None, sock_connect=self._connect_s, sock_read=limit_s
         )
@@ -311,12 +294,18 @@ class _Line:
         """Return the session, made when first used."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # Who may run at a time is bounded by those who send.
+                # No limit here: who may run at a time is bounded by those who
+                # send, and a request that waited in a pool would already be sealed.
                 connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
                 timeout=self.timeout(None),
+                # A cookie would name the client from request to request, which is
+                # what the relay's addresses alone must not do for the gateway.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=QUIET_HEADERS,
+                # Sealed bytes do not shrink; a small body that unpacks to gigabytes
+                # is all that decompression could bring.
                 auto_decompress=False,
+                # A proxy that the environment names is one more party.
                 trust_env=False,
             )
         return self._session
@@ -331,13 +320,16 @@ class _Line:
         whole_s: float,
     ) -> bytes:
         """Fetch a small resource whole, following nobody."""
-        with _told_as_failure():
-            # A whole: a drip of bytes would hold every query that may leave.
+        with _as_failure():
+            # A limit for the whole: while evidence is fetched, every query that may
+            # leave waits, and a drip of bytes never pauses.
             async with (
                 asyncio.timeout(whole_s),
                 self.open().get(url, headers=fields, allow_redirects=False) as response,
             ):
                 _require(response, media_type)
+                # One byte more than is allowed, so that too much is seen as such and
+                # never taken for all of it. A read may return less than it could.
                 data = await response.content.read(most_bytes + 1)
                 while len(data) <= most_bytes and not response.content.at_eof():
                     data += await response.content.read(most_bytes + 1)
@@ -357,41 +349,40 @@ def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> floa
     return max(least_s, SILENT_PERIODS * parameters.period_ms / 1000)
 
 
-class _told_as_failure:  # noqa: N801 - reads as a statement: `with _told_as_failure()`
-    """Turn the library's errors into a reason, without their words."""
+@contextmanager
+def _as_failure(lost: FailureReason | None = None) -> Generator[None]:
+    """Turn the library's errors into a reason, without their words.
 
-    def __init__(self, lost: FailureReason | None = None) -> None:
-        self._lost = lost
-
-    def __enter__(self) -> None:
-        """Enter."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Replace what aiohttp and the system raise."""
-        if isinstance(error, asyncio.TimeoutError):
-            raise EnclaveError(FailureReason.TIMEOUT) from None
-        if isinstance(error, aiohttp.ClientError | OSError):
-            raise EnclaveError(self._lost or _unreached(error)) from None
+    Args:
+        lost: the reason, once an answer has begun.
+    """
+    # ``from None``: their messages hold addresses, and the relay's own words.
+    try:
+        yield
+    except TimeoutError:
+        raise EnclaveError(FailureReason.TIMEOUT) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise EnclaveError(lost or _unreached(error)) from None
 
 
 def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
     """Tell why there is no answer at all: in TLS, before it, or behind it."""
+    # aiohttp wraps what the system and OpenSSL raise, in two ways: while it connects
+    # as ``os_error``, later as the cause.
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     cause = inner if isinstance(inner, ssl.SSLError) else error.__cause__
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return FailureReason.RELAY_UNTRUSTED
     if isinstance(cause, ssl.SSLError):
+        # With TLS 1.3 a client has sent its certificate before it is told that it
+        # will not do: the refusal is an alert on the first read.
         wanted = (cause.reason or "").endswith(CERTIFICATE_ALERTS)
         return (
             FailureReason.RELAY_WANTS_CERTIFICATE
             if wanted
             else FailureReason.RELAY_TLS_FAILED
         )
+    # A relay that knows no certificate of ours may also just close.
     hung_up = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
     if isinstance(inner, hung_up) or isinstance(cause, hung_up):
         return FailureReason.RELAY_HUNG_UP
@@ -400,29 +391,26 @@ def _unreached(error: aiohttp.ClientError | OSError) -> FailureReason:
 
 async def _require_answer(response: aiohttp.ClientResponse) -> None:
     """Accept a chunked answer; tell every other status as its reason."""
-    if response.status == HTTP_OK:
-        _require(response, media.OHTTP_CHUNKED_RESPONSE)
-        return
-    if response.content_type == media.PROBLEM_JSON:
+    failed = response.status != HTTP_OK
+    if failed and response.content_type == media.PROBLEM_JSON:
         problem = await response.content.read(MAX_PROBLEM_BYTES)
-        # Unencapsulated, so the relay could forge it: it only makes us fetch
-        # and verify again, once (wire.md §3, exception 1).
+        # "ohttp-key": the gateway does not hold the key (RFC 9458, section 5.3). It is
+        # unencapsulated, so the relay could forge it: it only makes us fetch and
+        # verify again, once, and seal again only to another key.
         if media.PROBLEM_OHTTP_KEY.encode() in problem:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
-    _raise_status(response.status)
+    _require(response, media.OHTTP_CHUNKED_RESPONSE)
 
 
 def _require(response: aiohttp.ClientResponse, media_type: str) -> None:
+    """Refuse another status than 200, or another type than is expected."""
     if response.status != HTTP_OK:
-        _raise_status(response.status)
+        reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
+        code = str(response.status) if reason is FailureReason.REFUSED else None
+        raise EnclaveError(reason, code=code)
+    # A status says nothing of who answers: a captive portal says 200 as well.
     if response.content_type != media_type:
         raise EnclaveError(FailureReason.ANSWER_BROKEN)
-
-
-def _raise_status(status: int) -> None:
-    reason = FAILED_STATUS.get(status, FailureReason.REFUSED)
-    code = str(status) if reason is FailureReason.REFUSED else None
-    raise EnclaveError(reason, code=code)
 
 
 def _split(text: str) -> SplitResult | None:

@@ -15,7 +15,7 @@ from typing import Final
 from curtilage.attest.azure.hcl import HardwareKind, parse_hcl
 from curtilage.attest.binding import qualifying_data_v2
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_HCL_BYTES,
     MAX_TPM_MESSAGE_BYTES,
     MAX_TPM_SIGNATURE_BYTES,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_CRL_BYTES,
     MAX_REPORT_BYTES,

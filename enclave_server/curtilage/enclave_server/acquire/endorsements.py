@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_COLLATERAL_BYTES,
     MAX_CRL_BYTES,

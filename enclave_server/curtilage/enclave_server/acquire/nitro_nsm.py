@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from curtilage.attest.encoding.cbor import CborValue, decode
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import (
+from curtilage.attest.evidence import (
     MAX_DOCUMENT_BYTES,
     CpuEvidence,
     NitroEvidence,

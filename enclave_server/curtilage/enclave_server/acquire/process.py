@@ -16,7 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
-from curtilage.attest.evidence import CpuEvidence, encode_cpu_evidence
+from curtilage.attest.evidence import CpuEvidence
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.acquire.endorsements import (
     Endorsements,
     read_endorsements,

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from curtilage.attest.binding import challenge_report_data
-from curtilage.attest.evidence import (
-    MAX_CPU_EVIDENCE_BYTES,
-    CpuEvidence,
-    encode_cpu_evidence,
-)
+from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES, CpuEvidence
+from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.errors import ChatError, EvidenceError
 from curtilage.enclave_server.ohttp.gateway import RETRY_LATER
 from curtilage.enclave_server.ohttp.inner_requests import ChallengeRequest

@@ -20,14 +20,8 @@ from curtilage.attest.binding import (
     report_data_v2,
 )
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import (
-    Anchor,
-    CpuEvidence,
-    EvidenceBundle,
-    GpuEvidence,
-    encode_bundle,
-    encode_cpu_evidence,
-)
+from curtilage.attest.evidence import Anchor, CpuEvidence, EvidenceBundle, GpuEvidence
+from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
 from curtilage.attest.nvidia.spdm import parse_spdm_report

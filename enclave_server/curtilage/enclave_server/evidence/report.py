@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import CpuEvidence, GpuEvidence, parse_cpu_evidence
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.enclave_server.errors import EvidenceError
 from curtilage.enclave_server.evidence_protocol import (
     CPU_EVIDENCE,

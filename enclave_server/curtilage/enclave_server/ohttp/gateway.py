@@ -46,6 +46,7 @@ from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import WINDOW, format_date, parse_date
 from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
+from curtilage.wire.hpke.suite import Suite
 from curtilage.wire.media import (
     OHTTP_CHUNKED_REQUEST,
     OHTTP_REQUEST,
@@ -53,7 +54,6 @@ from curtilage.wire.media import (
     PROBLEM_OHTTP_KEY,
 )
 from curtilage.wire.shaping import Shape, TransportParameters
-from curtilage.wire.suite import Suite
 
 
 def is_in_window(value: bytes, now: datetime) -> bool:

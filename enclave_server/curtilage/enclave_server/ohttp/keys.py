@@ -23,18 +23,18 @@ from typing import Final
 
 from curtilage.enclave_server.ohttp.receipts import ReceiptIssuer
 from curtilage.wire.encapsulation import GatewayKey
-from curtilage.wire.keyconfig import (
-    KeyConfig,
-    SymmetricAlgorithms,
-    encode_key_configs,
-)
-from curtilage.wire.suite import (
+from curtilage.wire.hpke.suite import (
     AEAD_AES_128_GCM,
     AEAD_CHACHA20_POLY1305,
     KDF_HKDF_SHA256,
     KEM_X25519,
     KEM_XWING,
     generate_private_key,
+)
+from curtilage.wire.keyconfig import (
+    KeyConfig,
+    SymmetricAlgorithms,
+    encode_key_configs,
 )
 
 _MARK_BYTES = 16

@@ -16,9 +16,9 @@ from curtilage.wire.frames import (
     Frame,
     encode_padded_response,
 )
+from curtilage.wire.hpke.suite import Suite
 from curtilage.wire.media import OHTTP_CHUNKED_RESPONSE, OHTTP_RESPONSE
 from curtilage.wire.shaping import TransportParameters
-from curtilage.wire.suite import Suite
 
 Fields = tuple[tuple[bytes, bytes], ...]
 

@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import MAX_CERTIFICATE_BYTES, MAX_CRL_BYTES
+from curtilage.attest.evidence import MAX_CERTIFICATE_BYTES, MAX_CRL_BYTES
 from curtilage.attest.sev_snp.certificates import parse_certificate
-from curtilage.attest.x509.values import LIBRARY_ERRORS, parse_revocation_list
+from curtilage.attest.x509.certificates import LIBRARY_ERRORS, parse_revocation_list
 from curtilage.enclave_server.acquire.endorsements import (
     ARK_FILE,
     ASK_FILE,

@@ -18,10 +18,10 @@ from curtilage.attest.evidence import (
     CpuEvidence,
     SnpEvidence,
     TdxEvidence,
-    parse_cpu_evidence,
 )
+from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport, parse_report
-from curtilage.attest.tdx.certificates import parse_pem_chain
+from curtilage.attest.tdx.certificates import parse_pem_chain, platform_extension
 from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.enclave_server.evidence_protocol import (
@@ -153,6 +153,6 @@ def _tdx(quote: bytes) -> TdxIdentity:
         known={},
     )
     leaf, issuer = chain[:2]
-    platform = parse_platform(leaf.sgx)
+    platform = parse_platform(platform_extension(leaf))
     authority = "platform" if "Platform" in issuer.common_name else "processor"
     return TdxIdentity(fmspc=platform.fmspc, authority=authority)

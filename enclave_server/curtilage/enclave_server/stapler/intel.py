@@ -14,9 +14,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence_kinds import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
+from curtilage.attest.evidence import MAX_COLLATERAL_BYTES, MAX_CRL_BYTES
 from curtilage.attest.tdx.collateral import parse_collateral
-from curtilage.attest.x509.values import parse_revocation_list
+from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage.enclave_server.acquire.endorsements import COLLATERAL_FILE
 from curtilage.enclave_server.stapler.addresses import (
     Addresses,

@@ -24,6 +24,10 @@ _GOV_IDS: Final = (
     "ng_nin ph_umid sg_nric th_tnin tr_tckn za_id other"
 )
 
+# Grouped as regulations group them, so that a pack can name a branch. ``quasi`` holds
+# what names nobody alone and somebody in a combination; rules that count ``distinct``
+# classes live of it. ``uncertain`` holds every way of not knowing: a class of its own
+# for each, so that the audit trail tells a timeout from an attachment.
 _LEAVES: Final = {
     "identifier.direct": (
         "person email phone fax address passport licence username ip mac device "
@@ -58,8 +62,9 @@ CLASSES: Final[frozenset[str]] = frozenset(
     f"{parent}.{leaf}" for parent, leaves in _LEAVES.items() for leaf in leaves.split()
 )
 UNCERTAIN_ERROR: Final = "uncertain.error"
-PATTERN_CHARS: Final = 512
+PATTERN_CHARS: Final = 512  # an alternative list of some thirty names; bounds expand()
 
+# The author chooses the name, and logs show it: letters, digits, underscores only.
 _OWN = re.compile(r"org\.(?:dictionary|edm)\.[a-z][a-z0-9_]{0,63}")
 _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*(?:\.\*)?")
 
@@ -97,6 +102,8 @@ def expand(pattern: str, *, own: frozenset[str] = frozenset()) -> frozenset[str]
     if len(pattern) > PATTERN_CHARS:
         raise ValueError(f"a class pattern has at most {PATTERN_CHARS} characters")
     tree = CLASSES | own if own else CLASSES
+    # Each alternative must name something by itself. Were only their union checked, a
+    # misspelt one would hide behind its neighbours and its rule would never fire.
     found = (_expand_name(name, tree) for name in _alternatives(pattern))
     return frozenset[str]().union(*found)
 
@@ -106,6 +113,8 @@ def _alternatives(pattern: str) -> Iterator[str]:
     if not brace:
         yield pattern
         return
+    # One pair, and last: ``a.{b,c}.{d,e}`` would multiply, and nobody could read what
+    # a rule with two of them names.
     if not rest.endswith("}") or not head.endswith("."):
         raise ValueError(f"{pattern!r}: braces stand last, after a dot: a.{{b,c}}")
     for alternative in rest[:-1].split(","):
@@ -116,20 +125,21 @@ def _expand_name(name: str, tree: frozenset[str]) -> frozenset[str]:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a class pattern")
     if not name.endswith(".*"):
-        return frozenset({_known(name, tree)})
+        if name in tree:
+            return frozenset({name})
+        # An inner name would match no finding, ever: findings bear leaves. The three
+        # sentences tell an author which of three mistakes it is.
+        if any(each.startswith(name + ".") for each in tree):
+            raise ValueError(
+                f"{name!r} is not a class; write {name + '.*'!r} for all below"
+            )
+        if is_own_class(name):
+            raise ValueError(
+                f"unknown class {name!r}: no detector of this policy finds it"
+            )
+        raise ValueError(f"unknown class {name!r}")
+    # The dot stays: ``health.*`` must not take ``healthcare.x`` in.
     below = frozenset(each for each in tree if each.startswith(name[:-1]))
     if not below:
         raise ValueError(f"unknown class {name!r}: nothing in the tree lies below it")
     return below
-
-
-def _known(name: str, tree: frozenset[str]) -> str:
-    if name in tree:
-        return name
-    if any(each.startswith(name + ".") for each in tree):
-        raise ValueError(
-            f"{name!r} is not a class; write {name + '.*'!r} for all below"
-        )
-    if is_own_class(name):
-        raise ValueError(f"unknown class {name!r}: no detector of this policy finds it")
-    raise ValueError(f"unknown class {name!r}")

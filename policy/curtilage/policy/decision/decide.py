@@ -1,17 +1,22 @@
-"""The decision: findings and a policy in, a route and its reasons out.
+"""The decision: findings and a rulebook in, a route and its reasons out.
 
 One pure function. It reads no text, no clock and no model's opinion, and one
 finding more never makes its answer less private. It is also the only maker of
 ``Allowed``, which opens the seal door for one payload.
+
+Who audits the promise reads three lines here: ``_decisive``, which takes the most
+private route that anybody asked for; the one ``if`` of ``decide`` that makes an
+``Allowed``; and ``require_allowed``, which the seal door asks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, final
 
 from typing_extensions import override
 
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
+from curtilage.policy.decision.conditions import MAX_SCORE, Scores
 from curtilage.policy.decision.findings import Finding
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
@@ -19,18 +24,20 @@ from curtilage.policy.decision.rules import (
     DEFAULT,
     STICKY,
     STRICT_TOPICS,
-    Rule,
+    Rulebook,
     counting,
     fires,
     scores_of,
 )
-from curtilage.policy.decision.when import MAX_SCORE, Scores
-from curtilage.policy.document.model import Policy
 
 DIGEST_BYTES: Final = 32
 DEFAULT_REASON: Final = "no rule asks for more privacy than the default"
 STICKY_REASON: Final = "an earlier query of this conversation stayed home"
 STRICT_TOPICS_REASON: Final = "the policy keeps this topic home (strict_topics)"
+# Made when the process starts and never handed out: whoever holds an ``Allowed`` with
+# this mark got it from ``decide``. It guards against mistakes of ours, such as a path
+# that builds its own permission; code that means harm in our own process can reach
+# anything, and no value could stop it.
 _BRAND: Final = object()
 
 
@@ -53,6 +60,8 @@ class Inspection:
 
     def __post_init__(self) -> None:
         """Refuse a digest of the wrong size: it would name no payload."""
+        # An empty digest would be equal to another empty digest at the seal door, and
+        # so let a payload pass that was never inspected.
         if len(self.payload_digest) != DIGEST_BYTES:
             raise ValueError(
                 f"a payload digest has {DIGEST_BYTES} bytes, "
@@ -81,6 +90,7 @@ class Allowed:
     ) -> None:
         if brand is not _BRAND:
             raise TypeError("only decide() builds an Allowed")
+        # Past our own __setattr__, which refuses: no other line may write here.
         object.__setattr__(self, "_brand", brand)
         object.__setattr__(self, "policy_digest", policy_digest)
         object.__setattr__(self, "payload_digest", payload_digest)
@@ -103,6 +113,9 @@ class Allowed:
     @override
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse to be copied or pickled."""
+        # copy.copy and pickle both ask here. One decision lets one payload leave, in
+        # this process; a permission in a file could be used again tomorrow, when the
+        # policy is another.
         raise TypeError("an Allowed cannot be copied")
 
     @override
@@ -132,6 +145,8 @@ def require_allowed(value: object) -> Allowed:
     Raises:
         TypeError: it is anything else, an unfinished ``Allowed`` included.
     """
+    # ``type`` and not ``isinstance``: a class may lie about itself in ``__class__``.
+    # ``Allowed.__new__(Allowed)`` has the right type but no brand, hence the default.
     if type(value) is not Allowed or getattr(value, "_brand", None) is not _BRAND:
         raise TypeError("only an Allowed that decide() built opens the seal door")
     return value
@@ -178,22 +193,39 @@ class Decision:
     allowed: Allowed | None
 
 
-def decide(policy: Policy, inspection: Inspection) -> Decision:
+def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     """Decide where a query may be answered.
 
     Trusts the inspection to be complete: what a detector could not do must be
     in it as ``uncertain.*``. A finding that makes no sense counts as
     ``uncertain.error``.
     """
-    sensible = [_sensible(policy, each) for each in inspection.findings]
-    findings, scores = _counted(policy, sensible)
-    hits = tuple(_hits(policy, inspection, findings, scores))
-    decisive = _decisive(policy, hits)
+    # First of all: a class that no rule can name would match no rule, so that a
+    # detector's typing error would let what it found leave. Such a finding is not
+    # dropped but becomes one that every policy keeps home.
+    sensible = [
+        each
+        if each.data_class in rulebook.classes and 0 <= each.score <= MAX_SCORE
+        else replace(each, data_class=UNCERTAIN_ERROR)
+        for each in inspection.findings
+    ]
+    # Exclusions before rules: what does not count must not fire a rule. They see the
+    # scores of all findings, the excluded ones too (``counting`` says why).
+    scores = scores_of(sensible)
+    findings = counting(sensible, rulebook.exclusions, scores)
+    if findings is not sensible:
+        scores = scores_of(findings)
+    hits = _hits(rulebook, inspection, findings, scores)
+    decisive = _decisive(rulebook, hits)
     allowed = None
+    # The line that stops a regulated query. Any other route has no ``Allowed``, and
+    # without one the seal door refuses: there is nothing that could be sent.
+    # ``DEIDENTIFY`` has none either: the rewritten text is inspected and decided anew,
+    # with a digest of its own.
     if decisive.route is Route.ENCLAVE:
         allowed = Allowed(
             _BRAND,
-            policy_digest=policy.digest,
+            policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
         )
     return Decision(
@@ -203,12 +235,12 @@ def decide(policy: Policy, inspection: Inspection) -> Decision:
         rule=decisive.id,
         reason=decisive.reason,
         uncertain=tuple(sorted(name for name in scores if is_uncertain(name))),
-        policy_digest=policy.digest,
+        policy_digest=rulebook.digest,
         allowed=allowed,
     )
 
 
-def pins(policy: Policy, inspection: Inspection, decision: Decision) -> bool:
+def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool:
     """Tell whether this query keeps the rest of its conversation home.
 
     History is sent again with every turn, so a conversation that stayed home
@@ -218,61 +250,55 @@ def pins(policy: Policy, inspection: Inspection, decision: Decision) -> bool:
     """
     if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
-    if policy.document.sticky == "conversation" or inspection.pinned:
+    # A pinned conversation stays pinned under either choice, else the next harmless
+    # turn ("thanks, and shorter?") would carry the whole history out.
+    if rulebook.sticky == "conversation" or inspection.pinned:
         return True
     return any(finding.validated for finding in inspection.findings)
 
 
-def _sensible(policy: Policy, finding: Finding) -> Finding:
-    if finding.data_class in policy.classes and 0 <= finding.score <= MAX_SCORE:
-        return finding
-    return replace(finding, data_class=UNCERTAIN_ERROR)
-
-
-def _counted(
-    policy: Policy, findings: Sequence[Finding]
-) -> tuple[Sequence[Finding], Scores]:
-    scores = scores_of(findings)
-    counted = counting(findings, policy.exclusions, scores)
-    return counted, scores if counted is findings else scores_of(counted)
-
-
 def _hits(
-    policy: Policy,
+    rulebook: Rulebook,
     inspection: Inspection,
     findings: Sequence[Finding],
     scores: Scores,
-) -> Iterator[RuleHit]:
-    for rule in policy.rules:
-        if fires(rule, findings, scores):
-            yield _hit(rule)
-    if policy.document.strict_topics and _has_topic(policy, scores):
-        yield RuleHit(id=STRICT_TOPICS, route=Route.LOCAL, reason=STRICT_TOPICS_REASON)
+) -> tuple[RuleHit, ...]:
+    """Return every rule that fires, in the policy's order, then our own two."""
+    # All of them and not only until the first: a reader of the audit trail sees
+    # each reason, and the order of the file cannot hide a stricter rule below.
+    hits = [
+        RuleHit(id=rule.id, route=rule.route, reason=rule.reason)
+        for rule in rulebook.rules
+        if fires(rule, findings, scores)
+    ]
+    # Topics have scores of a model, not of a checksum: below the threshold they say
+    # nothing, whatever ``strict_topics`` wishes.
+    if rulebook.strict_topics and any(
+        name.startswith("topic.") and score >= rulebook.topic_threshold
+        for name, score in scores.items()
+    ):
+        hits.append(
+            RuleHit(id=STRICT_TOPICS, route=Route.LOCAL, reason=STRICT_TOPICS_REASON)
+        )
+    # A hit like any other: a rule that blocks still outranks it.
     if inspection.pinned:
-        yield RuleHit(id=STICKY, route=Route.LOCAL, reason=STICKY_REASON)
+        hits.append(RuleHit(id=STICKY, route=Route.LOCAL, reason=STICKY_REASON))
+    return tuple(hits)
 
 
-def _hit(rule: Rule) -> RuleHit:
-    return RuleHit(id=rule.id, route=rule.route, reason=rule.reason)
-
-
-def _has_topic(policy: Policy, scores: Scores) -> bool:
-    least = policy.document.thresholds.topic
-    return any(
-        name.startswith("topic.") and score >= least for name, score in scores.items()
-    )
-
-
-def _decisive(policy: Policy, hits: Sequence[RuleHit]) -> RuleHit:
+def _decisive(rulebook: Rulebook, hits: Sequence[RuleHit]) -> RuleHit:
     """Return the first of the most private; the default takes part, last.
 
     Of two equally private ones, a rule about what was found says more to a
     person than one about what could not be known.
     """
-    fallback = RuleHit(
-        id=DEFAULT, route=policy.document.default.decision, reason=DEFAULT_REASON
-    )
+    # The default is one candidate among the hits, not what is left when there are
+    # none: a rule may make it stricter and can never make it laxer.
+    fallback = RuleHit(id=DEFAULT, route=rulebook.default, reason=DEFAULT_REASON)
     telling = {DEFAULT: 0, ANY_UNCERTAIN: 1}
+    # ``max`` keeps the first of equals, so the policy's order breaks a tie. The second
+    # part of the key chooses among equal routes only: it changes the reason that is
+    # shown and never the route.
     return max(
         (*hits, fallback),
         key=lambda hit: (hit.route.privacy, telling.get(hit.id, len(telling))),

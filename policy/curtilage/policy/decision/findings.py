@@ -1,4 +1,8 @@
-"""What a detector reports: a class and a place, never the text itself."""
+"""What a detector reports: a class and a place, never the text itself.
+
+The text stays where it was found. So neither a decision, nor its explanation, nor
+the audit trail can hold what a person wrote, whatever a later change prints.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,6 +11,7 @@ from enum import StrEnum
 class View(StrEnum):
     """The reading of a text in which something was found."""
 
+    # Offsets count characters of that reading: those of two views do not compare.
     RAW = "raw"
     NFKC = "nfkc"
     CONFUSABLE = "confusable"

@@ -11,6 +11,8 @@ class Route(StrEnum):
     found, and a second inspection of the result lets it; else it is ``LOCAL``.
     """
 
+    # The order is the promise: the most private of all that fire is taken, so a new
+    # route has to be put in its place here.
     BLOCK = "block"
     LOCAL = "local"
     DEIDENTIFY = "deidentify"
@@ -22,6 +24,7 @@ class Route(StrEnum):
         return _PRIVACY[self]
 
 
+# From the order above, so that there is no second list that could disagree with it.
 _PRIVACY = {route: -index for index, route in enumerate(Route)}
 
 
@@ -31,4 +34,5 @@ def most_private(routes: Iterable[Route]) -> Route:
     Raises:
         ValueError: there is none; an empty choice permits nothing.
     """
+    # No default: a route for "nobody asked for anything" would be one that leaves.
     return max(routes, key=lambda route: route.privacy)

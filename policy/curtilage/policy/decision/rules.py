@@ -1,25 +1,31 @@
 """Rules made ready to run: parsed once at load, applied to findings as numbers.
 
 A rule sees classes, scores and places. It adds a route to the choice and can
-take none away; ``decide`` picks the most private.
+take none away; ``decide`` picks the most private. ``Rulebook`` is all that a
+decision reads of a policy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.classes import CLASSES, is_uncertain
+from curtilage.policy.decision.conditions import MAX_SCORE, Condition, Scores, joins
 from curtilage.policy.decision.findings import Finding
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.decision.when import MAX_SCORE, Condition, Scores, joins
 
 ANY_UNCERTAIN: Final = "any-uncertain"
 ANY_UNCERTAIN_WHEN: Final = "uncertain.*"
 DEFAULT: Final = "default"
 STICKY: Final = "sticky"
 STRICT_TOPICS: Final = "strict-topics"
+# Ids of hits that no rule of a file makes. A policy may not use them: an author's rule
+# called ``default`` would read in the audit trail as if nothing had been found.
 RESERVED_IDS: Final = frozenset({DEFAULT, STICKY, STRICT_TOPICS})
+
+Sticky: TypeAlias = Literal["conversation", "validated"]
+"""Which query that stayed home keeps its conversation home (``decide.pins``)."""
 
 # Macie looks 30 to 50 characters around a match, Purview 300; one clause of
 # English is about 60.
@@ -82,9 +88,51 @@ class Exclusion:
 
     def removes(self, finding: Finding) -> bool:
         """Tell whether a finding is one of those meant; ``unless`` aside."""
+        # A checksum that holds outlives every exclusion: "all card numbers in this
+        # folder are examples" is how a real one leaves.
         if finding.validated or finding.data_class not in self.classes:
             return False
+        # The detector compared the text with the list; no text comes as far as here.
         return not self.listed or self.listed in finding.listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rulebook:
+    """What a decision reads of a policy, and nothing else of it.
+
+    Attributes:
+        digest: the policy's, ``sha256:`` and 64 hexadecimal digits.
+        default: where a query goes of which no rule asks more.
+        rules: in the policy's order; ``any-uncertain`` is among them.
+        exclusions: in the policy's order.
+        classes: the tree, and what the policy's own detectors find.
+        strict_topics: every topic that is sure enough keeps a query home.
+        topic_threshold: how sure, 0 to 100.
+        sticky: what keeps the rest of a conversation home.
+    """
+
+    digest: str
+    default: Route
+    rules: tuple[Rule, ...] = field(repr=False)
+    exclusions: tuple[Exclusion, ...] = field(default=(), repr=False)
+    classes: frozenset[str] = field(default=CLASSES, repr=False)
+    strict_topics: bool
+    topic_threshold: int
+    sticky: Sticky
+
+    def __post_init__(self) -> None:
+        """Refuse to exist without the rule that keeps the unknown home."""
+        # The loader says so too, with a line number. Here it holds for whoever builds
+        # a rulebook by other means: a detector that failed is "nothing found" in any
+        # set of rules that has no rule for it.
+        if not any(
+            rule.id == ANY_UNCERTAIN
+            and rule.when == ANY_UNCERTAIN_WHEN
+            and rule.distinct == 1
+            and rule.route in {Route.BLOCK, Route.LOCAL}
+            for rule in self.rules
+        ):
+            raise ValueError(f"a policy without the rule {ANY_UNCERTAIN!r}")
 
 
 def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
@@ -98,6 +146,8 @@ def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
         name = finding.data_class
         certain = finding.validated or is_uncertain(name)
         score = MAX_SCORE if certain else finding.score
+        # The highest and not a sum or a mean: one more finding must never make a
+        # class less sure. -1, because a score of 0 is a finding too.
         if score > scores.get(name, -1):
             scores[name] = score
     return scores
@@ -112,12 +162,15 @@ def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:
         scores: ``scores_of(findings)``, made once for all rules.
     """
     condition = rule.condition
+    # Cheap first: most rules name nothing that was found.
     if condition.classes.isdisjoint(scores) or not _fulfilled(rule, scores):
         return False
     # What one finding fulfils by itself, it fulfils in any neighbourhood.
     alone = rule.distinct == 1 and not joins(condition)
     if alone or rule.within is Within.CONVERSATION:
         return True
+    # Only what the condition names can fulfil it, so only that is compared with
+    # everything else: the groups grow with the square of their number.
     named = [each for each in findings if each.data_class in condition.classes]
     return any(
         _fulfilled(rule, scores_of(near)) for near in _groups(named, rule.within)
@@ -132,6 +185,8 @@ def counting(
     A validated finding is never removed. ``unless`` looks at all findings, the
     removed ones too, so that one more finding never removes another.
     """
+    # Were ``unless`` to look at what is left, two exclusions could take away one
+    # another's exception, and their order in the file would decide what leaves.
     active = [
         each
         for each in exclusions
@@ -150,6 +205,7 @@ def counting(
 def _fulfilled(rule: Rule, scores: Scores) -> bool:
     if not rule.condition.holds(scores):
         return False
+    # Classes are counted, not findings: one name written five times is one thing.
     return rule.distinct == 1 or len(rule.condition.matched(scores)) >= rule.distinct
 
 
@@ -158,7 +214,9 @@ def _groups(findings: Sequence[Finding], within: Within) -> Iterator[Sequence[Fi
         for message in {each.where.message for each in findings}:
             yield [each for each in findings if each.where.message == message]
         return
-    # A gap below zero is an overlap.
+    # Around every finding, not in fixed steps through the text: a step's border would
+    # fall between a name and its diagnosis sooner or later. A gap below zero is an
+    # overlap.
     most = WINDOW_CHARS if within is Within.WINDOW else -1
     for anchor in findings:
         yield [each for each in findings if _gap(anchor, each) <= most]
@@ -170,6 +228,7 @@ def _gap(one: Finding, other: Finding) -> int:
     Offsets of different views do not compare: such neighbours in one text
     count as overlapping, which can only make a rule fire more often.
     """
+    # Two texts of one conversation have no distance: "near" never joins them.
     if one.where != other.where:
         return WINDOW_CHARS + 1
     if one is other or one.view is not other.view:

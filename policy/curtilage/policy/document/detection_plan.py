@@ -6,18 +6,12 @@ shows them.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import Finding, View, Where
-from curtilage.policy.decision.routes import Route
-from curtilage.policy.decision.rules import Rule, fires, scores_of
-from curtilage.policy.decision.when import MAX_SCORE
-
-if TYPE_CHECKING:
-    from curtilage.policy.document.model import Policy
+from curtilage.policy.decision.conditions import MAX_SCORE
 
 Engine: TypeAlias = Literal["none", "embedded", "spacy", "transformers"]
 Kind: TypeAlias = Literal["regex", "dictionary", "edm"]
@@ -234,55 +228,6 @@ class DetectionPlan:
             exit_classes=tuple(_class(name) for name in _list(given["exit_classes"])),
             lists=_each(given["lists"], ExclusionList.from_fields),
         )
-
-
-def plan_of(policy: "Policy") -> DetectionPlan:
-    """Return what must be run for a policy."""
-    document = policy.document
-    ner = document.ner
-    return DetectionPlan(
-        packs=document.packs,
-        recognizers=policy.recognizers,
-        ner=NerPlan(
-            engine=ner.engine,
-            path=ner.path,
-            sha256=ner.sha256,
-            labels=tuple(sorted(ner.labels.items())),
-            recall=ner.recall,
-        ),
-        detectors=policy.detectors,
-        scan=document.scan,
-        exit_classes=tuple(_exit_classes(policy)),
-        lists=policy.lists,
-    )
-
-
-def _exit_classes(policy: "Policy") -> Iterator[str]:
-    # A detector that could block must have its say, whatever else was found.
-    blocks = policy.document.default.decision is Route.BLOCK or any(
-        rule.route is Route.BLOCK for rule in policy.rules
-    )
-    if policy.document.scan == "full" or blocks:
-        return
-    keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
-    for name in sorted(policy.classes):
-        if any(_settles(rule, name) for rule in keeping):
-            yield name
-
-
-def _settles(rule: Rule, data_class: str) -> bool:
-    """Tell whether one validated finding of a class makes a rule fire."""
-    found = Finding(
-        data_class=data_class,
-        detector="plan",
-        start=0,
-        end=1,
-        score=MAX_SCORE,
-        validated=True,
-        view=View.RAW,
-        where=Where(message=0, role="user", json_path="content"),
-    )
-    return fires(rule, [found], scores_of([found]))
 
 
 def _mapping(value: object, made: type[object]) -> Mapping[str, object]:

@@ -5,6 +5,7 @@ words; what concerns several entries at once is in ``checks``. Everything is
 frozen, and a key that stands here has an effect.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, Self, get_args
 
@@ -17,24 +18,29 @@ from pydantic import (
 )
 
 from curtilage.policy.decision.classes import CLASSES, expand
+from curtilage.policy.decision.conditions import MAX_SCORE, parse_condition
+from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
-    ANY_UNCERTAIN,
-    ANY_UNCERTAIN_WHEN,
     Exclusion,
     Rule,
+    Rulebook,
+    Sticky,
     Within,
+    fires,
+    scores_of,
 )
-from curtilage.policy.decision.when import MAX_SCORE, parse_when
 from curtilage.policy.document.attestation import Attestation
 from curtilage.policy.document.detection_plan import (
     DEFAULT_RECALL,
     DEFAULT_WINDOW,
     MAX_RECALL,
     MAX_WINDOW,
+    DetectionPlan,
     Engine,
     ExclusionList,
     Kind,
+    NerPlan,
     OwnDetector,
     Scan,
 )
@@ -220,7 +226,9 @@ class RuleEntry(Section):
 
     @model_validator(mode="after")
     def _can_fire(self, info: ValidationInfo) -> Self:
-        if self.distinct > len(parse_when(self.when, own=own_classes_of(info)).classes):
+        if self.distinct > len(
+            parse_condition(self.when, own=own_classes_of(info)).classes
+        ):
             raise ValueError("'distinct' is more than the classes that 'when' names")
         return self
 
@@ -235,7 +243,7 @@ class RuleEntry(Section):
         return Rule(
             id=self.id,
             when=self.when,
-            condition=parse_when(self.when, minimum_of=minimum_of, own=own),
+            condition=parse_condition(self.when, minimum_of=minimum_of, own=own),
             within=self.within,
             distinct=self.distinct,
             route=self.then,
@@ -260,7 +268,7 @@ class ExclusionEntry(Section):
             classes=expand(self.pattern, own=own),
             unless=None
             if unless is None
-            else parse_when(unless, minimum_of=thresholds.minimum_of, own=own),
+            else parse_condition(unless, minimum_of=thresholds.minimum_of, own=own),
             unless_text=unless or "",
             reason=self.reason,
             listed=self.dictionary or "",
@@ -292,7 +300,7 @@ class Document(Section):
     limits: Limits = Limits()
     thresholds: Thresholds = Thresholds()
     strict_topics: bool = False
-    sticky: Literal["conversation", "validated"] = "conversation"
+    sticky: Sticky = "conversation"
     scan: Scan = "full"
     ner: Ner = Ner(engine="none")
     packs: Packs = ()
@@ -325,6 +333,7 @@ class Policy:
         recognizers: Presidio's, as the packs name them, sorted.
         detectors: the policy's own, ready to run.
         lists: the texts that exclusions name.
+        rulebook: of all this, what a decision reads.
     """
 
     document: Document = field(repr=False)
@@ -336,11 +345,23 @@ class Policy:
     recognizers: tuple[str, ...] = field(default=(), repr=False)
     detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
     lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
+    rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse to exist without the rule that keeps the unknown home."""
-        if not any(_keeps_the_unknown_home(rule) for rule in self.rules):
-            raise ValueError(f"a policy without the rule {ANY_UNCERTAIN!r}")
+        """Build what decisions read; refuse what has no rule for the unknown."""
+        # Once, and not at each query. Past the frozen __setattr__: nothing of ours but
+        # this line writes here.
+        rulebook = Rulebook(
+            digest=self.digest,
+            default=self.document.default.decision,
+            rules=self.rules,
+            exclusions=self.exclusions,
+            classes=self.classes,
+            strict_topics=self.document.strict_topics,
+            topic_threshold=self.document.thresholds.topic,
+            sticky=self.document.sticky,
+        )
+        object.__setattr__(self, "rulebook", rulebook)
 
     @property
     def attestation(self) -> Attestation | None:
@@ -368,10 +389,50 @@ class Policy:
         return self.document.languages
 
 
-def _keeps_the_unknown_home(rule: Rule) -> bool:
-    return (
-        rule.id == ANY_UNCERTAIN
-        and rule.when == ANY_UNCERTAIN_WHEN
-        and rule.distinct == 1
-        and rule.route in {Route.BLOCK, Route.LOCAL}
+def plan_of(policy: Policy) -> DetectionPlan:
+    """Return what must be run for a policy."""
+    document = policy.document
+    ner = document.ner
+    return DetectionPlan(
+        packs=document.packs,
+        recognizers=policy.recognizers,
+        ner=NerPlan(
+            engine=ner.engine,
+            path=ner.path,
+            sha256=ner.sha256,
+            labels=tuple(sorted(ner.labels.items())),
+            recall=ner.recall,
+        ),
+        detectors=policy.detectors,
+        scan=document.scan,
+        exit_classes=tuple(_exit_classes(policy)),
+        lists=policy.lists,
     )
+
+
+def _exit_classes(policy: Policy) -> Iterator[str]:
+    # A detector that could block must have its say, whatever else was found.
+    blocks = policy.document.default.decision is Route.BLOCK or any(
+        rule.route is Route.BLOCK for rule in policy.rules
+    )
+    if policy.document.scan == "full" or blocks:
+        return
+    keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
+    for name in sorted(policy.classes):
+        if any(_settles(rule, name) for rule in keeping):
+            yield name
+
+
+def _settles(rule: Rule, data_class: str) -> bool:
+    """Tell whether one validated finding of a class makes a rule fire."""
+    found = Finding(
+        data_class=data_class,
+        detector="plan",
+        start=0,
+        end=1,
+        score=MAX_SCORE,
+        validated=True,
+        view=View.RAW,
+        where=Where(message=0, role="user", json_path="content"),
+    )
+    return fires(rule, [found], scores_of([found]))

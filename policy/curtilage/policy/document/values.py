@@ -14,8 +14,8 @@ import re
 from typing import Final, Protocol, cast
 
 from curtilage.policy.decision.classes import expand, is_class, is_uncertain
+from curtilage.policy.decision.conditions import parse_condition
 from curtilage.policy.decision.rules import RESERVED_IDS
-from curtilage.policy.decision.when import parse_when
 
 MAX_REPEAT: Final = 1000  # RE2's own limit
 
@@ -165,7 +165,7 @@ def excludable(value: str, info: Told) -> str:
 
 def expression(value: str, info: Told) -> str:
     """Refuse what is no expression over classes."""
-    parse_when(value, own=own_classes_of(info))
+    parse_condition(value, own=own_classes_of(info))
     return value
 
 

@@ -18,11 +18,11 @@ from itertools import chain, combinations, islice
 from typing import Final
 
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
+from curtilage.policy.decision.conditions import MAX_SCORE
 from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
 from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route, most_private
 from curtilage.policy.decision.rules import DEFAULT, STRICT_TOPICS
-from curtilage.policy.decision.when import MAX_SCORE
 from curtilage.policy.document.model import Policy
 
 # Beyond these, places are not told apart, and sets are not tried by size.
@@ -138,7 +138,7 @@ class _Search:
     def __init__(self, policy: Policy, inspection: Inspection) -> None:
         self._policy = policy
         self._inspection = replace(inspection, payload_digest=_NO_PAYLOAD)
-        self.decision = decide(policy, self._inspection)
+        self.decision = decide(policy.rulebook, self._inspection)
         self._by_place = True
         self._names = [class_of(policy, each) for each in inspection.findings]
 
@@ -294,7 +294,7 @@ def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspecti
 def _outcome(
     policy: Policy, inspection: Inspection, *, default: bool
 ) -> tuple[Route, str]:
-    decision: Decision = decide(policy, inspection)
+    decision: Decision = decide(policy.rulebook, inspection)
     if default:
         return decision.route, decision.rule
     route = most_private([Route.ENCLAVE, *(hit.route for hit in decision.rules)])

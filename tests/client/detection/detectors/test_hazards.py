@@ -24,8 +24,10 @@ from curtilage.client.detection.worker import worker_environment
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan, plan_of
+from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.model import plan_of
+from support.equipment import OWN_IDS
 from support.growth import grows_at_most, seconds_of
 
 pytest.importorskip("presidio_analyzer", reason="SKIPPED LOUDLY: needs the extra pii")
@@ -57,7 +59,7 @@ def route_of(text: str, equipment: Equipment) -> Route:
     prepared = prepare(query, POLICY.limits)
     (found,) = Scanner(equipment).scan(prepared.task.texts)
     findings = [span.at(prepared.places[0]) for span in found]
-    return decide(POLICY, prepared.with_findings(findings)).route
+    return decide(POLICY.rulebook, prepared.with_findings(findings)).route
 
 
 def classes(text: str, equipment: Equipment) -> set[str]:
@@ -213,7 +215,7 @@ def test_no_socket_is_made_and_no_program_started() -> None:
 import sys
 from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.detection_plan import plan_of
+from curtilage.policy.document.model import plan_of
 seen = []
 def note(event, args):
     if event.startswith(("socket.", "subprocess.", "os.system", "urllib.")):
@@ -260,7 +262,7 @@ ANSWERS: dict[str, object] = {
     "none": None,
     "garbage": [CANARY],
 }
-NAMES = [detector.id for detector, _ in everything(PLAN)]
+NAMES = (*(each for each in OWN_IDS if each != "name"), "presidio", "ner")
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
@@ -269,6 +271,7 @@ def test_every_detector_at_fault_keeps_the_query_home(
     index: int, answer: object, equipment: Equipment
 ) -> None:
     fitted = list(equipment)
+    assert tuple(detector.id for detector, _ in fitted) == NAMES
     fitted[index] = (cast("Detector", Faulty(answer)), equipment[index][1])
     assert route_of(ALL_READINGS, tuple(fitted)) is Route.LOCAL
     (found,) = Scanner(fitted).scan([ALL_READINGS])
@@ -321,4 +324,4 @@ def test_every_detector_that_hangs_keeps_the_query_home(
     query = Query(messages=(Message(role="user", content=text),))
     inspection = hanging.inspect(query)
     assert "uncertain.timeout" in {each.data_class for each in inspection.findings}
-    assert decide(POLICY, inspection).route is Route.LOCAL
+    assert decide(POLICY.rulebook, inspection).route is Route.LOCAL

@@ -2,7 +2,6 @@ import re
 
 import pytest
 
-from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns.catalog import HARMLESS_RUN, PATTERNS
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
@@ -10,10 +9,10 @@ from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import readings
 from curtilage.client.detection.detectors.scanner import scan
 from curtilage.policy.decision.classes import is_class
+from support.equipment import own
 from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
-EQUIPMENT = own_equipment()
 
 CAUGHT = [
     # contact
@@ -150,13 +149,13 @@ HARMLESS = [
 
 @pytest.mark.parametrize(("text", "data_class"), CAUGHT, ids=[t for t, _ in CAUGHT])
 def test_own_detectors_find(text: str, data_class: str) -> None:
-    (spans,) = scan([text], EQUIPMENT)
+    (spans,) = scan([text], own())
     assert data_class in {span.data_class for span in spans}
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_own_patterns_leave_alone(text: str) -> None:
-    (spans,) = scan([text], EQUIPMENT)
+    (spans,) = scan([text], own())
     kept = ("identifier.direct.", "financial.", "secret.", "uncertain.number_run")
     assert [span for span in spans if span.data_class.startswith(kept)] == []
 
@@ -212,7 +211,7 @@ def test_checksums_of_other_identifiers() -> None:
      for run in ("53.6221234", "536,221,234") for word in ("SSN", "social security")],
 )  # fmt: skip
 def test_an_amount_near_an_ssn_is_not_harmless(text: str, data_class: str) -> None:
-    (spans,) = scan([text], EQUIPMENT)
+    (spans,) = scan([text], own())
     assert data_class in {span.data_class for span in spans}
 
 
@@ -251,7 +250,7 @@ JOINT = "\x1e"
     ],
 )
 def test_years_beside_numbers_of_the_next_text_are_no_run(text: str) -> None:
-    (spans,) = scan([text], EQUIPMENT)
+    (spans,) = scan([text], own())
     assert "uncertain.number_run" not in {span.data_class for span in spans}
 
 
@@ -266,13 +265,13 @@ def test_years_beside_numbers_of_the_next_text_are_no_run(text: str) -> None:
     ],
 )
 def test_a_number_split_over_texts_is_a_run(text: str) -> None:
-    (spans,) = scan([text], EQUIPMENT)
+    (spans,) = scan([text], own())
     assert "uncertain.number_run" in {span.data_class for span in spans}
 
 
 def test_a_truncated_card_number_is_no_card_number() -> None:
     for text in ("411111******1111", "card 411111******1111", "4111 11** **** 1111"):
-        (spans,) = scan([text], EQUIPMENT)
+        (spans,) = scan([text], own())
         found = {span.data_class for span in spans}
         assert "financial.pan_masked" in found
         assert not found & {"financial.pan", "uncertain.number_run"}

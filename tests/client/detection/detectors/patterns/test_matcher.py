@@ -2,7 +2,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -20,11 +20,11 @@ from curtilage.client.detection.detectors.patterns.rule import PatternRule
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.policy.decision.findings import View
+from support.equipment import every_pattern
 from support.growth import grows_at_most, seconds_of
 
 RULES = (*PATTERNS, *SECRETS)
 WORDED = [rule for rule in RULES if rule.words]
-ALL = PatternSet(RULES)
 
 
 def raw(text: str, view: View = View.RAW) -> Reading:
@@ -153,18 +153,27 @@ SEEDS = (
 
 
 OFTEN = [each for each in RULES if not each.id.endswith("-named-key")][::3]
-GATED = PatternSet(OFTEN)
-OPEN = PatternSet(
-    replace(each, gate="", words=(), digits=0, mixed=False)
-    for each in OFTEN
-)  # fmt: skip
+
+
+@cache
+def gated() -> PatternSet:
+    return PatternSet(OFTEN)
+
+
+@cache
+def ungated() -> PatternSet:
+    return PatternSet(
+        replace(each, gate="", words=(), digits=0, mixed=False) for each in OFTEN
+    )
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.sampled_from(SEEDS), max_size=4))
 def test_gates_change_nothing(parts: list[str]) -> None:
     reading = raw(" ".join(parts))
-    assert sorted(GATED.find(reading), key=repr) == sorted(OPEN.find(reading), key=repr)
+    assert sorted(gated().find(reading), key=repr) == sorted(
+        ungated().find(reading), key=repr
+    )
 
 
 def test_gate_wants_a_digit_a_run_a_sign_and_a_mixed_word() -> None:
@@ -279,6 +288,6 @@ def test_the_measurement_sees_a_quadratic_pattern() -> None:
 def test_time_of_all_patterns_together_is_linear(pump: str) -> None:
     def took(length: int) -> float:
         reading = raw((pump * length)[:length])
-        return seconds_of(lambda: list(ALL.find(reading)))
+        return seconds_of(lambda: list(every_pattern().find(reading)))
 
     assert grows_at_most(took, lengths=(SHORT, LONG), factor=8, noise_s=0.01)

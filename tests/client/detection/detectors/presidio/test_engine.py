@@ -11,19 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors import scanner as scan
-from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio import phone as phones
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import (
-    EVERY_VIEW,
-    Detector,
-    Equipment,
-)
+from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Detector, Equipment
 from curtilage.client.detection.spans import Span
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import View
+from support.equipment import OWN_IDS, own
 from support.growth import takes_less_than
 
 predefined_recognizers = pytest.importorskip(
@@ -205,15 +201,15 @@ FAULTS: dict[str, object] = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_faulty_detector_is_a_finding(fault: object) -> None:
-    equipment = (*own_equipment(), (cast("Detector", Faulty(fault)), EVERY_VIEW))
+    equipment = (*own(), (cast("Detector", Faulty(fault)), EVERY_VIEW))
     (found,) = scan.scan(["a harmless question"], equipment)
     assert "uncertain.error" in {span.data_class for span in found}
     assert CANARY not in repr(found)
 
 
-@pytest.mark.parametrize("index", range(len(own_equipment())))
+@pytest.mark.parametrize("index", range(len(OWN_IDS)), ids=OWN_IDS)
 def test_each_detector_of_ours_may_fail(index: int) -> None:
-    equipment: list[tuple[Detector, frozenset[View]]] = list(own_equipment())
+    equipment: list[tuple[Detector, frozenset[View]]] = list(own())
     equipment[index] = (
         cast("Detector", Faulty(ValueError(CANARY))),
         equipment[index][1],
@@ -237,12 +233,12 @@ def test_a_text_that_cannot_be_read_is_uncertain(
         raise ValueError(text)
 
     monkeypatch.setattr(scan, "readings", fail)
-    (found,) = scan.scan([CANARY], own_equipment())
+    (found,) = scan.scan([CANARY], own())
     assert "uncertain.error" in {span.data_class for span in found}
 
 
 def test_no_finding_shows_a_text(presidio: detect.PresidioDetector) -> None:
-    equipment: Equipment = (*own_equipment(), (presidio, EVERY_VIEW))
+    equipment: Equipment = (*own(), (presidio, EVERY_VIEW))
     text = (
         f"{CANARY} my password is {CANARY}, mail {CANARY}@{CANARY}.com, "
         f"name: {CANARY}, mrn {CANARY}, Dr {CANARY.title()}, diabetes"
@@ -253,17 +249,14 @@ def test_no_finding_shows_a_text(presidio: detect.PresidioDetector) -> None:
 
 
 def test_lone_surrogates_are_undecodable() -> None:
-    (found,) = scan.scan(["a \ud800 b"], own_equipment())
+    (found,) = scan.scan(["a \ud800 b"], own())
     assert "uncertain.undecodable" in {span.data_class for span in found}
-
-
-OWN = own_equipment()
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_own_detectors_take_any_text(text: str) -> None:
-    (found,) = scan.scan([text], OWN)
+    (found,) = scan.scan([text], own())
     assert "uncertain.error" not in {span.data_class for span in found}
 
 
@@ -296,11 +289,11 @@ def test_loosening_keeps_length_and_words(text: str) -> None:
 def test_digits_are_sought_in_linear_time() -> None:
     text = "." * 20000 + " a%40"
     # 20 s and more before
-    assert takes_less_than(lambda: scan.scan([text], own_equipment()), 2)
+    assert takes_less_than(lambda: scan.scan([text], own()), 2)
 
 
 def test_a_text_that_grows_too_long_is_oversize() -> None:
-    (found,) = scan.scan(["\ufdfa" * 3000 + " jsmith%40hospital.org"], own_equipment())
+    (found,) = scan.scan(["\ufdfa" * 3000 + " jsmith%40hospital.org"], own())
     assert "uncertain.oversize" in {span.data_class for span in found}
 
 
@@ -323,7 +316,7 @@ def test_a_text_that_grows_too_long_is_oversize() -> None:
     ids=["selectors", "after emoji", "zero width", "three", "emoji", "family"],
 )
 def test_invisible_characters_are_obfuscation(text: str, *, hidden: bool) -> None:
-    (found,) = scan.scan([text], own_equipment())
+    (found,) = scan.scan([text], own())
     assert ("uncertain.obfuscation" in {each.data_class for each in found}) is hidden
 
 

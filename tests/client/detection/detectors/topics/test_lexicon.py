@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading, readings
 from curtilage.client.detection.detectors.scanner import scan
@@ -21,13 +20,12 @@ from curtilage.client.detection.detectors.topics.phrases import (
 from curtilage.client.detection.wordlists import bag
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import View
+from support.equipment import own
 from support.growth import grows_at_most, seconds_of
-
-EQUIPMENT = own_equipment()
 
 
 def classes_of(*texts: str) -> set[str]:
-    return {span.data_class for spans in scan(texts, EQUIPMENT) for span in spans}
+    return {span.data_class for spans in scan(texts, own()) for span in spans}
 
 
 def test_every_lexicon_class_is_in_the_tree() -> None:

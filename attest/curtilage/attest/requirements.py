@@ -1,0 +1,61 @@
+"""What some data demand of a verified key, beyond what every query demands.
+
+Above ``verify``: a key is believed or not, whatever is to be sealed to it. Here one
+that is believed is held against the classes of one query.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from curtilage.attest.claims import Claim
+from curtilage.attest.verify import VerifiedKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """What must hold of a verified key before some data may go there.
+
+    Attributes:
+        claims: what the evidence must show.
+        cpu_tees: the kinds that will do; None: whatever the policy accepts.
+        max_evidence_age_s: how old the evidence may be; None: as the policy says.
+        challenge_age_s: the enclave must have answered a challenge, and how long
+            ago at most; None: it need not.
+    """
+
+    claims: frozenset[Claim] = frozenset()
+    cpu_tees: frozenset[str] | None = None
+    max_evidence_age_s: int | None = None
+    challenge_age_s: int | None = None
+
+
+def unmet(
+    key: VerifiedKey, requirement: Requirement, *, now: datetime, challenged: bool
+) -> tuple[str, ...]:
+    """Name what a verified key lacks for some data; empty means: nothing.
+
+    Args:
+        key: the verified key.
+        requirement: what the data's classes demand.
+        now: the time, aware.
+        challenged: whether the enclave has answered a challenge recently enough.
+
+    Returns:
+        Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
+        ``challenge``.
+    """
+    # Each by itself and all of them named, so that a person sees everything that is
+    # missing at once.
+    lacking = [
+        claim.value for claim in Claim if claim in requirement.claims - key.shows
+    ]
+    if requirement.cpu_tees is not None and key.tee not in requirement.cpu_tees:
+        lacking.append("cpu_tee")
+    age = requirement.max_evidence_age_s
+    # The anchor's time is the earliest at which the evidence can have been made, so
+    # this age is never too small.
+    if age is not None and (now - key.anchor_time).total_seconds() >= age:
+        lacking.append("evidence_age")
+    if requirement.challenge_age_s is not None and not challenged:
+        lacking.append("challenge")
+    return tuple(lacking)

@@ -1,0 +1,263 @@
+"""X.509 certificates and revocation lists: read once, then plain values.
+
+The one reader for every vendor. It knows RFC 5280 and no vendor: which keys,
+algorithms, names and extensions will do is said by the rules of AMD
+(``sev_snp.certificates``), of Intel (``tdx.certificates``), and of chains on P-384
+(``x509.p384_chain``). Every value is read eagerly, so that no library error can come
+out of a later step.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+
+# What cryptography raises for bytes it cannot make sense of. TypeError comes
+# from values of unexpected kinds inside well-formed DER, a warning where the
+# process has made errors of warnings: of a serial number below 1, for example.
+LIBRARY_ERRORS: Final = (
+    Warning,
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+# What the rules look at, so what may be critical.
+_UNDERSTOOD: Final = (x509.BasicConstraints, x509.KeyUsage)
+
+_ExtensionT = TypeVar("_ExtensionT", bound=x509.ExtensionType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A certificate's values; unverified.
+
+    Attributes:
+        subject: the subject's DER.
+        issuer: the issuer's DER.
+        common_name: the subject's common name, or "" where it has not exactly one.
+        serial: the serial number.
+        not_before: start of validity.
+        not_after: end of validity.
+        public_key: the key it endorses, of any kind.
+        key_info: that key's SubjectPublicKeyInfo, DER.
+        algorithm: how it says it is signed.
+        is_ca: basicConstraints says CA.
+        path_length: how many authorities may stand below; None is no limit.
+        signs_certificates: keyUsage says keyCertSign.
+        signs_lists: keyUsage says cRLSign.
+        signs_data: keyUsage says digitalSignature.
+        unrecognised: extensions that the library does not know, raw, by OID.
+        unknown_critical: an extension that nobody here looks at is critical.
+        signed_part: the bytes that the signature covers.
+        signature: the issuer's signature.
+        encoded: the whole certificate, DER, as it came.
+    """
+
+    subject: bytes
+    issuer: bytes
+    common_name: str
+    serial: int
+    not_before: datetime
+    not_after: datetime
+    public_key: CertificatePublicKeyTypes
+    key_info: bytes = field(repr=False)
+    algorithm: x509.ObjectIdentifier
+    is_ca: bool
+    path_length: int | None
+    signs_certificates: bool
+    signs_lists: bool
+    signs_data: bool
+    unrecognised: Mapping[str, bytes] = field(repr=False)
+    unknown_critical: bool
+    signed_part: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+    encoded: bytes = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, lower-case hex."""
+        return hashlib.sha256(self.encoded).hexdigest()
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """Read a certificate's values; whether they will do is for the caller's rules.
+
+    Raises:
+        ValueError: not a certificate; every error of the library's is this one.
+    """
+    try:
+        return _values(x509.load_der_x509_certificate(der), der)
+    except LIBRARY_ERRORS:
+        raise ValueError("not a certificate") from None
+
+
+def _values(parsed: x509.Certificate, der: bytes) -> Certificate:
+    _refuse_second_algorithm(parsed, der)
+    key = parsed.public_key()
+    names = parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    # Absent means "no": a certificate without basicConstraints is no authority
+    # (RFC 5280, section 4.2.1.9), and one without keyUsage, of which section 4.2.1.3
+    # says "any", may sign nothing here.
+    usage = _extension(parsed, x509.KeyUsage)
+    constraints = _extension(parsed, x509.BasicConstraints)
+    return Certificate(
+        subject=parsed.subject.public_bytes(),
+        issuer=parsed.issuer.public_bytes(),
+        # With two common names, one reader takes the first and another the last.
+        common_name=str(names[0].value) if len(names) == 1 else "",
+        serial=parsed.serial_number,
+        not_before=parsed.not_valid_before_utc,
+        not_after=parsed.not_valid_after_utc,
+        public_key=key,
+        key_info=key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        algorithm=parsed.signature_algorithm_oid,
+        is_ca=constraints is not None and constraints.ca,
+        path_length=None if constraints is None else constraints.path_length,
+        signs_certificates=usage is not None and usage.key_cert_sign,
+        signs_lists=usage is not None and usage.crl_sign,
+        signs_data=usage is not None and usage.digital_signature,
+        unrecognised={
+            extension.oid.dotted_string: extension.value.value
+            for extension in parsed.extensions
+            if isinstance(extension.value, x509.UnrecognizedExtension)
+        },
+        # A critical extension changes what a certificate means (RFC 5280, section
+        # 4.2): name constraints, for example, that nobody here would enforce.
+        unknown_critical=any(
+            extension.critical and not isinstance(extension.value, _UNDERSTOOD)
+            for extension in parsed.extensions
+        ),
+        signed_part=parsed.tbs_certificate_bytes,
+        signature=parsed.signature,
+        # As it came, and not encoded again: a fingerprint is of bytes.
+        encoded=der,
+    )
+
+
+def _refuse_second_algorithm(parsed: x509.Certificate, der: bytes) -> None:
+    """Refuse an outer signature algorithm that is not the signed one.
+
+    It stands twice (RFC 5280, section 4.1.1.2), and nothing signs the outer
+    copy: parameters changed there would give the same certificate another
+    fingerprint. The library compares less than all of it.
+    """
+    signed = parsed.tbs_certificate_bytes
+    # Behind the signed part stand the outer algorithm, and the signature as a BIT
+    # STRING: tag, length of one to three bytes, number of unused bits, content.
+    content = len(parsed.signature) + 1
+    header = 2 + (content > 0x7F) + (content > 0xFF)  # noqa: PLR2004 - DER lengths
+    start = der.index(signed) + len(signed)
+    if der[start : len(der) - header - content] not in signed:
+        raise ValueError("the outer signature algorithm is another one")
+
+
+def _extension(parsed: x509.Certificate, kind: type[_ExtensionT]) -> _ExtensionT | None:
+    try:
+        return parsed.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationList:
+    """A revocation list's values; unverified.
+
+    Attributes:
+        issuer: the issuer's DER.
+        issued: when it was issued.
+        next_update: until when it is current, or None if it does not say.
+        revoked: the serial numbers it revokes.
+        algorithm: how it says it is signed.
+        signed_part: the bytes that the signature covers.
+        signature: the issuer's signature.
+    """
+
+    issuer: bytes
+    issued: datetime
+    next_update: datetime | None
+    revoked: frozenset[int] = field(repr=False)
+    algorithm: x509.ObjectIdentifier
+    signed_part: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+
+
+def parse_revocation_list(der: bytes, name: str) -> RevocationList:
+    """Read a DER revocation list; ``name`` says which one in a refusal.
+
+    Raises:
+        RefusedError: ``crl_invalid``.
+    """
+    try:
+        parsed = x509.load_der_x509_crl(der)
+        # A critical extension changes what the list means (a delta, or only
+        # some certificates), so one that is not understood refuses it.
+        critical = any(extension.critical for extension in parsed.extensions)
+        values = RevocationList(
+            issuer=parsed.issuer.public_bytes(),
+            issued=parsed.last_update_utc,
+            next_update=parsed.next_update_utc,
+            revoked=frozenset(entry.serial_number for entry in parsed),
+            algorithm=parsed.signature_algorithm_oid,
+            signed_part=parsed.tbs_certlist_bytes,
+            signature=parsed.signature,
+        )
+    except LIBRARY_ERRORS:
+        raise RefusedError(
+            RefusalCode.CRL_INVALID, f"{name}: not a revocation list"
+        ) from None
+    if critical:
+        raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: critical extension")
+    return values
+
+
+def on_curve(
+    key: CertificatePublicKeyTypes | None, curve: type[ec.EllipticCurve]
+) -> ec.EllipticCurvePublicKey | None:
+    """Return the key if it is on this curve, or None."""
+    held = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, curve)
+    return key if held and isinstance(key, ec.EllipticCurvePublicKey) else None
+
+
+def verify_p256(
+    key: CertificatePublicKeyTypes | None, signed_part: bytes, signature: bytes
+) -> bool:
+    """Check a DER signature, ECDSA P-256 with SHA-256; False if it does not hold."""
+    return _verify(on_curve(key, ec.SECP256R1), hashes.SHA256(), signed_part, signature)
+
+
+def verify_p384(
+    key: CertificatePublicKeyTypes | None, signed_part: bytes, signature: bytes
+) -> bool:
+    """Check a DER signature, ECDSA P-384 with SHA-384; False if it does not hold."""
+    return _verify(on_curve(key, ec.SECP384R1), hashes.SHA384(), signed_part, signature)
+
+
+def _verify(
+    key: ec.EllipticCurvePublicKey | None,
+    algorithm: hashes.HashAlgorithm,
+    signed_part: bytes,
+    signature: bytes,
+) -> bool:
+    # A key of another kind is one more "no", like a signature that does not hold:
+    # nobody above has to tell the two apart, and nobody can forget to.
+    if key is None:
+        return False
+    try:
+        key.verify(signature, signed_part, ec.ECDSA(algorithm))
+    except InvalidSignature:
+        return False
+    return True

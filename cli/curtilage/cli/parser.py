@@ -1,0 +1,353 @@
+"""What the program can be told: every command, its flags and its help."""
+
+import argparse
+from pathlib import Path
+from typing import Final, NoReturn
+
+from curtilage.cli.attest import parser as attest
+from curtilage.cli.audit import parser as audit
+from curtilage.cli.options import (
+    add_client_flags,
+    add_explain,
+    add_policy_flag,
+    add_text,
+)
+from curtilage.cli.policy import parser as policy
+from curtilage.cli.release import parser as release
+from curtilage.cli.terminal import EXIT_CODES, Commands, add_command, out
+
+DESCRIPTION = """\
+Answer at home what must stay at home; ask an attested enclave the rest.
+
+Every question is classified on this machine. What the policy calls regulated is
+answered by the local model and never leaves. The rest goes, sealed, through a relay
+that sees who asks but not what, to an enclave that sees what is asked but not who."""
+EXAMPLE = """\
+examples:
+  curtilage demo
+  curtilage ask
+  curtilage ask - < letter.txt
+  curtilage serve --relay https://relay.example/ward
+  curtilage explain - < letter.txt
+"""
+DEFAULT_PORT = 8642
+MAX_PORT = 65535
+DEFAULT_LIMIT: Final = 2000
+# ``curtilage.evaluation`` says the same, and tests compare: it is not everywhere.
+PARTS: Final = ("all", "developed", "held-out")
+GROUPS: Final = (
+    "structured",
+    "identifying",
+    "health",
+    "privacy",
+    "evasion",
+    "leave",
+    "pupa",
+    "fairness",
+    "names",
+    "latency",
+    "sockets",
+    "faults",
+    "validity",
+    "curve",
+)
+
+
+class _ShowVersion(argparse.Action):
+    """As argparse's own, but asks for the version when it is wanted."""
+
+    # ``typing_extensions`` would take as long to import as all of this file.
+    def __call__(  # type: ignore[explicit-override]
+        self, parser: argparse.ArgumentParser, *_: object
+    ) -> NoReturn:
+        from importlib.metadata import version  # noqa: PLC0415 - slower than the rest
+
+        out(f"curtilage {version('curtilage')}")
+        parser.exit()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of every command."""
+    parser = argparse.ArgumentParser(
+        prog="curtilage",
+        description=DESCRIPTION,
+        epilog=f"{EXAMPLE}\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version",
+        action=_ShowVersion,
+        nargs=0,
+        help="show program's version number and exit",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (
+        _add_demo,
+        _add_ask,
+        _add_serve,
+        _add_decide,
+        add_explain,
+        _add_evaluate,
+        policy.add,
+        audit.add,
+        _add_models,
+        attest.add,
+        release.add,
+    ):
+        add(commands)
+    return parser
+
+
+def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "demo",
+        summary="show the whole path on this machine",
+        text="Start an enclave server with emulated evidence, a relay and a client "
+        "on loopback,\nask real questions of a working day, and show what each party "
+        "saw. Exit 1 where a\nquestion did not take the route it should. Needs a "
+        "source checkout, since the\nemulator is no part of the product.",
+        example="curtilage demo\ncurtilage demo --ask 'My card 4111 1111 1111 1111 "
+        "was refused, what now?'",
+    )
+    parser.add_argument(
+        "--ask",
+        action="append",
+        metavar="TEXT",
+        help="ask this instead of the six questions; may be given several times. "
+        "Every user of this machine can read it (`ps`): nothing of a real person",
+    )
+    parser.add_argument(
+        "--tee",
+        metavar="KIND",
+        help="the processor to emulate: emulated-sev-snp (as it stands), emulated-tdx,"
+        " emulated-nitro or emulated-azure-snp",
+    )
+    parser.add_argument(
+        "--gpus", metavar="N", help="how many GPUs to emulate; as it stands, none"
+    )
+
+
+def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "ask",
+        summary="answer one question, at home or by the enclave",
+        text="Classify a question on this machine, then answer it where the policy "
+        "permits:\nby the local model, or sealed by an attested enclave. An enclave's "
+        "answer may be\ncomplete before its connection has the length that every "
+        "answer has; the command\nends when it has, so that nobody on the line learns "
+        "how long this one was.",
+        example="curtilage ask\ncurtilage ask --json - < letter.txt\n"
+        'curtilage ask "What is the difference between a virus and a bacterium?"',
+    )
+    add_text(parser, "the question")
+    add_client_flags(parser)
+    parser.add_argument(
+        "--system", metavar="TEXT", help="a system message; others can read it, too"
+    )
+    parser.add_argument(
+        "--system-file", metavar="FILE", help="a file that holds the system message"
+    )
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="the local model answers alike again; an enclave gets another number "
+        "with every run",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        help="write question and answer there as they stood inside the seal, for "
+        "`curtilage audit receipt`; whoever reads the files reads both",
+    )
+
+
+def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "serve",
+        summary="serve the OpenAI API on this machine",
+        text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
+        "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
+        "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
+        "Prints one JSON line when ready.\nWhoever stops it waits until open "
+        "connections to the relay have the length that\nevery answer has.",
+        example="curtilage serve --relay https://relay.example/ward\n"
+        "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
+    )
+    add_client_flags(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="a loopback address (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help=f"0 takes a free one (default: {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send counts to this OTLP/HTTP collector"
+    )
+    parser.add_argument(
+        "--prometheus-port", type=int, metavar="PORT", help="answer Prometheus here"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, 0 to {MAX_PORT}")
+    return int(text)
+
+
+def _add_decide(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "decide",
+        summary="say for each line of JSON where it may go",
+        text='Read lines {"id", "text"} or {"id", "messages"} from standard input '
+        "and write, in\norder, one line each:\n"
+        '  {"id", "route": "local"|"enclave"|"deidentify"|"block", "classes", '
+        '"rules", "uncertain"}\nNever the text. No language model is loaded, no '
+        "network touched and\nnothing recorded: these are decisions about no query.",
+        example="""echo '{"id": 1, "text": "What is HIV?"}' | curtilage decide --jsonl
+curtilage decide --policy clinic.yaml --jsonl < queries.jsonl > routes.jsonl""",
+    )
+    add_policy_flag(parser)
+    parser.add_argument(
+        "--jsonl", action="store_true", help="lines of JSON; the only format so far"
+    )
+
+
+def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "evaluate",
+        summary="measure detectors and policy on folders of data",
+        text="Measure what is caught, what may leave and how long it takes, on data "
+        "sets in their\nauthors' formats, with 95% intervals. A set that is missing "
+        "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
+        f"groups of figures: {', '.join(GROUPS)}",
+        example="""curtilage evaluate --data sets --stock --json figures.json
+curtilage evaluate --data sets --policy clinic --part held-out --only health,leave""",
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", required=True, help="a folder with a folder each set"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE|NAME",
+        help="policy file or shipped profile (default: $CURTILAGE_POLICY, else the "
+        "shipped profile default)",
+    )
+    parser.add_argument(
+        "--part",
+        choices=PARTS,
+        default=PARTS[0],
+        help="which rows of this project's own split (default: all)",
+    )
+    parser.add_argument(
+        "--only", metavar="IDS", help="groups or figures, with commas between"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        default=DEFAULT_LIMIT,
+        help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
+    )
+    _add_outputs(parser)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--stock", action="store_true", help="measure plain Presidio beside it"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw recall against what may leave, as SVG"
+    )
+    parser.add_argument(
+        "--misses",
+        metavar="FILE",
+        help="write figure and row id of every row on the wrong side; never texts",
+    )
+
+
+def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "models",
+        summary="list, add, pull and verify local models",
+        text="Manage GGUF models. Each is named together with its SHA-256; a file with "
+        "another\ndigest answers nothing.",
+        example="curtilage models list",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_models_list(actions)
+    _add_models_add(actions)
+    _add_models_pull(actions)
+    _add_models_verify(actions)
+
+
+def _add_models_list(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "list",
+        summary="show the models",
+        text="Show the embedded model and the registered ones.",
+        example="curtilage models list --json",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON list")
+
+
+def _add_models_add(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "add",
+        summary="register a GGUF file that is here",
+        text="Register a GGUF file under a name. The digest makes sure that it is the "
+        "file you mean.",
+        example="curtilage models add big ./model.gguf --sha256 HEX",
+    )
+    parser.add_argument("name")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--sha256", required=True, metavar="HEX")
+
+
+def _add_models_pull(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "pull",
+        summary="download a pinned GGUF file from a hub",
+        text="Download one file of a repository at one commit, check its digest, and "
+        "register it.\nA download that broke off goes on where it stopped; the file "
+        "appears under its name\nonly when its digest matched.",
+        example="curtilage models pull big --repo OWNER/NAME --file model.gguf "
+        "--revision 40HEX --sha256 64HEX",
+    )
+    parser.add_argument("name")
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    parser.add_argument("--file", required=True, metavar="PATH")
+    parser.add_argument("--revision", required=True, metavar="COMMIT")
+    parser.add_argument("--sha256", required=True, metavar="HEX")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="another hub that speaks the same API"
+    )
+
+
+def _add_models_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "verify",
+        summary="hash models again",
+        text="Hash the files of the named models, or of all, and compare. Exit 3 when "
+        "one differs\nor is missing.",
+        example="curtilage models verify",
+    )
+    parser.add_argument("names", nargs="*", metavar="name")

@@ -1,0 +1,455 @@
+"""Flags and help of ``curtilage release``."""
+
+import argparse
+from typing import Final
+
+from curtilage.cli.terminal import Commands, add_command
+from curtilage.wire.shaping import PADDED
+
+HEAD_SUFFIX: Final = ".head"  # as in ``curtilage.transparency.log``
+
+ABOUT = """\
+Publish releases so that everybody can check what an enclave runs.
+
+A release is described by a manifest. Its publisher adds it to a transparency log: a
+folder that any static web server can serve, to which leaves are added and from which
+nothing is ever taken. Witnesses cosign the log's state, so that it cannot show
+different leaves to different people. A client believes a measurement only if its
+manifest was logged, witnessed, and has not expired; it checks that offline.
+
+publisher: manifest, log init, log add, log cosign, prove
+witness:   witness init, witness cosign
+everybody: verify, audit
+
+See docs/transparency.md for the formats, and for how to serve the folder."""
+EXAMPLES = """\
+curtilage release log init public/log --origin log.example.com/enclave --key log.pem
+curtilage release manifest --name curtilage-enclave --version 1.2.0 \\
+  --source git+https://example.com/enclave@4f2a... --measurements measured.json \\
+  --model model.gguf --not-after +180d --out manifest.json
+curtilage release log add public/log --key log.pem manifest.json
+curtilage release witness cosign w1 --log public/log --log-key log.vkey --write
+curtilage release prove public/log --log-key log.vkey --manifest manifest.json \\
+  --out proof.txt
+curtilage release verify --manifest manifest.json --proof proof.txt --policy mine.yaml
+curtilage release audit public/log --policy mine.yaml"""
+MANIFEST: Final = """\
+Write the manifest of a release: canonical JSON, so that one release has one leaf.
+
+--measurements is a JSON file from kinds of evidence to registers, as the image's build
+prints it: {"sev-snp": [{"launch": "..."}], "azure-snp": [{"launch": "...", "pcr11":
+"..."}]}. Give every set that a machine of this release may show: one for each number
+of virtual processors, for instance.
+
+Images and models are named by file, whose SHA-256 is computed, or by sha256:HEX.
+After --not-after clients refuse the release: choose it with the next one in mind."""
+MANIFEST_EXAMPLE: Final = """\
+curtilage release manifest --name curtilage-enclave --version 1.2.0 \\
+  --source git+https://example.com/enclave@4f2a... \\
+  --measurements measured.json --image vm=enclave.img --model model.gguf \\
+  --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72 --not-after +180d --out manifest.json"""
+WITNESS: Final = """\
+Be a witness: cosign a log's state if it continues what was cosigned before.
+
+A log whose witnesses are run by others cannot show one history to you and another one
+to somebody else: its key alone does not suffice. A witness needs no server: it reads a
+folder (a copy fetched by any means will do) or a request file, and writes one line."""
+VERIFY: Final = """\
+Verify that a manifest was logged and is good now: offline, from files alone.
+
+What is checked: the log's signature, the witnesses' quorum, the proof that the
+manifest is a leaf, its name and version against the policy, its expiry, and how old
+the checkpoint is. With --sigstore the publisher's own signature is verified as well;
+it never stands in for the log. Exit 0: accepted; 1: refused, with a code."""
+AUDIT: Final = """\
+List every leaf of a log and look for what should not be there.
+
+Compares every file of the folder with its checkpoint, and the checkpoint with its
+witnesses. Flags leaves that are no manifest, releases of a name that the policy does
+not know, two leaves of one version, and those that are withdrawn or expired. Compares
+the log with another copy of it, or with a checkpoint that was kept from earlier: two
+histories are a fork, and both checkpoints together prove it.
+
+Exit 0: one whole log and nothing unexpected in it; withdrawn and expired releases
+are listed and are no cause for alarm. Exit 1: something asks for a person."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(
+        commands,
+        "release",
+        summary="publish, prove, verify and audit releases",
+        text=ABOUT,
+        example=EXAMPLES,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_manifest(actions)
+    _add_log(actions)
+    _add_witness(actions)
+    _add_check(actions)
+    _add_audit(actions)
+
+
+def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "manifest",
+        summary="describe a release",
+        text=MANIFEST,
+        example=MANIFEST_EXAMPLE,
+    )
+    _add_what(parser)
+    _add_where(parser)
+    _add_transport(parser)
+    parser.add_argument(
+        "--not-after",
+        required=True,
+        metavar="TIME",
+        help="when it expires: 2027-06-30T00:00:00Z, or +180d from now",
+    )
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", required=True, help="what policies call it")
+    parser.add_argument("--version", required=True, help="new for every release")
+    parser.add_argument(
+        "--source", required=True, help="repository and commit that it was built from"
+    )
+    parser.add_argument(
+        "--measurements",
+        required=True,
+        action="append",
+        metavar="FILE",
+        help="JSON as the image's build prints it; repeatable",
+    )
+    for name, what in (("image", "a file of the release"), ("model", "a model file")):
+        parser.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="[NAME=]FILE" if name == "image" else "FILE",
+            help=f"{what}, or sha256:HEX; repeatable",
+        )
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-tcb",
+        action="append",
+        default=[],
+        metavar="LEVELS",
+        help="lowest AMD patch levels: Genoa:bl=9,tee=0,snp=23,ucode=72; repeatable",
+    )
+    for name, what in (
+        ("driver", "driver version"),
+        ("vbios", "VBIOS version"),
+        ("golden", "SHA-256 of the measurement records"),
+    ):
+        parser.add_argument(
+            f"--gpu-{name}",
+            action="append",
+            default=[],
+            metavar="TEXT",
+            help=f"a GPU's {what} that will do; repeatable",
+        )
+    parser.add_argument(
+        "--sandbox",
+        metavar="SHA256",
+        help="digest of the sandbox policy that it runs under, or its file; the "
+        "enclave server of this version refuses a manifest that names one",
+    )
+
+
+def _add_transport(parser: argparse.ArgumentParser) -> None:
+    for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=int,
+            metavar="N",
+            help=f"how answers are shaped (default: {getattr(PADDED, name)})",
+        )
+    parser.add_argument(
+        "--unsafe-unpadded",
+        action="store_true",
+        help="answers show their length and their pace",
+    )
+
+
+def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "log",
+        summary="keep a log that any static web server can serve",
+        text="Keep a transparency log (C2SP tlog-tiles) in a folder. Leaves are added "
+        "and never\ntaken away; a folder that was changed or set back is not written "
+        "to.",
+        example="curtilage release log init public/log "
+        "--origin log.example.com/enclave --key log.pem\n"
+        "curtilage release log add public/log --key log.pem manifest.json",
+    )
+    actions = parser.add_subparsers(dest="log_action", required=True, metavar="ACTION")
+    _add_log_init(actions)
+    _add_log_add(actions)
+    _add_log_request(actions)
+    _add_log_cosign(actions)
+
+
+def _add_log_init(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "init",
+        summary="begin an empty log",
+        text="Begin an empty log, and make its key (Ed25519, mode 0600) where there is "
+        "none.\nBeside the key stand KEY.vkey, its public half for everybody, and "
+        f"KEY{HEAD_SUFFIX}, what it\nsigned last: back up both, and never keep the key "
+        "in a folder that is served.\nThe origin is the log's name for ever: the "
+        "address that it is served from, without\nhttps://.",
+        example="curtilage release log init public/log "
+        "--origin log.example.com/enclave --key log.pem",
+    )
+    parser.add_argument("folder", help="the folder that will be served")
+    parser.add_argument("--origin", required=True, help="the log's name")
+    parser.add_argument(
+        "--key", required=True, metavar="KEY.pem", help="made if it is not there"
+    )
+
+
+def _add_log_add(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "add",
+        summary="log manifests",
+        text="Add manifests to a log and sign its new state. A manifest that is there "
+        "already\nkeeps its number. Every file is compared with the checkpoint before "
+        "anything is\nwritten, and the checkpoint is replaced last: a crash leaves "
+        "the old state or the\nnew one. Afterwards, have witnesses cosign.",
+        example="curtilage release log add public/log --key log.pem manifest.json",
+    )
+    parser.add_argument("folder", help="the log")
+    parser.add_argument("manifests", nargs="+", metavar="MANIFEST")
+    parser.add_argument("--key", required=True, metavar="KEY.pem")
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help=f"KEY{HEAD_SUFFIX} was lost: believe the folder, which must be whole and "
+        "the newest state that was ever signed",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_log_request(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "request",
+        summary="ask a witness elsewhere to cosign",
+        text="Write the body of an add-checkpoint request (C2SP tlog-witness): the "
+        "checkpoint,\nand the proof that it continues what the witness has seen. Send "
+        "it with any HTTP\nclient; give the answer to `release log cosign`.",
+        example="curtilage release log request public/log --log-key log.vkey --old 7 "
+        "> request\ncurl --data-binary @request https://witness.example/add-checkpoint "
+        "> lines\ncurtilage release log cosign public/log --log-key log.vkey "
+        "--witness w.vkey lines",
+    )
+    parser.add_argument("folder", help="the log")
+    _add_log_key(parser)
+    parser.add_argument(
+        "--old",
+        type=int,
+        default=0,
+        metavar="SIZE",
+        help="the size that the witness cosigned last (default: 0, never)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+
+
+def _add_log_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "cosign",
+        summary="put witnesses' lines under the checkpoint",
+        text="Verify cosignature lines and put those of the named witnesses under the "
+        "log's\ncheckpoint. A line of an unknown key is passed over, a wrong one of a "
+        "known key is\nrefused.",
+        example="curtilage release log cosign public/log --log-key log.vkey "
+        "--witness w.vkey lines",
+    )
+    parser.add_argument("folder", help="the log")
+    parser.add_argument("lines", help="file with the witness's lines")
+    _add_log_key(parser)
+    parser.add_argument(
+        "--witness",
+        action="append",
+        required=True,
+        metavar="VKEY",
+        help="a witness's public key, or a file with it; repeatable",
+    )
+
+
+def _add_witness(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "witness",
+        summary="watch logs and cosign them",
+        text=WITNESS,
+        example="curtilage release witness init w1 --name witness.example.com/a\n"
+        "curtilage release witness cosign w1 --log public/log --log-key log.vkey",
+    )
+    actions = parser.add_subparsers(
+        dest="witness_action", required=True, metavar="ACTION"
+    )
+    _add_witness_init(actions)
+    _add_witness_cosign(actions)
+
+
+def _add_witness_init(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "init",
+        summary="make a witness's folder and key",
+        text="Make a folder (mode 0700) with a key (0600), its public half "
+        "(witness.vkey, for log\npolicies) and, later, the last checkpoint of each "
+        "log. Keep the folder: a witness\nthat forgets is none.",
+        example="curtilage release witness init w1 --name witness.example.com/hospital",
+    )
+    parser.add_argument("folder", help="the witness's folder")
+    parser.add_argument("--name", required=True, help="the key's name")
+    parser.add_argument(
+        "--ml-dsa",
+        action="store_true",
+        help="an ML-DSA-44 key, safe against quantum computers, rather than Ed25519",
+    )
+
+
+def _add_witness_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        actions,
+        "cosign",
+        summary="cosign a log's checkpoint",
+        text="Verify a log's checkpoint and that it continues what this witness "
+        "cosigned last,\nremember it, and print the cosignature. From a folder every "
+        "leaf is compared too.\nA checkpoint that contradicts the last one is kept "
+        "as evidence, and refused.",
+        example="curtilage release witness cosign w1 --log public/log "
+        "--log-key log.vkey --write\n"
+        "curtilage release witness cosign w1 --request request --log-key log.vkey",
+    )
+    parser.add_argument("folder", help="the witness's folder")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--log", metavar="DIR", help="the log, or a copy of it")
+    source.add_argument(
+        "--request", metavar="FILE", help="an add-checkpoint request (tlog-witness)"
+    )
+    _add_log_key(parser)
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="with --log: put the line under its checkpoint as well",
+    )
+    parser.add_argument("--at", metavar="RFC3339", help=argparse.SUPPRESS)
+
+
+def _add_check(commands: "Commands[argparse.ArgumentParser]") -> None:
+    _add_prove(commands)
+    _add_verify(commands)
+
+
+def _add_prove(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "prove",
+        summary="prove that a manifest is in a log",
+        text="Write the proof (C2SP tlog-proof) that a manifest is a leaf of a log, "
+        "under the\ncheckpoint that lies there: have witnesses cosign it before. "
+        "With --since, write as\nwell the proof that the log continues an earlier "
+        "size, for consistency.txt.",
+        example="curtilage release prove public/log --log-key log.vkey "
+        "--manifest manifest.json --out proof.txt",
+    )
+    parser.add_argument("folder", help="the log, or a copy of it")
+    _add_log_key(parser)
+    parser.add_argument("--manifest", required=True, metavar="FILE")
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+    parser.add_argument(
+        "--since", type=int, metavar="SIZE", help="an earlier size of the log"
+    )
+    parser.add_argument(
+        "--consistency", metavar="FILE", help="where the proof since then goes"
+    )
+
+
+def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "verify",
+        summary="verify a manifest, its proof and its publisher",
+        text=VERIFY,
+        example="curtilage release verify --manifest manifest.json --proof proof.txt "
+        "--policy mine.yaml\n"
+        "curtilage release verify --manifest manifest.json --proof proof.txt \\\n"
+        "  --log-policy log.policy --name curtilage-enclave \\\n"
+        "  --sigstore manifest.sigstore.json --trusted-root trusted_root.json \\\n"
+        "  --identity https://github.com/o/r/.github/workflows/release.yml"
+        "@refs/tags/v1.2.0 \\\n"
+        "  --issuer https://token.actions.githubusercontent.com",
+    )
+    parser.add_argument("--manifest", required=True, metavar="FILE")
+    parser.add_argument("--proof", required=True, metavar="FILE")
+    _add_rules(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    signed = parser.add_argument_group("the publisher's Sigstore bundle (an extra)")
+    signed.add_argument("--sigstore", metavar="FILE", help="bundle, version 0.3")
+    signed.add_argument("--trusted-root", metavar="FILE", help="trusted_root.json")
+    signed.add_argument(
+        "--identity", metavar="TEXT", help="who signed, exactly; a workflow by its tag"
+    )
+    signed.add_argument("--issuer", metavar="URL", help="who vouches for that, exactly")
+
+
+def _add_audit(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "audit",
+        summary="list a log's leaves and look for what should not be there",
+        text=AUDIT,
+        example="curtilage release audit public/log --policy mine.yaml\n"
+        "curtilage release audit copy --policy mine.yaml --against copy-of-yesterday\n"
+        "curtilage release audit copy --log-policy log.policy "
+        "--name curtilage-enclave --since march.checkpoint",
+    )
+    parser.add_argument("folder", help="the log, or a copy of it")
+    _add_rules(parser)
+    parser.add_argument("--against", metavar="DIR", help="another copy of the log")
+    parser.add_argument("--since", metavar="FILE", help="an earlier checkpoint")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_log_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-key",
+        required=True,
+        metavar="VKEY",
+        help="the log's public key (`release log init` prints it), or a file with it",
+    )
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    rules = parser.add_mutually_exclusive_group(required=True)
+    rules.add_argument(
+        "--policy", metavar="FILE", help="a Curtilage policy: its log, names, denials"
+    )
+    rules.add_argument(
+        "--log-policy",
+        metavar="FILE",
+        help="a C2SP log policy: log and witness keys, groups, quorum",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="NAME",
+        help="with --log-policy: a release that will do; repeatable (default: every)",
+    )
+    parser.add_argument(
+        "--at", metavar="RFC3339", help="as of this time (default: now)"
+    )

@@ -1,0 +1,73 @@
+"""From flags to a configuration, and from a configuration to a client."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+from curtilage.cli.terminal import err, progress
+from curtilage.client.assemble import assemble
+from curtilage.client.audit.recorder import SaveTranscript
+from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.session import Session
+
+TOLD_AFTER_S: Final = 2.0
+WAITING: Final = (
+    "waiting for connections to reach the length that they would have with any "
+    "answer: whoever\nwatches the line is not to learn how long this one was, or "
+    "that it was cancelled;\ninterrupt (Ctrl-C) to close them now, which shows"
+)
+
+
+def config_from(arguments: argparse.Namespace) -> ClientConfig:
+    """Read the configuration that the flags and the environment give."""
+    flags = Flags(
+        policy=arguments.policy,
+        relay=getattr(arguments, "relay", None),
+        relay_ca=getattr(arguments, "relay_ca", None),
+        relay_certificate=getattr(arguments, "relay_certificate", None),
+        relay_certificate_key=getattr(arguments, "relay_certificate_key", None),
+        relay_key_file=getattr(arguments, "relay_key_file", None),
+        model=getattr(arguments, "model", None),
+        model_sha256=getattr(arguments, "model_sha256", None),
+        policy_key=getattr(arguments, "policy_key", None),
+        audit=getattr(arguments, "audit", None),
+    )
+    return read_config(flags, os.environ)
+
+
+@asynccontextmanager
+async def session_from(
+    config: ClientConfig,
+    *,
+    spare: bool = False,
+    save_transcript: SaveTranscript | None = None,
+) -> AsyncGenerator[Session]:
+    """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
+    with progress("starting detectors and local model"):
+        parts = await assemble(config, spare=spare)
+    if parts.audit.problem is not None:
+        err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
+    if parts.advice is not None:
+        err(parts.advice)
+    session = Session(replace(parts, notify=err, save_transcript=save_transcript))
+    try:
+        yield session
+    finally:
+        await asyncio.shield(close_told(session))
+
+
+async def close_told(session: Session, *, after_s: float = TOLD_AFTER_S) -> None:
+    """Close a session; where that takes a while, say what it waits for."""
+    closing = asyncio.ensure_future(session.close())
+    try:
+        await asyncio.wait((closing,), timeout=after_s)
+        if not closing.done() and session.unsettled:
+            err(WAITING)
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        closing.cancel()
+        raise

@@ -1,0 +1,93 @@
+"""What commands can be told; and that to say so takes none of what they do."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.cli.attest.parser import TEES
+from curtilage.cli.audit.parser import OUTCOMES
+from curtilage.cli.main import command_of
+from curtilage.cli.parser import GROUPS, PARTS, build_parser
+from curtilage.cli.release.parser import HEAD_SUFFIX
+from curtilage.client.audit.record import Outcome
+from curtilage.evaluation import run
+from curtilage.evaluation.rows import Part
+from curtilage.transparency import log
+
+# One of each kind of what takes long to import, and the client's heart.
+SLOW = {
+    "aiohttp",
+    "asyncio",
+    "cryptography",
+    "jinja2",
+    "numpy",
+    "presidio_analyzer",
+    "pydantic",
+    "yaml",
+    "curtilage.attest.verify",
+    "curtilage.client.assemble",
+    "curtilage.client.session",
+    "curtilage.evaluation",
+    "curtilage.policy.document.model",
+    "curtilage.transparency.files",
+}
+LOADED = """\
+import sys
+from curtilage.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print("\\n", *sys.modules)
+"""
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield every parser that no other stands behind."""
+    below = [
+        each.choices.values()
+        for each in parser._actions
+        if isinstance(each, argparse._SubParsersAction)
+    ]
+    if not below:
+        yield parser
+    for parsers in below:
+        for each in parsers:
+            yield from leaves(each)
+
+
+CALLED = [each.get_default("called") for each in leaves(build_parser())]
+
+
+@pytest.mark.parametrize("told", ["--version", "--help", "ask --help", "demo --help"])
+def test_help_imports_nothing_slow(told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *told.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "curtilage.cli.parser" in loaded
+    assert not loaded & SLOW
+
+
+@pytest.mark.parametrize("called", CALLED)
+def test_every_command_is_found(called: str) -> None:
+    assert callable(command_of(called))
+
+
+def test_a_command_is_named_by_all_its_words() -> None:
+    assert "release log init" in CALLED
+    assert len(set(CALLED)) == len(CALLED)
+
+
+def test_names_written_out_are_those_of_the_parts() -> None:
+    assert tuple(Outcome) == OUTCOMES
+    assert (*Tee, *DeviceKind) == TEES
+    assert tuple(Part) == PARTS
+    assert GROUPS == run.GROUPS
+    assert HEAD_SUFFIX == log.HEAD_SUFFIX

@@ -1,0 +1,287 @@
+"""What a test needs beside a processor and memory, and proof that it needs no more.
+
+``process``: it starts a program or opens a socket. ``timing``: it measures how long
+something takes, or how that grows, and wants the machine for itself. Everything
+else runs on every processor at once, ``make test``.
+
+The table is the one place that says so. A test that starts a program, connects,
+listens or measures without its row fails, whatever became of what it tried.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).resolve().parents[1]
+
+# A folder or a file under ``tests``, and those of its tests that need it: none, all.
+Table = Mapping[str, tuple[str, ...]]
+PROCESS: Final[Table] = {
+    "attest/test_hostile_sizes.py": (),
+    "cli/policy/test_test_cases.py": (),
+    "cli/test_main.py": (),
+    "client/audit/test_killed.py": (
+        "test_processes_that_are_killed_leave_a_log_that_verifies",
+    ),
+    "client/audit/test_writer.py": (
+        "test_a_file_that_may_not_grow_refuses_the_record",
+        "test_a_writer_that_is_killed_loses_nothing_it_told",
+        "test_several_processes_corrupt_nothing",
+    ),
+    "client/detection/detectors/model/test_operator.py": (
+        "test_digest_is_what_the_documented_command_prints",
+    ),
+    "client/detection/detectors/test_hazards.py": (
+        "test_every_detector_that_hangs_keeps_the_query_home",
+        "test_no_socket_is_made_and_no_program_started",
+    ),
+    "client/detection/test_inspection.py": (),
+    "client/detection/test_worker.py": (),
+    "client/detection/test_worker_pool.py": (),
+    "client/endpoint": (),
+    "client/local/test_registry.py": (),
+    "client/pseudonyms/test_session.py": (
+        "test_no_other_endpoint_lets_anything_by",
+        "test_the_local_endpoint_tells_restored_text_only",
+    ),
+    "client/remote/test_access.py": (
+        "test_a_named_authority_is_the_only_one",
+        "test_a_private_authority_is_believed_when_it_is_named",
+        "test_another_name_or_authority_is_nobody",
+        "test_https_and_http_are_told_apart",
+        "test_our_certificate_is_shown",
+        "test_version_1_2_is_spoken",
+    ),
+    "client/remote/test_transport.py": (),
+    "client/test_api.py": (
+        "test_a_missing_model_is_told_when_it_is_needed",
+        "test_a_stream_may_be_left_early",
+        "test_client_answers_decides_and_streams",
+        "test_sync_client_does_the_same",
+    ),
+    "client/test_forgetting.py": ("test_nothing_is_left_of_a_question",),
+    "client/test_query.py": ("test_a_seed_joins_no_two_processes",),
+    "client/test_telemetry.py": (),
+    "conformance/relay": (),
+    "deploy/test_image_build.py": (),
+    "deploy/test_image_door.py": (),
+    "deploy/test_image_guest.py": (
+        "test_door_gets_the_servers_socket_once_it_is_closed_to_others",
+    ),
+    "deploy/test_image_measurements.py": ("test_time_of_the_build_can_be_stated",),
+    "dev/test_emulator.py": (),
+    "enclave_server/acquire/test_fuse.py": (),
+    "enclave_server/acquire/test_process.py": (),
+    "enclave_server/evidence/test_report.py": (),
+    "enclave_server/http/test_padded.py": (),
+    "enclave_server/http/test_server.py": (),
+    "enclave_server/http/test_tls.py": (
+        "test_answers_are_served_over_tls",
+        "test_plain_http_to_a_tls_port_is_not_answered",
+        "test_silent_handshake_is_dropped",
+    ),
+    "enclave_server/ohttp/test_cover.py": (
+        "test_dummies_without_room_get_the_shortest_answer",
+    ),
+    "enclave_server/ohttp/test_replay.py": (
+        "test_after_a_restart_the_same_bytes_do_not_open",
+        "test_full_set_sends_its_clients_to_the_keys_that_came_after_it",
+        "test_of_concurrent_duplicates_one_is_answered",
+        "test_replay_is_refused_inside_and_the_model_never_runs_twice",
+        "test_replay_is_told_as_a_problem_of_our_own",
+        "test_wrong_date_is_told_with_ours",
+    ),
+    "enclave_server/stapler/test_command.py": (),
+    "enclave_server/test_failures.py": (),
+    "enclave_server/test_forgetting.py": ("test_no_question_is_left_after_its_answer",),
+    "enclave_server/test_main.py": ("test_stream_that_cannot_be_written_exits_with_3",),
+    "enclave_server/test_mistakes.py": (),
+    "enclave_server/test_process.py": (),
+    "enclave_server/test_service.py": (),
+    "enclave_server/test_service_attested.py": (),
+    "end_to_end": (),
+    "evaluation/test_evaluation.py": (
+        "test_a_process_that_fails_in_any_way_keeps_the_query_home",
+    ),
+    "fuzz/test_engine.py": (),
+    "inference/test_default_model.py": (),
+    "inference/test_engine.py": (),
+    "inference/test_forgetting.py": (),
+    "privacy": (),
+    "relay/test_access_keys.py": (
+        "test_relay_asks_everything_but_health_for_a_key",
+        "test_relay_takes_the_key_and_passes_it_on_to_no_one",
+    ),
+    "relay/test_admission.py": (
+        "test_a_client_keeps_no_connections_beside_the_count",
+        "test_chunks_of_a_sensible_size_pass",
+        "test_far_more_framing_than_content_is_refused",
+        "test_framing_is_weighed_after_an_early_refusal_too",
+        "test_framing_is_weighed_in_content_that_came_at_once",
+        "test_one_client_does_not_take_all_places_for_uploads",
+    ),
+    "relay/test_client_limits.py": (
+        "test_caps_are_off_behind_a_unix_socket",
+        "test_relay_refuses_connections_of_one_client_over_its_cap",
+        "test_relay_refuses_requests_of_one_client_over_its_rate",
+        "test_requests_of_one_connection_are_counted_too",
+    ),
+    "relay/test_command.py": (),
+    "relay/test_copies.py": (),
+    "relay/test_drain.py": (),
+    "relay/test_exchange.py": (),
+    "relay/test_fair_queue.py": (
+        "test_a_request_waits_for_its_turn_whole_or_in_pieces",
+        "test_nine_requests_of_one_address_leave_places_to_another",
+    ),
+    "relay/test_limits.py": (),
+    "relay/test_streams.py": (),
+    "relay/test_telemetry.py": (),
+    "relay/test_tls.py": (),
+    "relay/test_upstream.py": (),
+    "relay/test_view.py": (),
+    "sandbox/test_wall.py": (),
+    "test_compose.py": (
+        "test_compose_accepts_the_file",
+        "test_compose_refuses_a_misspelt_file",
+        "test_prepare_makes_a_configuration_the_enclave_accepts",
+    ),
+    "test_doors.py": (
+        "test_each_module_uses_the_doors_it_is_named_for_and_no_other",
+        "test_lint_sees_what_is_planted_in_any_module",
+        "test_no_excuse_opens_a_door_that_is_not_named",
+    ),
+    "test_native_libraries.py": (
+        "test_no_native_library_of_the_detectors_could_reach_anybody",
+    ),
+    "test_needs.py": ("test_such_a_test_fails_though_it_hid_what_it_did",),
+    "test_parties.py": (),
+    "test_tools.py": (),
+    "transparency/test_log.py": ("test_another_process_is_locked_out",),
+}
+
+TIMING: Final[Table] = {
+    "cli/attest/test_evidence_hostile.py": (
+        "test_eight_times_the_file_is_not_sixty_times_the_work",
+    ),
+    "client/detection/detectors/model/test_detector.py": (
+        "test_the_shipped_model_takes_time_in_proportion",
+    ),
+    "client/detection/detectors/model/test_excerpts.py": (
+        "test_cutting_takes_linear_time",
+    ),
+    "client/detection/detectors/patterns/test_catalog.py": (
+        "test_time_of_a_spread_number_is_linear",
+    ),
+    "client/detection/detectors/patterns/test_matcher.py": (
+        "test_time_of_a_pattern_grows_with_length_only",
+    ),
+    "client/detection/detectors/presidio/test_engine.py": (
+        "test_a_long_run_of_punctuation_takes_linear_time",
+        "test_digits_are_sought_in_linear_time",
+    ),
+    "client/detection/detectors/test_hazards.py": (
+        "test_f2_f3_f4_time_grows_no_faster_than_the_text",
+    ),
+    "client/detection/detectors/test_policy_detectors.py": (
+        "test_a_pattern_takes_linear_time",
+        "test_exact_values_take_linear_time",
+        "test_many_words_cost_no_more_than_few",
+    ),
+    "client/detection/detectors/topics/test_lexicon.py": (
+        "test_a_phrase_takes_linear_time",
+        "test_confidential_rules_take_linear_time",
+    ),
+    "enclave_server/test_failures.py": ("test_time_does_not_tell_why_it_failed",),
+    "wire/test_refusal_time.py": (),
+}
+
+NEEDS: Final[Mapping[str, Table]] = {"process": PROCESS, "timing": TIMING}
+
+MEASURED: Final = "curtilage.tests.measured"
+"""The audit event of ``support.growth``."""
+_EVENTS: Final[Mapping[str, str]] = {
+    "os.exec": "process",
+    "os.fork": "process",
+    "os.forkpty": "process",
+    "os.posix_spawn": "process",
+    "os.system": "process",
+    "pty.spawn": "process",
+    "socket.bind": "process",
+    "socket.connect": "process",
+    "socket.getaddrinfo": "process",
+    "socket.sendto": "process",
+    "subprocess.Popen": "process",
+    MEASURED: "timing",
+}
+
+
+def rows(table: Table) -> Iterator[str]:
+    """Yield each row as pytest names it: a folder, a file, or ``file::test``."""
+    for place, tests in table.items():
+        yield from (f"{place}::{test}" for test in tests) if tests else (place,)
+
+
+def _markers() -> Mapping[str, frozenset[str]]:
+    markers: dict[str, frozenset[str]] = {}
+    for marker, table in NEEDS.items():
+        for row in rows(table):
+            markers[row] = markers.get(row, frozenset()) | {marker}
+    return markers
+
+
+_MARKERS: Final = _markers()
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@cache
+def of_file(path: Path) -> frozenset[str]:
+    """Return the markers that every test in a file or folder has."""
+    if TESTS not in path.parents:
+        return _NONE
+    within = path.relative_to(TESTS)
+    places = [each.as_posix() for each in (within, *within.parents)]
+    return _NONE.union(*(_MARKERS.get(place, _NONE) for place in places))
+
+
+def of_test(path: Path, name: str) -> frozenset[str]:
+    """Return the markers of a test function."""
+    place = path.as_posix().removeprefix(f"{TESTS.as_posix()}/")
+    return of_file(path) | _MARKERS.get(f"{place}::{name}", _NONE)
+
+
+def of_some(path: Path) -> frozenset[str]:
+    """Return the markers that any test in a file or folder has."""
+    place = path.relative_to(TESTS).as_posix()
+    inside = [row for row in _MARKERS if row.startswith((f"{place}/", f"{place}::"))]
+    return of_file(path).union(*(_MARKERS[row] for row in inside))
+
+
+class Watch:
+    """Notes what a test does without its marker; ``note`` is an audit hook.
+
+    Refusing it where it happens would not do: what is tested may take the
+    exception for a failure of its own and go on.
+    """
+
+    def __init__(self) -> None:
+        self._has: frozenset[str] | None = None
+        self._did: list[str] = []
+
+    def begin(self, markers: frozenset[str]) -> None:
+        """Say what the test that begins may do."""
+        self._has, self._did = markers, []
+
+    def end(self) -> list[str]:
+        """Return what it did beyond that."""
+        self._has = None
+        return list(dict.fromkeys(self._did))
+
+    def note(self, event: str, _: tuple[object, ...]) -> None:
+        """Take an event of ``sys.audit``."""
+        if self._has is None:  # also while Python ends, and takes names away
+            return
+        needed = _EVENTS.get(event)
+        if needed and needed not in self._has:
+            self._did.append(f"{event} without the marker {needed!r}")

@@ -1,0 +1,27 @@
+"""Why a log could not be written, read or audited, beside the refusals of evidence.
+
+::
+
+    TransparencyError   what is asked needs an extra that is not installed
+    ├── InputError      what a release is to say, or whom to ask for, is spelt wrong
+    ├── FileError       a file or folder is missing, wrong, or open to others; names it
+    └── HeldError       another process works on it right now; later it may be free
+
+A log or proof that contradicts itself is a ``curtilage.attest.errors.RefusedError``.
+"""
+
+
+class TransparencyError(Exception):
+    """Nothing was written; the message says what to do, and holds no key."""
+
+
+class InputError(TransparencyError):
+    """A version, a time, a level or an identity is none."""
+
+
+class FileError(TransparencyError):
+    """A file or folder is not what it should be."""
+
+
+class HeldError(TransparencyError):
+    """Another process holds a file or folder."""
