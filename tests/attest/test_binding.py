@@ -11,18 +11,20 @@ import pytest
 from curtilage.attest.binding import (
     BindingInputs,
     SignedDevice,
-    base_hash_v1,
     base_hash_v2,
     challenge_report_data,
-    device_nonce_v1,
     device_nonce_v2,
     lp,
-    qualifying_data_v1,
     qualifying_data_v2,
-    report_data_v1,
     report_data_v2,
 )
 from curtilage.wire.shaping import PADDED, UNPADDED
+from support.binding_v1 import (
+    base_hash_v1,
+    device_nonce_v1,
+    qualifying_data_v1,
+    report_data_v1,
+)
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "binding-v2"
 INPUTS = BindingInputs(

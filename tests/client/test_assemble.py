@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.cli import examine
 from curtilage.cli import main as cli
-from curtilage.cli import options as shared
+from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.assemble import inspector_for, inspector_from
 from curtilage.client.config import Flags, read_config

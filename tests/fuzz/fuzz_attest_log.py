@@ -21,12 +21,13 @@ from curtilage.attest.log.note import (
     verify_proof,
 )
 from curtilage.attest.log.signers import LogSigner, WitnessSigner
-from curtilage.attest.log.tiles import Tile, encode_bundle, parse_bundle, parse_path
+from curtilage.attest.log.tiles import Tile, encode_bundle, parse_bundle
 from curtilage.attest.log.tree import verify_consistency
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import parse_policy
 from curtilage.transparency.witness import WitnessRequest, parse_request
 from curtilage_dev.log import DevelopmentLog
+from support.tile_paths import parse_path
 
 NOW: Final = datetime(2027, 6, 1, 12, tzinfo=UTC)
 INDEX: Final = 3

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.log.note import Checkpoint, TrustedLog, verify_checkpoint
-from curtilage.attest.log.tiles import MAX_ENTRY_BYTES, parse_path, tiles_of
+from curtilage.attest.log.tiles import MAX_ENTRY_BYTES, tiles_of
 from curtilage.attest.log.tree import EMPTY_ROOT, Tree, hash_leaf
 from curtilage.transparency import log as release_log
 from curtilage.transparency.errors import FileError, HeldError
@@ -27,6 +27,7 @@ from curtilage.transparency.log import (
 )
 from support.naive_tree import naive_root
 from support.release_logs import NOW, ORIGIN, KeptLog
+from support.tile_paths import parse_path
 
 
 @pytest.fixture

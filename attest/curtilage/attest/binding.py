@@ -19,8 +19,9 @@ Emulated evidence signs under "curtilage/report-data-emulated/v2\0", and answers
 challenges under "curtilage/challenge-emulated/v1\0", so the same inputs never
 give a report that could pass for hardware's. Where a TPM's quote carries the
 binding (Azure, a TPM by itself), it carries the qualifying data of the 64 bytes.
-Version 1 ends after anchor_time and has labels of its own; it stays as a known
-answer of the encoding.
+Version 1 ended after anchor_time and had labels of its own. Nothing speaks it any
+more; it is kept, with the tests, as a known answer from outside of the encoding,
+for which the three functions that take a label are public.
 """
 
 import hashlib
@@ -33,12 +34,6 @@ DIGEST_BYTES: Final = 32
 B0_BYTES: Final = 64
 _U32_LIMIT: Final = 2**32
 _U64_LIMIT: Final = 2**64
-
-_BASE_V1: Final = b"attested-inference/binding/v1\0"
-_DEVICE_NONCE_V1: Final = b"attested-inference/device-nonce/v1\0"
-_REPORT_DATA_V1: Final = b"attested-inference/report-data/v1\0"
-_REPORT_DATA_EMULATED_V1: Final = b"attested-inference/report-data-emulated/v1\0"
-_QUALIFYING_V1: Final = b"attested-inference/tpm/v1\0"
 
 # One label per use, each ended by a NUL that no other contains: a hash made for one
 # purpose can never be presented for another.
@@ -65,8 +60,7 @@ class BindingInputs:
         anchor_size: the checkpoint's tree size.
         anchor_root: the checkpoint's root hash, 32 bytes.
         anchor_time: Unix seconds.
-        receipt_public_key: empty where there is none; version 2 only, as
-            are the three below.
+        receipt_public_key: empty where there is none.
         sandbox_policy_digest: empty where there is none.
         sandbox_result_digest: empty where there is none.
         transport_parameters: empty where there are none.
@@ -112,29 +106,6 @@ class SignedDevice:
     signed_part: bytes
 
 
-def base_hash_v1(inputs: BindingInputs) -> bytes:
-    """Return version 1's B0; the known-answer vector's encoding."""
-    return hashlib.sha512(_BASE_V1 + _common(inputs)).digest()
-
-
-def device_nonce_v1(b0: bytes, kind: str, index: int) -> bytes:
-    """Return version 1's nonce for one device's report, 32 bytes."""
-    return _device_nonce(_DEVICE_NONCE_V1, b0, kind, index)
-
-
-def report_data_v1(
-    b0: bytes, devices: Sequence[SignedDevice], *, emulated: bool
-) -> bytes:
-    """Return version 1's 64 bytes of report data."""
-    label = _REPORT_DATA_EMULATED_V1 if emulated else _REPORT_DATA_V1
-    return _report_data(label, b0, devices)
-
-
-def qualifying_data_v1(report_data: bytes) -> bytes:
-    """Return version 1's qualifying data of a TPM quote, 32 bytes."""
-    return hashlib.sha256(_QUALIFYING_V1 + report_data).digest()
-
-
 def base_hash_v2(inputs: BindingInputs) -> bytes:
     """Return B0, 64 bytes: everything that is known before a report exists."""
     tail = (
@@ -143,12 +114,12 @@ def base_hash_v2(inputs: BindingInputs) -> bytes:
         + lp(inputs.sandbox_result_digest)
         + lp(inputs.transport_parameters)
     )
-    return hashlib.sha512(_BASE_V2 + _common(inputs) + tail).digest()
+    return hashlib.sha512(_BASE_V2 + encode_common(inputs) + tail).digest()
 
 
 def device_nonce_v2(b0: bytes, kind: str, index: int) -> bytes:
     """Return the nonce for one device's report, 32 bytes."""
-    return _device_nonce(_DEVICE_NONCE_V2, b0, kind, index)
+    return device_nonce_under(_DEVICE_NONCE_V2, b0, kind, index)
 
 
 def report_data_v2(
@@ -158,7 +129,7 @@ def report_data_v2(
     # An emulator signs with our own keys. Under a label of its own it could never make
     # what hardware makes, even if its root were pinned by mistake.
     label = _REPORT_DATA_EMULATED_V2 if emulated else _REPORT_DATA_V2
-    return _report_data(label, b0, devices)
+    return report_data_under(label, b0, devices)
 
 
 def qualifying_data_v2(report_data: bytes) -> bytes:
@@ -188,7 +159,8 @@ def lp(data: bytes) -> bytes:
     return _u32(len(data)) + data
 
 
-def _common(inputs: BindingInputs) -> bytes:
+def encode_common(inputs: BindingInputs) -> bytes:
+    """Encode the fields that every version of the binding begins with."""
     return (
         lp(inputs.key_configs)
         + _u64(inputs.not_before)
@@ -201,12 +173,16 @@ def _common(inputs: BindingInputs) -> bytes:
     )
 
 
-def _device_nonce(label: bytes, b0: bytes, kind: str, index: int) -> bytes:
+def device_nonce_under(label: bytes, b0: bytes, kind: str, index: int) -> bytes:
+    """Return one version's nonce for a device's report, 32 bytes."""
     _check_b0(b0)
     return hashlib.sha256(label + b0 + lp(kind.encode()) + _u32(index)).digest()
 
 
-def _report_data(label: bytes, b0: bytes, devices: Sequence[SignedDevice]) -> bytes:
+def report_data_under(
+    label: bytes, b0: bytes, devices: Sequence[SignedDevice]
+) -> bytes:
+    """Return one version's report data, 64 bytes."""
     _check_b0(b0)
     parts = b"".join(
         lp(device.kind.encode())

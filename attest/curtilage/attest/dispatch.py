@@ -247,5 +247,7 @@ def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
     # not list any.
     if not release:
         return policy
+    # NVIDIA writes VBIOS versions in capitals and in small letters; two spellings are
+    # one version.
     released = {each.lower() for each in release}
     return frozenset(each for each in policy if each.lower() in released)

@@ -19,13 +19,16 @@ class AttestError(Exception):
 class RefusalCode(StrEnum):
     """Every reason to refuse; the names are public and stable."""
 
+    # The bytes: not what they should be, or not what this release knows.
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
     UNSUPPORTED_VERSION = "unsupported_version"
     UNSUPPORTED_ALGORITHM = "unsupported_algorithm"
     UNSUPPORTED_PRODUCT = "unsupported_product"
+    # Nobody vouches for it, or nobody here can tell.
     UNSIGNED = "unsigned"
     VERIFIER_UNAVAILABLE = "verifier_unavailable"
+    # Who vouches: roots, certificates, lists and the vendors' statements.
     UNTRUSTED_ROOT = "untrusted_root"
     CHAIN_INVALID = "chain_invalid"
     EXPIRED_ENDORSEMENT = "expired_endorsement"
@@ -36,8 +39,10 @@ class RefusalCode(StrEnum):
     CRL_EXPIRED = "crl_expired"
     COLLATERAL_EXPIRED = "collateral_expired"
     COLLATERAL_INVALID = "collateral_invalid"
+    # A signature does not hold, or holds for something else than is claimed.
     BAD_SIGNATURE = "bad_signature"
     ENDORSEMENT_MISMATCH = "endorsement_mismatch"
+    # True evidence of a machine in a state that will not do.
     DEBUG_ENABLED = "debug_enabled"
     MIGRATION_AGENT_ALLOWED = "migration_agent_allowed"
     VMPL = "vmpl"
@@ -45,17 +50,22 @@ class RefusalCode(StrEnum):
     TCB_STATUS = "tcb_status"
     MEASUREMENT_NOT_ALLOWED = "measurement_not_allowed"
     PLATFORM_DENIED = "platform_denied"
+    # What runs is not published, or not where everybody can see it.
     RELEASE_NOT_LOGGED = "release_not_logged"
     RELEASE_DENIED = "release_denied"
     PROOF_INVALID = "proof_invalid"
     QUORUM_NOT_MET = "quorum_not_met"
     CHECKPOINT_STALE = "checkpoint_stale"
+    # True evidence, made for other keys, other devices or another question.
     BINDING_MISMATCH = "binding_mismatch"
     TRANSPORT_NOT_ACCEPTED = "transport_not_accepted"
     DEVICE_MISSING = "device_missing"
     DEVICE_MISMATCH = "device_mismatch"
+    # True once, and too old by now.
     STALE = "stale"
     EMULATED_REFUSED = "emulated_refused"
+    # Found by the client beside a bundle: another client sees other keys, a receipt is
+    # none, a policy cannot be used.
     KEY_INCONSISTENT = "key_inconsistent"
     RECEIPT_INVALID = "receipt_invalid"
     POLICY_INVALID = "policy_invalid"

@@ -83,6 +83,7 @@ _ANCHOR_KEYS: Final = (
     "checkpoint",
     "consistency",
 )
+# Longer than any name of a kind, and short enough to be looked up unread.
 _KIND_LIMIT: Final = 64
 _SNP_KEYS: Final = ("tee", "report", "vek", "ask", "crl", "ark")
 _TDX_KEYS: Final = ("tee", "quote", "collateral")
@@ -140,6 +141,7 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
             RefusalCode.UNSUPPORTED_VERSION, f"bundle.v is not {BUNDLE_VERSION}"
         )
     fields.require(_BUNDLE_KEYS)
+    # Counted before any is read.
     devices = fields.children("devices", limit=MAX_DEVICES)
     # An empty list would be bound properly and open nothing.
     key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
@@ -235,6 +237,8 @@ def _digest_or_empty(fields: Fields, name: str) -> bytes:
 
 def cpu_object(evidence: CpuEvidence) -> dict[str, object]:
     """Return CPU evidence as the object that its JSON holds."""
+    # By type, never by the name of the kind: genuine and emulated evidence of one kind
+    # have the same keys.
     if isinstance(evidence, SnpEvidence):
         return _snp_object(evidence)
     if isinstance(evidence, TdxEvidence):
@@ -332,6 +336,8 @@ def _quote_object(quote: TpmQuote) -> dict[str, object]:
 
 
 def _parse_snp(fields: Fields, tee: Tee) -> SnpEvidence:
+    # Exactly these: a key more would be carried, stored and shown, and judged by
+    # nobody.
     fields.require(_SNP_KEYS)
     return SnpEvidence(
         tee=tee,
@@ -366,6 +372,8 @@ def _parse_azure(fields: Fields, tee: Tee) -> AzureEvidence:
     # Compared before it is read, so that evidence never nests deeper than this.
     if inner.text("tee", limit=_KIND_LIMIT) != kind.value:
         raise malformed("cpu.hardware: of another kind")
+    # One level and no more: Azure's evidence holds hardware evidence, and never Azure's
+    # again.
     snp = kind in {Tee.SEV_SNP, Tee.EMULATED_SEV_SNP}
     return AzureEvidence(
         tee=tee,

@@ -86,6 +86,8 @@ SNP_TEES: Final = frozenset(
 """The kinds of evidence that hold a SEV-SNP report."""
 TDX_TEES: Final = frozenset({Tee.TDX, Tee.EMULATED_TDX, Tee.AZURE_TDX})
 """The kinds of evidence that hold a TDX quote."""
+# Whose root may vouch for which hardware. A kind that is missing here has no root, and
+# so nobody to vouch for it.
 _VENDORS: Final[Mapping[Tee, AnchorKind]] = MappingProxyType(
     {
         Tee.SEV_SNP: AnchorKind.AMD,
@@ -96,6 +98,7 @@ _VENDORS: Final[Mapping[Tee, AnchorKind]] = MappingProxyType(
         Tee.TPM: AnchorKind.TPM,
     }
 )
+# One emulated root per kind: the emulator of one must not vouch for the other.
 _EMULATED: Final[Mapping[Tee | DeviceKind, frozenset[str]]] = MappingProxyType(
     {
         Tee.EMULATED_SEV_SNP: _PRODUCTS,
@@ -177,6 +180,8 @@ class LogExpectations:
     origin: str
     public_key: bytes
     witnesses: Mapping[str, bytes]
+    # One witness may be in league with the log; of several, all of the quorum would
+    # have to be.
     quorum: int
     max_checkpoint_age_s: int
 
@@ -201,6 +206,7 @@ class SnpExpectations:
     """
 
     min_tcb: Mapping[str, Tcb]
+    # From 3 on a report says which processor made it.
     min_version: int = 3
     # 0 is where the guest's firmware or paravisor runs; the rest of the guest may be
     # anything.
@@ -243,6 +249,7 @@ class GpuExpectations:
             them, lower-case hex.
     """
 
+    # By exact version and never "at least": a newer one has not been looked at yet.
     drivers: frozenset[str] = frozenset()
     vbioses: frozenset[str] = frozenset()
     golden: frozenset[str] = frozenset()
@@ -275,6 +282,7 @@ class FreshnessExpectations:
 
     max_key_lifetime_s: int = 43200
     max_evidence_age_s: int = 43200
+    # More than a clock is off that is kept by NTP; less than an attack needs.
     clock_skew_s: int = 60
 
 
@@ -303,6 +311,7 @@ class Expectations:
             enclave from writing anything.
     """
 
+    # No default: whoever builds expectations says which of the two it is.
     environment: Environment
     roots: tuple[TrustAnchor, ...]
     required_cpu_tees: frozenset[str]

@@ -80,6 +80,8 @@ class Receipt:
 
     def __post_init__(self) -> None:
         """Refuse what has no encoding."""
+        # What has an encoding is refused when it is made, so that what is read back is
+        # never refused for its numbers alone.
         if self.status not in _STATUSES:
             raise ValueError("receipt: status outside 100..599")
         if not 0 <= self.served_at < 2**63:
@@ -161,6 +163,8 @@ class ReceiptKey:
 
     def overwrite(self) -> None:
         """Give the key up; the library below clears its memory with it."""
+        # Python cannot overwrite bytes of a library's key; without a reference, OpenSSL
+        # frees and clears it.
         self._loaded = None
 
     @override
@@ -171,6 +175,7 @@ class ReceiptKey:
     @override
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled."""
+        # A copy would outlive ``overwrite``.
         raise TypeError("a ReceiptKey is not copied")
 
 
@@ -180,6 +185,8 @@ class ContentMac:
     __slots__ = ("_mac",)
 
     def __init__(self, secret: bytes, label: bytes) -> None:
+        # A short secret could be tried out, and a receipt would confirm a guess of the
+        # question.
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"receipt secret is not {SECRET_BYTES} bytes")
         # Request and answer have labels of their own, so the value of one is never that

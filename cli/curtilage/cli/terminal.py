@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Final, TextIO
 
@@ -88,6 +89,19 @@ def err_again(text: str, *, end: str = "") -> None:
 def out_json(value: object) -> None:
     """Write one JSON value and a newline to standard output."""
     out(json.dumps(value, ensure_ascii=False))
+
+
+def time_text(time: datetime) -> str:
+    """Write a time as RFC 3339 does, in UTC, to the second."""
+    return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
+
+
+def unix_text(seconds: int) -> str:
+    """Write a time in Unix seconds likewise; one beyond the calendar as a number."""
+    try:
+        return time_text(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)
 
 
 def with_marks(text: str) -> str:

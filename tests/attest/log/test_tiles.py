@@ -10,7 +10,6 @@ from curtilage.attest.log.tiles import (
     encode_bundle,
     encode_tile,
     parse_bundle,
-    parse_path,
     parse_tile,
     tile_root,
     tiles_between,
@@ -18,6 +17,7 @@ from curtilage.attest.log.tiles import (
 )
 from curtilage.attest.log.tree import Tree, hash_leaf
 from support.naive_tree import naive_root
+from support.tile_paths import parse_path
 
 
 def _paths(size: int) -> list[str]:

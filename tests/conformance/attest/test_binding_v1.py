@@ -10,6 +10,8 @@ import pytest
 from curtilage.attest.binding import (
     BindingInputs,
     SignedDevice,
+)
+from support.binding_v1 import (
     base_hash_v1,
     device_nonce_v1,
     qualifying_data_v1,

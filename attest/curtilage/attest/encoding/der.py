@@ -79,8 +79,10 @@ def _length(data: bytes, position: int) -> tuple[int, int]:
     if position >= len(data):
         raise ValueError("an element has no length")
     first = data[position]
+    # X.690, section 8.1.3.4: up to 127 the byte is the length itself.
     if first < _LONG_FORM:
         return position + 1, first
+    # Section 8.1.3.5: so many bytes of length follow.
     count = first - _LONG_FORM
     start = position + 1 + count
     length = int.from_bytes(data[position + 1 : start], "big")

@@ -67,5 +67,6 @@ class Reader:
         Raises:
             RefusedError: ``malformed``.
         """
+        # What nobody read, nobody judged.
         if self.left:
             raise malformed(f"{self._where}: trailing bytes")

@@ -35,6 +35,7 @@ _REGISTER: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{96}")
 _REGISTER_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,31}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SHA256_OR_NONE: Final = re.compile(r"([0-9a-f]{64})?")
+# ASCII alone: two names that look alike in a diff must be the same.
 _PRINTABLE: Final = re.compile(r"[ -~]{1,256}")
 # What a policy can write down, so that no release is beyond being denied.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}")
@@ -157,6 +158,7 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
             },
             "min_tcb": [
                 _tcb_object(product, tcb)
+                # In one order, for the text is compared byte for byte.
                 for product, tcb in sorted(manifest.min_tcb.items())
             ],
             "gpu": {
@@ -177,6 +179,8 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
     Raises:
         RefusedError: ``malformed``, ``too_large`` or ``unsupported_version``.
     """
+    # Read as strictly as evidence. Its place in the log is proven by then; its author
+    # may still be careless.
     fields = parse_object(data, where="manifest", limit_bytes=MAX_MANIFEST_BYTES)
     # The version first: another version's keys are not "unknown", just others.
     if fields.integer("v") != MANIFEST_VERSION:

@@ -5,7 +5,6 @@ Knows no directory: paths are relative to wherever the log is served from, and
 files are bytes.
 """
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,16 +17,9 @@ CHECKPOINT_PATH: Final = "checkpoint"
 TILE_WIDTH: Final = 256
 TILE_BITS: Final = 8
 MAX_LEVEL: Final = 63
-MAX_SIZE: Final = 2**63 - 1
 # Entry bundles give each entry a uint16 for its length.
 MAX_ENTRY_BYTES: Final = 65535
 ENTRIES: Final = "entries"
-# Eight elements of three digits reach past 2**63 leaves.
-_PATH: Final = re.compile(
-    r"tile/(entries|0|[1-9][0-9]?)/((?:x[0-9]{3}/){0,7}[0-9]{3})"
-    r"(?:\.p/([1-9][0-9]{0,2}))?",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +39,15 @@ class Tile:
     @property
     def path(self) -> str:
         """Where it is served, relative to the log: ``tile/0/x001/234.p/7``."""
+        # tlog-tiles, "tile index": groups of three digits, all but the last with an "x"
+        # in front, so that no directory holds more than a thousand.
         digits = f"{self.index:03d}"
         digits = digits.zfill(-(-len(digits) // 3) * 3)
         groups = [digits[at : at + 3] for at in range(0, len(digits), 3)]
         number = "/".join([*(f"x{group}" for group in groups[:-1]), groups[-1]])
         level = ENTRIES if self.level is None else self.level
+        # A partial tile has a path of its own, so a cache never serves a narrow one for
+        # the full one.
         partial = "" if self.width == TILE_WIDTH else f".p/{self.width}"
         return f"tile/{level}/{number}{partial}"
 
@@ -61,29 +57,6 @@ class Tile:
         return Tile(level=self.level, index=self.index)
 
 
-def parse_path(path: str) -> Tile:
-    """Read a tile's path.
-
-    Raises:
-        RefusedError: ``malformed``: any spelling but the one that ``Tile.path``
-            gives.
-    """
-    match = _PATH.fullmatch(path)
-    if match is None:
-        raise malformed("tile: not a path of a tile")
-    level = None if match[1] == ENTRIES else int(match[1])
-    tile = Tile(
-        level=level,
-        index=int(match[2].replace("x", "").replace("/", "")),
-        width=int(match[3] or TILE_WIDTH),
-    )
-    # Written again and compared: one file has one path, so a cache or a server cannot
-    # be asked for it under two.
-    if tile.path != path or (level or 0) > MAX_LEVEL or tile.index > MAX_SIZE:
-        raise malformed("tile: not the path of any tile")
-    return tile
-
-
 def tiles_of(size: int) -> Iterator[Tile]:
     """Yield every tile of hashes of a tree, level by level, and no entries."""
     return tiles_between(0, size)
@@ -91,6 +64,7 @@ def tiles_of(size: int) -> Iterator[Tile]:
 
 def tiles_between(first: int, second: int) -> Iterator[Tile]:
     """Yield the tiles of hashes that the larger tree has and the smaller had not."""
+    # Each level is a tree of the tiles below; the first that is empty ends the walk.
     for level in range(MAX_LEVEL + 1):
         before, after = first >> TILE_BITS * level, second >> TILE_BITS * level
         if not after:

@@ -68,6 +68,8 @@ def parse_verifier_key(text: str) -> VerifierKey:
     if match is None:
         raise malformed("verifier key: not name+id+key")
     data = decode_base64(match[3], "verifier key")
+    # Part of what the id is computed from: a key meant for one kind of signature has
+    # another id for another.
     if data[0] not in _KEY_BYTES:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, f"verifier key of type {data[0]:#04x}"
@@ -105,6 +107,7 @@ def public_key_in(text: str, *types: int) -> bytes | None:
     """
     try:
         found = parse_verifier_key(text)
+    # No error: the file may hold a bare key, which the caller tries next.
     except RefusedError:
         return None
     if found.signature_type not in types:

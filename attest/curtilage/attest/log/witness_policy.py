@@ -119,6 +119,7 @@ class LogPolicy:
         if not keys:
             raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "checkpoint of another log")
         for key in keys:
+            # Witnesses are looked at once, above, and by the policy's own names.
             log = TrustedLog(origin=origin, key=key, witnesses=())
             try:
                 return verify_checkpoint(text, log)
@@ -130,6 +131,7 @@ class LogPolicy:
         raise RefusedError(RefusalCode.UNSIGNED, "no key of the log has signed")
 
     def _vouched(self, times: Mapping[bytes, int]) -> int | None:
+        # Asked for by name in the file, so nobody gets it by forgetting a line.
         if self.quorum == NO_QUORUM:
             return None
         reached = self._time_of(self.quorum, times)
@@ -278,6 +280,7 @@ class _Draft:
         )
 
     def _log(self, words: Sequence[bytes]) -> None:
+        # A word more is a word that would be passed over, such as a second key.
         if len(words) not in {1, 2}:
             raise _invalid("a log line is: log <vkey> [<url>]")
         self.add_log(_key(words[0], _LOG_TYPES))
@@ -352,6 +355,7 @@ def _threshold(word: bytes, members: int) -> int:
 
 
 def _few(names: Sequence[NoteKey] | Mapping[bytes, object]) -> None:
+    # A bound of our own: each name costs a verification with every checkpoint.
     if len(names) > MAX_NAMES:
         raise _invalid(f"more than {MAX_NAMES} of a kind")
 

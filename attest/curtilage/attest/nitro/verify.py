@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Final
 
 from curtilage.attest.claims import CpuClaims, Measurement, require_measurement
-from curtilage.attest.encoding.cose import CoseSign1, parse_cose_sign1
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import MAX_DOCUMENT_BYTES, NitroEvidence
 from curtilage.attest.expectations import TrustAnchor
@@ -97,75 +97,56 @@ def verify_nitro(
     # Read, then pinned, then followed, and only then is the payload somebody's word.
     # The chain stands inside the payload that it must vouch for, so until step 6 it is
     # a claim like the rest.
-    signed = _check_layout(evidence, log)
-    document = _check_fields(signed, log)
-    _check_root(document, rules, log)
-    chain = _check_chain(document, log)
-    expires_at = _check_dates(chain, rules, now, log)
-    _check_signature(signed, chain[-1], log)
-    old_at = _check_time(document, rules, now, log)
-    _check_debug(document, log)
-    claims = _claims(evidence, document, chain, min(expires_at, old_at))
-    _check_measurement(claims, rules, log)
-    return claims
-
-
-def _check_layout(evidence: NitroEvidence, log: StepLog) -> CoseSign1:
-    # 1. Exact framing.
+    # 1. No tag and no unprotected header: neither is signed, so each would be a place
+    # for a carrier to write into.
     log.begin(NitroCheck.LAYOUT)
-    # No tag and no unprotected header: neither is signed, so each would be a place for
-    # a carrier to write into.
     signed = parse_cose_sign1(
         evidence.document, where="document", limit_bytes=MAX_DOCUMENT_BYTES
     )
     log.passed(f"COSE_Sign1, ES384, {len(evidence.document)} bytes")
-    return signed
-
-
-def _check_fields(signed: CoseSign1, log: StepLog) -> NitroDocument:
     # 2. Shape only. Nothing of its text is repeated before the signature holds.
     log.begin(NitroCheck.FIELDS)
     document = parse_nitro_document(signed.payload)
     log.passed(f"{len(document.pcrs)} registers")
-    return document
-
-
-def _check_root(document: NitroDocument, rules: NitroRules, log: StepLog) -> None:
-    # 3. The root is served, and believed because the policy pins it.
+    # 3. The root is served, and believed because the policy pins its digest. AWS's root
+    # is in no browser's store, and a store that the machine's owner can change is none
+    # to believe.
     log.begin(NitroCheck.ROOT)
-    # By its digest. AWS's root is in no browser's store, and a store that the machine's
-    # owner can change is none to believe.
     fingerprint = check_pinned_root(document.cabundle[0], rules.anchors)
     log.passed(f"sha256 {fingerprint[:16]}")
-
-
-def _check_chain(document: NitroDocument, log: StepLog) -> tuple[Certificate, ...]:
-    # 4. From the root to the enclave's own certificate.
+    # 4. Root first in the bundle, the enclave's own certificate in a field by itself:
+    # put together in the order in which each issues the next.
     log.begin(NitroCheck.CHAIN)
-    # Root first in the bundle, the leaf in a field of its own: put together in the
-    # order in which each issues the next.
     chain = parse_chain((*document.cabundle, document.certificate))
     check_chain(chain)
     log.passed(f"{len(chain)} certificates on P-384")
-    return chain
-
-
-def _check_dates(
-    chain: tuple[Certificate, ...], rules: NitroRules, now: datetime, log: StepLog
-) -> datetime:
     # 5. The leaf ends first: it lives three hours.
     log.begin(NitroCheck.DATES)
-    end = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
-    log.passed(f"valid until {end:%Y-%m-%d %H:%M:%S} UTC")
-    return end
-
-
-def _check_signature(signed: CoseSign1, leaf: Certificate, log: StepLog) -> None:
+    expires_at = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
+    log.passed(f"valid until {expires_at:%Y-%m-%d %H:%M:%S} UTC")
     # 6. The hypervisor's key for this enclave signed the payload.
     log.begin(NitroCheck.SIGNATURE)
+    leaf = chain[-1]
     if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "document signature")
     log.passed(f"ECDSA P-384 over {len(signed.payload)} bytes of payload")
+    old_at = _check_time(document, rules, now, log)
+    # 8. An enclave in debug mode reports zeros in place of its measurements. Its chain
+    # and its signature are genuine, so only this tells; a register that is missing
+    # counts as zeros.
+    log.begin(NitroCheck.DEBUG)
+    measured = (document.pcrs.get(index, b"") for index in MEASURED_AT_START)
+    if not any(any(register) for register in measured):
+        raise RefusedError(
+            RefusalCode.DEBUG_ENABLED, "registers 0 to 2 are zero: debug mode"
+        )
+    log.passed("registers 0 to 2 were measured")
+    claims = _claims(evidence, document, chain, min(expires_at, old_at))
+    # 9. What was launched is accepted.
+    log.begin(NitroCheck.MEASUREMENT)
+    require_measurement(claims.registers, rules.measurements, claims.tee)
+    log.passed(f"pcr0 {claims.registers['pcr0'][:16]}…")
+    return claims
 
 
 def _check_time(
@@ -185,26 +166,6 @@ def _check_time(
         raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
     log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
     return old_at
-
-
-def _check_debug(document: NitroDocument, log: StepLog) -> None:
-    # 8. An enclave in debug mode reports zeros in place of its measurements.
-    log.begin(NitroCheck.DEBUG)
-    measured = (document.pcrs.get(index, b"") for index in MEASURED_AT_START)
-    # A register that is missing counts as zeros. The chain and the signature of a
-    # debugged enclave are genuine, so only this tells.
-    if not any(any(register) for register in measured):
-        raise RefusedError(
-            RefusalCode.DEBUG_ENABLED, "registers 0 to 2 are zero: debug mode"
-        )
-    log.passed("registers 0 to 2 were measured")
-
-
-def _check_measurement(claims: CpuClaims, rules: NitroRules, log: StepLog) -> None:
-    # 9. What was launched is accepted.
-    log.begin(NitroCheck.MEASUREMENT)
-    require_measurement(claims.registers, rules.measurements, claims.tee)
-    log.passed(f"pcr0 {claims.registers['pcr0'][:16]}…")
 
 
 def _claims(

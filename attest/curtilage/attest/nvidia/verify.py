@@ -173,14 +173,61 @@ def verify_gpu(
     """
     # As with a CPU: layout, pinned root, chain, dates, signature, and only then what
     # the report says.
-    report = _check_layout(evidence, index, log)
-    _check_root(evidence, rules, log)
-    chain = _check_chain(evidence, log)
-    expires_at = _check_dates(chain, rules, now, log)
-    _check_signature(report, chain[-1], log)
+    # 1. Exact framing; a verdict of somebody else's is not a report.
+    log.begin(GpuCheck.LAYOUT)
+    size = len(evidence.report)
+    if size > MAX_GPU_REPORT_BYTES:
+        raise too_large(f"report: {size} bytes, limit {MAX_GPU_REPORT_BYTES}")
+    # Before the parser's "malformed", which would send an operator looking for a broken
+    # file.
+    refuse_token(evidence.report)
+    report = parse_spdm_report(evidence.report)
+    log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
+    # 2. The root is served, and believed because the policy pins it.
+    log.begin(GpuCheck.ROOT)
+    # Counted before anything is parsed. A longer path would have an authority in it for
+    # which these rules were not written.
+    if len(evidence.chain) != CHAIN_LENGTH:
+        raise RefusedError(
+            RefusalCode.CHAIN_INVALID,
+            f"{len(evidence.chain)} certificates, not {CHAIN_LENGTH}",
+        )
+    fingerprint = check_pinned_root(evidence.chain[-1], rules.anchors)
+    log.passed(f"sha256 {fingerprint[:16]}")
+    # 3. From the root to the key of the firmware that runs.
+    log.begin(GpuCheck.CHAIN)
+    if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
+        raise too_large(f"chain: more than {MAX_CERTIFICATE_BYTES} bytes")
+    # Served leaf first, followed root first.
+    chain = parse_chain(evidence.chain[::-1])
+    check_chain(chain)
+    log.passed(f"{len(chain)} certificates on P-384")
+    # 4. NVIDIA's certificates do not end in practice; others' may.
+    log.begin(GpuCheck.DATES)
+    expires_at = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
+    log.passed(f"valid until {expires_at:%Y-%m-%d}")
+    # 5. The firmware's key signed request and response.
+    log.begin(GpuCheck.SIGNATURE)
+    # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
+    # so a recorded response cannot be put behind another request.
+    signature = der_signature(report.signature)
+    leaf = chain[-1]
+    if not verify_p384(leaf.public_key, report.signed_part, signature):
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
+    log.passed(f"ECDSA P-384 over {len(report.signed_part)} bytes")
     _check_firmware(report, chain, log)
     _check_versions(report, rules.expectations, log)
-    _check_measurements(report, rules.expectations, log)
+    # 8. The whole record at once, see the module's text.
+    log.begin(GpuCheck.MEASUREMENTS)
+    # One digest and not a comparison block by block: a block that is left out, added or
+    # moved changes it too.
+    golden = golden_digest(report)
+    if golden not in rules.expectations.golden:
+        # Whole, for this is where an operator reads what to put into a policy.
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"golden {golden} is not accepted"
+        )
+    log.passed(f"golden digest {golden[:16]}…")
     return DeviceClaims(
         kind=evidence.kind,
         index=index,
@@ -227,67 +274,6 @@ def vbios_version(report: SpdmReport) -> str:
     return ".".join(f"{part:02x}" for part in parts)
 
 
-def _check_layout(evidence: GpuEvidence, index: int, log: StepLog) -> SpdmReport:
-    # 1. Exact framing; a verdict of somebody else's is not a report.
-    log.begin(GpuCheck.LAYOUT)
-    size = len(evidence.report)
-    if size > MAX_GPU_REPORT_BYTES:
-        raise too_large(f"report: {size} bytes, limit {MAX_GPU_REPORT_BYTES}")
-    # Before the parser's "malformed", which would send an operator looking for a broken
-    # file.
-    refuse_token(evidence.report)
-    report = parse_spdm_report(evidence.report)
-    log.passed(f"device {index}: {len(report.blocks)} measurements, {size} bytes")
-    return report
-
-
-def _check_root(evidence: GpuEvidence, rules: GpuRules, log: StepLog) -> None:
-    # 2. The root is served, and believed because the policy pins it.
-    log.begin(GpuCheck.ROOT)
-    # Counted before anything is parsed. A longer path would have an authority in it for
-    # which these rules were not written.
-    if len(evidence.chain) != CHAIN_LENGTH:
-        raise RefusedError(
-            RefusalCode.CHAIN_INVALID,
-            f"{len(evidence.chain)} certificates, not {CHAIN_LENGTH}",
-        )
-    fingerprint = check_pinned_root(evidence.chain[-1], rules.anchors)
-    log.passed(f"sha256 {fingerprint[:16]}")
-
-
-def _check_chain(evidence: GpuEvidence, log: StepLog) -> tuple[Certificate, ...]:
-    # 3. From the root to the key of the firmware that runs.
-    log.begin(GpuCheck.CHAIN)
-    if any(len(certificate) > MAX_CERTIFICATE_BYTES for certificate in evidence.chain):
-        raise too_large(f"chain: more than {MAX_CERTIFICATE_BYTES} bytes")
-    # Served leaf first, followed root first.
-    chain = parse_chain(evidence.chain[::-1])
-    check_chain(chain)
-    log.passed(f"{len(chain)} certificates on P-384")
-    return chain
-
-
-def _check_dates(
-    chain: tuple[Certificate, ...], rules: GpuRules, now: datetime, log: StepLog
-) -> datetime:
-    # 4. NVIDIA's certificates do not end in practice; others' may.
-    log.begin(GpuCheck.DATES)
-    end = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
-    log.passed(f"valid until {end:%Y-%m-%d}")
-    return end
-
-
-def _check_signature(report: SpdmReport, leaf: Certificate, log: StepLog) -> None:
-    # 5. The firmware's key signed request and response.
-    log.begin(GpuCheck.SIGNATURE)
-    # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
-    # so a recorded response cannot be put behind another request.
-    signature = der_signature(report.signature)
-    if not verify_p384(leaf.public_key, report.signed_part, signature):
-        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
-    log.passed(f"ECDSA P-384 over {len(report.signed_part)} bytes")
-
-
 def _check_firmware(
     report: SpdmReport, chain: tuple[Certificate, ...], log: StepLog
 ) -> None:
@@ -322,22 +308,6 @@ def _check_versions(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
         )
     log.passed(f"driver {driver}, VBIOS {vbios}")
-
-
-def _check_measurements(
-    report: SpdmReport, expectations: GpuExpectations, log: StepLog
-) -> None:
-    # 8. The whole record at once, see the module's text.
-    log.begin(GpuCheck.MEASUREMENTS)
-    # One digest and not a comparison block by block: a block that is left out, added or
-    # moved changes it too.
-    golden = golden_digest(report)
-    if golden not in expectations.golden:
-        # Whole, for this is where an operator reads what to put into a policy.
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"golden {golden} is not accepted"
-        )
-    log.passed(f"golden digest {golden[:16]}…")
 
 
 def _device(authority: Certificate) -> str:

@@ -63,6 +63,7 @@ _KEY_INFO_AUTHOR_KEY: Final = 1 << 0
 _KEY_INFO_MASK_CHIP: Final = 1 << 1
 _KEY_INFO_FIRST_RESERVED_BIT: Final = 5
 
+# AMD 56860, table "ATTESTATION_REPORT", field by field.
 OFFSET_VERSION: Final = 0x00
 OFFSET_GUEST_SVN: Final = 0x04
 OFFSET_POLICY: Final = 0x08
@@ -96,6 +97,7 @@ _END_OF_SIGNATURE: Final = SIGNED_BYTES + 2 * SIGNATURE_NUMBER_BYTES
 class SigningKey(IntEnum):
     """The key that signed, as the report's key info names it."""
 
+    # AMD 56860, SIGNING_KEY; 2 to 6 are reserved.
     VCEK = 0
     VLEK = 1
     NONE = 7
@@ -265,6 +267,8 @@ def _check_fixed_bits(data: bytes, version: int) -> None:
 
 def _must_be_zero(version: int) -> tuple[tuple[int, int], ...]:
     """Return the reserved ranges; later versions use some of the older ones'."""
+    # Version 3 put the processor's name, and version 5 the mitigation vectors, where
+    # older ones have zeros.
     has_cpuid = version >= FIRST_VERSION_WITH_CPUID
     has_mitigations = version >= FIRST_VERSION_WITH_MITIGATIONS
     return (

@@ -86,7 +86,10 @@ def verify_snp(
         RefusedError: the first step that does not hold.
     """
     claims = verify_snp_platform(evidence, rules, now=now, log=log)
-    _check_measurement(claims, rules, log)
+    # Last, because only now it is known whose word the measurement is.
+    log.begin(Check.MEASUREMENT)
+    require_measurement(claims.registers, rules.measurements, claims.tee)
+    log.passed(f"launch {claims.registers['launch'][:16]}… is accepted")
     return claims
 
 
@@ -103,10 +106,28 @@ def verify_snp_platform(
     # key must hold.
     report = _check_layout(evidence, rules.expectations, log)
     vek = _check_signing_key(evidence, report, rules.expectations, log)
-    chain = _check_pinned_root(evidence, report, vek, rules.anchors, log)
-    _check_chain(chain, log)
-    _check_dates(chain, now, log)
-    revocation = _check_revocation(evidence, chain, rules, now, log)
+    # The root comes from the policy, chosen by product; a served one is used only where
+    # it is the pinned one.
+    log.begin(Check.PINNED_ROOT)
+    chain = build_chain(evidence, report, vek, rules.anchors)
+    log.passed(f"ARK-{chain.product}, sha256 {chain.ark.fingerprint[:16]}")
+    # Names, key usage and the three RSA-4096 PSS signatures.
+    log.begin(Check.CERTIFICATE_CHAIN)
+    check_issued(chain)
+    log.passed("ARK, ASK, VEK: three RSA-4096 signatures")
+    log.begin(Check.CERTIFICATE_DATES)
+    check_dates(chain, now=now)
+    log.passed(f"valid until {chain.first_end:%Y-%m-%d}")
+    # A current list of the root's names neither root nor intermediate.
+    log.begin(Check.REVOCATION)
+    revocation = check_revocation(
+        evidence.crl,
+        chain,
+        max_age_s=rules.expectations.max_crl_age_s,
+        clock_skew_s=rules.clock_skew_s,
+        now=now,
+    )
+    log.passed(f"current until {revocation.end:%Y-%m-%d}, {revocation.revoked} revoked")
     _check_signature(report, chain.vek, log)
     # From here on the report is the chip's word, held against the key's certificate,
     # and then against the policy.
@@ -164,55 +185,6 @@ def _check_signing_key(
         )
     log.passed(kind.name)
     return vek
-
-
-def _check_pinned_root(
-    evidence: SnpEvidence,
-    report: SnpReport,
-    vek: Certificate,
-    anchors: tuple[TrustAnchor, ...],
-    log: StepLog,
-) -> VekChain:
-    # The root comes from the policy, chosen by product; a served one is used
-    # only where it is the pinned one.
-    log.begin(Check.PINNED_ROOT)
-    chain = build_chain(evidence, report, vek, anchors)
-    log.passed(f"ARK-{chain.product}, sha256 {chain.ark.fingerprint[:16]}")
-    return chain
-
-
-def _check_chain(chain: VekChain, log: StepLog) -> None:
-    # Names, key usage and the three RSA-4096 PSS signatures.
-    log.begin(Check.CERTIFICATE_CHAIN)
-    check_issued(chain)
-    log.passed("ARK, ASK, VEK: three RSA-4096 signatures")
-
-
-def _check_dates(chain: VekChain, now: datetime, log: StepLog) -> None:
-    # All three certificates are valid now.
-    log.begin(Check.CERTIFICATE_DATES)
-    check_dates(chain, now=now)
-    log.passed(f"valid until {chain.first_end:%Y-%m-%d}")
-
-
-def _check_revocation(
-    evidence: SnpEvidence,
-    chain: VekChain,
-    rules: SnpRules,
-    now: datetime,
-    log: StepLog,
-) -> CheckedList:
-    # A current list of the root's names neither root nor intermediate.
-    log.begin(Check.REVOCATION)
-    revocation = check_revocation(
-        evidence.crl,
-        chain,
-        max_age_s=rules.expectations.max_crl_age_s,
-        clock_skew_s=rules.clock_skew_s,
-        now=now,
-    )
-    log.passed(f"current until {revocation.end:%Y-%m-%d}, {revocation.revoked} revoked")
-    return revocation
 
 
 def _check_signature(report: SnpReport, vek: Certificate, log: StepLog) -> None:
@@ -336,14 +308,6 @@ def _check_host_data(
             RefusalCode.MEASUREMENT_NOT_ALLOWED, "host data is not an expected value"
         )
     log.passed("an expected value")
-
-
-def _check_measurement(claims: CpuClaims, rules: SnpRules, log: StepLog) -> None:
-    # What was launched is one of the accepted measurements.
-    log.begin(Check.MEASUREMENT)
-    # Last, because only now it is known whose word the measurement is.
-    require_measurement(claims.registers, rules.measurements, claims.tee)
-    log.passed(f"launch {claims.registers['launch'][:16]}… is accepted")
 
 
 def _claims(

@@ -45,6 +45,8 @@ _MAX_SVN: Final = 0xFF
 _MAX_ISVSVN: Final = 0xFFFF
 _MAX_EVALUATION_NUMBER: Final = 0xFFFF_FFFF
 
+# The names are those of the library's ``QuoteCollateralV3``, so that what is stapled
+# can be given to other tools as it is.
 _KEYS: Final = (
     "pck_crl_issuer_chain",
     "tcb_info_issuer_chain",
@@ -312,6 +314,8 @@ def _parse_tcb_info(fields: Fields) -> TcbInfo:
         fmspc=_hex(fields, "fmspc", 6),
         pce_id=_hex(fields, "pceId", 2),
         evaluation_number=_evaluation_number(fields),
+        # Both forms at once: Intel keeps the unnamed module for platforms that were
+        # made before there were several.
         module=_unnamed_module(fields),
         modules=_named_modules(fields),
         levels=tuple(
@@ -365,6 +369,8 @@ def _tcb_level(fields: Fields) -> TcbLevel:
 
 
 def _components(fields: Fields, name: str) -> tuple[int, ...]:
+    # Each component is an object with a number and words about it; only the number is
+    # compared.
     components = fields.children(name, limit=COMPONENTS)
     # Fewer would be compared with as many of the platform's and leave the rest unlooked
     # at.

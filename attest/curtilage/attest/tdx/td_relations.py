@@ -10,7 +10,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.tdx.quote import TdExtension, TdReport
 
 
-def check_neighbours(report: TdReport) -> None:
+def check_td_relations(report: TdReport) -> None:
     """Refuse a domain in which anybody else has, or had, a say.
 
     Raises:

@@ -24,7 +24,6 @@ from curtilage.attest.expectations import TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.certificates import public_key, verify_raw_p256
 from curtilage.attest.tdx.collateral import (
-    Collateral,
     QeIdentity,
     SvnLevel,
     TcbLevel,
@@ -47,7 +46,7 @@ from curtilage.attest.tdx.tcb import (
     match_level,
     match_svn,
 )
-from curtilage.attest.tdx.td_relations import check_neighbours
+from curtilage.attest.tdx.td_relations import check_td_relations
 
 # TD attributes (Intel, "TDX Module Base Architecture Specification", ATTRIBUTES).
 # Bits 0 to 7 make a domain untrusted: debugging, and profiling by the host.
@@ -134,8 +133,18 @@ def verify_td(
     skew = timedelta(seconds=rules.clock_skew_s)
     # Shape first, then who signed, then what was said. Until the signature of step 12
     # holds, nothing of the report is more than somebody's claim.
-    quote = _check_quote_layout(evidence.quote, log)
-    collateral = _check_collateral_layout(evidence.collateral, log)
+    # 1. Exact lengths everywhere, version, kind of key, kind of TEE.
+    log.begin(TdxCheck.QUOTE_LAYOUT)
+    quote = parse_quote(evidence.quote)
+    log.passed(
+        f"version {quote.version}, TD report {quote.report.version},"
+        f" {len(quote.encoded)} bytes"
+    )
+    # 2. The collateral's JSON, and the two JSON texts inside.
+    log.begin(TdxCheck.COLLATERAL_LAYOUT)
+    collateral = parse_collateral(evidence.collateral)
+    log.passed(f"{len(collateral.tcb.levels)} levels")
+    # 3 to 10. Who vouches for the platform, and what Intel says of it.
     check_collateral_dates(collateral, now, skew, log)
     endorsements = check_endorsements(
         quote.pck_chain, collateral, rules.anchors, now=now, skew=skew, log=log
@@ -151,25 +160,6 @@ def verify_td(
     _check_attributes(quote.report, log)
     _ask_library(quote, endorsements, rules, now, log)
     return _claims(evidence, quote, endorsements, judgement)
-
-
-def _check_quote_layout(data: bytes, log: StepLog) -> TdxQuote:
-    # 1. Exact lengths everywhere, version, kind of key, kind of TEE.
-    log.begin(TdxCheck.QUOTE_LAYOUT)
-    quote = parse_quote(data)
-    log.passed(
-        f"version {quote.version}, TD report {quote.report.version},"
-        f" {len(quote.encoded)} bytes"
-    )
-    return quote
-
-
-def _check_collateral_layout(data: bytes, log: StepLog) -> Collateral:
-    # 2. The collateral's JSON, and the two JSON texts inside.
-    log.begin(TdxCheck.COLLATERAL_LAYOUT)
-    collateral = parse_collateral(data)
-    log.passed(f"{len(collateral.tcb.levels)} levels")
-    return collateral
 
 
 def _check_quoting_enclave(
@@ -384,7 +374,7 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
         raise RefusedError(
             RefusalCode.MIGRATION_AGENT_ALLOWED, "the trust domain may be migrated"
         )
-    check_neighbours(report)
+    check_td_relations(report)
     # Without it the host removes a page and so raises a #VE inside the guest at an
     # instruction of its choice; Linux refuses to start in such a domain, other software
     # may not.

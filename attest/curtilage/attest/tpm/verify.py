@@ -81,6 +81,8 @@ def _check_key(
     # The key is one that the policy pins; nothing else vouches for it.
     log.begin(QuoteCheck.ATTESTATION_KEY)
     fingerprint = hashlib.sha256(evidence.ak).hexdigest()
+    # By digest of the whole SubjectPublicKeyInfo: a key with other parameters is
+    # another key.
     if fingerprint not in {anchor.fingerprint for anchor in rules.anchors}:
         raise RefusedError(
             RefusalCode.UNTRUSTED_ROOT, "the attestation key is not pinned"

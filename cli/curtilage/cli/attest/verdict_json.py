@@ -6,13 +6,14 @@ dropped or given another meaning without a new ``version``.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from curtilage.attest.claims import CpuClaims, DeviceClaims, Link
 from curtilage.attest.errors import RefusedError, Step
 from curtilage.attest.standalone import EvidenceVerdict
 from curtilage.attest.verify import VerifiedKey
+from curtilage.cli.terminal import time_text
 
 SCHEMA_VERSION: Final = 1
 
@@ -159,16 +160,3 @@ def links_object(links: Iterable[Link]) -> list[Mapping[str, object]]:
         }
         for link in links
     ]
-
-
-def time_text(time: datetime) -> str:
-    """Write a time as RFC 3339 does, in UTC, to the second."""
-    return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
-
-
-def unix_text(seconds: int) -> str:
-    """Write a time in Unix seconds likewise; one beyond the calendar as a number."""
-    try:
-        return time_text(datetime.fromtimestamp(seconds, UTC))
-    except (OverflowError, ValueError, OSError):
-        return str(seconds)

@@ -20,7 +20,7 @@ from curtilage.cli.attest.evidence_files import (
 from curtilage.cli.attest.hints import with_hint
 from curtilage.cli.attest.parser import FILES
 from curtilage.cli.attest.tree import tree_text
-from curtilage.cli.attest.verdict_json import evidence_object, time_text
+from curtilage.cli.attest.verdict_json import evidence_object
 from curtilage.cli.attest.words import (
     claims_text,
     steps_text,
@@ -32,6 +32,7 @@ from curtilage.cli.terminal import (
     REFUSED,
     out,
     out_json,
+    time_text,
 )
 from curtilage.client.config import read_policy
 from curtilage.client.errors import UsageError

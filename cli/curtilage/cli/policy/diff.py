@@ -18,7 +18,12 @@ from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.model import Policy, plan_of
-from curtilage.policy.explain.diff import Compared, Difference, Move, difference
+from curtilage.policy.explain.diff import (
+    Compared,
+    Difference,
+    Move,
+    difference,
+)
 
 MAX_SHOWN: Final = 200
 

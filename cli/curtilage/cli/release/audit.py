@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.options import time_of
 from curtilage.cli.release.options import (
     Progress,
@@ -15,6 +14,7 @@ from curtilage.cli.terminal import (
     REFUSED,
     out,
     out_json,
+    unix_text,
 )
 from curtilage.client.files import read_text
 from curtilage.transparency.auditor import (

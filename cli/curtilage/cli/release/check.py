@@ -7,7 +7,6 @@ from typing import Final
 
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.note import encode_hashes
-from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.options import time_of
 from curtilage.cli.release.options import (
     Progress,
@@ -21,6 +20,7 @@ from curtilage.cli.terminal import (
     err,
     out,
     out_json,
+    unix_text,
 )
 from curtilage.client.errors import UsageError
 from curtilage.client.files import read_bounded, read_text

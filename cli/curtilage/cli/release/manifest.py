@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
-from curtilage.cli.attest.verdict_json import unix_text
 from curtilage.cli.release.options import Progress, write_or_print
-from curtilage.cli.terminal import err
+from curtilage.cli.terminal import err, unix_text
 from curtilage.client.errors import UsageError
 from curtilage.transparency.publisher import (
     digest_of,

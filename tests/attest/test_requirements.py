@@ -1,0 +1,74 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from curtilage.attest.claims import Claim
+from curtilage.attest.evidence import EvidenceBundle
+from curtilage.attest.evidence_json import encode_bundle
+from curtilage.attest.expectations import Expectations
+from curtilage.attest.requirements import Requirement, unmet
+from curtilage.attest.verify import VerifiedKey, verify
+
+NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def key(bundle: EvidenceBundle, expectations: Expectations) -> VerifiedKey:
+    return verify(encode_bundle(bundle), expectations, now=NOW)
+
+
+def test_nothing_is_demanded_by_default(key: VerifiedKey) -> None:
+    assert unmet(key, Requirement(), now=NOW, challenged=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "words"),
+    [
+        (Requirement(claims=frozenset(Claim)), ("hardware", "gpu", "no_write")),
+        (Requirement(claims=frozenset({Claim.WEIGHTS})), ()),
+        (Requirement(cpu_tees=frozenset({"emulated-sev-snp", "tdx"})), ()),
+        (Requirement(cpu_tees=frozenset({"sev-snp"})), ("cpu_tee",)),
+        (Requirement(cpu_tees=frozenset()), ("cpu_tee",)),
+        (Requirement(challenge_age_s=60), ("challenge",)),
+    ],
+)
+def test_what_is_lacking_is_named(
+    key: VerifiedKey, requirement: Requirement, words: tuple[str, ...]
+) -> None:
+    assert unmet(key, requirement, now=NOW, challenged=False) == words
+
+
+def test_a_challenge_that_was_answered_is_met(key: VerifiedKey) -> None:
+    assert unmet(key, Requirement(challenge_age_s=60), now=NOW, challenged=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"), [(59, ()), (60, ("evidence_age",)), (61, ("evidence_age",))]
+)
+def test_evidence_grows_old(
+    key: VerifiedKey, age_s: int, words: tuple[str, ...]
+) -> None:
+    later = NOW + timedelta(seconds=age_s)
+    demand = Requirement(max_evidence_age_s=60)
+    assert unmet(key, demand, now=later, challenged=False) == words
+
+
+def test_all_that_is_lacking_is_named_at_once(key: VerifiedKey) -> None:
+    everything = Requirement(
+        claims=frozenset(Claim),
+        cpu_tees=frozenset({"tdx"}),
+        max_evidence_age_s=0,
+        challenge_age_s=60,
+    )
+    assert unmet(key, everything, now=NOW, challenged=False) == (
+        "hardware",
+        "gpu",
+        "no_write",
+        "cpu_tee",
+        "evidence_age",
+        "challenge",
+    )
+    assert unmet(
+        key, replace(everything, claims=frozenset()), now=NOW, challenged=True
+    ) == ("cpu_tee", "evidence_age")
