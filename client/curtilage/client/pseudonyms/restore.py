@@ -63,7 +63,7 @@ class Restorer:
         Raises:
             EnclaveError: more stand-ins than an answer can have; each takes time.
         """
-        return self._told(piece, last=False)
+        return self._released(piece, last=False)
 
     def close(self) -> str:
         """Return the rest of the text.
@@ -71,9 +71,9 @@ class Restorer:
         Raises:
             EnclaveError: it ends inside a token; half a token is no text.
         """
-        return self._told("", last=True)
+        return self._released("", last=True)
 
-    def _told(self, piece: str, *, last: bool) -> str:
+    def _released(self, piece: str, *, last: bool) -> str:
         text, at = self._before + self._held + piece, len(self._before)
         told: list[str] = []
         end = None

@@ -61,11 +61,11 @@ REQUIRED: Final[list[tuple[str, int, set[str]]]] = [
 
 
 @pytest.mark.parametrize(("regex", "digits", "words"), REQUIRED)
-def test_a_gate_is_read_off_the_expression(
+def test_a_prefilter_is_read_off_the_expression(
     regex: str, digits: int, words: set[str]
 ) -> None:
-    gate = prefilter_of(regex)
-    assert (gate.digits, gate.words) == (digits, frozenset(words))
+    needed = prefilter_of(regex)
+    assert (needed.digits, needed.words) == (digits, frozenset(words))
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_digits_that_stand_close_together_are_read_off_the_expression(
 
 
 def test_digits_far_apart_are_no_run() -> None:
-    bank = Prefilters([Prefilter(run=3), Prefilter(digits=3)])
-    assert bank.passed("1 2 3") == 0b11
-    assert bank.passed("1 and 2 " + "and so on 3") == 0b10
-    assert bank.passed("12" + "x" * 8 + "3") == 0b11
-    assert bank.passed("12" + "x" * 9 + "3") == 0b10
+    several = Prefilters([Prefilter(run=3), Prefilter(digits=3)])
+    assert several.passed("1 2 3") == 0b11
+    assert several.passed("1 and 2 " + "and so on 3") == 0b10
+    assert several.passed("12" + "x" * 8 + "3") == 0b11
+    assert several.passed("12" + "x" * 9 + "3") == 0b10
 
 
 @pytest.mark.parametrize("regex", ["(", "(?P<a", "\\"])
@@ -170,7 +170,7 @@ def test_letters_that_only_re_takes_for_plain_ones_hide_nothing(text: str) -> No
     assert matching(text) <= passed(text)
 
 
-def test_a_harmless_text_passes_few_gates() -> None:
+def test_a_harmless_text_passes_few_prefilters() -> None:
     assert len(passed("What is the capital of the country to the north")) < 20
 
 
@@ -182,16 +182,16 @@ def test_without_the_library_every_word_is_taken_to_be_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
-    bank = Prefilters([Prefilter(words=frozenset({"abc"})), Prefilter(digits=2)])
-    assert bank.passed("nothing") == 0b01
-    assert bank.passed("12") == 0b11
+    several = Prefilters([Prefilter(words=frozenset({"abc"})), Prefilter(digits=2)])
+    assert several.passed("nothing") == 0b01
+    assert several.passed("12") == 0b11
 
 
 class Gated:
-    """A detector that is called only where its gate lets it."""
+    """A detector that is called only where its prefilter lets it."""
 
     id = "gated"
-    gate = Prefilter(words=frozenset({"needle"}))
+    prefilter = Prefilter(words=frozenset({"needle"}))
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -201,7 +201,7 @@ class Gated:
         return ()
 
 
-def test_a_detector_with_a_gate_is_called_where_it_could_find_something() -> None:
+def test_a_detector_with_a_prefilter_is_called_where_it_could_find_something() -> None:
     gated = Gated()
     scanner = Scanner([(gated, EVERY_VIEW)])
     scanner.scan(["hay", "a NEEDLE", "n\u200beedle"])

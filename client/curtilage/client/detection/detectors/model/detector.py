@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from curtilage.client.detection import wordlists as given_names
 from curtilage.client.detection.detectors.model.entity import Entity, NameModel, Opinion
-from curtilage.client.detection.detectors.model.excerpts import passages
+from curtilage.client.detection.detectors.model.excerpts import excerpts
 from curtilage.client.detection.detectors.model.operator import open_operator_model
 from curtilage.client.detection.detectors.names.capitals import (
     NameDetector,
@@ -144,7 +144,7 @@ class EmbeddedModel:
 
     def opinion(self, text: str) -> "Judgement":
         """Judge one text, and by itself what is said of somebody in it."""
-        return self.guard.judge(text, recall=self.recall, beside=passages(text))
+        return self.guard.judge(text, recall=self.recall, beside=excerpts(text))
 
 
 class NerDetector:

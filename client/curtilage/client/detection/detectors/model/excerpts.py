@@ -15,11 +15,11 @@ from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.lexicon import PersonMarkerDetector
 from curtilage.policy.decision.findings import View
 
-MAX_CHARS: Final = 200  # of one passage
-MAX_PASSAGES: Final = 8
+MAX_CHARS: Final = 200  # of one excerpt
+MAX_EXCERPTS: Final = 8
 # What judging them may cost: so many of a short text, and half of a long one.
-LEAST_PASSAGES: Final = 3
-CHARS_FOR_ONE: Final = 400  # a text of so many characters has one passage more
+LEAST_EXCERPTS: Final = 3
+CHARS_FOR_ONE: Final = 400  # a text of so many characters has one excerpt more
 LEAST_CHARS: Final = 160
 # A sentence, a line, or of what is longer a hundred characters.
 _SENTENCE = re.compile(
@@ -29,14 +29,14 @@ _MARKERS = PersonMarkerDetector()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Passage:
+class _Excerpt:
     start: int
     end: int
     markers: int  # words that tell of somebody
 
 
-def passages(text: str) -> tuple[str, ...]:
-    """Return the passages of a text that are about somebody, in its order.
+def excerpts(text: str) -> tuple[str, ...]:
+    """Return the excerpts of a text that are about somebody, in its order.
 
     Each is one sentence of at most 200 characters: beside another, even a short
     one, it would be lost again. Of many those count in which most is said of
@@ -50,10 +50,12 @@ def passages(text: str) -> tuple[str, ...]:
     return tuple(each for each in cut if each != whole)
 
 
-def _afforded(text: str) -> Iterator[_Passage]:
-    most = min(MAX_PASSAGES, LEAST_PASSAGES + len(text) // CHARS_FOR_ONE)
+def _afforded(text: str) -> Iterator[_Excerpt]:
+    most = min(MAX_EXCERPTS, LEAST_EXCERPTS + len(text) // CHARS_FOR_ONE)
     left = max(LEAST_CHARS, len(text) // 2)
-    told = sorted(_told(text), key=lambda each: (-each.markers, each.end - each.start))
+    told = sorted(
+        _about_people(text), key=lambda each: (-each.markers, each.end - each.start)
+    )
     for count, each in enumerate(told[:most]):
         left -= each.end - each.start
         if count and left < 0:
@@ -66,14 +68,14 @@ def _first(text: str) -> str:
     return "" if match is None else match[0].strip()
 
 
-def _told(text: str) -> Iterator[_Passage]:
+def _about_people(text: str) -> Iterator[_Excerpt]:
     """Yield the sentences that have a word for a person outside polite frames."""
     reading = Reading(view=View.RAW, text=text)
     places = sorted(span.start for span in _MARKERS.find(reading))
     for match in _SENTENCE.finditer(text) if places else ():
         count = _between(places, match.start(), match.end())
         if count:
-            yield _Passage(start=match.start(), end=match.end(), markers=count)
+            yield _Excerpt(start=match.start(), end=match.end(), markers=count)
 
 
 def _between(places: Sequence[int], start: int, end: int) -> int:
