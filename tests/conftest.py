@@ -46,8 +46,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = getattr(item, "originalname", item.name)
-        item.stash[MARKERS] = needs.of_test(item.path, name)
-        for marker in sorted(item.stash[MARKERS]):
+        markers = needs.of_test(item.path, name)
+        item.stash[MARKERS] = markers
+        for marker in sorted(markers):
             item.add_marker(marker)
 
 

@@ -295,8 +295,6 @@ def _misfits(config: EnclaveConfig, tree: Tree, options: Options) -> list[str]:
     expected = "development" if options.development else "production"
     if config.environment.value != expected:
         problems.append(f'"environment" must be "{expected}" for {options.tee}')
-    if config.unsafe_record_view is not None:
-        problems.append('"unsafe_record_view" has no place in an image')
     problems += _missing_files(config, tree, options)
     return problems
 

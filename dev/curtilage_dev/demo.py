@@ -2,7 +2,7 @@
 
 Everything shown is measured or read from the processes themselves: the checks
 come from the verifier, the answers from the client's endpoint over HTTP, the
-views from the files that relay and enclave write in their development mode.
+views from a recorder in front of relay and enclave, which writes what passes.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPResponse
@@ -152,6 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 processes=processes,
                 timed=_timed,
                 tls=True,
+                record=True,
                 tee=read.tee,
                 gpus=read.gpus,
             )
@@ -187,7 +188,7 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     _title("Questions")
     out(_wrapped(_price(stack.transport), ""))
     outcomes = [_ask(stack, question) for question in questions]
-    asked = sum(outcome.route == "enclave" for outcome in outcomes)
+    asked = [each.question.text for each in outcomes if each.route == "enclave"]
     _show_views(stack, asked=asked)
     _show_audit(stack)
     _title("In short")
@@ -300,16 +301,18 @@ def _pieces(response: HTTPResponse) -> Iterator[str]:
                 yield text
 
 
-def _show_views(stack: Stack, *, asked: int) -> None:
-    """Show what relay and enclave wrote down of what they could see."""
+def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
+    """Show what relay and enclave could see, as a recorder in front of each saw it.
+
+    Args:
+        stack: with its recorders.
+        asked: the questions that were sent to the enclave, oldest first. No recorder
+            sees how much was inside; only we do, who asked.
+    """
     shape = stack.transport
     _title("What each party saw (from the processes themselves)")
     out("  the relay: who, when, how much in coarse steps; everything else is sealed")
-    for seen in _recorded(
-        stack.relay_view, lambda seen: seen["method"] == "POST", asked
-    ):
-        if seen["method"] != "POST":
-            continue
+    for seen in _recorded(stack.relay_view, len(asked)):
         took = cast("float", seen["end"]) - cast("float", seen["start"])
         clock = time.strftime("%H:%M:%S", time.localtime(cast("float", seen["start"])))
         out(
@@ -318,20 +321,18 @@ def _show_views(stack: Stack, *, asked: int) -> None:
             f"{_frames(shape, _number(seen, 'response_bytes')):>10} out, {took:5.2f} s"
         )
     out("\n  the enclave: what is asked (in memory, not shown here), but not by whom")
-    inside = _recorded(
-        stack.enclave_view, lambda seen: bool(seen["inner_messages"]), asked
-    )
-    for seen in inside:
-        if not seen["inner_messages"]:
-            continue
+    inside = _recorded(stack.enclave_view, len(asked))
+    for seen, text in zip(inside, asked, strict=False):
         out(
             f"    from {seen['peer']:<10} (the relay)  "
             f"{_class(_number(seen, 'request_bytes')):>7} in, "
             f"{_frames(shape, _number(seen, 'response_bytes')):>10} out; "
-            f"inside: {seen['inner_characters']} characters"
+            f"inside: {len(text)} characters"
         )
     fields = {
-        name for seen in inside for name in cast("list[str]", seen["header_names"])
+        name.lower()
+        for seen in inside
+        for name in cast("list[str]", seen["header_names"])
     }
     out(f"    fields of these requests: {', '.join(sorted(fields))}")
     out(
@@ -381,23 +382,18 @@ def _show_audit(stack: Stack) -> None:
         out(f"  {line}")
 
 
-def _recorded(
-    path: Path, asks: Callable[[dict[str, object]], bool], asked: int
-) -> list[dict[str, object]]:
-    """Read a party's view; it writes a line only after an answer's last byte."""
+def _recorded(path: Path, asked: int) -> list[dict[str, object]]:
+    """Read the questions that passed; each is written after its answer's last byte."""
     until = time.monotonic() + RECORD_S
     while True:
-        seen = _lines(path)
-        if sum(map(asks, seen)) >= asked:
-            return seen
+        lines = path.read_text("utf-8").splitlines()
+        seen = [one for one in map(json.loads, lines) if one["method"] == "POST"]
+        if len(seen) >= asked:
+            return sorted(seen, key=lambda one: cast("float", one["start"]))
         if time.monotonic() > until:
             out("    (a line is missing: it was not written in time)")
             return seen
         time.sleep(0.05)
-
-
-def _lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @contextmanager

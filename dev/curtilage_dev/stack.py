@@ -72,7 +72,7 @@ class Stack:
         processes: stops them all.
         model: ``embedded``, or a GGUF file, on both sides.
         model_sha256: that file's digest.
-        record: whether relay and enclave write down what they can see.
+        record: whether a recorder in front of relay and enclave writes what passes.
         measurement: what the emulated processor reports.
         tee: which kind of processor it plays.
         gpus: how many GPUs the emulated machine has.
@@ -91,7 +91,7 @@ class Stack:
     processes: Processes
     model: str = EMBEDDED
     model_sha256: str = ""
-    record: bool = True
+    record: bool = False
     measurement: str = MEASUREMENT
     tee: Tee = Tee.EMULATED_SEV_SNP
     gpus: int = 0
@@ -108,6 +108,7 @@ class Stack:
     relay_address: str = ""
     client_url: str = ""
     _authority: Authority | None = None
+    _recorded: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def policy(self) -> Path:
@@ -136,12 +137,12 @@ class Stack:
 
     @property
     def relay_view(self) -> Path:
-        """What the relay saw, a line for each exchange."""
+        """What passed in front of the relay, a line for each exchange."""
         return self.folder / "relay-view.jsonl"
 
     @property
     def enclave_view(self) -> Path:
-        """What the enclave saw, a line for each exchange."""
+        """What passed in front of the enclave, a line for each exchange."""
         return self.folder / "enclave-view.jsonl"
 
     @property
@@ -217,25 +218,25 @@ class Stack:
         if self.play is not None:
             program, played = "curtilage_dev.scripted_enclave", self.play.arguments()
         process = self._start("enclave", program, "--config", str(config), *played)
-        self.enclave_address = listen_address(process.wait_ready())
+        address = listen_address(process.wait_ready())
+        self.enclave_address = self._seen_at("enclave", address)
 
     def start_relay(self) -> None:
         """Start the relay on a free port, or again on the same one."""
         config = self.folder / "relay.toml"
-        record = f"unsafe_record_view = {json.dumps(str(self.relay_view))}\n"
         upstream = f"{self._scheme}://{self.enclave_address}"
         trusted = f"upstream_ca_file = {json.dumps(str(self.authority))}\n"
         config.write_text(
             'environment = "development"\n'
-            f"listen = {json.dumps(self.relay_address or '127.0.0.1:0')}\n"
-            f"{record if self.record else ''}"
+            f"listen = {json.dumps(self._listen('relay', self.relay_address))}\n"
             f"{trusted if self.tls else ''}"
             f"[gateways]\n{GATEWAY} = {json.dumps(upstream)}\n"
             f"{self._tls_table('relay')}{self.relay_extra}",
             "utf-8",
         )
         process = self._start("relay", "curtilage.relay", "--config", str(config))
-        self.relay_address = listen_address(process.wait_ready())
+        address = listen_address(process.wait_ready())
+        self.relay_address = self._seen_at("relay", address)
 
     def start_client(self, *extra: str) -> None:
         """Start the client's endpoint on a free port."""
@@ -302,6 +303,26 @@ class Stack:
         self.running[name] = process
         return process
 
+    def _listen(self, name: str, address: str) -> str:
+        """Return where a party listens: again where it did, or on any free port."""
+        return self._recorded.get(name) or address or "127.0.0.1:0"
+
+    def _seen_at(self, name: str, address: str) -> str:
+        """Return where others reach a party: at its recorder, if it has one."""
+        if not self.record:
+            return address
+        recorder = f"{name}-recorder"
+        if name not in self._recorded:
+            view = self.folder / f"{name}-view.jsonl"
+            arguments = ["--to", address, "--record", str(view)]
+            if self.tls:
+                own = self._issuer.issue(recorder, now=datetime.now(UTC))
+                arguments += ["--certificate", str(own.certificate)]
+                arguments += ["--key", str(own.key), "--ca", str(self.authority)]
+            self._start(recorder, "curtilage_dev.recorder", *arguments)
+            self._recorded[name] = address
+        return listen_address(self.running[recorder].wait_ready())
+
     def _gpu_anchor_lines(self) -> list[str]:
         if not self.gpus:
             return []
@@ -310,13 +331,9 @@ class Stack:
     def _enclave_config(self) -> str:
         lines = [
             'environment = "development"',
-            f"listen = {json.dumps(self.enclave_address or '127.0.0.1:0')}",
+            f"listen = {json.dumps(self._listen('enclave', self.enclave_address))}",
             f"evidence = {json.dumps(f'unix:{self.evidence_socket}')}",
             f"release = {json.dumps(str(self.release))}",
-        ]
-        if self.record:
-            lines.append(f"unsafe_record_view = {json.dumps(str(self.enclave_view))}")
-        lines += [
             *_anchor_lines(product_of(self.emulated), self.folder / ROOT_FILE),
             *self._gpu_anchor_lines(),
             devlog.log_table(self.release).rstrip(),

@@ -65,7 +65,6 @@ def test_smallest_configuration_is_read() -> None:
     assert config.model.sha256 == ""
     assert config.limits == Limits()
     assert config.freshness == Freshness()
-    assert config.unsafe_record_view is None
 
 
 def test_production_configuration_is_read() -> None:
@@ -161,21 +160,11 @@ def test_emulated_anchor_is_refused_in_production() -> None:
     )
 
 
-def test_record_view_is_refused_in_production() -> None:
-    text = text_of(
-        TABLES.replace('"emulated"', '"amd"'),
-        environment='"production"',
-        listen='"unix:/e.sock"',
-        unsafe_record_view='"/run/view"',
+def test_recording_is_no_part_of_the_server() -> None:
+    """A file of an earlier version that names it is refused in any environment."""
+    assert problems_of(text_of(unsafe_record_view='"/run/view"')) == (
+        "'unsafe_record_view': unknown key",
     )
-    assert problems_of(text) == (
-        'unsafe_record_view: needs environment = "development"',
-    )
-
-
-def test_record_view_is_taken_in_development() -> None:
-    config = parse_config(text_of(unsafe_record_view='"/run/view"'))
-    assert config.unsafe_record_view == Path("/run/view")
 
 
 HEAD, TAIL = TABLES[: TABLES.index("[[trust")], TABLES[TABLES.index("[log]") :]

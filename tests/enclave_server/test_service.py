@@ -87,15 +87,6 @@ async def test_enclave_serves_what_it_verified(tmp_path: Path) -> None:
         await exchange(address, get("/healthz"))
 
 
-async def test_record_is_announced(tmp_path: Path) -> None:
-    extra = f'unsafe_record_view = "{tmp_path}/view.jsonl"'
-    world, said = make_world(tmp_path, extra=extra), Said()
-    async with running(world.config, surroundings(world, said)):
-        pass
-    assert any(line.startswith("UNSAFE RECORD") for line in said.notices)
-    assert (tmp_path / "view.jsonl").exists()
-
-
 async def test_nothing_listens_when_the_bundle_is_refused(tmp_path: Path) -> None:
     world, said = make_world(tmp_path), Said()
     world.evidence.measurement = bytes(48)

@@ -67,7 +67,7 @@ class Played:
                 await asyncio.sleep(0.01)
 
     async def posts(self, count: int) -> list[dict[str, object]]:
-        """What the relay saw of so many questions, each seen to its end."""
+        """What passed in front of the relay of so many questions, each to its end."""
         async with asyncio.timeout(LONG_S):
             while True:
                 lines = self.stack.relay_view.read_text("utf-8").splitlines()
@@ -95,6 +95,7 @@ def running(
             transport=transport,
             profile=patient_profile(),
             play=play,
+            record=True,
         )
         beside(stack, own)
         own.publish()

@@ -113,7 +113,6 @@ async def test_another_authority_at_the_relay_keeps_the_question_home(
         f'upstream_ca_file = "{secure.authority}"',
         f'upstream_ca_file = "{other.certificate}"',
     ).replace(secure.relay_address, "127.0.0.1:0")
-    changed = changed.replace("relay-view", "other-view")
     assert changed != text
     config = tmp_path / "relay.toml"
     config.write_text(changed, "utf-8")

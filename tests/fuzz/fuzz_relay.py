@@ -9,18 +9,20 @@ from curtilage.relay.config import parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.forward import (
     Fields,
-    Refusal,
-    RefusedError,
     RequestHead,
     admit,
     admit_answer,
     answer_fields,
-    find_place,
+    find_route,
     index,
     make_table,
+    request_head,
+)
+from curtilage.relay.refusals import (
+    Refusal,
+    RefusedError,
     refusal_body,
     refusal_fields,
-    request_head,
     status_of,
 )
 
@@ -58,8 +60,8 @@ def check_relay_head(data: bytes) -> None:
         minor=len(words) % 2,
     )
     try:
-        place = find_place(head, TABLE, hosts=frozenset({b"relay.test"}))
-        passage = admit(head, place, max_request_bytes=MAX_REQUEST_BYTES)
+        route = find_route(head, TABLE, hosts=frozenset({b"relay.test"}))
+        passage = admit(head, route, max_request_bytes=MAX_REQUEST_BYTES)
     except RefusedError as error:
         check_refusal(error.refusal)
         return

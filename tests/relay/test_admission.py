@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.relay.admission import Door, Seat
+from curtilage.relay.admission import AdmissionControl, ConnectionSlot
 from curtilage.relay.client_limits import ClientCaps, ClientLimits
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 from support.relay_parts import FakeGateway, MakeRelay, raw_request, read_message
 
 ROTATE_S = 60.0
@@ -28,72 +28,72 @@ class Clock:
 
 def make(
     clock: Clock, *, most: int = 100, connections: int = 2, rate: float = 0.0
-) -> Door:
+) -> AdmissionControl:
     limits = ClientLimits(
         connections=connections, requests_per_s=rate, burst=1, rotate_s=ROTATE_S
     )
-    return Door(most=most, caps=ClientCaps(limits, clock=clock))
+    return AdmissionControl(most=most, caps=ClientCaps(limits, clock=clock))
 
 
-def refusal(door: Door, address: str) -> Refusal:
+def refusal(admission: AdmissionControl, address: str) -> Refusal:
     with pytest.raises(RefusedError) as refused:
-        door.enter(address)
+        admission.admit(address)
     return refused.value.refusal
 
 
 def test_connections_are_bounded_in_all_and_for_each_client() -> None:
-    door = make(Clock(), most=3)
-    first, _ = door.enter("192.0.2.1"), door.enter("192.0.2.1")
-    assert refusal(door, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
-    door.enter("192.0.2.2")
-    assert refusal(door, "192.0.2.3") is Refusal.CONNECTIONS
-    door.leave(first)
-    door.leave(first)
-    door.enter("192.0.2.1")
-    assert refusal(door, "192.0.2.4") is Refusal.CONNECTIONS
+    admission = make(Clock(), most=3)
+    first, _ = admission.admit("192.0.2.1"), admission.admit("192.0.2.1")
+    assert refusal(admission, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
+    admission.admit("192.0.2.2")
+    assert refusal(admission, "192.0.2.3") is Refusal.CONNECTIONS
+    admission.release(first)
+    admission.release(first)
+    admission.admit("192.0.2.1")
+    assert refusal(admission, "192.0.2.4") is Refusal.CONNECTIONS
 
 
 def test_without_caps_only_the_whole_is_bounded() -> None:
-    door = Door(most=2, caps=None)
-    seats = [door.enter("") for _ in range(2)]
-    assert refusal(door, "") is Refusal.CONNECTIONS
-    assert all(door.may_ask(seats[0]) for _ in range(1000))
-    door.leave(seats[0])
-    door.enter("")
+    admission = AdmissionControl(most=2, caps=None)
+    slots = [admission.admit("") for _ in range(2)]
+    assert refusal(admission, "") is Refusal.CONNECTIONS
+    assert all(admission.may_ask(slots[0]) for _ in range(1000))
+    admission.release(slots[0])
+    admission.admit("")
 
 
 def test_a_new_secret_forgets_no_connection() -> None:
     clock = Clock()
-    door = make(clock)
-    seats = [door.enter("192.0.2.1") for _ in range(2)]
+    admission = make(clock)
+    slots = [admission.admit("192.0.2.1") for _ in range(2)]
     for _ in range(6):
         clock.now += ROTATE_S
-        assert refusal(door, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
-    door.leave(seats.pop())
-    seats.append(door.enter("192.0.2.1"))
-    assert refusal(door, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
+        assert refusal(admission, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
+    admission.release(slots.pop())
+    slots.append(admission.admit("192.0.2.1"))
+    assert refusal(admission, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
     # Also one that ends before anybody noticed that time is over.
     clock.now += ROTATE_S
-    door.leave(seats.pop())
-    door.enter("192.0.2.1")
-    assert refusal(door, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
+    admission.release(slots.pop())
+    admission.admit("192.0.2.1")
+    assert refusal(admission, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
 
 
 def test_requests_are_counted_with_the_new_secret() -> None:
     clock = Clock()
-    door = make(clock, rate=0.001)
-    seat = door.enter("192.0.2.1")
-    old = seat.client
-    assert [door.may_ask(seat) for _ in range(2)] == [True, False]
+    admission = make(clock, rate=0.001)
+    slot = admission.admit("192.0.2.1")
+    old = slot.client
+    assert [admission.may_ask(slot) for _ in range(2)] == [True, False]
     clock.now += ROTATE_S
-    assert [door.may_ask(seat) for _ in range(2)] == [True, False]
-    assert seat.client != old
-    assert refusal_after(door, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
+    assert [admission.may_ask(slot) for _ in range(2)] == [True, False]
+    assert slot.client != old
+    assert refusal_after(admission, "192.0.2.1") is Refusal.CLIENT_CONNECTIONS
 
 
-def refusal_after(door: Door, address: str) -> Refusal:
-    door.enter(address)
-    return refusal(door, address)
+def refusal_after(admission: AdmissionControl, address: str) -> Refusal:
+    admission.admit(address)
+    return refusal(admission, address)
 
 
 @settings(deadline=None, max_examples=50)
@@ -108,59 +108,69 @@ def refusal_after(door: Door, address: str) -> Refusal:
 )
 def test_a_client_holds_its_cap_and_no_more(steps: list[tuple[str, str]]) -> None:
     clock = Clock()
-    door = make(clock, connections=3)
-    held: dict[str, list[Seat]] = {"192.0.2.1": [], "2001:db8::1": []}
+    admission = make(clock, connections=3)
+    held: dict[str, list[ConnectionSlot]] = {"192.0.2.1": [], "2001:db8::1": []}
     for step, address in steps:
-        seats = held[address]
+        slots = held[address]
         if step == "wait":
             clock.now += ROTATE_S
-        elif step == "enter" and len(seats) == 3:
-            assert refusal(door, address) is Refusal.CLIENT_CONNECTIONS
+        elif step == "enter" and len(slots) == 3:
+            assert refusal(admission, address) is Refusal.CLIENT_CONNECTIONS
         elif step == "enter":
-            seats.append(door.enter(address))
-        elif seats and step == "ask":
-            assert door.may_ask(seats[0])
-        elif seats:
-            door.leave(seats.pop())
+            slots.append(admission.admit(address))
+        elif slots and step == "ask":
+            assert admission.may_ask(slots[0])
+        elif slots:
+            admission.release(slots.pop())
 
 
 def test_a_client_has_its_share_of_uploads_and_no_more() -> None:
     clock = Clock()
     limits = ClientLimits(connections=4, rotate_s=ROTATE_S)
-    door = Door(most=9, caps=ClientCaps(limits, uploads=2, clock=clock))
-    seats = [door.enter("192.0.2.1") for _ in range(4)]
-    assert [door.begin_upload(seat) for seat in seats] == [True, True, False, False]
-    assert not door.begin_upload(seats[0])
-    other = door.enter("192.0.2.2")
-    assert door.begin_upload(other)
+    admission = AdmissionControl(
+        most=9, caps=ClientCaps(limits, uploads=2, clock=clock)
+    )
+    slots = [admission.admit("192.0.2.1") for _ in range(4)]
+    assert [admission.begin_upload(slot) for slot in slots] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not admission.begin_upload(slots[0])
+    other = admission.admit("192.0.2.2")
+    assert admission.begin_upload(other)
     clock.now += ROTATE_S
-    assert not door.begin_upload(seats[2])
+    assert not admission.begin_upload(slots[2])
     for _ in range(2):
-        door.end_upload(seats[0])
-    assert [door.begin_upload(seat) for seat in seats[2:]] == [True, False]
-    door.leave(seats[1])
-    door.leave(seats[2])
-    assert [door.begin_upload(seats[0]), door.begin_upload(seats[3])] == [True, True]
+        admission.end_upload(slots[0])
+    assert [admission.begin_upload(slot) for slot in slots[2:]] == [True, False]
+    admission.release(slots[1])
+    admission.release(slots[2])
+    assert [admission.begin_upload(slots[0]), admission.begin_upload(slots[3])] == [
+        True,
+        True,
+    ]
     clock.now += ROTATE_S
-    door.end_upload(seats[2])
-    fifth = door.enter("192.0.2.1")
-    assert not door.begin_upload(fifth)
-    assert door.begin_upload(seats[1])
-    assert not seats[1].uploads  # whoever is gone counts nowhere
+    admission.end_upload(slots[2])
+    fifth = admission.admit("192.0.2.1")
+    assert not admission.begin_upload(fifth)
+    assert admission.begin_upload(slots[1])
+    assert not slots[1].uploads  # whoever is gone counts nowhere
 
 
 def test_what_costs_more_is_charged() -> None:
     clock = Clock()
     limits = ClientLimits(requests_per_s=1.0, burst=10, rotate_s=ROTATE_S)
-    door = Door(most=9, caps=ClientCaps(limits, clock=clock))
-    seat = door.enter("192.0.2.1")
-    door.charge(seat, 8.0)
-    assert [door.may_ask(seat) for _ in range(3)] == [True, True, False]
-    door.charge(seat, 100.0)  # never more than all
+    admission = AdmissionControl(most=9, caps=ClientCaps(limits, clock=clock))
+    slot = admission.admit("192.0.2.1")
+    admission.charge(slot, 8.0)
+    assert [admission.may_ask(slot) for _ in range(3)] == [True, True, False]
+    admission.charge(slot, 100.0)  # never more than all
     clock.now += 2
-    assert [door.may_ask(seat) for _ in range(3)] == [True, True, False]
-    open_door = Door(most=9, caps=None)
-    open_door.charge(open_door.enter(""), 8.0)
+    assert [admission.may_ask(slot) for _ in range(3)] == [True, True, False]
+    open_door = AdmissionControl(most=9, caps=None)
+    open_door.charge(open_door.admit(""), 8.0)
 
 
 async def test_one_client_does_not_take_all_places_for_uploads(

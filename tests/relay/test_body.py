@@ -4,7 +4,7 @@ import pytest
 
 from curtilage.relay.body import RequestBody
 from curtilage.relay.config import Limits
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class BrokenError(Exception):
@@ -23,9 +23,7 @@ def body(
         await asyncio.sleep(0)
         return piece
 
-    return RequestBody(
-        read, broken=BrokenError, limits=limits or Limits(), watch=lambda _: None
-    )
+    return RequestBody(read, broken=BrokenError, limits=limits or Limits())
 
 
 async def test_whole_joins_the_pieces() -> None:
@@ -55,7 +53,7 @@ async def test_time_is_earned_by_octets() -> None:
         await asyncio.sleep(0.1)
         return b""
 
-    slow = RequestBody(read, broken=BrokenError, limits=limits, watch=lambda _: None)
+    slow = RequestBody(read, broken=BrokenError, limits=limits)
     with pytest.raises(RefusedError) as caught:
         await slow.whole()
     assert caught.value.refusal is Refusal.BODY_TOO_SLOW

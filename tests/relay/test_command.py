@@ -362,19 +362,6 @@ def test_descriptors_suffice_for_the_connections_allowed(
     ]
 
 
-async def test_view_announces_itself(gateway: FakeGateway, tmp_path: Path) -> None:
-    process = await Process.start(
-        *("--gateway", f"demo=http://127.0.0.1:{gateway.port}"),
-        *("--unsafe-record-view", "view.jsonl"),
-        home=tmp_path,
-    )
-    await talk(process.address).post()
-    code, _, errors = await process.stop()
-    assert code == 0
-    assert errors.startswith(b"UNSAFE: this relay records")
-    assert (tmp_path / "view.jsonl").read_text().count("\n") == 1
-
-
 DEBUG_EVERYTHING = """\
 import logging
 logging.basicConfig(level=logging.DEBUG)

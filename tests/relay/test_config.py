@@ -38,7 +38,6 @@ def test_minimal_file_gets_the_defaults() -> None:
     assert config.listen == TCPAddress(host="127.0.0.1", port=0)
     assert config.gateways == {"demo": HTTPUpstream(origin="https://gateway.example")}
     assert config.limits == Limits()
-    assert config.unsafe_record_view is None
     assert config.telemetry.otlp_endpoint is None
     assert config.telemetry.prometheus_port is None
 
@@ -46,7 +45,7 @@ def test_minimal_file_gets_the_defaults() -> None:
 def test_full_file() -> None:
     config = parse_config(
         DEVELOPMENT
-        + 'upstream_ca_file = "/etc/ca.pem"\nunsafe_record_view = "seen.jsonl"\n'
+        + 'upstream_ca_file = "/etc/ca.pem"\n'
         + MINIMAL
         + 'b = "unix:/run/b.sock"\nc = "http://127.0.0.1:9000/"\n'
         + "[limits]\ncache_s = 5\nidle_timeout_s = 1.5\nbody_timeout_s = 2\n"
@@ -60,7 +59,6 @@ def test_full_file() -> None:
     assert config.telemetry.prometheus_host == "::1"
     assert config.telemetry.prometheus_port == 9464
     assert config.upstream_ca_file == Path("/etc/ca.pem")
-    assert config.unsafe_record_view == Path("seen.jsonl")
 
 
 def test_overrides_replace_and_gateways_add() -> None:
@@ -91,8 +89,8 @@ def test_overrides_replace_and_gateways_add() -> None:
         (MINIMAL + 'b = "http://127.0.0.1:1"\n', "gateways.b: 'http://127.0.0.1:1'"),
         ('environment = "test"\n' + MINIMAL, "environment: expected"),
         ("environment = []\n" + MINIMAL, "environment: expected"),
-        ("unsafe_record_view = 7\n" + MINIMAL, "unsafe_record_view: expected a path"),
-        ('unsafe_record_view = "x"\n' + MINIMAL, "unsafe_record_view: only with"),
+        # The relay keeps no record, whatever a file of an earlier version says.
+        ('unsafe_record_view = "x"\n' + MINIMAL, "unsafe_record_view: unknown key"),
         (MINIMAL + "[limits]\nx = 1\n", "limits.x: unknown key"),
         (MINIMAL + "[limits]\ncache_s = 1.5\n", "limits.cache_s: expected a whole"),
         (MINIMAL + "[limits]\ncache_s = true\n", "limits.cache_s: expected a whole"),

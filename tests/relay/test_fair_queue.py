@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from curtilage.relay.admission import Door, Seat
+from curtilage.relay.admission import AdmissionControl, ConnectionSlot
 from curtilage.relay.client_limits import ClientCaps, ClientLimits
 from curtilage.relay.config import Limits
-from curtilage.relay.fair_queue import Turns
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.fair_queue import FairQueue
+from curtilage.relay.refusals import Refusal, RefusedError
 from support.relay_parts import (
     FakeGateway,
     MakeRelay,
@@ -34,17 +34,19 @@ class Clock:
 
 
 class Parts:
-    """A door and its line, and who stands there."""
+    """A admission and its line, and who stands there."""
 
     def __init__(
         self, *, most: int, share: int = 2, wait_s: float = FOR_EVER_S
     ) -> None:
         self.clock = Clock()
         limits = ClientLimits(connections=0, requests_per_s=0, rotate_s=ROTATE_S)
-        self.door = Door(most=1000, caps=ClientCaps(limits, clock=self.clock))
-        self.turns = Turns(self.door, most=most, share=share, wait_s=wait_s)
+        self.admission = AdmissionControl(
+            most=1000, caps=ClientCaps(limits, clock=self.clock)
+        )
+        self.queue = FairQueue(self.admission, most=most, share=share, wait_s=wait_s)
         self.order: list[str] = []
-        self.tasks: list[asyncio.Task[Seat]] = []
+        self.tasks: list[asyncio.Task[ConnectionSlot]] = []
 
     async def asks(self, *addresses: str) -> list[str]:
         """Let these ask, one after the other; say who was called since then."""
@@ -63,16 +65,16 @@ class Parts:
             if task.done() and not task.cancelled() and task.result().address == address
         )
         self.tasks.remove(task)
-        self.turns.give_back(task.result())
-        self.door.leave(task.result())
+        self.queue.give_back(task.result())
+        self.admission.release(task.result())
         await settle()
         return self.order[before:]
 
-    async def _take(self, address: str) -> Seat:
-        seat = self.door.enter(address)
-        await self.turns.take(seat)
+    async def _take(self, address: str) -> ConnectionSlot:
+        slot = self.admission.admit(address)
+        await self.queue.take(slot)
         self.order.append(address)
-        return seat
+        return slot
 
     async def close(self) -> None:
         await cancelled(self.tasks)
@@ -83,7 +85,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def cancelled(tasks: Iterable["asyncio.Task[Seat]"]) -> None:
+async def cancelled(tasks: Iterable["asyncio.Task[ConnectionSlot]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -150,7 +152,7 @@ async def test_whose_turn_does_not_come_in_time_is_refused() -> None:
     parts = Parts(most=1, wait_s=0)
     assert await parts.asks(GREEDY) == [GREEDY]
     with pytest.raises(RefusedError) as refused:
-        await parts.turns.take(parts.door.enter(MODEST))
+        await parts.queue.take(parts.admission.admit(MODEST))
     assert refused.value.refusal is Refusal.BUSY
     assert await parts.ends(GREEDY) == []
     assert await parts.asks(MODEST) == [MODEST]
@@ -169,7 +171,7 @@ async def test_who_leaves_when_called_gives_the_place_to_the_next() -> None:
     parts = Parts(most=1)
     await parts.asks(GREEDY, MODEST, THIRD)
     first, second = parts.tasks[0].result(), parts.tasks.pop(1)
-    parts.turns.give_back(first)
+    parts.queue.give_back(first)
     second.cancel()
     await settle()
     assert parts.order == [GREEDY, THIRD]
@@ -179,9 +181,9 @@ async def test_who_leaves_when_called_gives_the_place_to_the_next() -> None:
 async def test_a_place_given_back_twice_is_one_place() -> None:
     parts = Parts(most=1)
     await parts.asks(GREEDY)
-    seat = parts.tasks[0].result()
-    parts.turns.give_back(seat)
-    parts.turns.give_back(seat)
+    slot = parts.tasks[0].result()
+    parts.queue.give_back(slot)
+    parts.queue.give_back(slot)
     assert await parts.asks(MODEST, THIRD) == [MODEST]
     await parts.close()
 
@@ -204,12 +206,12 @@ async def test_without_shares_only_the_whole_is_bounded() -> None:
 
 
 async def test_behind_a_unix_socket_nobody_has_a_share() -> None:
-    turns = Turns(Door(most=9, caps=None), most=5, share=2, wait_s=0)
-    door = Door(most=9, caps=None)
+    turns = FairQueue(AdmissionControl(most=9, caps=None), most=5, share=2, wait_s=0)
+    admission = AdmissionControl(most=9, caps=None)
     for _ in range(5):
-        await turns.take(door.enter(""))
+        await turns.take(admission.admit(""))
     with pytest.raises(RefusedError):
-        await turns.take(door.enter(""))
+        await turns.take(admission.admit(""))
 
 
 # Through the relay

@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.relay import forward
-from curtilage.relay.forward import (
-    Action,
-    Passage,
-    Place,
-    Refusal,
-    RefusedError,
-    RequestHead,
-)
+from curtilage.relay import forward, refusals
+from curtilage.relay.forward import Action, Passage, RequestHead, Route
+from curtilage.relay.refusals import Refusal, RefusedError
 from curtilage.wire import media
 
 TABLE = forward.make_table(["demo", "other"])
@@ -48,7 +42,7 @@ def test_constants_equal_the_wires() -> None:
     assert forward.OHTTP_RESPONSE == media.OHTTP_RESPONSE
     assert forward.OHTTP_CHUNKED_REQUEST == media.OHTTP_CHUNKED_REQUEST
     assert forward.OHTTP_CHUNKED_RESPONSE == media.OHTTP_CHUNKED_RESPONSE
-    assert forward.PROBLEM_JSON == media.PROBLEM_JSON
+    assert refusals.PROBLEM_JSON == media.PROBLEM_JSON
     assert forward.EVIDENCE_BUNDLE == media.EVIDENCE_BUNDLE
     assert forward.GATEWAY_PATH == media.GATEWAY_PATH
     assert forward.KEYS_PATH == media.KEYS_PATH
@@ -77,10 +71,10 @@ def test_any_target_is_in_the_table_or_refused(target: str) -> None:
     for where in (target, f"/demo{target}"):
         head = RequestHead(method="POST", target=where, fields=HOST)
         try:
-            place = forward.find_place(head, TABLE, hosts=NO_HOSTS)
+            route = forward.find_route(head, TABLE, hosts=NO_HOSTS)
         except RefusedError:
             continue
-        assert place is TABLE["/demo"]
+        assert route is TABLE["/demo"]
         assert where[:6] in {"/demo", "/demo?", "/demo#"}
 
 
@@ -108,12 +102,12 @@ def test_host_is_one_of_ours(host: bytes, *, passes: bool) -> None:
     names = frozenset({b"relay.example", b"[2001:db8::1]"})
     head = RequestHead(method="POST", target="/demo", fields={b"host": [host]})
     if passes:
-        assert forward.find_place(head, TABLE, hosts=names) is TABLE["/demo"]
+        assert forward.find_route(head, TABLE, hosts=names) is TABLE["/demo"]
     else:
         with pytest.raises(RefusedError) as refused:
-            forward.find_place(head, TABLE, hosts=names)
+            forward.find_route(head, TABLE, hosts=names)
         assert refused.value.refusal is Refusal.MISDIRECTED
-    assert forward.find_place(head, TABLE, hosts=NO_HOSTS) is TABLE["/demo"]
+    assert forward.find_route(head, TABLE, hosts=NO_HOSTS) is TABLE["/demo"]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +147,8 @@ def test_any_head_passes_in_our_words_or_is_refused(
         named = {**HOST, **forward.index(fields)}
         head = RequestHead(method=how, target=where, fields=named)
         try:
-            place = forward.find_place(head, TABLE, hosts=NO_HOSTS)
-            passage = forward.admit(head, place, max_request_bytes=1000)
+            route = forward.find_route(head, TABLE, hosts=NO_HOSTS)
+            passage = forward.admit(head, route, max_request_bytes=1000)
         except RefusedError:
             continue
         assert passage.content_type in {*forward.REQUEST_TYPES, ""}
@@ -171,7 +165,7 @@ def test_any_answer_passes_in_our_words_or_is_refused(
         head = forward.admit_answer(status, forward.index(fields))
     except RefusedError:
         return
-    assert head.content_type in {*forward.RESPONSE_TYPES, forward.PROBLEM_JSON}
+    assert head.content_type in {*forward.RESPONSE_TYPES, refusals.PROBLEM_JSON}
     assert head.status == 200 or 400 <= head.status <= 599
     names = [name for name, _ in forward.answer_fields(head, length=5)]
     assert names == [
@@ -187,7 +181,7 @@ def test_request_head_is_constants_in_fixed_order(
     length: int | None, *, incremental: bool
 ) -> None:
     passage = Passage(
-        place=Place(method="POST", action=Action.EXCHANGE, gateway="demo"),
+        route=Route(method="POST", action=Action.EXCHANGE, gateway="demo"),
         content_type=forward.OHTTP_REQUEST,
         incremental=incremental,
     )
@@ -203,13 +197,13 @@ def test_request_head_is_constants_in_fixed_order(
 
 @pytest.mark.parametrize("refusal", list(Refusal))
 def test_refusals_are_constant_problem_objects(refusal: Refusal) -> None:
-    body = forward.refusal_body(refusal)
-    assert body == forward.refusal_body(refusal)
+    body = refusals.refusal_body(refusal)
+    assert body == refusals.refusal_body(refusal)
     problem = json.loads(body)
     assert list(problem) == ["type", "status", "title"]
-    assert problem["status"] == forward.status_of(refusal)
+    assert problem["status"] == refusals.status_of(refusal)
     assert problem["type"] == "about:blank"
-    fields = forward.refusal_fields(refusal)
+    fields = refusals.refusal_fields(refusal)
     assert fields[:2] == [
         ("Content-Type", "application/problem+json"),
         ("Content-Length", str(len(body))),

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from curtilage.relay import telemetry
 from curtilage.relay.errors import StartError
-from curtilage.relay.forward import Refusal, refusal_body
+from curtilage.relay.refusals import Refusal, refusal_body
 from curtilage.relay.telemetry import (
     Fetch,
     StatusClass,

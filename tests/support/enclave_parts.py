@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.http.record import Recorder
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.model import Model
@@ -156,7 +155,6 @@ class Parts:
 async def make_parts(
     *scripts: Script,
     limits: Limits | None = None,
-    recorder: Recorder | None = None,
     now: datetime = NOW,
     max_queued: int = 4,
     transport: TransportParameters = UNPADDED,
@@ -187,7 +185,6 @@ async def make_parts(
         chat_limits=ChatLimits(),
         transport=transport,
         clock=lambda: now,
-        recorder=recorder,
         timer=timer,
     )
     return Parts(

@@ -1,7 +1,7 @@
 """Hold what passed the hops of one stack against the ledger."""
 
 from curtilage.enclave_server.ohttp import gateway
-from curtilage.relay import forward
+from curtilage.relay import refusals
 from curtilage.wire.media import KEYS_PATH, OHTTP_KEYS
 from support.hop_exchanges import CACHE_S, QUICK
 from support.hops import Capture, Hops
@@ -51,8 +51,8 @@ def constants() -> frozenset[bytes]:
         if isinstance(answer, gateway.OuterAnswer)
     }
     said.add(gateway.method_not_allowed("GET").content)
-    said |= {forward.refusal_body(refusal) for refusal in forward.Refusal}
-    said |= {forward.refused_body(status) for status in range(400, 600)}
+    said |= {refusals.refusal_body(refusal) for refusal in refusals.Refusal}
+    said |= {refusals.refused_body(status) for status in range(400, 600)}
     return frozenset(said)
 
 

@@ -202,8 +202,6 @@ class EnclaveConfig:
         challenge: see there.
         tls: for a TCP address; None for a UNIX socket, and for plain TCP, which
             is for development only.
-        unsafe_record_view: a file that receives one line per exchange with
-            what this hop could see; development only.
     """
 
     environment: Environment
@@ -217,7 +215,6 @@ class EnclaveConfig:
     freshness: Freshness = field(default_factory=Freshness)
     challenge: ChallengeChoice = field(default_factory=ChallengeChoice)
     tls: TLSFiles | None = None
-    unsafe_record_view: Path | None = None
 
 
 def parse_config(text: str) -> EnclaveConfig:
@@ -254,9 +251,6 @@ def _read_config(top: Table) -> EnclaveConfig | None:
     limits = _read_limits(top.table("limits", optional=True))
     freshness = _read_freshness(top.table("freshness", optional=True))
     challenge = _read_challenge(top.table("challenge", optional=True))
-    record = top.path("unsafe_record_view") if top.has("unsafe_record_view") else None
-    if record is not None and environment is not Environment.DEVELOPMENT:
-        top.problem("unsafe_record_view", 'needs environment = "development"')
     top.finish()
     if top.problems:
         return None
@@ -272,7 +266,6 @@ def _read_config(top: Table) -> EnclaveConfig | None:
         freshness=freshness,
         challenge=challenge,
         tls=tls,
-        unsafe_record_view=record,
     )
 
 

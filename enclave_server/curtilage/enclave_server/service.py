@@ -25,7 +25,6 @@ from curtilage.enclave_server.evidence.report import (
     EvidenceSource,
     SocketEvidenceSource,
 )
-from curtilage.enclave_server.http.record import Recorder
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.http.tls import server_context
@@ -136,7 +135,7 @@ async def running(
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
         model.keep_to(held.verified.transport)
-        tell_honestly(config, held, surroundings.notice)
+        tell_honestly(held, surroundings.notice)
         server = EnclaveServer(
             Services(
                 keys=keys,
@@ -152,7 +151,6 @@ async def running(
                 ),
                 transport=held.verified.transport,
                 clock=surroundings.clock,
-                recorder=Recorder.of(config.unsafe_record_view),
                 challenges=_challenger(config, keeper, source),
                 sweep=gc.collect,
             )
@@ -183,9 +181,7 @@ def _challenger(
     )
 
 
-def tell_honestly(
-    config: EnclaveConfig, held: Held, notice: Callable[[str], None]
-) -> None:
+def tell_honestly(held: Held, notice: Callable[[str], None]) -> None:
     """Say what does not protect anybody here, one line each."""
     if held.verified.emulated:
         notice(
@@ -202,8 +198,6 @@ def tell_honestly(
             "UNSAFE UNPADDED: this release does not shape its answers; whoever is"
             " on the line sees their lengths and their pace."
         )
-    if config.unsafe_record_view is not None:
-        notice("UNSAFE RECORD: what this hop can see is being written to a file.")
 
 
 def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:

@@ -25,7 +25,6 @@ from curtilage.relay.process import (
 )
 from curtilage.relay.telemetry import configure
 from curtilage.relay.tls import make_client_context, make_server_context
-from curtilage.relay.view import BANNER
 
 EXIT_CONFIG: Final = 2
 EXIT_START: Final = 3
@@ -161,11 +160,6 @@ def _parser() -> argparse.ArgumentParser:
         help="development permits plain http to this machine (default: production)",
     )
     parser.add_argument(
-        "--unsafe-record-view",
-        metavar="FILE",
-        help="development only: record what an operator could see, as JSON lines",
-    )
-    parser.add_argument(
         "--check",
         action="store_true",
         help="validate the configuration and the files of TLS that it names; exit",
@@ -176,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 def _load(options: argparse.Namespace) -> RelayConfig:
     overrides: dict[str, object] = {
         key: value
-        for key in ("listen", "environment", "unsafe_record_view")
+        for key in ("listen", "environment")
         if (value := getattr(options, key)) is not None
     }
     if options.gateway:
@@ -201,8 +195,6 @@ def _read(path: str | None) -> str:
 
 
 def _run(config: RelayConfig) -> int:
-    if config.unsafe_record_view is not None:
-        say(sys.stderr, f"{BANNER}{config.unsafe_record_view}\n")
     if is_exposed(config):
         say(sys.stderr, EXPOSED)
     allow_descriptors(config.limits.max_connections + config.limits.max_upstream)

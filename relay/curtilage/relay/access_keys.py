@@ -4,9 +4,8 @@ Knows names, salts and hashes; a key itself is seen for the moment of its check
 and never kept, logged or passed on. A key is 256 random bits, so that a fast
 hash is enough: there is nothing to guess. Knows nothing of what is asked.
 
-The subcommand make-key: a key for one client, shown once, and what to keep.
-
-Knows how a key is made; keeps nothing, and writes to standard output alone.
+The subcommand make-key makes one for a client, shows it once on standard output with
+the line to keep, and keeps nothing itself.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Who may come in: connections, in all and of each client, counted while they last.
 
 Knows open connections and their addresses, which the system keeps as long; the
-counts themselves (``clients``) hold neither. When the secret of the counts is
+counts themselves (``client_limits``) hold neither. When the secret of the counts is
 renewed, whoever is inside is counted anew: no connection ever counts nowhere.
 """
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from curtilage.relay.client_limits import Client, ClientCaps
 from curtilage.relay.config import RelayConfig, UnixAddress
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 UPLOAD_SHARES: Final = 4
 """No client has more than this part of the places for uploads."""
 
 
-class Seat:
+class ConnectionSlot:
     """One connection's place, from its first octet to its end.
 
     Args:
@@ -38,7 +38,7 @@ class Seat:
         self.place = False
 
 
-class Door:
+class AdmissionControl:
     """Counts every connection that is open, handshakes included.
 
     Args:
@@ -50,99 +50,99 @@ class Door:
     def __init__(self, *, most: int, caps: ClientCaps | None) -> None:
         self._most = most
         self._caps = caps
-        self._seats: set[Seat] = set()
+        self._slots: set[ConnectionSlot] = set()
 
-    def enter(self, address: str) -> Seat:
+    def admit(self, address: str) -> ConnectionSlot:
         """Count a connection.
 
         Raises:
             RefusedError: there are enough, in all or of this client.
         """
-        if len(self._seats) >= self._most:
+        if len(self._slots) >= self._most:
             raise RefusedError(Refusal.CONNECTIONS)
-        seat = Seat(address)
+        slot = ConnectionSlot(address)
         if self._caps is not None:
             self._renew(self._caps)
-            seat.client = self._caps.find(address)
-            if not self._caps.connect(seat.client):
+            slot.client = self._caps.find(address)
+            if not self._caps.connect(slot.client):
                 raise RefusedError(Refusal.CLIENT_CONNECTIONS)
-        self._seats.add(seat)
-        return seat
+        self._slots.add(slot)
+        return slot
 
-    def leave(self, seat: Seat) -> None:
+    def release(self, slot: ConnectionSlot) -> None:
         """Count a connection no more; a second time changes nothing."""
-        if seat not in self._seats:
+        if slot not in self._slots:
             return
-        self.end_upload(seat)
-        self.end_place(seat)
-        self._seats.remove(seat)
-        if self._caps is not None and seat.client is not None:
-            self._caps.disconnect(seat.client)
+        self.end_upload(slot)
+        self.end_place(slot)
+        self._slots.remove(slot)
+        if self._caps is not None and slot.client is not None:
+            self._caps.disconnect(slot.client)
 
-    def may_ask(self, seat: Seat) -> bool:
+    def may_ask(self, slot: ConnectionSlot) -> bool:
         """Take one request's worth from what this client may ask."""
-        if self._caps is None or seat.client is None:
+        if self._caps is None or slot.client is None:
             return True
         self._renew(self._caps)
-        return self._caps.request(seat.client)
+        return self._caps.request(slot.client)
 
-    def charge(self, seat: Seat, requests: float) -> None:
+    def charge(self, slot: ConnectionSlot, requests: float) -> None:
         """Take more from what this client may ask: its request cost so much."""
-        if self._caps is not None and seat.client is not None:
+        if self._caps is not None and slot.client is not None:
             self._renew(self._caps)
-            self._caps.charge(seat.client, requests)
+            self._caps.charge(slot.client, requests)
 
-    def begin_upload(self, seat: Seat) -> bool:
+    def begin_upload(self, slot: ConnectionSlot) -> bool:
         """Count an upload; False when this client has its share."""
-        if self._caps is None or seat.client is None or seat not in self._seats:
+        if self._caps is None or slot.client is None or slot not in self._slots:
             return True
         self._renew(self._caps)
-        if seat.uploads or not self._caps.upload(seat.client):
+        if slot.uploads or not self._caps.upload(slot.client):
             return False
-        seat.uploads = True
+        slot.uploads = True
         return True
 
-    def end_upload(self, seat: Seat) -> None:
+    def end_upload(self, slot: ConnectionSlot) -> None:
         """Count an upload no more; a second time changes nothing."""
-        if seat.uploads and self._caps is not None and seat.client is not None:
-            self._caps.end_upload(seat.client)
-        seat.uploads = False
+        if slot.uploads and self._caps is not None and slot.client is not None:
+            self._caps.end_upload(slot.client)
+        slot.uploads = False
 
-    def places(self, seat: Seat) -> int:
-        """Return how many places at the gateways this seat's client holds."""
-        if self._caps is None or seat.client is None:
+    def places(self, slot: ConnectionSlot) -> int:
+        """Return how many places at the gateways this slot's client holds."""
+        if self._caps is None or slot.client is None:
             return 0
         self._renew(self._caps)
-        return self._caps.places(seat.client)
+        return self._caps.places(slot.client)
 
-    def hold_place(self, seat: Seat) -> None:
+    def hold_place(self, slot: ConnectionSlot) -> None:
         """Count a place at the gateways, until its end or the connection's."""
-        if self._caps is None or seat.client is None or seat not in self._seats:
+        if self._caps is None or slot.client is None or slot not in self._slots:
             return
         self._renew(self._caps)
-        self._caps.hold_place(seat.client)
-        seat.place = True
+        self._caps.hold_place(slot.client)
+        slot.place = True
 
-    def end_place(self, seat: Seat) -> None:
+    def end_place(self, slot: ConnectionSlot) -> None:
         """Count a place no more; a second time changes nothing."""
-        if seat.place and self._caps is not None and seat.client is not None:
-            self._caps.end_place(seat.client)
-        seat.place = False
+        if slot.place and self._caps is not None and slot.client is not None:
+            self._caps.end_place(slot.client)
+        slot.place = False
 
     def _renew(self, caps: ClientCaps) -> None:
         if not caps.renew():
             return
-        for seat in self._seats:
-            seat.client = caps.find(seat.address)
-            caps.hold(seat.client)
-            if seat.uploads:
-                caps.hold_upload(seat.client)
-            if seat.place:
-                caps.hold_place(seat.client)
+        for slot in self._slots:
+            slot.client = caps.find(slot.address)
+            caps.hold(slot.client)
+            if slot.uploads:
+                caps.hold_upload(slot.client)
+            if slot.place:
+                caps.hold_place(slot.client)
 
 
-def make_door(config: RelayConfig) -> Door:
-    """Return the door that a configuration asks for.
+def make_admission_control(config: RelayConfig) -> AdmissionControl:
+    """Return the admission control that a configuration asks for.
 
     Each client's caps are off behind a UNIX socket: there everybody is the same
     neighbour.
@@ -150,7 +150,7 @@ def make_door(config: RelayConfig) -> Door:
     limits, most = config.clients, config.limits.max_connections
     wanted = (limits.connections, limits.exchanges, limits.requests_per_s)
     if isinstance(config.listen, UnixAddress) or not any(wanted):
-        return Door(most=most, caps=None)
+        return AdmissionControl(most=most, caps=None)
     share = max(1, config.limits.max_uploads // UPLOAD_SHARES)
     caps = ClientCaps(limits, uploads=share, clock=time.monotonic)
-    return Door(most=most, caps=caps)
+    return AdmissionControl(most=most, caps=caps)

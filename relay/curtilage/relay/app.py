@@ -12,12 +12,11 @@ from typing import Final
 from curtilage.relay.config import Listen, RelayConfig, TCPAddress, UnixAddress
 from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
-from curtilage.relay.forward import Refusal
+from curtilage.relay.refusals import Refusal
 from curtilage.relay.service import Service
 from curtilage.relay.telemetry import Telemetry, silence_libraries
 from curtilage.relay.tls import TLSListener, bind, make_server_context
 from curtilage.relay.upstream import Upstreams
-from curtilage.relay.view import UnsafeRecordView
 
 BACKLOG: Final = 512
 CANCEL_S: Final = 1.0
@@ -38,20 +37,16 @@ class Relay:
         self._service: Service | None = None
         self._server: Server | None = None
         self._listener: asyncio.Server | TLSListener | None = None
-        self._view: UnsafeRecordView | None = None
 
     async def start(self) -> str:
         """Listen; return the address as the configuration would write it.
 
         Raises:
-            StartError: the address, a certificate file or the record's file
-                cannot be used.
+            StartError: the address or a certificate file cannot be used.
         """
         silence_libraries()
         asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         try:
-            if self._config.unsafe_record_view is not None:
-                self._view = UnsafeRecordView(self._config.unsafe_record_view)
             upstreams = Upstreams(self._config)
             self._service = Service(
                 self._config, telemetry=self._telemetry, upstreams=upstreams
@@ -75,9 +70,6 @@ class Relay:
         if self._service is not None:
             await self._service.close()
             self._service = None
-        if self._view is not None:
-            self._view.close()
-            self._view = None
 
     async def _drain(self, hurry: asyncio.Event) -> None:
         limits = self._config.limits
@@ -103,9 +95,7 @@ class Relay:
 
     async def _listen(self, service: Service) -> str:
         listen = self._config.listen
-        self._server = server = Server(
-            service, self._config, telemetry=self._telemetry, view=self._view
-        )
+        self._server = server = Server(service, self._config, telemetry=self._telemetry)
         if isinstance(listen, UnixAddress):
             self._listener = await asyncio.get_running_loop().create_unix_server(
                 server, listen.path, backlog=BACKLOG
@@ -127,9 +117,9 @@ class Relay:
             await bind(listen.host, listen.port, backlog=BACKLOG),
             context,
             timeout_s=self._config.limits.header_timeout_s,
-            door=server.door,
+            admission=server.admission,
             telemetry=self._telemetry,
-            make=server.seated,
+            make=server.protocol_for,
         )
 
     def _on_loop_error(self, _: object, __: Mapping[str, object]) -> None:

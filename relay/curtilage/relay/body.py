@@ -1,10 +1,7 @@
-"""One request's content, bounded in size and in time.
+"""Content on its way, a piece at a time: from a client, bounded, and to one.
 
-Knows octets and seconds; refuses to know what they mean or who sends them.
-
-Content on its way, a piece at a time: from a client, and to one.
-
-Knows order and ends; refuses to know what a piece holds.
+Knows octets, seconds and where content ends; refuses to know what a piece means or who
+sends it.
 """
 
 import asyncio
@@ -13,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from curtilage.relay.config import Limits
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 
 class RequestBody:
@@ -23,7 +20,6 @@ class RequestBody:
         read: gives what is there, or nothing at the end.
         broken: what ``read`` raises where the framing is wrong.
         limits: how large and how slow it may be.
-        watch: sees every accepted piece.
     """
 
     def __init__(
@@ -32,12 +28,10 @@ class RequestBody:
         *,
         broken: type[Exception],
         limits: Limits,
-        watch: Callable[[bytes], None],
     ) -> None:
         self._read = read
         self._broken = broken
         self._limits = limits
-        self._watch = watch
         self._seen = 0
         self._began = time.monotonic()
 
@@ -62,7 +56,6 @@ class RequestBody:
         self._seen += len(piece)
         if self._seen > self._limits.max_request_bytes:
             raise RefusedError(Refusal.BODY_TOO_LARGE)
-        self._watch(piece)
         return piece
 
     def excuse(self, seconds: float) -> None:
@@ -70,7 +63,8 @@ class RequestBody:
         self._began += seconds
 
     async def _next(self) -> bytes:
-        # Each octet earns its time, so that a drip is cut as a silence is.
+        # Each octet earns its time, so that a drip (slow POST) is cut as a silence is,
+        # and a large request on a slow line is not.
         earned_s = self._seen / self._limits.min_body_bytes_per_s
         due = self._began + self._limits.body_timeout_s + earned_s
         try:
@@ -105,7 +99,7 @@ class RequestPieces:
     Args:
         first: what came already; nothing where that is all.
         body: the rest.
-        ended: called once, when nothing follows or nobody wants it any more.
+        ended: called once, when nothing follows or it is not wanted any more.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 Keeps neither addresses nor hashes of them: a keyed hash of the address picks
 one cell in each of a few rows, and the cells hold counts. The secret and every
 count are thrown away when their time is over; who is inside at that moment is
-counted anew (``door``). What is refused is the client all
+counted anew (``admission``). What is refused is the client all
 of whose cells are used up: to shut somebody else out, an attacker would have to
 use up the victim's cell in *every* row without knowing which they are, and the
 size of the table never grows, however many addresses there are.

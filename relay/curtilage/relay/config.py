@@ -42,7 +42,6 @@ KEYS: Final = frozenset(
         "limits",
         "telemetry",
         "upstream_ca_file",
-        "unsafe_record_view",
     }
 )
 
@@ -170,7 +169,7 @@ class RelayConfig:
     Attributes:
         listen: where clients come in.
         gateways: name to upstream; at least one.
-        environment: development alone permits plain HTTP and the record view.
+        environment: development alone permits plain HTTP.
         hosts: names that Host may give; empty means any.
         tls: TLS towards clients; None leaves it to whatever stands in front.
         keys: what is kept of the keys that open the relay; none: it is open.
@@ -178,7 +177,6 @@ class RelayConfig:
         limits: bounds.
         telemetry: where counts go; nowhere unless configured.
         upstream_ca_file: trust these certificates for gateways, not the system's.
-        unsafe_record_view: file that records what an operator could see.
     """
 
     listen: Listen
@@ -191,7 +189,6 @@ class RelayConfig:
     limits: Limits = field(default_factory=Limits)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     upstream_ca_file: Path | None = None
-    unsafe_record_view: Path | None = None
 
 
 def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
@@ -306,11 +303,6 @@ class _Reader:
         limits = self._numbers("limits", Limits())
         telemetry = self._telemetry()
         ca_file = self._path(self._tree, "upstream_ca_file")
-        view = self._path(self._tree, "unsafe_record_view")
-        if view is not None and environment is not Environment.DEVELOPMENT:
-            self._problems.append(
-                'unsafe_record_view: only with environment = "development"'
-            )
         if self._problems or listen is None:
             raise ConfigError(*self._problems)
         return RelayConfig(
@@ -324,7 +316,6 @@ class _Reader:
             limits=limits,
             telemetry=telemetry,
             upstream_ca_file=ca_file,
-            unsafe_record_view=view,
         )
 
     def _environment(self) -> Environment:

@@ -1,12 +1,10 @@
-"""The date as HTTP writes it: made once a second, not once an answer.
+"""Connections of clients: aiohttp's low-level server, with the relay's rules on it.
 
-The door inward: aiohttp's low-level server, with the relay's rules on it.
-
-Every default of aiohttp that would change, keep or tell something is set here
-(wire.md, section 7): no decompression, no log, no field of its own, no error
-page of its own, a deadline for heads, contents, readers and idle connections,
-a cap for each client. Answers are written as ``forward`` words them, octet by
-octet; aiohttp parses requests and keeps connections.
+Every default of aiohttp that would change, keep or tell something is set here: no
+decompression, no log, no field of its own, no error page of its own, a deadline for
+heads, contents, readers and idle connections, a cap for each client. Answers are
+written as ``forward`` words them, octet by octet; aiohttp parses requests and keeps
+connections.
 """
 
 import asyncio
@@ -18,31 +16,15 @@ from typing import Any, Final, cast
 from aiohttp import StreamReader, web
 from typing_extensions import override
 
-from curtilage.relay import forward
-from curtilage.relay.admission import Seat, make_door
+from curtilage.relay import forward, refusals
+from curtilage.relay.admission import ConnectionSlot, make_admission_control
 from curtilage.relay.body import Sink
 from curtilage.relay.config import RelayConfig
-from curtilage.relay.fair_queue import make_turns
-from curtilage.relay.forward import Refusal, RefusedError, RequestHead
+from curtilage.relay.fair_queue import make_fair_queue
+from curtilage.relay.forward import RequestHead
+from curtilage.relay.refusals import Refusal, RefusedError
 from curtilage.relay.service import CutError, Fields, Service
 from curtilage.relay.telemetry import Telemetry, silent_logger
-from curtilage.relay.view import Outline, Sight, UnsafeRecordView
-
-
-class HTTPClock:
-    """Tells the present second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._text = ""
-
-    def date(self) -> str:
-        """Return an IMF-fixdate (RFC 9110, section 5.6.7)."""
-        now = int(time.time())
-        if now != self._second:
-            self._second, self._text = now, formatdate(now, usegmt=True)
-        return self._text
-
 
 MAX_LINE_BYTES: Final = 2048
 """A relay's path is below 50; the rest is room for a query we ignore."""
@@ -54,11 +36,25 @@ LINGER_S: Final = 2.0
 writing, gets to see the answer instead of a reset."""
 FRAMING_BYTES: Final = 16 * 1024
 """Of a request, beyond half its content: its head, and what divides its chunks."""
-FRAMING_WORTH: Final = 20.0
-"""A request with more counts as so many: each chunk costs a call, however short."""
+FRAMING_COST: Final = 20.0
+"""A request with more counts as so many: each chunk costs a call, however short, so
+that chunks of one octet would cost us far more than their sender."""
 FIRST_SERVER_ERROR: Final = 500
-NOTHING: Final = Sight()
-"""What every relay but a demonstration's sees."""
+
+
+class HTTPClock:
+    """The present second as HTTP writes it: made once a second, not for each answer."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = ""
+
+    def date(self) -> str:
+        """Return an IMF-fixdate (RFC 9110, section 5.6.7)."""
+        now = int(time.time())
+        if now != self._second:
+            self._second, self._text = now, formatdate(now, usegmt=True)
+        return self._text
 
 
 class _Written(web.StreamResponse):
@@ -90,10 +86,11 @@ class Server(web.Server):
         service: answers requests.
         config: limits, and the caps for each client.
         telemetry: where refusals are counted.
-        view: sees every exchange; None in every relay but a demonstration's.
 
     Attributes:
-        door: counts connections.
+        admission: counts connections.
+        queue: gives places at the gateways.
+        clock: of the Date in answers.
         draining: every answer is its connection's last.
         quiet: set while no request runs.
     """
@@ -104,30 +101,30 @@ class Server(web.Server):
         config: RelayConfig,
         *,
         telemetry: Telemetry,
-        view: UnsafeRecordView | None,
     ) -> None:
+        # A client that is gone cancels its request: nothing goes to a gateway, and no
+        # place is held there, for an answer that nobody takes.
         super().__init__(self._serve, handler_cancellation=True)
         self.limits = config.limits
         self.telemetry = telemetry
         self.draining = False
-        self.door = make_door(config)
-        self.turns = make_turns(config, self.door)
+        self.admission = make_admission_control(config)
+        self.queue = make_fair_queue(config, self.admission)
         self.clock = HTTPClock()
         self.quiet = asyncio.Event()
         self.kept = _Written(stays=True)
         self.closed = _Written(stays=False)
         self._busy = 0
         self._service = service
-        self._view = view
 
     @override
     def __call__(self) -> web.RequestHandler:
         """Return the protocol of a connection."""
         return _Connection(self, asyncio.get_running_loop())
 
-    def seated(self, seat: Seat) -> web.RequestHandler:
-        """Return the protocol of a connection that the door has counted."""
-        return _Connection(self, asyncio.get_running_loop(), seat)
+    def protocol_for(self, slot: ConnectionSlot) -> web.RequestHandler:
+        """Return the protocol of a connection that was counted before its handshake."""
+        return _Connection(self, asyncio.get_running_loop(), slot)
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
@@ -138,52 +135,41 @@ class Server(web.Server):
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("_Connection", request.protocol)
         caller = _Caller(request, connection)
-        sight = NOTHING if self._view is None else self._look(request, self._view)
         self._busy += 1
         self.quiet.clear()
         connection.begin_request()
-        status = 0
         try:
-            status = await self._answer(request, caller, sight)
+            await self._answer(request, caller)
         finally:
-            sight.end(status)
             connection.end_request()
             self._busy -= 1
             if not self._busy:
                 self.quiet.set()
         return self.kept if caller.stays else self.closed
 
-    async def _answer(
-        self, request: web.BaseRequest, caller: "_Caller", sight: Sight
-    ) -> int:
+    async def _answer(self, request: web.BaseRequest, caller: "_Caller") -> None:
         connection = cast("_Connection", request.protocol)
         head = RequestHead(
             method=request.method,
             target=request.raw_path,
             fields=forward.index(request.raw_headers),
-            # The parser takes 0.9 and 2.0 where they are only written there.
+            # The parser takes any digits here; 0.9 and 2 do not look like this.
             minor=request.version.minor if request.version.major == 1 else -1,
         )
         try:
+            # With a length, framing is a head and no more; the parser bounds that.
             if b"transfer-encoding" in head.fields:
-                connection.weigh(request.content)
-            return await self._service.serve(head, caller, sight)
+                connection.limit_framing(request.content)
+            await self._service.serve(head, caller)
         except RefusedError as refused:
             self.telemetry.rejected(refused.refusal)
+            # The rest of its content is not read, so where a next request would begin
+            # nobody could tell: what follows here might be one that was smuggled.
             caller.stays = False
-            await caller.refuse(refused.refusal)
-            return forward.status_of(refused.refusal)
-
-    def _look(self, request: web.BaseRequest, view: UnsafeRecordView) -> Sight:
-        names = tuple(name.decode("latin-1") for name, _ in request.raw_headers)
-        return view.begin(
-            Outline(
-                peer=str(request.remote or ""),
-                method=request.method,
-                target=request.raw_path,
-                field_names=names,
-            )
-        )
+            fields = refusals.refusal_fields(refused.refusal)
+            status = refusals.status_of(refused.refusal)
+            content = refusals.refusal_body(refused.refusal)
+            await caller.answer(status, fields, content)
 
 
 class _Caller:
@@ -195,6 +181,8 @@ class _Caller:
         self._request = request
         self._connection = connection
         self.read = request.content.readany
+        # RFC 9112, section 9.3: 1.1 stays open unless it says otherwise. A client of
+        # 1.0 that asks for keep-alive gets none: its proxies may not know the word.
         self.stays = (
             request.keep_alive
             and request.version.minor == 1
@@ -218,6 +206,7 @@ class _Caller:
 
     def content(self) -> bytes | None:
         content = self._request.content
+        # Nearly every request came whole, with its head: then no task has to wait.
         if not content.is_eof() or content.exception() is not None:
             return None
         return content.read_nowait()
@@ -231,16 +220,11 @@ class _Caller:
         self._connection.put(head + content)
         await self._connection.drained()
 
-    async def refuse(self, refusal: Refusal) -> None:
-        fields = forward.refusal_fields(refusal)
-        status = forward.status_of(refusal)
-        await self.answer(status, fields, forward.refusal_body(refusal))
-
-    def begin(self, fields: Fields, *, chunked: bool, sight: Sight) -> Sink:
+    def begin(self, fields: Fields, *, chunked: bool) -> Sink:
         head = forward.answer_head(
             forward.OK, fields, date=self._connection.date(), close=not self.stays
         )
-        return _Outflow(self._connection, head, chunked=chunked, sight=sight)
+        return _Outflow(self._connection, head, chunked=chunked)
 
     @property
     def begun(self) -> bool:
@@ -259,19 +243,19 @@ class _Outflow:
     """Where the pieces of one answer go: to the client, each in one write."""
 
     def __init__(
-        self, connection: "_Connection", head: bytes, *, chunked: bool, sight: Sight
+        self, connection: "_Connection", head: bytes, *, chunked: bool
     ) -> None:
         self._connection = connection
         self._head = head
         self._chunked = chunked
-        self._sight = sight
 
     @property
     def full(self) -> bool:
         return self._connection.writing_paused
 
     def write(self, piece: bytes) -> None:
-        self._sight.answer(piece)
+        # One write for each piece, its head and framing with it: two would be two
+        # segments and two TLS records, and cost twice.
         if self._chunked:
             piece = b"%x\r\n%b\r\n" % (len(piece), piece)
         if self._head:
@@ -291,7 +275,7 @@ class _Connection(web.RequestHandler):
         self,
         server: Server,
         loop: asyncio.AbstractEventLoop,
-        seat: Seat | None = None,
+        slot: ConnectionSlot | None = None,
     ) -> None:
         super().__init__(
             server,
@@ -312,10 +296,10 @@ class _Connection(web.RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Future[None] | None = None
-        self._seat = seat
-        self._heard = 0
-        self._weighed: StreamReader | None = None
-        self._deaf = False
+        self._slot = slot
+        self._received = 0
+        self._measured: StreamReader | None = None
+        self._discarding = False
         self._busy = False
         self.begun = False
 
@@ -326,18 +310,26 @@ class _Connection(web.RequestHandler):
         The first head's deadline begins here: who is silent is dropped too.
         """
         super().connection_made(transport)
-        self._start_head_timer()
-        if self._seat is None:
+        # Slowloris: without this, who never sends a head holds a connection for ever.
+        self._head_timer = self._loop.call_later(
+            self.server.limits.header_timeout_s, self.force_close
+        )
+        if self._slot is None:
+            # Of a UNIX socket: there is no address, everybody is the same neighbour.
+            peer = self.peername
+            address = str(peer[0]) if isinstance(peer, tuple) else ""
             try:
-                self._seat = self.server.door.enter(self._address())
+                self._slot = self.server.admission.admit(address)
             except RefusedError as refused:
-                self._turn_away(refused.refusal)
+                self.server.telemetry.rejected(refused.refusal)
+                self.put(_refusal_bytes(refused.refusal, date=self.date()))
+                self.force_close()
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget a connection."""
-        if self._seat is not None:
-            self.server.door.leave(self._seat)
+        if self._slot is not None:
+            self.server.admission.release(self._slot)
         self._stop_head_timer()
         self._stop_read_timer()
         self._make_room()
@@ -346,15 +338,20 @@ class _Connection(web.RequestHandler):
     @override
     def data_received(self, data: bytes) -> None:
         """Read; the first byte of a further request starts its head's deadline."""
+        # From its first octet, not from the last answer: between two requests a client
+        # may be idle for longer than a head may take.
         if not self._busy and self._head_timer is None:
-            self._start_head_timer()
-        if self._deaf:
+            self._head_timer = self._loop.call_later(
+                self.server.limits.header_timeout_s, self.force_close
+            )
+        if self._discarding:
+            # Read, so that the answer is not reset under way, and thrown away unparsed.
             return
-        self._heard += len(data)
+        self._received += len(data)
         super().data_received(data)
-        if self._weighed is not None and self._is_overweight(self._weighed):
-            self._deaf = True
-            self._weighed.set_exception(web.RequestPayloadError())
+        if self._measured is not None and self._has_excess_framing(self._measured):
+            self._discarding = True
+            self._measured.set_exception(web.RequestPayloadError())
 
     @override
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -386,11 +383,14 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what the parser refused, or what failed here, in our words."""
+        # An answer that broke off must look so: the connection ends without the last
+        # chunk (RFC 9112, section 8), and without another answer behind half of one.
         if isinstance(exc, CutError | ConnectionError):
             raise ConnectionResetError from None
         refusal = Refusal.MALFORMED
         if status >= FIRST_SERVER_ERROR:
             refusal = Refusal.INTERNAL
+        # Neither the exception nor aiohttp's page goes out: both quote the request.
         self.server.telemetry.rejected(refusal)
         if self.begun:
             raise ConnectionResetError from None
@@ -400,8 +400,8 @@ class _Connection(web.RequestHandler):
     def begin_request(self) -> None:
         """Note that a head is complete: its deadline is over."""
         self._busy = True
-        if self._weighed is not None:
-            self._heard, self._weighed = 0, None
+        if self._measured is not None:
+            self._received, self._measured = 0, None
         self.begun = False
         self._stop_head_timer()
         if not self.writing_paused:
@@ -410,12 +410,13 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
-        if self._weighed is None or self._weighed.is_eof():
-            self._heard, self._weighed = 0, None
+        if self._measured is None or self._measured.is_eof():
+            self._received, self._measured = 0, None
         self.on_room = None
         transport = self.transport
         if transport is not None and transport.get_write_buffer_size():
-            # What is left goes out by itself, but nobody waits for it for ever.
+            # What is left goes out by itself; a client that does not read it would
+            # hold the connection, and our memory, for ever.
             self._start_read_timer()
 
     def close_if_idle(self) -> None:
@@ -425,16 +426,16 @@ class _Connection(web.RequestHandler):
 
     def may_ask(self) -> bool:
         """Take one request's worth from what this client may ask."""
-        return self._seat is None or self.server.door.may_ask(self._seat)
+        return self._slot is None or self.server.admission.may_ask(self._slot)
 
     def begin_upload(self) -> bool:
         """Take one of the places that this client may hold with uploads."""
-        return self._seat is None or self.server.door.begin_upload(self._seat)
+        return self._slot is None or self.server.admission.begin_upload(self._slot)
 
     def end_upload(self) -> None:
         """Give it back."""
-        if self._seat is not None:
-            self.server.door.end_upload(self._seat)
+        if self._slot is not None:
+            self.server.admission.end_upload(self._slot)
 
     async def take_place(self) -> None:
         """Take a place at the gateways, waiting for its turn.
@@ -442,34 +443,35 @@ class _Connection(web.RequestHandler):
         Raises:
             RefusedError: it did not come in time.
         """
-        if self._seat is not None:
-            await self.server.turns.take(self._seat)
+        if self._slot is not None:
+            await self.server.queue.take(self._slot)
 
     def end_place(self) -> None:
         """Give it back; without one, nothing changes."""
-        if self._seat is not None:
-            self.server.turns.give_back(self._seat)
+        if self._slot is not None:
+            self.server.queue.give_back(self._slot)
 
-    def weigh(self, content: StreamReader) -> None:
+    def limit_framing(self, content: StreamReader) -> None:
         """Compare a request's octets with those of its content from now on.
 
         Raises:
             RefusedError: there is far more framing than content.
         """
-        if self._is_overweight(content):
-            self._deaf = True
+        # At once: all of a short request may have come with its head.
+        if self._has_excess_framing(content):
+            self._discarding = True
             raise RefusedError(Refusal.MALFORMED)
-        self._weighed = content
+        self._measured = content
 
-    def _is_overweight(self, content: StreamReader) -> bool:
+    def _has_excess_framing(self, content: StreamReader) -> bool:
         # What the parser keeps while it is held back, it has not counted yet.
         if self._reading_paused or self._buffer_paused:
             return False
-        framing = self._heard - content.total_bytes
+        framing = self._received - content.total_bytes
         if framing <= FRAMING_BYTES + content.total_bytes // 2:
             return False
-        if self._seat is not None:
-            self.server.door.charge(self._seat, FRAMING_WORTH)
+        if self._slot is not None:
+            self.server.admission.charge(self._slot, FRAMING_COST)
         return True
 
     def put(self, data: bytes) -> None:
@@ -478,6 +480,7 @@ class _Connection(web.RequestHandler):
         Raises:
             ConnectionError: the client is gone.
         """
+        # asyncio would take it, drop it and write a warning.
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError
         self.begun = True
@@ -493,23 +496,9 @@ class _Connection(web.RequestHandler):
         """Return the present second as HTTP writes it."""
         return self.server.clock.date()
 
-    def _address(self) -> str:
-        peer = self.peername
-        return str(peer[0]) if isinstance(peer, tuple) else ""
-
-    def _turn_away(self, refusal: Refusal) -> None:
-        self.server.telemetry.rejected(refusal)
-        self.put(_refusal_bytes(refusal, date=self.date()))
-        self.force_close()
-
     def _make_room(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
-
-    def _start_head_timer(self) -> None:
-        self._head_timer = self._loop.call_later(
-            self.server.limits.header_timeout_s, self.force_close
-        )
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -530,12 +519,13 @@ class _Connection(web.RequestHandler):
 
 
 def _give_up(transport: asyncio.Transport) -> None:
+    # Not close: that would wait for the very octets that nobody reads.
     if transport.get_write_buffer_size():
         transport.abort()
 
 
 def _refusal_bytes(refusal: Refusal, *, date: str) -> bytes:
-    fields = forward.refusal_fields(refusal)
-    status = forward.status_of(refusal)
+    fields = refusals.refusal_fields(refusal)
+    status = refusals.status_of(refusal)
     head = forward.answer_head(status, fields, date=date, close=True)
-    return head + forward.refusal_body(refusal)
+    return head + refusals.refusal_body(refusal)

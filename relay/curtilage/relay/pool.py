@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from curtilage.relay.config import HTTPUpstream, UnixAddress, Upstream
-from curtilage.relay.forward import Refusal, RefusedError
+from curtilage.relay.refusals import Refusal, RefusedError
 
 IDLE_S: Final = 10.0
 """Shorter than a gateway keeps connections: a request sent into one that is

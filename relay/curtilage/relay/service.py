@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
 
-from curtilage.relay import forward
+from curtilage.relay import forward, refusals
 from curtilage.relay.access_keys import AccessKeys
 from curtilage.relay.body import RequestBody, RequestPieces, Sink
 from curtilage.relay.cache import SharedCopy
 from curtilage.relay.config import RelayConfig
-from curtilage.relay.forward import Action, Passage, Refusal, RefusedError, RequestHead
+from curtilage.relay.forward import Action, Passage, RequestHead
+from curtilage.relay.refusals import Refusal, RefusedError
 from curtilage.relay.telemetry import Fetch, StatusClass, Telemetry
 from curtilage.relay.upstream import UpstreamAnswer, Upstreams
-from curtilage.relay.view import Sight
 
 COPIES: Final = {
     Action.KEYS: (forward.KEYS_PATH, forward.OHTTP_KEYS, forward.MAX_KEYS_BYTES),
@@ -81,7 +81,7 @@ class Caller(Protocol):
         """Send a whole answer; return when the client takes it."""
         ...
 
-    def begin(self, fields: Fields, *, chunked: bool, sight: Sight) -> Sink:
+    def begin(self, fields: Fields, *, chunked: bool) -> Sink:
         """Send a 200's head; return where its content goes."""
         ...
 
@@ -117,7 +117,15 @@ class Service:
         self._upstreams = upstreams
         self._table = forward.make_table(config.gateways)
         self._keys = AccessKeys(config.keys)
-        self._copies = self._make_copies()
+        self._copies = {
+            (route.gateway, route.action): SharedCopy(
+                partial(self._fetch, route.gateway, route.action),
+                max_age_s=config.limits.cache_s,
+                clock=time.monotonic,
+            )
+            for route in self._table.values()
+            if route.action in COPIES
+        }
         self._uploads = 0
         self.draining = False
 
@@ -127,8 +135,8 @@ class Service:
             await copy.close()
         self._upstreams.close()
 
-    async def serve(self, head: RequestHead, caller: Caller, sight: Sight) -> int:
-        """Answer one request; return the answer's status.
+    async def serve(self, head: RequestHead, caller: Caller) -> None:
+        """Answer one request.
 
         Raises:
             RefusedError: nothing was sent; the refusal says what to send.
@@ -141,20 +149,21 @@ class Service:
                 head.fields.get(b"authorization", ())
             ):
                 raise RefusedError(Refusal.ACCESS)
-        place = forward.find_place(head, self._table, hosts=self._config.hosts)
+        route = forward.find_route(head, self._table, hosts=self._config.hosts)
         passage = forward.admit(
-            head, place, max_request_bytes=self._limits.max_request_bytes
+            head, route, max_request_bytes=self._limits.max_request_bytes
         )
-        if place.action is Action.EXCHANGE:
+        if route.action is Action.EXCHANGE:
             try:
-                return await self._exchange(passage, caller, sight)
+                await self._exchange(passage, caller)
             finally:
                 caller.end_place()
-        if place.action is Action.HEALTH:
-            return await self._tell_health(caller)
-        return await self._serve_copy(passage, caller, sight)
+        elif route.action is Action.HEALTH:
+            await self._tell_health(caller)
+        else:
+            await self._serve_copy(passage, caller)
 
-    async def _tell_health(self, caller: Caller) -> int:
+    async def _tell_health(self, caller: Caller) -> None:
         status, word = forward.OK, HEALTHY
         if self.draining:
             status, word = UNAVAILABLE, DRAINING
@@ -164,51 +173,39 @@ class Service:
             ("Cache-Control", "no-store"),
         ]
         await caller.answer(status, fields, word)
-        return status
 
-    async def _serve_copy(self, passage: Passage, caller: Caller, sight: Sight) -> int:
-        copy = self._copies[passage.place.gateway, passage.place.action]
+    async def _serve_copy(self, passage: Passage, caller: Caller) -> None:
+        copy = self._copies[passage.route.gateway, passage.route.action]
         if copy.current() is not None:
             self._telemetry.cached_fetch(Fetch.CACHED)
         value = await copy.get()
-        sight.answer(value)
         fields = [
-            ("Content-Type", COPIES[passage.place.action][1]),
+            ("Content-Type", COPIES[passage.route.action][1]),
             ("Content-Length", str(len(value))),
             # The same for everybody at every moment: an age would be a mark.
             ("Cache-Control", f"public, max-age={self._limits.cache_s}"),
         ]
         await caller.answer(forward.OK, fields, value)
-        return forward.OK
 
-    async def _exchange(self, passage: Passage, caller: Caller, sight: Sight) -> int:
+    async def _exchange(self, passage: Passage, caller: Caller) -> None:
         content = caller.content()
         if content is None:
-            body = RequestBody(
-                caller.read,
-                broken=caller.broken,
-                limits=self._limits,
-                watch=sight.request,
-            )
+            body = RequestBody(caller.read, broken=caller.broken, limits=self._limits)
             if passage.incremental:
-                return await self._upload(passage, body, caller, sight)
+                await self._upload(passage, body, caller)
+                return
             # Whole before a place at the gateway is taken: a slow sender holds
             # none, and nothing asks us to begin before.
             content = await body.whole()
-        else:
-            self._accept(content, sight)
+        elif len(content) > self._limits.max_request_bytes:
+            raise RefusedError(Refusal.BODY_TOO_LARGE)
         await caller.take_place()
         asked = partial(self._upstreams.ask, passage, content)
-        return await self._ask(asked, passage, caller, sight)
-
-    def _accept(self, content: bytes, sight: Sight) -> None:
-        if len(content) > self._limits.max_request_bytes:
-            raise RefusedError(Refusal.BODY_TOO_LARGE)
-        sight.request(content)
+        await self._ask(asked, passage, caller)
 
     async def _upload(
-        self, passage: Passage, body: RequestBody, caller: Caller, sight: Sight
-    ) -> int:
+        self, passage: Passage, body: RequestBody, caller: Caller
+    ) -> None:
         """Pass a request on while it arrives: RFC 10036 forbids to wait for its end.
 
         A slow sender holds a place meanwhile. So these have places of their own,
@@ -225,7 +222,7 @@ class Service:
         pieces = RequestPieces(first, body, partial(self._end_upload, caller))
         asked = partial(self._upstreams.ask_in_pieces, passage, pieces)
         try:
-            return await self._ask(asked, passage, caller, sight)
+            await self._ask(asked, passage, caller)
         finally:
             pieces.end()
 
@@ -238,39 +235,37 @@ class Service:
         asked: Callable[[], Awaitable[UpstreamAnswer]],
         passage: Passage,
         caller: Caller,
-        sight: Sight,
-    ) -> int:
+    ) -> None:
         began = time.monotonic()
         try:
             answer = await asked()
             try:
-                return await self._pass_back(passage, answer, caller, sight)
+                await self._pass_back(passage, answer, caller)
             finally:
                 answer.close()
         finally:
             self._telemetry.took(time.monotonic() - began)
 
     async def _pass_back(
-        self, passage: Passage, answer: UpstreamAnswer, caller: Caller, sight: Sight
-    ) -> int:
+        self, passage: Passage, answer: UpstreamAnswer, caller: Caller
+    ) -> None:
         head = answer.head
         self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
         if head.status == forward.OK and (passage.incremental or head.incremental):
-            return await self._pass_pieces_back(passage, answer, caller, sight)
+            await self._pass_pieces_back(passage, answer, caller)
+            return
         if head.status == forward.OK:
             content = await answer.whole(self._limits.max_answer_bytes)
         elif head.passes:
             content = await answer.whole(forward.MAX_PROBLEM_BYTES)
         else:
-            content = forward.refused_body(head.status)
-        sight.answer(content)
+            content = refusals.refused_body(head.status)
         fields = forward.answer_fields(head, length=len(content))
         await caller.answer(head.status, fields, content)
-        return head.status
 
     async def _pass_pieces_back(
-        self, passage: Passage, answer: UpstreamAnswer, caller: Caller, sight: Sight
-    ) -> int:
+        self, passage: Passage, answer: UpstreamAnswer, caller: Caller
+    ) -> None:
         length = answer.head.content_length
         if length is not None and length > self._limits.max_answer_bytes:
             raise RefusedError(Refusal.GATEWAY_ANSWER)
@@ -279,7 +274,7 @@ class Service:
         chunked = length is None
         caller.resume_with(answer.resume)
         fields = forward.answer_fields(answer.head, length=length)
-        sink = caller.begin(fields, chunked=chunked, sight=sight)
+        sink = caller.begin(fields, chunked=chunked)
         try:
             await answer.pass_on(sink, self._limits.max_answer_bytes)
         except RefusedError as refused:
@@ -288,18 +283,6 @@ class Service:
             self._telemetry.rejected(refused.refusal)
             raise CutError from None
         await caller.end(chunked=chunked)
-        return forward.OK
-
-    def _make_copies(self) -> dict[tuple[str, Action], SharedCopy]:
-        return {
-            (place.gateway, place.action): SharedCopy(
-                partial(self._fetch, place.gateway, place.action),
-                max_age_s=self._limits.cache_s,
-                clock=time.monotonic,
-            )
-            for place in self._table.values()
-            if place.action in COPIES
-        }
 
     async def _fetch(self, gateway: str, action: Action) -> bytes:
         path, media_type, max_bytes = COPIES[action]

@@ -16,7 +16,7 @@ from enum import Enum, StrEnum, unique
 from typing import TYPE_CHECKING, Final
 
 from curtilage.relay.errors import StartError
-from curtilage.relay.forward import Refusal
+from curtilage.relay.refusals import Refusal
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter

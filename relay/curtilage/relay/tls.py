@@ -1,14 +1,11 @@
-"""TLS towards clients: a connection is counted before its handshake, not after.
+"""TLS on both hops: nothing that an observer could follow, counted before it costs.
 
-Knows sockets and the door; what follows a handshake is ``connections``'. Who is
-refused at the door gets no handshake either, and so no words: one costs more than
-everything that the relay would do for him.
-
-TLS on both hops: contexts from files, and nothing an observer could follow.
-
-Knows files and settings; refuses every protocol but HTTP/1.1, from clients all
-below TLS 1.3, from gateways all below TLS 1.2. What is wrong with a file is told
-by its key in the configuration.
+Contexts come from files; every protocol but HTTP/1.1 is refused, from clients all
+below TLS 1.3, from gateways all below TLS 1.2. What is wrong with a file is said by
+its key in the configuration. A client's connection is counted before its handshake,
+not after: who is refused gets no handshake either, and so no words, since one costs
+more than everything that the relay would do for him. What follows a handshake is
+``connections``'.
 """
 
 import asyncio
@@ -20,12 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.admission import Door, Seat
+from curtilage.relay.admission import AdmissionControl, ConnectionSlot
 from curtilage.relay.config import TLSSettings
 from curtilage.relay.errors import StartError
-from curtilage.relay.forward import RefusedError
+from curtilage.relay.refusals import RefusedError
 from curtilage.relay.telemetry import Telemetry
 
+PROTOCOLS: Final = ("http/1.1",)
+"""ALPN: a peer that agrees on another would send what we cannot read."""
 ACCEPT_PAUSE_S: Final = 0.1
 """After a failed accept: the system may have no descriptor left for a while."""
 
@@ -37,7 +36,7 @@ class TLSListener:
         sockets: bound, listening, not blocking; closed with this.
         context: of the handshakes.
         timeout_s: how long one may take.
-        door: counts.
+        admission: counts.
         telemetry: where refusals are counted.
         make: makes the protocol that goes on after a handshake.
     """
@@ -48,14 +47,14 @@ class TLSListener:
         context: ssl.SSLContext,
         *,
         timeout_s: float,
-        door: Door,
+        admission: AdmissionControl,
         telemetry: Telemetry,
-        make: Callable[[Seat], asyncio.Protocol],
+        make: Callable[[ConnectionSlot], asyncio.Protocol],
     ) -> None:
         self.sockets = sockets
         self._context = context
         self._timeout_s = timeout_s
-        self._door = door
+        self._admission = admission
         self._telemetry = telemetry
         self._make = make
         self._loop = asyncio.get_running_loop()
@@ -86,27 +85,27 @@ class TLSListener:
 
     def _admit(self, accepted: socket.socket, address: str) -> None:
         try:
-            seat = self._door.enter(address)
+            slot = self._admission.admit(address)
         except RefusedError as refused:
             self._telemetry.rejected(refused.refusal)
             accepted.close()
             return
-        task = self._loop.create_task(self._shake_hands(accepted, seat))
+        task = self._loop.create_task(self._shake_hands(accepted, slot))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _shake_hands(self, accepted: socket.socket, seat: Seat) -> None:
+    async def _shake_hands(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
         # A handshake that fails is nothing to tell anybody.
         with contextlib.suppress(OSError):
             try:
                 await self._loop.connect_accepted_socket(
-                    partial(self._make, seat),
+                    partial(self._make, slot),
                     accepted,
                     ssl=self._context,
                     ssl_handshake_timeout=self._timeout_s,
                 )
             except BaseException:
-                self._door.leave(seat)
+                self._admission.release(slot)
                 raise
 
 
@@ -131,9 +130,6 @@ async def bind(host: str, port: int, *, backlog: int) -> list[socket.socket]:
             listening.close()
         raise
     return sockets
-
-
-PROTOCOLS: Final = ("http/1.1",)
 
 
 def make_server_context(tls: TLSSettings) -> ssl.SSLContext:

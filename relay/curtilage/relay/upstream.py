@@ -1,4 +1,4 @@
-"""The door outward: connections to the gateways, shared by all clients.
+"""Connections to the gateways, shared by all clients.
 
 Writes heads of our own making; takes of an answer its status, type, length and
 content alone. Follows no redirect, keeps no cookie, decompresses nothing, sends
@@ -22,8 +22,9 @@ from typing_extensions import override
 from curtilage.relay import forward
 from curtilage.relay.body import Sink
 from curtilage.relay.config import RelayConfig
-from curtilage.relay.forward import Passage, Refusal, RefusedError
+from curtilage.relay.forward import Passage
 from curtilage.relay.pool import Dial, Pool, make_target
+from curtilage.relay.refusals import Refusal, RefusedError
 from curtilage.relay.tls import make_client_context
 
 MAX_FIELD_BYTES: Final = 8190
@@ -55,7 +56,8 @@ class Connection(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         """Parse; pass on what came of it, in the same turn of the loop."""
         super().data_received(data)
-        # Nothing came where the parser is only let go on after a pause.
+        # With nothing in it where the parser is only let go on after a pause: then no
+        # gateway was heard.
         if data and self._watched:
             self._heard_at = self._loop.time()
             if self._notify is not None:
@@ -94,7 +96,10 @@ class Connection(ResponseHandler):
         """Get ready for answers; one parser reads them all."""
         super().connection_made(transport)
         self.set_response_params(
+            # Without a length or chunks nothing is content: an end by closing looks
+            # like a cut, and ``forward`` refuses such an answer.
             read_until_eof=False,
+            # A kilobyte may decompress to gigabytes; ``forward`` refuses any coding.
             auto_decompress=False,
             read_timeout=None,  # ours costs nothing for each piece
             read_bufsize=READ_BUFFER_BYTES,
@@ -109,6 +114,7 @@ class Connection(ResponseHandler):
         Raises:
             ConnectionError: the gateway is gone.
         """
+        # asyncio would drop it in silence, and the request would look as if sent.
         if self.transport is None or self.transport.is_closing():
             raise ConnectionResetError
         self.transport.write(data)
@@ -120,11 +126,14 @@ class Connection(ResponseHandler):
 
     async def head(self) -> tuple[RawResponseMessage, StreamReader]:
         """Return the answer's head and content; interim answers are skipped."""
+        # RFC 9110, section 15.2: a client must be able to skip 1xx. Not for ever: a
+        # gateway that sends nothing else would hold a place that others wait for.
         for _ in range(MAX_INTERIM_ANSWERS):
             message, content = await self.read()
             if message.code >= FIRST_FINAL:
                 return message, content
             if message.code == SWITCHING:
+                # What follows is another protocol, which nobody asked for.
                 break
         raise RefusedError(Refusal.GATEWAY_ANSWER)
 
@@ -134,6 +143,8 @@ class Connection(ResponseHandler):
 
     def watch(self) -> None:
         """End the exchange when the gateway stays silent for too long from now."""
+        # One timer looks again when it is due; to cancel and set one for each piece
+        # would cost more than to pass it on.
         self._heard_at = self._loop.time()
         self._watched = True
         if self._watch is None:
@@ -214,7 +225,7 @@ class UpstreamAnswer:
         Raises:
             RefusedError: too large, too slow or cut.
         """
-        with _told_as_refusal(self._connection):
+        with _as_refusal(self._connection):
             return await _read(self._content, max_bytes)
 
     async def pass_on(self, sink: Sink, max_bytes: int) -> None:
@@ -224,7 +235,7 @@ class UpstreamAnswer:
             RefusedError: too large, too slow or cut.
         """
         self._sink, self._most = sink, max_bytes
-        with _told_as_refusal(self._connection):
+        with _as_refusal(self._connection):
             over = self._write()
             sink.flush()
             if over:
@@ -253,6 +264,8 @@ class UpstreamAnswer:
         """Let go; a connection whose answer was read to its end is pooled."""
         if self._over is not None:
             self._over.cancel()
+        # Only a connection on which nothing of this exchange is left may serve another
+        # client: what came late would be taken for that one's answer.
         whole = self._content.is_eof()
         if self._sending is not None and not self._sending.done():
             self._sending.cancel()
@@ -264,6 +277,7 @@ class UpstreamAnswer:
         content, sink = self._content, self._sink
         while sink is not None and not sink.full:
             piece = content.read_nowait()
+            # By what came, not by what was announced: chunks announce nothing.
             self._taken += len(piece)
             if self._taken > self._most:
                 raise RefusedError(Refusal.GATEWAY_ANSWER)
@@ -271,6 +285,7 @@ class UpstreamAnswer:
                 sink.write(piece)
             if content.at_eof():
                 return True
+            # Cut before its end: to end the client's answer here would forge that end.
             if not self._connection.connected:
                 raise ConnectionResetError
             if not piece or self._taken == content.total_bytes:
@@ -309,9 +324,25 @@ class Upstreams:
         Raises:
             RefusedError: unreachable, slow, too large or of another type.
         """
+        pool = self._pools[gateway]
+        request = forward.copy_request(path, host=self._hosts[gateway])
         try:
+            # Over all of it: a copy that drips would keep everybody who asks waiting.
             async with asyncio.timeout(self._limits.fetch_timeout_s):
-                return await self._fetch(gateway, path, media_type, max_bytes)
+                connection = await pool.take()
+                whole = False
+                try:
+                    with _as_refusal(connection):
+                        connection.send(request)
+                        connection.watch()
+                        message, content = await connection.head()
+                        fields = forward.index(message.raw_headers)
+                        forward.admit_copy(message.code, fields, media_type=media_type)
+                        value = await _read(content, max_bytes)
+                    whole = True
+                    return value
+                finally:
+                    pool.put_back(connection, reusable=whole)
         except TimeoutError:
             raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
 
@@ -325,11 +356,21 @@ class Upstreams:
         Raises:
             RefusedError: unreachable, slow, or an answer that may not pass.
         """
-        gateway = passage.place.gateway
+        gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
+        # Sent once: after a failure nobody knows whether the gateway opened it, and a
+        # second copy is what its replay protection refuses (RFC 9458, section 6.5.1).
         connection = await pool.take()
-        return await self._answer(pool, connection, head + content)
+        try:
+            with _as_refusal(connection):
+                connection.send(head + content)
+                connection.watch()
+                message, answered = await connection.head()
+            return UpstreamAnswer(connection, pool, message=message, content=answered)
+        except BaseException:
+            pool.put_back(connection, reusable=False)
+            raise
 
     async def ask_in_pieces(
         self, passage: Passage, pieces: AsyncIterator[bytes]
@@ -337,7 +378,7 @@ class Upstreams:
         """Send a request, once, as it comes, and return the answer's head.
 
         The answer may begin before the request ends; what is left of the
-        request then goes on beside it.
+        request then goes on at the same time.
 
         Args:
             passage: the request.
@@ -347,7 +388,7 @@ class Upstreams:
             RefusedError: unreachable, slow, an answer that may not pass, or a
                 request that may not.
         """
-        gateway = passage.place.gateway
+        gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         length = passage.content_length
         connection = await pool.take()
@@ -372,19 +413,6 @@ class Upstreams:
         for pool in self._pools.values():
             pool.close()
 
-    async def _answer(
-        self, pool: Pool[Connection], connection: Connection, request: bytes
-    ) -> UpstreamAnswer:
-        try:
-            with _told_as_refusal(connection):
-                connection.send(request)
-                connection.watch()
-                message, content = await connection.head()
-            return UpstreamAnswer(connection, pool, message=message, content=content)
-        except BaseException:
-            pool.put_back(connection, reusable=False)
-            raise
-
     async def _answer_beside(
         self,
         pool: Pool[Connection],
@@ -394,10 +422,12 @@ class Upstreams:
         heading = asyncio.create_task(connection.head())
         heading.add_done_callback(_seen)
         try:
+            # Either may come first: a gateway may refuse what it has read half of.
             await asyncio.wait({sending, heading}, return_when=asyncio.FIRST_COMPLETED)
-            with _told_as_refusal(connection):
+            with _as_refusal(connection):
                 if not heading.done():
                     await sending
+                # From here on the gateway has all, and its silence is its own.
                 connection.watch()
                 message, content = await heading
         finally:
@@ -406,27 +436,8 @@ class Upstreams:
             connection, pool, message=message, content=content, sending=sending
         )
 
-    async def _fetch(
-        self, gateway: str, path: str, media_type: str, max_bytes: int
-    ) -> bytes:
-        pool = self._pools[gateway]
-        connection = await pool.take()
-        whole = False
-        try:
-            with _told_as_refusal(connection):
-                connection.send(forward.copy_request(path, host=self._hosts[gateway]))
-                connection.watch()
-                message, content = await connection.head()
-                fields = forward.index(message.raw_headers)
-                forward.admit_copy(message.code, fields, media_type=media_type)
-                value = await _read(content, max_bytes)
-            whole = True
-            return value
-        finally:
-            pool.put_back(connection, reusable=whole)
 
-
-class _told_as_refusal:  # noqa: N801 - reads as a statement
+class _as_refusal:  # noqa: N801 - reads as a statement
     """Turn what aiohttp and the system raise into a refusal, without its words."""
 
     def __init__(self, connection: Connection) -> None:
@@ -446,10 +457,11 @@ class _told_as_refusal:  # noqa: N801 - reads as a statement
             error, ClientError | HttpProcessingError | EofStream | OSError
         ):
             return
+        # Our own watch cut the line: the error is only how that looks from here.
         if self._connection.expired:
             raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
         if isinstance(error, TimeoutError):
-            return
+            return  # a deadline around us, which its owner words
         raise RefusedError(Refusal.GATEWAY_ANSWER) from None
 
 

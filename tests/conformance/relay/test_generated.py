@@ -174,10 +174,6 @@ def test_a_customer_of_ipv6_is_one_client() -> None:
             {"tls": {"certificate": "a.pem", "key": "/a.key"}},
             "tls.certificate: nginx needs an absolute path",
         ),
-        (
-            {"environment": "development", "unsafe_record_view": "/tmp/view"},  # noqa: S108 - never opened
-            "unsafe_record_view: only the built-in relay",
-        ),
     ],
 )
 def test_what_nginx_cannot_do_is_refused(

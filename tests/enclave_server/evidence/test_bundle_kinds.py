@@ -471,7 +471,7 @@ async def test_tpm_by_itself_is_announced(tmp_path: Path) -> None:
     world = tpm_world(tmp_path)
     await world.keeper.renew()
     notices: list[str] = []
-    tell_honestly(world.config, world.keeper.require(), notices.append)
+    tell_honestly(world.keeper.require(), notices.append)
     assert [notice.partition(":")[0] for notice in notices] == ["NO ISOLATION"]
 
 

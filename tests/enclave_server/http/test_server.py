@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.http import server as app
-from curtilage.enclave_server.http.record import Recorder
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.ohttp import gateway
@@ -688,55 +687,6 @@ async def test_unforeseen_failure_of_dispatch_is_sealed(
         500,
         "internal_error",
     )
-
-
-async def test_record_view_holds_sizes_and_counts_only(tmp_path: Path) -> None:
-    path = tmp_path / "view.jsonl"
-    parts = await make_parts(recorder=Recorder(path))
-    sealed = seal(parts.key)
-    async with serving(parts) as address:
-        await exchange(address, get("/healthz"))
-        answer = await exchange(
-            address, post(sealed.message, fields=["X-Forwarded-For: 192.0.2.7"])
-        )
-        await exchange(address, post(b"bad"))
-    first, second = map(json.loads, path.read_text().splitlines())
-    assert first.pop("started").startswith("2026-11-21T12:00:00.000")
-    assert first == {
-        "hop": "enclave",
-        "duration_ms": 0,
-        "peer": "127.0.0.1",
-        "header_names": ["host", "content-type", "content-length", "x-forwarded-for"],
-        "request_bytes": len(sealed.message),
-        "response_bytes": len(answer.body),
-        "status": 200,
-        "inner_messages": 1,
-        "inner_characters": 20,
-    }
-    assert (second["status"], second["inner_messages"]) == (422, 0)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-async def test_record_view_of_a_unix_peer(tmp_path: Path) -> None:
-    path = tmp_path / "view.jsonl"
-    parts = await make_parts(recorder=Recorder(path))
-    async with serving(parts, Listen(path=tmp_path / "e.sock")) as address:
-        await exchange(address, post(b"bad"))
-    assert json.loads(path.read_text())["peer"] == "unix"
-
-
-async def test_record_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    parts = await make_parts(recorder=Recorder(folder / "view"))
-    (folder / "view").unlink()
-    folder.rmdir()
-    async with serving(parts) as address:
-        assert (await ask(address, seal(parts.key))).status == 200
-
-
-def test_no_recorder_without_a_path() -> None:
-    assert Recorder.of(None) is None
 
 
 async def test_request_reaches_the_engine_as_it_was_asked() -> None:

@@ -64,7 +64,6 @@ def test_request_with_everything_is_read() -> None:
     assert (request.seed, request.stop) == (-3, ("a", "b"))
     assert request.stream
     assert request.logprobs
-    assert request.characters == 10
 
 
 def test_absent_and_null_keys_take_the_defaults() -> None:

@@ -13,7 +13,7 @@ import json
 import secrets
 import ssl  # noqa: TID251 - a door
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import web
@@ -22,9 +22,7 @@ from typing_extensions import override
 
 from curtilage.enclave_server.answer.run import AnswerUnderway
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.http.record import RecordView
 from curtilage.enclave_server.http.services import Services
-from curtilage.enclave_server.ohttp.chat import ChatRequest
 from curtilage.enclave_server.ohttp.gateway import (
     BAD_REQUEST,
     EXPECTATION_FAILED,
@@ -97,7 +95,7 @@ MAX_UNSENT_BYTES: Final = 8192
 """What the transport may hold for a reader that is slow: some frames. Beyond
 it the answer waits, and the model with it."""
 
-_Handler = Callable[[web.BaseRequest, RecordView], Awaitable[web.StreamResponse]]
+_Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Connection(web.RequestHandler):
@@ -282,38 +280,16 @@ class EnclaveServer:
         connection = cast("_Connection", request.protocol)
         connection.begin_request()
         try:
-            return await self._recorded(request)
+            return await self._route(request)
+        except OuterError as error:
+            self._count(_event_of(error.answer))
+            return _respond(error.answer)
         finally:
             connection.end_request()
             # Not here, where the exchange is still being left.
             asyncio.get_running_loop().call_soon(self._services.sweep)
 
-    async def _recorded(self, request: web.BaseRequest) -> web.StreamResponse:
-        view = RecordView(
-            peer=_peer(request),
-            header_names=tuple(name.lower() for name in request.headers),
-            started=self._services.clock(),
-        )
-        try:
-            response = await self._route_or_refuse(request, view)
-            view.status = response.status
-            return response
-        finally:
-            self._record(request, view)
-
-    async def _route_or_refuse(
-        self, request: web.BaseRequest, view: RecordView
-    ) -> web.StreamResponse:
-        try:
-            return await self._route(request, view)
-        except OuterError as error:
-            self._count(_event_of(error.answer))
-            view.response_bytes = len(error.answer.content)
-            return _respond(error.answer)
-
-    async def _route(
-        self, request: web.BaseRequest, view: RecordView
-    ) -> web.StreamResponse:
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         if "Expect" in request.headers:
             raise OuterError(EXPECTATION_FAILED)
         if request.method not in ANY_METHODS:
@@ -326,7 +302,7 @@ class EnclaveServer:
         handler = methods.get(request.method)
         if handler is None:
             raise OuterError(method_not_allowed(", ".join(methods)))
-        return await handler(request, view)
+        return await handler(request)
 
     def _published(self) -> Published:
         published = self._services.bundles.published(self._services.clock())
@@ -334,19 +310,13 @@ class EnclaveServer:
             raise OuterError(UNAVAILABLE)
         return published
 
-    async def _keys(
-        self, _request: web.BaseRequest, _view: RecordView
-    ) -> web.StreamResponse:
+    async def _keys(self, _request: web.BaseRequest) -> web.StreamResponse:
         return _public(self._published().key_configs, OHTTP_KEYS)
 
-    async def _bundle(
-        self, _request: web.BaseRequest, _view: RecordView
-    ) -> web.StreamResponse:
+    async def _bundle(self, _request: web.BaseRequest) -> web.StreamResponse:
         return _public(self._published().bundle, EVIDENCE_BUNDLE)
 
-    async def _health(
-        self, _request: web.BaseRequest, _view: RecordView
-    ) -> web.StreamResponse:
+    async def _health(self, _request: web.BaseRequest) -> web.StreamResponse:
         body = {"status": "ok", "evidence": self._published().tee}
         return _respond(
             OuterAnswer(
@@ -356,9 +326,7 @@ class EnclaveServer:
             )
         )
 
-    async def _gateway(
-        self, request: web.BaseRequest, view: RecordView
-    ) -> web.StreamResponse:
+    async def _gateway(self, request: web.BaseRequest) -> web.StreamResponse:
         services = self._services
         if "Content-Encoding" in request.headers:
             raise OuterError(UNSUPPORTED_TYPE)
@@ -366,18 +334,14 @@ class EnclaveServer:
         body = await self._read_body(request)
         # Before anything is opened: how long that takes must not show.
         accepted = services.timer.clock()
-        view.request_bytes = len(body)
         now = services.clock()
         exchange = open_exchange(
             services.keys.usable(now), form, body, services.terms(now)
         )
         del body
         self._count(Event.OPENED)
-        if isinstance(exchange.asked, ChatRequest):
-            view.inner_messages = len(exchange.asked.messages)
-            view.inner_characters = exchange.asked.characters
         underway = self._underway(exchange, accepted)
-        return await self._answer(request, view, form, underway)
+        return await self._answer(request, form, underway)
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         limits = self._services.limits
@@ -416,7 +380,6 @@ class EnclaveServer:
     async def _answer(
         self,
         request: web.BaseRequest,
-        view: RecordView,
         form: Form,
         underway: AnswerUnderway,
     ) -> web.StreamResponse:
@@ -428,7 +391,6 @@ class EnclaveServer:
                 await response.prepare(request)
             async with aclosing(underway.pieces()) as pieces:
                 async for data in pieces:
-                    view.response_bytes += len(data)
                     await self._send(request, response, data, form)
             await response.write_eof()
         finally:
@@ -463,27 +425,11 @@ class EnclaveServer:
                 request.transport.abort()
             raise ConnectionResetError from None
 
-    def _record(self, request: web.BaseRequest, view: RecordView) -> None:
-        recorder = self._services.recorder
-        if recorder is None or request.method != "POST":
-            return
-        # A full disk must not change what the client gets.
-        with suppress(OSError):
-            recorder.append(view, self._services.clock())
-
 
 def _event_of(answer: OuterAnswer) -> Event:
     if answer is UNKNOWN_KEY:
         return Event.KEY_UNKNOWN
     return Event.UNOPENABLE if answer is UNDECAPSULATED else Event.OUTER_REFUSED
-
-
-def _peer(request: web.BaseRequest) -> str:
-    transport = request.transport
-    peer: object = None if transport is None else transport.get_extra_info("peername")
-    if isinstance(peer, tuple):
-        return str(cast("tuple[object, ...]", peer)[0])
-    return "unix"
 
 
 def _respond(answer: OuterAnswer) -> web.Response:

@@ -8,7 +8,6 @@ from typing import Protocol
 from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.answer.run import AnswersChallenges, AnswersChat
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.http.record import Recorder
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Terms
 from curtilage.enclave_server.ohttp.keys import KeyRing, Published
@@ -38,7 +37,6 @@ class Services:
         chat_limits: bounds of one chat request.
         transport: how answers are shaped; the loaded release's.
         clock: aware UTC.
-        recorder: development only, or None.
         timer: what frames go by.
         challenges: answers challenges, or None.
         sweep: is called after each exchange, to find what only cycles hold. None of
@@ -54,7 +52,6 @@ class Services:
     chat_limits: ChatLimits
     transport: TransportParameters
     clock: Callable[[], datetime]
-    recorder: Recorder | None = None
     timer: Timer = LOOP_TIMER
     challenges: AnswersChallenges | None = None
     sweep: Callable[[], object] = lambda: None

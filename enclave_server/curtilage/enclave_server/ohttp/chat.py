@@ -141,11 +141,6 @@ class ChatRequest:
     stream: bool = False
     logprobs: bool = False
 
-    @property
-    def characters(self) -> int:
-        """Count the characters of all messages."""
-        return sum(len(message.content) for message in self.messages)
-
 
 def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     """Parse and validate one request body.

@@ -33,7 +33,7 @@ The folder is passable (0711) because root's nginx works as another user, who mu
 reach the copies of keys in it; what is in it, that user alone can read.
 
 listen needs a port, and files need absolute paths. Refused, since nginx cannot do
-it: access keys (their salted hashes; use tls.client_ca) and unsafe_record_view.
+it: access keys (their salted hashes; use tls.client_ca).
 
 exit codes: 0 written; 2 wrong usage or configuration, or nginx cannot do it;
             3 standard output cannot be written.

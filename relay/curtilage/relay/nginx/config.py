@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay import forward
+from curtilage.relay import forward, refusals
 from curtilage.relay.config import (
     RelayConfig,
     UnixAddress,
     Upstream,
 )
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.forward import Refusal
 from curtilage.relay.nginx.server import (
     COPIES,
     KEY_REFUSAL,
@@ -47,6 +46,7 @@ from curtilage.relay.nginx.text import (
     rate,
     wrapped,
 )
+from curtilage.relay.refusals import Refusal
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
 FOLDER_MODE: Final = "0711"
@@ -108,8 +108,6 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
     problems: list[str] = []
     if not isinstance(config.listen, UnixAddress) and config.listen.port == 0:
         problems.append("listen: nginx needs a port; 0 lets it choose none")
-    if config.unsafe_record_view is not None:
-        problems.append("unsafe_record_view: only the built-in relay can record")
     if config.keys:
         problems.append(
             "access.keys: nginx cannot check salted hashes; use tls.client_ca"
@@ -223,7 +221,7 @@ def _silence() -> Lines:
         "max_ranges 0;",
         "if_modified_since off;",
         "log_not_found off;",
-        f"default_type {forward.PROBLEM_JSON};",
+        f"default_type {refusals.PROBLEM_JSON};",
         *answer_fields(),
         "",
     ]
@@ -332,7 +330,7 @@ def _maps(config: RelayConfig) -> Lines:
             "answer_type",
             {
                 **{f"200:{t}": t for t in forward.RESPONSE_TYPES},
-                f"{KEY_REFUSAL}:{forward.PROBLEM_JSON}": forward.PROBLEM_JSON,
+                f"{KEY_REFUSAL}:{refusals.PROBLEM_JSON}": refusals.PROBLEM_JSON,
             },
         ),
         *map_to(
@@ -351,11 +349,11 @@ def _maps(config: RelayConfig) -> Lines:
         *comment("Words of our own answers; a gateway's errors get ours as well."),
         *map_to("$upstream_header_time", "own", {"": "1", "-": "1"}),
         *map_to(
-            "$curtilage_own$status", "title", _titles(), forward.REFUSED_BY_GATEWAY
+            "$curtilage_own$status", "title", _titles(), refusals.REFUSED_BY_GATEWAY
         ),
         *map_to("$curtilage_own$status", "allow_post", {"1405": "POST"}),
         *map_to("$curtilage_own$status", "allow_get", {"1405": "GET"}),
-        *map_to("$status", "health_type", {"200": "text/plain"}, forward.PROBLEM_JSON),
+        *map_to("$status", "health_type", {"200": "text/plain"}, refusals.PROBLEM_JSON),
         *map_to(
             "$status",
             "copy_control",
@@ -432,4 +430,4 @@ def _zones(config: RelayConfig) -> Lines:
 
 
 def _title(refusal: Refusal) -> str:
-    return str(json.loads(forward.refusal_body(refusal))["title"])
+    return str(json.loads(refusals.refusal_body(refusal))["title"])

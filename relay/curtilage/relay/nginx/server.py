@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from curtilage.relay import forward
+from curtilage.relay import forward, refusals
 from curtilage.relay.config import (
     HTTPUpstream,
     Listen,
@@ -16,8 +16,8 @@ from curtilage.relay.config import (
     UnixAddress,
     Upstream,
 )
-from curtilage.relay.forward import Refusal
 from curtilage.relay.nginx.text import Lines, comment, indented, ms, pages, quoted
+from curtilage.relay.refusals import Refusal
 
 IDLE_UPSTREAM_S: Final = 10
 """As the built-in relay: shorter than a gateway keeps connections."""
@@ -255,19 +255,19 @@ def _toward(upstream: Upstream) -> Lines:
 
 
 def _refuse(condition: str, refusal: Refusal) -> str:
-    status = forward.status_of(refusal)
+    status = refusals.status_of(refusal)
     return f"if ({condition}) {{ return {status} {_body(refusal)}; }}"
 
 
 def _body(refusal: Refusal) -> str:
-    return quoted(forward.refusal_body(refusal).decode())
+    return quoted(refusals.refusal_body(refusal).decode())
 
 
 def _template() -> str:
     """Return a refusal's content with nginx's names for status and title."""
-    sample = forward.refused_body(KEY_REFUSAL).decode()
+    sample = refusals.refused_body(KEY_REFUSAL).decode()
     sample = sample.replace(str(KEY_REFUSAL), "$status")
-    return sample.replace(forward.REFUSED_BY_GATEWAY, "$curtilage_title")
+    return sample.replace(refusals.REFUSED_BY_GATEWAY, "$curtilage_title")
 
 
 def listen_text(listen: Listen) -> str:
