@@ -21,6 +21,7 @@ PROCESS: Final[Table] = {
     "attest/test_hostile_sizes.py": (),
     "cli/policy/test_test_cases.py": (),
     "cli/test_main.py": (),
+    "cli/test_parser.py": ("test_help_imports_nothing_slow",),
     "client/audit/test_killed.py": (
         "test_processes_that_are_killed_leave_a_log_that_verifies",
     ),

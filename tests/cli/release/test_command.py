@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# sigstore's: it binds a socket when it is imported, to see whether there is IPv6.
+import urllib3  # noqa: F401
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
