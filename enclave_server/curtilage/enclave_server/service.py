@@ -24,8 +24,8 @@ from curtilage.enclave_server.evidence.report import (
     EvidenceSource,
     SocketEvidenceSource,
 )
+from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
-from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.model import Model, open_model
 from curtilage.enclave_server.ohttp.chat import ChatLimits
@@ -127,7 +127,7 @@ async def running(
         model.keep_to(held.verified.transport)
         tell_honestly(held, surroundings.notice)
         server = EnclaveServer(
-            Services(
+            RequestContext(
                 keys=keys,
                 bundles=keeper,
                 model=model,

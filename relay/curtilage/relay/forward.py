@@ -250,7 +250,7 @@ def admit_answer(status: int, fields: Fields) -> AnswerHead:
     if status == OK:
         kind, passes = _media_type(fields, RESPONSE_TYPES, Refusal.GATEWAY_ANSWER), True
     elif FIRST_ERROR <= status <= LAST_ERROR:
-        # RFC 9458, section 5.3: what the gateway could not open it tells outside the
+        # RFC 9458, section 5.2: what the gateway could not open it tells outside the
         # seal. Its status passes; its words only where they are a problem object.
         kind = PROBLEM_JSON
         passes = list(fields.get(b"content-type", ())) == [PROBLEM_JSON.encode()]
@@ -399,7 +399,7 @@ def _refuse_framing(fields: Fields) -> None:
 
 
 def _is_chunked(fields: Fields) -> bool:
-    # Once, and alone: RFC 9112, section 7 forbids to apply it twice.
+    # Once, and alone: RFC 9112, section 6.1 forbids to apply it twice.
     codings = fields.get(b"transfer-encoding", ())
     return [coding.lower() for coding in codings] == [b"chunked"]
 

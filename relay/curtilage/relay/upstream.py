@@ -360,7 +360,7 @@ class Upstreams:
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
         # Sent once: after a failure nobody knows whether the gateway opened it, and a
-        # second copy is what its replay protection refuses (RFC 9458, section 6.5.1).
+        # second copy is what its replay protection refuses (RFC 9458, section 6.5).
         connection = await pool.take()
         try:
             with _as_refusal(connection):

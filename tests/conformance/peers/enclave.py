@@ -57,7 +57,7 @@ async def _enclave(
     parameters: TransportParameters, script: Script
 ) -> AsyncGenerator[Address]:
     parts = await make_parts(script, now=datetime.now(UTC))
-    parts.services = replace(parts.services, transport=parameters)
+    parts.context = replace(parts.context, transport=parameters)
     async with serving(parts) as address:
         yield Address(
             keys=f"http://{address}{KEYS_PATH}",

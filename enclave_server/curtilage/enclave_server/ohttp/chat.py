@@ -218,6 +218,8 @@ def _is_quick_to_parse(content: bytes) -> bool:
 
     Right as far as ``content`` is JSON, and a parser goes no further.
     """
+    # Escapes go first, both at a time: after that each quote begins or ends a string,
+    # and what stands between every other pair is structure.
     if b"\\" in content:
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = content.split(b'"', MAX_QUOTES + 1)
@@ -236,6 +238,8 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # RFC 8259, section 4: of two members with one name, parsers take the one or the
+    # other. A filter in front, or the client's own check, may have read the other one.
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError
@@ -243,12 +247,14 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(_name: str) -> NoReturn:
+    # NaN and Infinity are Python's, no JSON; and no bound holds for NaN.
     raise ValueError
 
 
 def _refuse_unknown(
     members: Mapping[str, object], allowed: frozenset[str], named: frozenset[str]
 ) -> None:
+    # An unknown key is refused, not ignored: whoever sends "tools" relies on them.
     for key in members:
         if key not in allowed:
             raise ChatError(
@@ -257,7 +263,7 @@ def _refuse_unknown(
 
 
 def _read_model(value: object) -> None:
-    # One model is loaded; whoever names another must not get this one instead.
+    # One model is loaded; a sender who names another must not get this one instead.
     if value != MODEL_ID:
         raise ChatError(400, "model_not_found", param="model")
 

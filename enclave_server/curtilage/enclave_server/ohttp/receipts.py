@@ -35,7 +35,7 @@ MIN_FRAME_BYTES: Final = 384
 
 
 class Receipting(Protocol):
-    """Whoever is told what goes into one answer, in order."""
+    """Takes what goes into one answer, in order."""
 
     def begin(self, status: int) -> None:
         """Take the status of the answer's head."""
@@ -105,8 +105,11 @@ class ReceiptIssuer:
             content: of the request; only its MAC is kept.
             served_at: when the request was opened, Unix seconds.
         """
+        # No receipt that nobody asked for: it would prove to others what was answered.
         if self._key is None or not secret:
             return NO_RECEIPT
+        # An error without a model until something else is known: a receipt that is cut
+        # short must not say more than was done.
         draft = Receipt(
             status=500,
             served_at=served_at,
@@ -169,6 +172,8 @@ def take_secret(request: bhttp.Request) -> tuple[bhttp.Request, bytes]:
     Raises:
         MalformedError: two of them, or one that is no such secret.
     """
+    # Taken out before anything else reads the request: with this secret, who holds a
+    # receipt can test guesses at what was asked.
     values = [value for name, value in request.fields if name == KEY_FIELD]
     if not values:
         return request, b""

@@ -94,12 +94,16 @@ class ChunkedSealer:
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Seal the inner head; see the Protocol."""
+        # The nonce goes out with the head: RFC 9458, section 4.4 derives the response's
+        # keys from it, so it is drawn once and stands before any chunk.
         self._receipt.begin(status)
         head = bhttp.encode_response_head(status, fields)
         return self._sealer.begin() + self._sealer.seal(head)
 
     def write(self, content: bytes) -> bytes:
         """Seal some inner content; see the Protocol."""
+        # A chunk of binary HTTP without content would be its end (RFC 9292, section
+        # 3.2).
         self._receipt.add(content)
         encoded = bhttp.encode_content_chunk(content) if content else b""
         return b"".join(
@@ -109,6 +113,8 @@ class ChunkedSealer:
 
     def finish(self) -> bytes:
         """Seal the end; see the Protocol."""
+        # The last chunk is sealed with other associated data than the others: who cuts
+        # the answer cannot make another chunk the last.
         return self._sealer.finish(bhttp.encode_content_end(self._receipt.trailers()))
 
 
@@ -197,6 +203,7 @@ class ChunkedOutput:
 
     def frame(self, frame: Frame) -> bytes:
         """Seal one frame; see the Protocol."""
+        # The trailers are in the final frame, so the receipt is complete before it.
         if frame.final:
             return self._sealer.finish(frame.plaintext)
         self._receipt.add(frame.content)
@@ -248,17 +255,21 @@ class PlainOutput:
 
     def frame(self, frame: Frame) -> bytes:
         """Count one frame; at the final one seal all; see the Protocol."""
+        # Plain OHTTP seals an answer whole, so nothing goes out before its last tick:
+        # sent when it is ready, it would say when the model was.
         self._frames += 1
         if not frame.final:
             return b""
         response = _whole(
             self._status, self._fields, bytes(self._content), self._receipt
         )
+        # Not until the answer is collected: what is sealed is not kept.
         self._content.clear()
         encoded, _ = encode_padded_response(
             response,
             self._parameters,
             self._suite,
+            # As long as the frames would have been together, whatever it holds.
             least_bucket=self._parameters.bucket_of(self._frames),
         )
         return self._sealer.seal(encoded)
