@@ -201,7 +201,7 @@ def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _silence_loop(counters: Counters) -> None:
-    """Count what nobody awaited; the default handler would print it whole."""
+    """Count what no task awaited; the default handler would print it whole."""
 
     def handle(_loop: asyncio.AbstractEventLoop, _context: dict[str, object]) -> None:
         counters.count(Event.INTERNAL_ERROR)

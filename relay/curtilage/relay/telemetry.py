@@ -215,7 +215,7 @@ def silence_libraries() -> None:
 
 
 def _drop(_: float) -> None:
-    """Stand for a histogram nobody asked for."""
+    """Stand for a histogram that was not configured."""
 
 
 def _word(member: Enum) -> str:

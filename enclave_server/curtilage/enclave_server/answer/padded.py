@@ -138,7 +138,7 @@ class PaddedStream:
             self._cut()
 
     def _room(self) -> int:
-        """Return the room that is left beside what waits and an end."""
+        """Return the room that is left after what waits and an end."""
         waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
         return self._sealer.room - waiting - self._end_bytes
 

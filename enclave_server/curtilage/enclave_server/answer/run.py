@@ -209,7 +209,7 @@ class AnswerRun:
     ) -> "tuple[AnswersChallenges, asyncio.Task[bytes]]":
         challenges, key = self._challenges, self.exchange.key
         if challenges is None or key is None:
-            # The gateway knows none where nobody answers them.
+            # The gateway has none where no challenger is configured.
             raise ChatError(404, "not_found")
         self._acquiring = challenges.begin(key, challenge)
         return challenges, self._acquiring

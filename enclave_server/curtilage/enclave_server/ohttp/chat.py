@@ -154,6 +154,8 @@ def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     Raises:
         ChatError: status 400 with a code and, for a known key, its name.
     """
+    # Unknown keys before anything else: what asks for tools is refused whole, whatever
+    # the rest of it says.
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
     _optional(body, "model", _read_model, None)
@@ -191,8 +193,8 @@ def _optional(
 def json_object(content: bytes) -> dict[str, object]:
     """Parse one JSON object in UTF-8, without duplicate keys or NaN.
 
-    What takes long to parse is refused before: nobody else's frames go out
-    meanwhile.
+    What takes long to parse is refused before: no other answer's frames go
+    out meanwhile.
 
     Raises:
         ChatError: 400, ``invalid_json`` or ``too_complex``.
@@ -254,7 +256,7 @@ def _refuse_constant(_name: str) -> NoReturn:
 def _refuse_unknown(
     members: Mapping[str, object], allowed: frozenset[str], named: frozenset[str]
 ) -> None:
-    # An unknown key is refused, not ignored: whoever sends "tools" relies on them.
+    # An unknown key is refused, not ignored: a sender of "tools" relies on them.
     for key in members:
         if key not in allowed:
             raise ChatError(
@@ -355,10 +357,12 @@ def _read_seed(value: object) -> int | None:
 
 
 def _read_stop(value: object, max_chars: int) -> tuple[str, ...]:
+    # One string or a list of them, as with OpenAI.
     items = value if _is_list(value) else [value]
     if len(items) > MAX_STOP_STRINGS:
         raise ChatError(400, "out_of_range", param="stop")
     strings = tuple(_text(item, "stop") for item in items)
+    # An empty one would stop every answer before its first token.
     if not all(1 <= len(text) <= max_chars for text in strings):
         raise ChatError(400, "out_of_range", param="stop")
     return strings

@@ -180,7 +180,7 @@ class Exchange:
         asked: see there.
         sealer: for the answer, whichever it is.
         key: what the request was sealed to; None in tests without one.
-        receipt: the one that the sealer fills, to be told what only we know.
+        receipt: the one that the sealer fills; it also takes what only we know.
         least_bucket: of a padded answer, whatever it says.
     """
 
@@ -198,7 +198,7 @@ def open_exchange(
 
     Trusts nothing in ``message``. What does not open takes as long as what
     almost did (see ``_that_fails_late``). What does open costs little more than its
-    octets: the number of its parts is bounded, since nobody else is answered
+    octets: the number of its parts is bounded, since no other answer goes on
     meanwhile.
 
     Args:
@@ -211,6 +211,8 @@ def open_exchange(
         OuterError: ``UNKNOWN_KEY`` for an unknown key id, ``UNDECAPSULATED``
             for every other cause.
     """
+    # Only keys whose window holds: an old one that still opened would undo the forward
+    # secrecy that overwriting it is for (RFC 9458, section 6.6).
     gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
     message = _that_fails_late(gateway_keys, message)
     try:
@@ -231,7 +233,7 @@ def open_exchange(
         if key.receipts is not None:
             served_at = int(terms.now.timestamp())
             receipt = key.receipts.begin(inner.secret, request.content, served_at)
-        # By the path alone, so that no refusal of a challenge is told by its length.
+        # By the path alone, so that no length gives a refusal of a challenge away.
         if request.path == CHALLENGE_PATH:
             least_bucket = terms.challenge_bucket or 0
     return Exchange(
@@ -282,6 +284,8 @@ def _asked(
 
 def seal_error(sealer: Sealer, error: ChatError) -> bytes:
     """Seal a whole error answer, unpadded."""
+    # The inner status is the error's; outside, the answer is a 200 like any other, so
+    # that the relay learns nothing of it (RFC 9458, section 5.2).
     error = tellable(error)
     fields = ((b"content-type", error_type(error)), *error.fields)
     return (
@@ -304,6 +308,8 @@ def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
     key = keys.get(message[0]) if message else next(iter(keys.values()), None)
     if key is None:
         return message
+    # RFC 9458, section 4.1: key id, KEM, KDF and AEAD stand in clear, and anybody may
+    # change them; only what the key offers is opened as it came.
     suites = key.config.suites()
     header = message[:HEADER_BYTES]
     for suite in suites:
@@ -340,6 +346,7 @@ def _open_plain(
     opened = ohttp.open_request(keys, message)
     suite = _suite_of(message)
 
+    # Made when the receipt is known; the release, not the request, says which kind.
     def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
         if transport.shape is Shape.UNSAFE_UNPADDED:
             return PlainSealer(opened.sealer, receipt)
@@ -399,6 +406,7 @@ def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
         raise ChatError(404, "not_found")
     handler = methods.get(request.method)
     if handler is None:
+        # RFC 9110, section 15.5.6: a 405 must say what is allowed.
         allowed = b", ".join(methods)
         raise ChatError(405, "method_not_allowed", fields=((b"allow", allowed),))
     return handler(request, terms)
@@ -410,6 +418,7 @@ def is_in_window(value: bytes, now: datetime) -> bool:
     Whole seconds are compared, since the field has no others: what was written
     in time must not fall out because of our clock's fraction.
     """
+    # Both ways: a date ahead of us would be kept back and sent when its time has come.
     moment = parse_date(value)
     return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
 

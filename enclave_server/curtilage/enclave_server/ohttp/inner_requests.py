@@ -46,6 +46,7 @@ def parse_challenge_request(content: bytes) -> ChallengeRequest:
         ChatError: status 400.
     """
     body = json_object(content)
+    # Not by name, as a chat request's: a made-up key may itself be content.
     if body.keys() - _HEX.keys():
         raise ChatError(400, "unsupported_parameter")
     base = _octets(body, "b0") if "b0" in body else b""
@@ -117,6 +118,7 @@ class CoverRoom:
 
     def give_back(self, bucket: int) -> None:
         """Note that an answer of this bucket has ended."""
+        # The shortest took no room.
         self._free += bucket > 0
 
 

@@ -79,7 +79,8 @@ class ReplaySet:
     def clear(self) -> None:
         """Forget everything; only once nothing can be opened any more."""
         self._seen.clear()
-        # So that whoever still holds the set gets refusals, not a second opening.
+        # So that an exchange that still holds the set gets refusals, not a second
+        # opening.
         self._capacity = 0
 
 
@@ -147,6 +148,8 @@ class ServerKey:
 
     def overwrite(self) -> None:
         """Wipe the private keys and forget what was opened with them."""
+        # What was recorded on the line stays sealed to a key that exists nowhere: the
+        # forward secrecy that OHTTP alone does not have (RFC 9458, section 6.6).
         for key in self.gateway_keys:
             key.private_key.overwrite()
         self.replay.clear()
@@ -272,7 +275,9 @@ class KeyRing:
         if self.key_ids & set(key.key_ids):
             raise ValueError("a key id is in use")
         self._keys.append(key)
+        # Full: nothing more can be opened with it, so to keep it has a risk and no use.
         self._drop(self._is_spent)
+        # A flood fills one set after the other; without a bound each would leave a key.
         while len(self._keys) > MAX_KEYS:
             self._keys.pop(0).overwrite()
 
@@ -287,6 +292,7 @@ class KeyRing:
 
     def expires_in_s(self, now: datetime) -> float | None:
         """Return the seconds until the next window ends; None without keys."""
+        # The earliest of all: an old key must go in time as well as the current one.
         ends = [key.not_after for key in self._keys]
         return max(0.0, min(ends) - now.timestamp()) if ends else None
 

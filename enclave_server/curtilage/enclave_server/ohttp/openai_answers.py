@@ -198,7 +198,7 @@ def last_events(head: AnswerHead, ending: Ending) -> bytes:
 def tellable(error: ChatError) -> ChatError:
     """Return the error, or an internal one when its code has no message.
 
-    An error that cannot be told would end as an answer outside the seal.
+    An error without words would end as an answer outside the seal.
     """
     return error if error.code in ERROR_CODES else ChatError(500, "internal_error")
 

@@ -105,7 +105,8 @@ class ReceiptIssuer:
             content: of the request; only its MAC is kept.
             served_at: when the request was opened, Unix seconds.
         """
-        # No receipt that nobody asked for: it would prove to others what was answered.
+        # None without the client's secret: a receipt that it did not want would prove
+        # to others what was answered.
         if self._key is None or not secret:
             return NO_RECEIPT
         # An error without a model until something else is known: a receipt that is cut
@@ -143,6 +144,8 @@ class _AnswerReceipt:
         self._model = model
 
     def begin(self, status: int) -> None:
+        # Of what is sealed, not of what was meant: an error after the head has no
+        # status.
         self._draft = replace(self._draft, status=status)
 
     def add(self, content: bytes) -> None:
@@ -152,12 +155,14 @@ class _AnswerReceipt:
         self._draft = replace(self._draft, model_digest=self._model)
 
     def trailers(self) -> Fields:
+        # Signed at the very end, over everything: one that was cut has no receipt.
         receipt = replace(self._draft, answer_mac=self._mac.digest())
         return ((RECEIPT_FIELD, encode_field(sign_receipt(receipt, self._key))),)
 
 
 def offers_receipts(transport: TransportParameters) -> bool:
     """Tell whether an answer of this shape has room for a receipt."""
+    # Unpadded, trailers may be as long as they like.
     if transport.shape is not Shape.PADDED:
         return True
     return transport.frame_bytes >= MIN_FRAME_BYTES

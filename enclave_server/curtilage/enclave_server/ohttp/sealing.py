@@ -137,6 +137,7 @@ class PlainSealer:
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Note the inner head; see the Protocol."""
+        # Nothing may go out: RFC 9458, section 4.4 seals the response as one message.
         self._status, self._fields = status, fields
         return b""
 
@@ -207,6 +208,8 @@ class ChunkedOutput:
         if frame.final:
             return self._sealer.finish(frame.plaintext)
         self._receipt.add(frame.content)
+        # The nonce goes with the first frame, never alone: alone it would say when the
+        # answer began, and make one more write than frames.
         opening, self._opening = self._opening, b""
         return opening + self._sealer.seal(frame.plaintext)
 
@@ -329,6 +332,7 @@ class PaddedSealer:
         self, status: int, fields: Fields, *, filler: Filler, least_bucket: int = 0
     ) -> None:
         """Set the inner head, and what stands where nothing is said."""
+        # In the first frame, whatever the status: a refusal looks like an answer.
         head = bhttp.encode_response_head(status, fields)
         self._begun = AnswerFramer(
             self.parameters, head, filler=filler, least_bucket=least_bucket
@@ -341,11 +345,15 @@ class PaddedSealer:
         Raises:
             LimitExceededError: longer than ``room``.
         """
+        # The framer first: it refuses what does not fit, and then nothing of it is
+        # kept.
         self._framer.write(content)
         self._output.write(content)
 
     def end(self) -> None:
         """Say that nothing more comes; frames go on to the bucket's end."""
+        # Asked for when the final frame is due: filler is content too, and the receipt
+        # is over all of it.
         self._framer.end(self._output.trailers)
 
     def next(self) -> bytes:
@@ -362,6 +370,7 @@ class PaddedSealer:
 def _whole(
     status: int, fields: Fields, content: bytes, receipt: Receipting
 ) -> bhttp.Response:
+    # In this order: the trailers are over the status and the content before them.
     receipt.begin(status)
     receipt.add(content)
     return bhttp.Response(
