@@ -136,8 +136,8 @@ async def parts_of(
     engine: Echo, transport: TransportParameters, *, limit_s: int = 600
 ) -> Parts:
     parts = await make_parts(transport=transport, limits=Limits(answer_s=limit_s))
-    services = replace(parts.services, model=Model(engine))
-    return replace(parts, services=services)
+    context = replace(parts.context, model=Model(engine))
+    return replace(parts, context=context)
 
 
 async def send(

@@ -303,7 +303,7 @@ async def test_idle_connection_keeps_no_answer() -> None:
     parts = await make_parts(
         Script(pieces=["x" * 1000] * 12), transport=QUICK, timer=VirtualTime().timer
     )
-    server = EnclaveServer(parts.services)
+    server = EnclaveServer(parts.context)
     address = await server.start(LOOPBACK)
     streams = [await connect(address) for _ in range(8)]
 

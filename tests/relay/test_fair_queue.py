@@ -34,7 +34,7 @@ class Clock:
 
 
 class Parts:
-    """A admission and its line, and who stands there."""
+    """Admission control and a queue behind it, and who waits there."""
 
     def __init__(
         self, *, most: int, share: int = 2, wait_s: float = FOR_EVER_S
@@ -206,20 +206,19 @@ async def test_without_shares_only_the_whole_is_bounded() -> None:
 
 
 async def test_behind_a_unix_socket_nobody_has_a_share() -> None:
-    turns = FairQueue(AdmissionControl(most=9, caps=None), most=5, share=2, wait_s=0)
     admission = AdmissionControl(most=9, caps=None)
+    queue = FairQueue(admission, most=5, share=2, wait_s=0)
     for _ in range(5):
-        await turns.take(admission.admit(""))
+        await queue.take(admission.admit(""))
     with pytest.raises(RefusedError):
-        await turns.take(admission.admit(""))
+        await queue.take(admission.admit(""))
 
 
 # Through the relay
 
 
-async def test_nine_requests_of_one_address_leave_places_to_another(
-    make_relay: MakeRelay, gateway: FakeGateway
-) -> None:
+def hold(gateway: FakeGateway) -> asyncio.Event:
+    """Let the gateway answer when the event is set, and not before."""
     answers = asyncio.Event()
 
     async def script(writer: asyncio.StreamWriter, _: Message) -> None:
@@ -227,6 +226,13 @@ async def test_nine_requests_of_one_address_leave_places_to_another(
         writer.write(raw_answer())
 
     gateway.script = script
+    return answers
+
+
+async def test_nine_requests_of_one_address_leave_places_to_another(
+    make_relay: MakeRelay, gateway: FakeGateway
+) -> None:
+    answers = hold(gateway)
     relay = await make_relay(clients={"exchanges": 2}, limits={"max_upstream": 8})
     request = raw_request("POST", "/demo", POST, b"x")
     nine = [await relay.connect() for _ in range(9)]
@@ -251,13 +257,7 @@ async def test_nine_requests_of_one_address_leave_places_to_another(
 async def test_a_request_waits_for_its_turn_whole_or_in_pieces(
     make_relay: MakeRelay, gateway: FakeGateway, incremental: tuple[str, ...]
 ) -> None:
-    answers = asyncio.Event()
-
-    async def script(writer: asyncio.StreamWriter, _: Message) -> None:
-        await answers.wait()
-        writer.write(raw_answer())
-
-    gateway.script = script
+    answers = hold(gateway)
     relay = await make_relay(limits={"max_upstream": 1, "body_timeout_s": 0.2})
     first = asyncio.create_task(relay.post())
     await gateway.arrived()

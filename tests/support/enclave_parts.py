@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
-from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.keys import KeyRing, Published, ServerKey, make_key
@@ -142,7 +142,7 @@ class StaticBundles:
 class Parts:
     """Everything behind one server under test."""
 
-    services: Services
+    context: RequestContext
     engine: ScriptedEngine
     key: ServerKey
     bundles: StaticBundles
@@ -175,7 +175,7 @@ async def make_parts(
     )
     counters = Counters()
     model = Model(engine)
-    services = Services(
+    context = RequestContext(
         keys=keys,
         bundles=bundles,
         model=model,
@@ -188,13 +188,13 @@ async def make_parts(
         timer=timer,
     )
     return Parts(
-        services=services, engine=engine, key=key, bundles=bundles, counters=counters
+        context=context, engine=engine, key=key, bundles=bundles, counters=counters
     )
 
 
 @asynccontextmanager
 async def serving(parts: Parts, listen: Listen = LOOPBACK) -> AsyncGenerator[str]:
-    server = EnclaveServer(parts.services)
+    server = EnclaveServer(parts.context)
     address = await server.start(listen)
     try:
         yield address

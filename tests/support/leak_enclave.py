@@ -61,8 +61,8 @@ async def serve(parameters: TransportParameters, pause_s: float) -> None:
     parts = await make_parts(now=datetime.now(UTC))
     engine = LeakEngine(pause_s)
     await engine.start()
-    parts.services = replace(
-        parts.services,
+    parts.context = replace(
+        parts.context,
         model=Model(engine),
         transport=parameters,
         clock=lambda: datetime.now(UTC),

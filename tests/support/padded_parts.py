@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
-from curtilage.enclave_server.answer.run import AnswersChallenges, AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun, AnswersChallenges
 from curtilage.enclave_server.errors import BusyError, ModelError
 from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
 from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
@@ -115,7 +115,7 @@ async def play(
     time.lag_s.extend(lag_s)
     start = time.now
     model = Playing(says, time)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form(form), sealed.message, terms),
         model=model,
         head=HEAD,

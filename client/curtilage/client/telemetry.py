@@ -6,6 +6,9 @@ anything on or adds anything. Providers are private: no global provider, no
 propagator, no trace context in or out, since one trace id on both sides of the
 relay would undo what the relay is for. This is the one module of the part that
 may touch ``logging`` or OpenTelemetry.
+
+Client, relay and enclave each have such a module: the parties share no code, so that
+no change for one of them can open another.
 """
 
 import logging

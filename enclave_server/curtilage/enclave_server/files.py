@@ -1,4 +1,4 @@
-"""Reads ordinary files only: a pipe would keep whoever opens it waiting."""
+"""Reads ordinary files only: a pipe would keep its opener waiting."""
 
 import errno
 import os

@@ -25,8 +25,8 @@ from curtilage.enclave_server.evidence.report import (
     EvidenceSource,
     SocketEvidenceSource,
 )
+from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
-from curtilage.enclave_server.http.services import Services
 from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.model import Model, open_model
 from curtilage.enclave_server.ohttp.chat import ChatLimits
@@ -137,7 +137,7 @@ async def running(
         model.keep_to(held.verified.transport)
         tell_honestly(held, surroundings.notice)
         server = EnclaveServer(
-            Services(
+            RequestContext(
                 keys=keys,
                 bundles=keeper,
                 model=model,
@@ -211,7 +211,7 @@ def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _silence_loop(counters: Counters) -> None:
-    """Count what nobody awaited; the default handler would print it whole."""
+    """Count what no task awaited; the default handler would print it whole."""
 
     def handle(_loop: asyncio.AbstractEventLoop, _context: dict[str, object]) -> None:
         counters.count(Event.INTERNAL_ERROR)

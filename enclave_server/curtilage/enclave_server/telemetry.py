@@ -3,6 +3,9 @@
 Numbers only, and no way out: nothing here opens a connection, a file or a log.
 Whoever runs the enclave pulls the counts through the launcher. This is the one
 module of the part that may touch ``logging``, and it does so to silence it.
+
+Client, relay and enclave each have such a module: the parties share no code, so that
+no change for one of them can open another.
 """
 
 import logging

@@ -66,7 +66,7 @@ class Table:
         return key in self._values
 
     def finish(self) -> None:
-        """Refuse whatever nobody asked for."""
+        """Refuse every key that was not read."""
         for key in self._values:
             # An unknown key is the operator's own word; still, only printable.
             self.problem(repr(key), "unknown key")

@@ -2,7 +2,7 @@
 
 Knows open connections and their addresses, which the system keeps as long; the
 counts themselves (``client_limits``) hold neither. When the secret of the counts is
-renewed, whoever is inside is counted anew: no connection ever counts nowhere.
+renewed, every open connection is counted anew: no connection ever counts nowhere.
 """
 
 import time
@@ -24,7 +24,7 @@ class ConnectionSlot:
 
     Attributes:
         address: its client's.
-        client: where it is counted; None where nobody is.
+        client: where it is counted; None where no client is counted.
         uploads: whether its request counts as one that is under way.
         place: whether it counts as one that holds a place at the gateways.
     """
@@ -58,6 +58,7 @@ class AdmissionControl:
         Raises:
             RefusedError: there are enough, in all or of this client.
         """
+        # All of them first: this bound protects the process, the next one its clients.
         if len(self._slots) >= self._most:
             raise RefusedError(Refusal.CONNECTIONS)
         slot = ConnectionSlot(address)
@@ -71,6 +72,7 @@ class AdmissionControl:
 
     def release(self, slot: ConnectionSlot) -> None:
         """Count a connection no more; a second time changes nothing."""
+        # A cut handshake and the end of its protocol both come here.
         if slot not in self._slots:
             return
         self.end_upload(slot)
@@ -130,6 +132,8 @@ class AdmissionControl:
         slot.place = False
 
     def _renew(self, caps: ClientCaps) -> None:
+        # A new secret makes all counts new and empty (``client_limits``): were those
+        # who are inside not counted again, each renewal would let a client in twice.
         if not caps.renew():
             return
         for slot in self._slots:

@@ -1,4 +1,4 @@
-"""One relay's life: start, serve, and an end that cuts nobody off.
+"""One relay's life: start, serve, and an end that cuts no answer off.
 
 Knows addresses and signals' meaning; what passes is ``service``'s business, and
 how it is read and written ``connections``'.
@@ -20,7 +20,7 @@ from curtilage.relay.upstream import Upstreams
 
 BACKLOG: Final = 512
 CANCEL_S: Final = 1.0
-"""How long handlers may take to end once they were told to."""
+"""How long handlers may take to end once they are cancelled."""
 
 
 class Relay:
@@ -61,7 +61,7 @@ class Relay:
         """Stop listening, let running requests end, close everything.
 
         Args:
-            hurry: set by whoever no longer wants to wait.
+            hurry: set when an operator does not want to wait any longer.
         """
         await self._drain(hurry or asyncio.Event())
         if self._server is not None:

@@ -1,7 +1,7 @@
 """The relay's configuration: one TOML file, some flags, every key known.
 
 Knows addresses and numbers. An unknown key, a wrong type or an address of a
-kind not listed here refuses the whole file, with all problems told at once.
+kind not listed here refuses the whole file, with all problems named at once.
 """
 
 import ipaddress

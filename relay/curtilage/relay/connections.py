@@ -103,7 +103,7 @@ class Server(web.Server):
         telemetry: Telemetry,
     ) -> None:
         # A client that is gone cancels its request: nothing goes to a gateway, and no
-        # place is held there, for an answer that nobody takes.
+        # place is held there, for an answer that no client takes.
         super().__init__(self._serve, handler_cancellation=True)
         self.limits = config.limits
         self.telemetry = telemetry
@@ -128,6 +128,8 @@ class Server(web.Server):
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
+        # Between two requests: to a client this looks like any idle connection's end,
+        # and it may send its next request elsewhere (RFC 9112, section 9.3.1).
         for connection in self.connections:
             cast("_Connection", connection).close_if_idle()
         return self._busy > 0
@@ -164,7 +166,7 @@ class Server(web.Server):
         except RefusedError as refused:
             self.telemetry.rejected(refused.refusal)
             # The rest of its content is not read, so where a next request would begin
-            # nobody could tell: what follows here might be one that was smuggled.
+            # is not known: what follows here might be one that was smuggled.
             caller.stays = False
             fields = refusals.refusal_fields(refused.refusal)
             status = refusals.status_of(refused.refusal)
@@ -281,6 +283,7 @@ class _Connection(web.RequestHandler):
             server,
             loop=loop,
             keepalive_timeout=server.limits.idle_timeout_s,
+            # aiohttp's own words, on a log or an error page, quote what a peer sent.
             logger=silent_logger(),
             access_log=cast("Any", None),  # None means none; the type forgets it
             debug=False,
@@ -289,6 +292,7 @@ class _Connection(web.RequestHandler):
             max_field_size=MAX_FIELD_BYTES,
             lingering_time=LINGER_S,
             read_bufsize=READ_BUFFER_BYTES,
+            # ``forward`` refuses any coding; decoded, one would be unbounded.
             auto_decompress=False,
         )
         self.server = server
@@ -330,6 +334,7 @@ class _Connection(web.RequestHandler):
         """Forget a connection."""
         if self._slot is not None:
             self.server.admission.release(self._slot)
+        # A timer that went on would hold the connection, and what was read on it.
         self._stop_head_timer()
         self._stop_read_timer()
         self._make_room()
@@ -363,6 +368,8 @@ class _Connection(web.RequestHandler):
     def pause_writing(self) -> None:
         """Hold the gateway back; a client that does not read has so much time."""
         super().pause_writing()
+        # Slow reading, Slowloris from the other side: it would hold a place at the
+        # gateway for as long as the client likes.
         self._start_read_timer()
 
     @override
@@ -468,6 +475,7 @@ class _Connection(web.RequestHandler):
         if self._reading_paused or self._buffer_paused:
             return False
         framing = self._received - content.total_bytes
+        # Chunks of a dozen octets stay below, with five around each; those of one not.
         if framing <= FRAMING_BYTES + content.total_bytes // 2:
             return False
         if self._slot is not None:
@@ -488,6 +496,7 @@ class _Connection(web.RequestHandler):
 
     async def drained(self) -> None:
         """Wait until the client reads; one that does not is dropped."""
+        # Again after each wake: what waited may have filled the buffer at once.
         while self.writing_paused and self.transport is not None:
             self._room = self._loop.create_future()
             await self._room
@@ -519,7 +528,7 @@ class _Connection(web.RequestHandler):
 
 
 def _give_up(transport: asyncio.Transport) -> None:
-    # Not close: that would wait for the very octets that nobody reads.
+    # Not close: that would wait for the very octets that are not read.
     if transport.get_write_buffer_size():
         transport.abort()
 

@@ -7,7 +7,7 @@
     └── StartError      it cannot listen or serve as configured
 
 A request that may not pass is ``forward.RefusedError``: it is answered, never
-told to the operator. Messages hold keys and addresses the operator wrote; never
+shown to the operator. Messages hold keys and addresses the operator wrote; never
 a byte that a client or a gateway sent.
 """
 

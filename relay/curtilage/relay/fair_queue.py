@@ -3,7 +3,7 @@
 Places are few, a sealed request that holds one looks like any other, and its answer
 may last for minutes. So one client has a share of them, a smaller one while few are
 left, and who finds none waits in line for a while. A place that becomes free goes to
-whoever holds the fewest and, among equals, came first: whoever does nothing but ask
+the client that holds the fewest and, among equals, came first: one that seldom asks
 comes before those who have been asking all along, however many requests of theirs
 wait.
 
@@ -63,7 +63,7 @@ class FairQueue:
             self._line.pop(slot, None)
 
     def give_back(self, slot: ConnectionSlot) -> None:
-        """Give a place to whoever is next; a second time changes nothing."""
+        """Give a place to the next in line; a second time changes nothing."""
         if slot not in self._held:
             return
         self._held.remove(slot)

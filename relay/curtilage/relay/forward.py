@@ -4,7 +4,7 @@ Knows paths, media types and three fields (Content-Type, the length, and
 Incremental); refuses to know anything else about who asks or what for. Every
 value that goes on is a constant of this module or a number; no byte of a field
 that a client or a gateway wrote is ever copied to the other side. What is refused,
-and how it is told, is in ``refusals``.
+and in which words, is in ``refusals``.
 """
 
 import re
@@ -179,7 +179,7 @@ def find_route(
         RefusedError: no such path here, or not by this method.
     """
     # A tunnel would make an open proxy of us; its target has no path to look up either
-    # (RFC 9112, section 3.2.3), so it is told apart before the target is read.
+    # (RFC 9112, section 3.2.3), so it is looked for before the target is read.
     if head.method == "CONNECT":
         raise RefusedError(Refusal.METHOD)
     if head.minor not in (0, 1) or not head.target.startswith("/"):
@@ -238,19 +238,19 @@ def admit_answer(status: int, fields: Fields) -> AnswerHead:
 
     Raises:
         RefusedError: a redirect, an odd success, a coded or unknown content, or
-            one whose end could not be told from a cut.
+            one whose end would look like a cut.
     """
     # A coded answer would pass with another length than was sealed, or be decoded here.
     if fields.get(b"content-encoding", ()):
         raise RefusedError(Refusal.GATEWAY_ANSWER)
     # With neither, the end is where the connection ends (RFC 9112, section 6.3), and
-    # whoever cuts the line makes a short answer look whole.
+    # a cut line makes a short answer look whole.
     if not (fields.get(b"content-length", ()) or _is_chunked(fields)):
         raise RefusedError(Refusal.GATEWAY_ANSWER)
     if status == OK:
         kind, passes = _media_type(fields, RESPONSE_TYPES, Refusal.GATEWAY_ANSWER), True
     elif FIRST_ERROR <= status <= LAST_ERROR:
-        # RFC 9458, section 5.3: what the gateway could not open it tells outside the
+        # RFC 9458, section 5.2: what the gateway could not open it tells outside the
         # seal. Its status passes; its words only where they are a problem object.
         kind = PROBLEM_JSON
         passes = list(fields.get(b"content-type", ())) == [PROBLEM_JSON.encode()]
@@ -333,7 +333,7 @@ def answer_fields(head: AnswerHead, *, length: int | None) -> list[tuple[str, st
     else:
         fields.append(("Transfer-Encoding", "chunked"))
     if head.incremental:
-        # RFC 10036: whoever is between us and the client must not wait for the end.
+        # RFC 10036: a proxy between us and the client must not wait for the end.
         fields.append(("Incremental", INCREMENTAL))
     # A cache in front of us would keep one client's answer, and give it to another.
     fields.append(("Cache-Control", "no-store"))
@@ -399,7 +399,7 @@ def _refuse_framing(fields: Fields) -> None:
 
 
 def _is_chunked(fields: Fields) -> bool:
-    # Once, and alone: RFC 9112, section 7 forbids to apply it twice.
+    # Once, and alone: RFC 9112, section 6.1 forbids to apply it twice.
     codings = fields.get(b"transfer-encoding", ())
     return [coding.lower() for coding in codings] == [b"chunked"]
 

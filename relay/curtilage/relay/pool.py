@@ -1,4 +1,4 @@
-"""One gateway's connections, shared by all clients: whoever asks next gets one.
+"""One gateway's connections, shared by all clients: the next request gets one.
 
 Knows where a gateway is and how long a connection may wait; nothing of what
 passes over it, and nothing of whom it passed for.

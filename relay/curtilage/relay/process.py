@@ -1,6 +1,7 @@
 """What the command does with its process: no core dumps, and streams that fail.
 
 Knows nothing of what is served; refuses to start where it could not be heard.
+The enclave server has the same of its own: the parties share no code.
 """
 
 import argparse

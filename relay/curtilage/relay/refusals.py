@@ -111,7 +111,7 @@ class RefusedError(Exception):
 
 
 def status_of(refusal: Refusal) -> int:
-    """Return the one status a refusal is told by."""
+    """Return the one status of a refusal."""
     return _STATUS_AND_TITLE[refusal][0]
 
 

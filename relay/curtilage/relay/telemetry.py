@@ -5,6 +5,9 @@ anything on or adds anything. Counts and duration classes only: no span, since
 a span per exchange would be a list of who asked when, and no path, address,
 size or time. Providers are private; nothing is propagated. This is the one
 module of the part that may touch ``logging`` or OpenTelemetry.
+
+Client, relay and enclave each have such a module: the parties share no code, so that
+no change for one of them can open another.
 """
 
 import logging
@@ -212,7 +215,7 @@ def silence_libraries() -> None:
 
 
 def _drop(_: float) -> None:
-    """Stand for a histogram nobody asked for."""
+    """Stand for a histogram that was not configured."""
 
 
 def _word(member: Enum) -> str:

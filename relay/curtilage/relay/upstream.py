@@ -2,7 +2,7 @@
 
 Writes heads of our own making; takes of an answer its status, type, length and
 content alone. Follows no redirect, keeps no cookie, decompresses nothing, sends
-nothing twice. A free connection goes to whoever asks next: none is one client's.
+nothing twice. A free connection serves the next request: none is one client's.
 
 aiohttp's parser and protocol are used as they are; its session is not: all that it
 adds to a request has to be switched off, and costs more than the rest together.
@@ -32,7 +32,7 @@ MAX_FIELDS: Final = 64
 MAX_INTERIM_ANSWERS: Final = 8
 """1xx answers skipped before one request's; more are no gateway's."""
 READ_BUFFER_BYTES: Final = 16 * 1024
-"""Twice that is kept of an answer that nobody reads."""
+"""Twice that is kept of an answer whose client does not read."""
 FIRST_FINAL: Final = 200
 SWITCHING: Final = 101
 
@@ -71,9 +71,10 @@ class Connection(ResponseHandler):
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell whoever reads that the end has come."""
+        """Let those who wait, to read or to write, see that the end has come."""
         if self._watch is not None:
             self._watch.cancel()
+        # A sender that waits for room must wake up, and fail on its next piece.
         self._writable.set()
         super().connection_lost(exc)
         if self._notify is not None:
@@ -161,7 +162,7 @@ class Connection(ResponseHandler):
         self._notify = None
 
     def cut(self) -> None:
-        """End the connection; whoever reads learns of it, unlike by ``abort``."""
+        """End the connection so that its reader learns of it; ``abort`` is silent."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -169,7 +170,8 @@ class Connection(ResponseHandler):
         self._watch = None
         if not self._watched:
             return
-        # A gateway that we hold back cannot be heard.
+        # A gateway that we hold back, for a client that reads slowly, cannot be heard;
+        # its silence is ours.
         if self._reading_paused:
             self._heard_at = self._loop.time()
         left_s = self._heard_at + self._silence_s - self._loop.time()
@@ -237,6 +239,8 @@ class UpstreamAnswer:
         self._sink, self._most = sink, max_bytes
         with _as_refusal(self._connection):
             over = self._write()
+            # With no piece yet the head goes alone: RFC 10036 wants what is there
+            # passed on, and a client learns that its request was taken.
             sink.flush()
             if over:
                 return
@@ -304,6 +308,8 @@ class Upstreams:
     """
 
     def __init__(self, config: RelayConfig) -> None:
+        # One context for all gateways, and it verifies names. It keeps strangers off
+        # the line; what a client trusts is the key that it sealed to.
         tls = make_client_context(config.upstream_ca_file)
         self._limits = config.limits
         self._hosts: dict[str, str] = {}
@@ -360,7 +366,7 @@ class Upstreams:
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
         # Sent once: after a failure nobody knows whether the gateway opened it, and a
-        # second copy is what its replay protection refuses (RFC 9458, section 6.5.1).
+        # second copy is what its replay protection refuses (RFC 9458, section 6.5).
         connection = await pool.take()
         try:
             with _as_refusal(connection):
@@ -401,6 +407,8 @@ class Upstreams:
             )
         )
         sending.add_done_callback(_end_of_sending(connection))
+        # Any end but an answer, the client's own going away included, ends both ways
+        # and spoils the connection: half a request is on it.
         try:
             return await self._answer_beside(pool, connection, sending)
         except BaseException:
@@ -480,7 +488,9 @@ async def _send_pieces(
 ) -> None:
     connection.send(head)
     async for piece in pieces:
+        # In chunks of our own making; the client's extensions and sizes stop here.
         connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        # The client is read no faster than its gateway reads: else we would store it.
         await connection.sent()
     if chunked:
         connection.send(b"0\r\n\r\n")
@@ -505,6 +515,7 @@ async def _read(content: StreamReader, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     left = max_bytes
     while piece := await content.readany():
+        # As it comes: what a gateway announces it need not keep to.
         left -= len(piece)
         if left < 0:
             raise RefusedError(Refusal.GATEWAY_ANSWER)

@@ -58,7 +58,7 @@ async def _enclave(
 ) -> AsyncGenerator[tuple[Address, int]]:
     """Serve; give the address, and a key id that this server did not draw."""
     parts = await make_parts(script, now=datetime.now(UTC))
-    parts.services = replace(parts.services, transport=parameters)
+    parts.context = replace(parts.context, transport=parameters)
     unknown = next(each for each in range(256) if each not in parts.key.key_ids)
     async with serving(parts) as address:
         published = Address(

@@ -173,39 +173,41 @@ def hold(gateway: Gateway) -> threading.Event:
     return release
 
 
-def test_the_places_at_the_gateway_are_bounded(
-    start_relay: StartRelay, gateway: Gateway
-) -> None:
-    relay = start_relay(limits={**PATIENT, "max_upstream": 2, "place_wait_s": 0})
-    release = hold(gateway)
-    held = [relay.connect() for _ in range(2)]
+def ask_without_answer(
+    relay: RelayProcess, gateway: Gateway, requests: int
+) -> list[Wire]:
+    """Ask so often; the gateway has each and holds its answer back."""
+    held = [relay.connect() for _ in range(requests)]
     for wire in held:
         wire.send(raw_request())
         gateway.arrival()
+    return held
+
+
+@pytest.mark.parametrize(
+    ("clients", "limits"),
+    [
+        ({}, {"max_upstream": 2}),
+        ({"connections": 0, "exchanges": 2, "requests_per_s": 0}, {}),
+    ],
+    ids=["in all", "of one client"],
+)
+def test_the_places_at_the_gateway_are_bounded(
+    start_relay: StartRelay,
+    gateway: Gateway,
+    clients: dict[str, float],
+    limits: dict[str, float],
+) -> None:
+    relay = start_relay(
+        **({"clients": clients} if clients else {}),
+        limits={**PATIENT, **limits, "place_wait_s": 0},
+    )
+    release = hold(gateway)
+    held = ask_without_answer(relay, gateway, 2)
     refused = relay.post()
     release.set()
     assert refused.status == 429
     assert b"The relay serves as many requests as it may." in refused.body
-    assert refused.value("Proxy-Status") == "relay; error=connection_limit_reached"
-    assert [read_answer(wire).status for wire in held] == [200, 200]
-    assert relay.post().status == 200
-    for wire in held:
-        wire.close()
-
-
-def test_one_client_has_a_share_of_the_places(
-    start_relay: StartRelay, gateway: Gateway
-) -> None:
-    clients = {"connections": 0, "exchanges": 2, "requests_per_s": 0}
-    relay = start_relay(clients=clients, limits={**PATIENT, "place_wait_s": 0})
-    release = hold(gateway)
-    held = [relay.connect() for _ in range(2)]
-    for wire in held:
-        wire.send(raw_request())
-        gateway.arrival()
-    refused = relay.post()
-    release.set()
-    assert refused.status == 429
     assert refused.value("Proxy-Status") == "relay; error=connection_limit_reached"
     assert [read_answer(wire).status for wire in held] == [200, 200]
     assert relay.post().status == 200
@@ -250,10 +252,7 @@ def test_running_requests_of_one_client_are_bounded(
 ) -> None:
     relay = start_relay(clients={"connections": 2, "requests_per_s": 0})
     release = hold(gateway)
-    held = [relay.connect() for _ in range(2)]
-    for wire in held:
-        wire.send(raw_request())
-        gateway.arrival()
+    held = ask_without_answer(relay, gateway, 2)
     status = relay.post().status
     release.set()
     assert status == 429
@@ -262,17 +261,22 @@ def test_running_requests_of_one_client_are_bounded(
         wire.close()
 
 
-@differs("client-connections")
-def test_idle_connections_of_one_client_are_bounded(start_relay: StartRelay) -> None:
-    relay = start_relay(clients={"connections": 2, "requests_per_s": 0})
-    idle = [relay.connect() for _ in range(2)]
+def status_beside_idle(relay: RelayProcess, connections: int) -> int:
+    """Ask while so many connections, each answered once, stay open."""
+    idle = [relay.connect() for _ in range(connections)]
     for wire in idle:
         wire.send(raw_request(method="GET", target="/healthz", body=None, kind=None))
         assert read_answer(wire).status == 200
     status = relay.post().status
     for wire in idle:
         wire.close()
-    assert status == 429
+    return status
+
+
+@differs("client-connections")
+def test_idle_connections_of_one_client_are_bounded(start_relay: StartRelay) -> None:
+    relay = start_relay(clients={"connections": 2, "requests_per_s": 0})
+    assert status_beside_idle(relay, 2) == 429
 
 
 def test_idle_connections_leave_room(relay: RelayProcess) -> None:
@@ -285,14 +289,7 @@ def test_idle_connections_leave_room(relay: RelayProcess) -> None:
 @differs("connection-cap")
 def test_connections_are_bounded(start_relay: StartRelay) -> None:
     relay = start_relay(limits={**PATIENT, "max_connections": 4})
-    idle = [relay.connect() for _ in range(4)]
-    for wire in idle:
-        wire.send(raw_request(method="GET", target="/healthz", body=None, kind=None))
-        assert read_answer(wire).status == 200
-    status = relay.post().status
-    for wire in idle:
-        wire.close()
-    assert status == 503
+    assert status_beside_idle(relay, 4) == 503
 
 
 def test_running_requests_end_and_new_ones_do_not_begin_when_it_drains(

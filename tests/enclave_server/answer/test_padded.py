@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.errors import BusyError, ChatError, ModelError
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
@@ -74,7 +74,7 @@ async def test_replay_looks_like_an_answer() -> None:
         keys = dict.fromkeys(KEY.key_ids, KEY)
         exchange = open_exchange(keys, Form.CHUNKED, sealed.message, terms)
         time = VirtualTime()
-        underway = AnswerUnderway(
+        underway = AnswerRun(
             exchange=exchange,
             model=Playing((Begun(), END), time),
             head=HEAD,
@@ -95,7 +95,7 @@ async def test_head_goes_out_before_the_model_is_asked(stream: bool) -> None:
     model = Playing((Begun(), END), time)
     terms = Terms(chat=ChatLimits(), transport=QUICK, now=NOW)
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form.CHUNKED, sealed.message, terms),
         model=model,
         head=HEAD,
@@ -265,7 +265,7 @@ async def test_answer_that_is_not_sent_to_its_end_was_not_answered() -> None:
     time = VirtualTime()
     terms = Terms(chat=ChatLimits(), transport=QUICK, now=NOW)
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form.CHUNKED, sealed.message, terms),
         model=Playing((Begun(), Piece(text="a"), END), time),
         head=HEAD,
@@ -342,7 +342,7 @@ async def test_reader_that_does_not_read_holds_the_model_back() -> None:
     model = Playing((Begun(), *[Piece(text="x" * 100)] * 5000, END), time)
     terms = Terms(chat=ChatLimits(), transport=NORMAL, now=NOW)
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form.CHUNKED, sealed.message, terms),
         model=model,
         head=HEAD,
@@ -371,7 +371,7 @@ async def test_lost_connection_stops_the_model_at_once(
     model = Playing((Begun(), 5.0, Piece(text="a"), END), time)
     terms = Terms(chat=ChatLimits(), transport=NORMAL, now=NOW)
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form.CHUNKED, sealed.message, terms),
         model=model,
         head=HEAD,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from curtilage import enclave_server
-from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
@@ -86,7 +86,7 @@ async def play(
         logprobs=logprobs,
     )
     model = Playing(answers, delay_s)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=Exchange(asked=chat, sealer=OpenSealer()),
         model=model,
         head=HEAD,
@@ -172,7 +172,7 @@ async def test_deadline_ends_the_answer() -> None:
 async def test_refused_request_asks_nobody() -> None:
     model = Playing([], 0)
     for code, outcome in (("replayed", Event.REPLAYED), ("busy", Event.BUSY)):
-        underway = AnswerUnderway(
+        underway = AnswerRun(
             exchange=Exchange(asked=ChatError(400, code), sealer=OpenSealer()),
             model=model,
             head=HEAD,

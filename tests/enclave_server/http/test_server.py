@@ -167,7 +167,7 @@ async def test_tokens_arrive_one_by_one() -> None:
     parts = await make_parts()
     engine = GatedEngine(Script(pieces=["a", "b", "c"]))
     await engine.start()
-    parts.services = replace(parts.services, model=Model(engine))
+    parts.context = replace(parts.context, model=Model(engine))
     sealed = seal(parts.key, inner_request(chat_body(stream=True)))
     async with serving(parts) as address, asyncio.timeout(30):
         reader, writer = await connect(address)
@@ -226,7 +226,7 @@ async def test_expired_key_is_unknown() -> None:
     parts = await make_parts()
     sealed = seal(parts.key)
     late = NOW + timedelta(seconds=3600)
-    parts.services = replace(parts.services, clock=lambda: late)
+    parts.context = replace(parts.context, clock=lambda: late)
     async with serving(parts) as address:
         answer = await ask(address, sealed)
     assert (answer.status, b"#ohttp-key" in answer.body) == (422, True)
@@ -377,7 +377,7 @@ async def test_refusal_after_decapsulation_is_encapsulated(form: str) -> None:
 
 
 async def test_server_that_never_started_stops() -> None:
-    await EnclaveServer((await make_parts()).services).stop()
+    await EnclaveServer((await make_parts()).context).stop()
 
 
 async def test_connection_is_reused_after_a_refusal() -> None:
@@ -642,7 +642,7 @@ class FailingBundles:
 
 async def test_unforeseen_failure_is_a_constant_500() -> None:
     parts = await make_parts()
-    parts.services = replace(parts.services, bundles=FailingBundles())
+    parts.context = replace(parts.context, bundles=FailingBundles())
     async with serving(parts) as address:
         answer = await exchange(address, get("/ohttp-keys"))
     assert answer.status == 500
@@ -725,8 +725,8 @@ def holds(items: list[int], count: int) -> bool:
 async def test_a_sweep_follows_each_exchange() -> None:
     swept: list[int] = []
     parts = await make_parts()
-    services = replace(parts.services, sweep=lambda: swept.append(1))
-    parts = replace(parts, services=services)
+    context = replace(parts.context, sweep=lambda: swept.append(1))
+    parts = replace(parts, context=context)
     async with serving(parts) as address:
         for number in (1, 2):
             await ask(address, seal(parts.key))

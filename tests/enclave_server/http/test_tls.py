@@ -35,7 +35,7 @@ async def served(folder: Path, *, header_s: int = 10) -> AsyncGenerator[int]:
         limits=Limits(header_s=header_s),
         timer=VirtualTime().timer,
     )
-    server = EnclaveServer(parts.services)
+    server = EnclaveServer(parts.context)
     files = TLSFiles(certificate=certificate, key=key)
     address = await server.start(LOOPBACK, server_context(files))
     # What is sealed goes to the key of these parts.

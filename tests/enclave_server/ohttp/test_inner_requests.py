@@ -23,7 +23,7 @@ from curtilage.enclave_server.answer.challenger import (
     Challenger,
     challenge_error,
 )
-from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.errors import ChatError, EvidenceError
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
@@ -409,7 +409,7 @@ async def test_client_that_leaves_frees_its_turn() -> None:
     sealed = seal(KEY, inner_request(body(), path=PATH))
     terms = Terms(chat=ChatLimits(), transport=PADDED, now=NOW, challenge_bucket=0)
     keys = dict.fromkeys(KEY.key_ids, KEY)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, Form(sealed.content_type), sealed.message, terms),
         model=Playing((), setting.time),
         head=HEAD,

@@ -22,7 +22,7 @@ from curtilage.attest.receipt import (
     request_mac,
     verify_receipt,
 )
-from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
@@ -233,7 +233,7 @@ async def sealed_answer(
     terms = Terms(chat=ChatLimits(), transport=transport, now=NOW)
     keys = dict.fromkeys(key.key_ids, key)
     form = Form(sealed.content_type)
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=open_exchange(keys, form, sealed.message, terms),
         model=_Nobody(),
         head=HEAD,
@@ -336,7 +336,7 @@ async def test_answer_under_way_is_signed_though_its_key_ends_meanwhile() -> Non
     exchange = open_exchange(ring.usable(NOW), Form(CHUNKED), sealed.message, terms)
     ring.expire(NOW + timedelta(seconds=60))
     assert ring.current is None
-    underway = AnswerUnderway(
+    underway = AnswerRun(
         exchange=exchange, model=_Nobody(), head=HEAD, accepted=0, limit_s=1e12
     )
     response = sealed.open(b"".join([piece async for piece in underway.pieces()]))

@@ -247,9 +247,9 @@ async def test_full_set_sends_its_clients_to_the_keys_that_came_after_it() -> No
             now=NOW,
             lifetime_s=3600,
             replay_capacity=1,
-            avoid=parts.services.keys.key_ids,
+            avoid=parts.context.keys.key_ids,
         )
-        parts.services.keys.install(successor)
+        parts.context.keys.install(successor)
         answer = await ask(address, seal(parts.key))
         assert (answer.status, b"#ohttp-key" in answer.body) == (422, True)
         assert (await ask(address, seal(successor))).status == 200

@@ -46,7 +46,7 @@ IDENTITY_ONLY: Final = frozenset({IDENTITY})
 
 
 class AcquiresCpuEvidence(Protocol):
-    """Whoever talks to one kind of device; it may take its time."""
+    """Talks to one kind of device; it may take its time."""
 
     def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:
         """Return evidence over 64 bytes, with what is stapled to it.
@@ -59,7 +59,7 @@ class AcquiresCpuEvidence(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSettings:
-    """What the process is told.
+    """What the process is configured with.
 
     Attributes:
         endorsements: the directory that the stapler fills.

@@ -1,8 +1,8 @@
 """Answers challenges: fresh evidence over a nonce, one at a time.
 
-Evidence is dear, and whoever can seal a request can ask for it. So there is one
-acquisition at a time and a least interval between two, whoever asks; everybody
-else is told to come later. What comes back from the evidence process is passed
+Evidence is dear, and anybody who can seal a request can ask for it. So there is one
+acquisition at a time and a least interval between two, for all together; the others
+are asked to come later. What comes back from the evidence process is passed
 on; the asker verifies it.
 """
 
@@ -29,7 +29,7 @@ revocations grows."""
 
 
 class EvidenceBases(Protocol):
-    """Whoever knows what our bundles were bound to; see ``bundle``."""
+    """Knows what our bundles were bound to; see ``evidence.bundle``."""
 
     def base_of(self, key: ServerKey, base: bytes) -> bytes | None:
         """Return a B0 published for this key: ``base`` itself, or the newest.
@@ -50,7 +50,7 @@ class EvidenceBases(Protocol):
 
 
 class AcquiresEvidence(Protocol):
-    """Whoever can have evidence made; see ``report.EvidenceSource``."""
+    """Has evidence made; see ``evidence.report.EvidenceSource``."""
 
     async def acquire(self, report_data: bytes) -> CpuEvidence:
         """Return evidence over 64 bytes.

@@ -3,13 +3,9 @@
 Takes what the model says as it comes and hands whole units to the frames: text
 that waits at a tick goes into one event. What would outgrow the longest answer
 ends it with finish reason ``length``; room for an end, or for an error, is
-always kept. Knows no time: whoever ticks calls ``tick``.
-
-The padded answer to a challenge: as long and as slow whatever it says.
-
-Evidence that is not there when it would have to begin is given up, so that no
-answer outgrows the bucket that all of them have. Knows no time: whoever ticks
-calls ``tick``.
+always kept. An answer to a challenge is as long and as slow whatever it says:
+evidence that is not there when it would have to begin is given up, so that no answer
+outgrows the bucket that all of them have. Knows no time: ``tick`` is called for it.
 """
 
 import asyncio
@@ -136,12 +132,13 @@ class PaddedStream:
         frame_bytes = self._sealer.parameters.frame_bytes
         if self._sealer.pending < frame_bytes:
             self._flush()
-        # Behind the next frame there must still be room for an end.
+        # Behind the next frame there must still be room for an end: an answer that ran
+        # out of room would end without a finish reason, as one that was cut does.
         if self._room() < frame_bytes:
             self._cut()
 
     def _room(self) -> int:
-        """Return the room that is left beside what waits and an end."""
+        """Return the room that is left after what waits and an end."""
         waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
         return self._sealer.room - waiting - self._end_bytes
 
@@ -263,66 +260,6 @@ class PaddedWhole:
         self.outcome = Event.ANSWERED
 
 
-def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
-    return Ending(
-        finish_reason="length",
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-    )
-
-
-def begin_content(
-    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
-) -> PaddedContent:
-    """Set the answer's head, before anything is known of what it will say."""
-    if chat.stream:
-        return PaddedStream(sealer, head)
-    return PaddedWhole(sealer, head, logprobs=chat.logprobs)
-
-
-def write_cover(sealer: PaddedSealer, bucket: int) -> None:
-    """Write the whole answer to a cover request."""
-    fields = ((b"content-type", JSON_TYPE),)
-    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=bucket)
-    sealer.write(b"{}")
-    sealer.end()
-
-
-def write_error(
-    sealer: PaddedSealer, error: ChatError, *, least_bucket: int = 0
-) -> None:
-    """Write the whole answer to a request that was refused at once.
-
-    A release whose frames are too short for all of it still tells the status.
-    """
-    error = tellable(error)
-    fields: Fields = ((b"content-type", error_type(error)),)
-    begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
-    try:
-        begin(error.status, (*fields, *error.fields))
-    except MalformedError:
-        begin(error.status, fields)
-    content = encode_error(error)
-    if len(content) <= sealer.room:
-        sealer.write(content)
-    sealer.end()
-
-
-def outcome_of(error: ChatError) -> Event:
-    """Return what an answer that ends in ``error`` is counted as."""
-    named = {
-        "busy": Event.BUSY,
-        "date": Event.DATE_REFUSED,
-        "no_evidence": Event.CHALLENGE_FAILED,
-        "replayed": Event.REPLAYED,
-    }
-    if error.code in named:
-        return named[error.code]
-    if error.status >= SERVER_FAULT:
-        return Event.ANSWER_FAILED
-    return Event.INNER_REFUSED
-
-
 class PaddedChallenge:
     """Evidence, or why there is none.
 
@@ -336,7 +273,7 @@ class PaddedChallenge:
     """
 
     is_behind = False
-    """Nobody waits for its frames."""
+    """Nothing waits for its frames."""
 
     def __init__(
         self,
@@ -410,3 +347,63 @@ class PaddedChallenge:
 
     def _room(self) -> int:
         return self._sealer.room_in(self._shape.bucket)
+
+
+def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
+    return Ending(
+        finish_reason="length",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
+
+
+def begin_content(
+    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
+) -> PaddedContent:
+    """Set the answer's head, before anything is known of what it will say."""
+    if chat.stream:
+        return PaddedStream(sealer, head)
+    return PaddedWhole(sealer, head, logprobs=chat.logprobs)
+
+
+def write_cover(sealer: PaddedSealer, bucket: int) -> None:
+    """Write the whole answer to a cover request."""
+    fields = ((b"content-type", JSON_TYPE),)
+    sealer.begin(STATUS_OK, fields, filler=fill_json, least_bucket=bucket)
+    sealer.write(b"{}")
+    sealer.end()
+
+
+def write_error(
+    sealer: PaddedSealer, error: ChatError, *, least_bucket: int = 0
+) -> None:
+    """Write the whole answer to a request that was refused at once.
+
+    A release whose frames are too short for all of it still tells the status.
+    """
+    error = tellable(error)
+    fields: Fields = ((b"content-type", error_type(error)),)
+    begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
+    try:
+        begin(error.status, (*fields, *error.fields))
+    except MalformedError:
+        begin(error.status, fields)
+    content = encode_error(error)
+    if len(content) <= sealer.room:
+        sealer.write(content)
+    sealer.end()
+
+
+def outcome_of(error: ChatError) -> Event:
+    """Return what an answer that ends in ``error`` is counted as."""
+    named = {
+        "busy": Event.BUSY,
+        "date": Event.DATE_REFUSED,
+        "no_evidence": Event.CHALLENGE_FAILED,
+        "replayed": Event.REPLAYED,
+    }
+    if error.code in named:
+        return named[error.code]
+    if error.status >= SERVER_FAULT:
+        return Event.ANSWER_FAILED
+    return Event.INNER_REFUSED

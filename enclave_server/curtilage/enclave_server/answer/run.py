@@ -65,7 +65,7 @@ from curtilage.wire.shaping import TransportParameters
 
 
 class AnswersChat(Protocol):
-    """Whoever answers chat requests; see ``model.Model``."""
+    """Answers chat requests; see ``model.Model``."""
 
     def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels."""
@@ -73,7 +73,7 @@ class AnswersChat(Protocol):
 
 
 class AnswersChallenges(Protocol):
-    """Whoever answers challenges; see ``challenger.Challenger``."""
+    """Answers challenges; see ``challenger.Challenger``."""
 
     def shape(self, transport: TransportParameters) -> ChallengeShape:
         """Return the shape of every padded answer."""
@@ -86,7 +86,7 @@ class AnswersChallenges(Protocol):
         ...
 
 
-class AnswerUnderway:
+class AnswerRun:
     """The sealed bytes of one answer.
 
     Args:
@@ -148,18 +148,18 @@ class AnswerUnderway:
     async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
         period_s = sealer.parameters.period_ms / 1000
         pacer = Pacer(self._accepted, period_s, self._timer)
-        filling = _Filling(self._begin(sealer), sealer, self.exchange.receipt)
+        model_run = _ModelRun(self._begin(sealer), sealer, self.exchange.receipt)
         try:
             async with aclosing(pacer.ticks()) as ticks:
                 async for _ in ticks:
-                    self._tick(filling, sealer)
+                    self._tick(model_run, sealer)
                     if data := sealer.next():
                         yield data
                     self._count(sealer, pacer)
                     if sealer.over:
                         return
                     # Not before the first frame is out: it must not wait.
-                    self._start_model(filling, sealer)
+                    self._start_model(model_run, sealer)
         finally:
             if not sealer.over:
                 # What was said to the end has still not been sent to the end.
@@ -168,7 +168,7 @@ class AnswerUnderway:
                 self._acquiring.cancel()
             if self._covers is not None:
                 self._covers.give_back(self._covered)
-            await filling.stop()
+            await model_run.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
         asked = self.exchange.asked
@@ -209,39 +209,39 @@ class AnswerUnderway:
     ) -> "tuple[AnswersChallenges, asyncio.Task[bytes]]":
         challenges, key = self._challenges, self.exchange.key
         if challenges is None or key is None:
-            # The gateway knows none where nobody answers them.
+            # The gateway has none where no challenger is configured.
             raise ChatError(404, "not_found")
         self._acquiring = challenges.begin(key, challenge)
         return challenges, self._acquiring
 
-    def _tick(self, filling: "_Filling", sealer: PaddedSealer) -> None:
-        if filling.content is None:
+    def _tick(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
+        if model_run.content is None:
             return
         if self._timer.clock() >= self._deadline:
-            filling.content.fail(ChatError(504, "time_limit"))
-        filling.content.tick()
+            model_run.content.fail(ChatError(504, "time_limit"))
+        model_run.content.tick()
         if sealer.ended:
-            filling.abandon()
-        self.outcome = filling.content.outcome
+            model_run.abandon()
+        self.outcome = model_run.content.outcome
 
     def _count(self, sealer: PaddedSealer, pacer: Pacer) -> None:
         self.late = pacer.late > 0
         self.batches = sealer.sent // sealer.parameters.first_bucket
 
-    def _start_model(self, filling: "_Filling", sealer: PaddedSealer) -> None:
+    def _start_model(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
         asked = self.exchange.asked
-        if filling.content is not None and isinstance(asked, ChatRequest):
+        if model_run.content is not None and isinstance(asked, ChatRequest):
             # A token is an octet at least: more of them could not be sent.
             most = max(1, min(asked.max_tokens, sealer.room))
-            filling.start(self._model, replace(asked, max_tokens=most))
-        filling.wake()
+            model_run.start(self._model, replace(asked, max_tokens=most))
+        model_run.wake()
 
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
         asked = self.exchange.asked
         if not isinstance(asked, ChatRequest):
             yield await self._unpadded_whole(sealer, asked)
             return
-        shape = _shape_of(asked, sealer, self._head)
+        encoder = _encoder_of(asked, sealer, self._head)
         try:
             async with aclosing(self._model.answer(asked)) as answers:
                 while (answer := await self._next(answers)) is not None:
@@ -249,13 +249,13 @@ class AnswerUnderway:
                         self.exchange.receipt.model_ran()
                     if isinstance(answer, Ending):
                         self.outcome = Event.ANSWERED
-                    if data := shape.take(answer):
+                    if data := encoder.take(answer):
                         yield data
             self._require_ending()
         except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
             refusal = _as_chat_error(error)
             self.outcome = outcome_of(refusal)
-            yield shape.fail(refusal)
+            yield encoder.fail(refusal)
 
     async def _unpadded_whole(
         self, sealer: Sealer, asked: CoverRequest | ChallengeRequest | ChatError
@@ -291,13 +291,13 @@ class AnswerUnderway:
             return await anext(answers, None)
 
 
-class _Filling:
-    """The model at work beside the timer: what it says goes into the content.
+class _ModelRun:
+    """The model at work while a timer sends: what it says goes into the content.
 
     Args:
         content: None when nothing more comes than is there at once.
         sealer: tells whether the answer has ended.
-        receipt: is told that the model ran.
+        receipt: says whether the model ran.
 
     Attributes:
         content: see above.
@@ -362,7 +362,7 @@ class _Filling:
             await self._sent.wait()
 
 
-class _Shape(Protocol):
+class _Encoder(Protocol):
     """Turns what the model says into sealed bytes."""
 
     def take(self, answer: Answer) -> bytes: ...
@@ -370,7 +370,7 @@ class _Shape(Protocol):
     def fail(self, error: ChatError) -> bytes: ...
 
 
-class _Whole:
+class _WholeEncoder:
     """One JSON object, sealed when everything is there."""
 
     def __init__(self, sealer: Sealer, head: AnswerHead, *, logprobs: bool) -> None:
@@ -398,7 +398,7 @@ class _Whole:
         return seal_error(self._sealer, error)
 
 
-class _Streamed:
+class _EventEncoder:
     """Server-sent events, each sealed as it comes."""
 
     def __init__(self, sealer: Sealer, head: AnswerHead) -> None:
@@ -429,10 +429,10 @@ class _Streamed:
         return self._sealer.write(error_event(error)) + self._sealer.finish()
 
 
-def _shape_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Shape:
+def _encoder_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Encoder:
     if chat.stream:
-        return _Streamed(sealer, head)
-    return _Whole(sealer, head, logprobs=chat.logprobs)
+        return _EventEncoder(sealer, head)
+    return _WholeEncoder(sealer, head, logprobs=chat.logprobs)
 
 
 def _as_chat_error(error: Exception) -> ChatError:

@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 30.0
 
 
 class EvidenceSource(Protocol):
-    """Whoever can have evidence made."""
+    """Has evidence made."""
 
     async def acquire(self, report_data: bytes) -> CpuEvidence:
         """Return CPU evidence over ``report_data`` (64 bytes).

@@ -1,11 +1,8 @@
-"""What a connection beyond the cap gets: a constant answer, unread.
+"""The enclave's HTTP server, on aiohttp's low-level one.
 
-The HTTP side of the enclave: aiohttp's only door here.
-
-A low-level server with every default that leaks or waits changed (decompression,
-access log, error pages, field values, deadlines, cancellation). It accepts and
-answers; it never connects anywhere. What may be told to whom is decided in
-``gateway``; here it is only carried out.
+Every default that leaks or waits is changed (decompression, access log, error pages,
+field values, deadlines, cancellation). It accepts and answers; it never connects
+anywhere. What may be said to whom is decided in ``ohttp``; here it is carried out.
 """
 
 import asyncio
@@ -20,9 +17,9 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from typing_extensions import override
 
-from curtilage.enclave_server.answer.run import AnswerUnderway
+from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.config import Limits
-from curtilage.enclave_server.http.services import Services
+from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.ohttp.gateway import (
     BAD_REQUEST,
     EXPECTATION_FAILED,
@@ -61,26 +58,6 @@ if TYPE_CHECKING:
 
 
 SERVER_NAME: Final = "curtilage"
-
-
-class TooMany(asyncio.Protocol):
-    """Answers a connection beyond the cap, without reading it."""
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and close."""
-        head = (
-            f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
-            f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
-            f"Content-Type: {UNAVAILABLE.content_type}\r\n"
-            f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
-        )
-        # asyncio hands every server connection a transport that can write.
-        writable = cast("asyncio.WriteTransport", transport)
-        writable.write(head.encode() + UNAVAILABLE.content)
-        writable.close()
-
-
 HEALTH_PATH: Final = "/healthz"
 PUBLIC_CACHE: Final = "public, max-age=300"
 """Fixed: an age that differed between clients would mark them."""
@@ -96,6 +73,24 @@ MAX_UNSENT_BYTES: Final = 8192
 it the answer waits, and the model with it."""
 
 _Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class OverflowProtocol(asyncio.Protocol):
+    """Answers a connection beyond the cap, without reading it."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say so, and close."""
+        head = (
+            f"HTTP/1.1 {UNAVAILABLE.status} Service Unavailable\r\n"
+            f"Server: {SERVER_NAME}\r\nConnection: close\r\n"
+            f"Content-Type: {UNAVAILABLE.content_type}\r\n"
+            f"Content-Length: {len(UNAVAILABLE.content)}\r\n\r\n"
+        )
+        # asyncio hands every server connection a transport that can write.
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.write(head.encode() + UNAVAILABLE.content)
+        writable.close()
 
 
 class _Connection(web.RequestHandler):
@@ -210,9 +205,9 @@ class _Connection(web.RequestHandler):
 class EnclaveServer:
     """The server: ``start``, then requests, then ``stop``."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._covers = CoverRoom(services.limits.max_connections)
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._covers = CoverRoom(context.limits.max_connections)
         self._listening: asyncio.Server | None = None
         self._connections: web.Server | None = None
         self._socket_path: Path | None = None
@@ -249,7 +244,7 @@ class EnclaveServer:
             ssl=tls,
             # A handshake is part of what a head may take.
             ssl_handshake_timeout=(
-                None if tls is None else self._services.limits.header_s
+                None if tls is None else self._context.limits.header_s
             ),
         )
         host, port = self._listening.sockets[0].getsockname()[:2]
@@ -262,19 +257,19 @@ class EnclaveServer:
         self._listening.close()
         self._connections.pre_shutdown()
         # To the library no time means for ever.
-        await self._connections.shutdown(self._services.limits.shutdown_s or 0.001)
+        await self._connections.shutdown(self._context.limits.shutdown_s or 0.001)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
 
     def _protocol(self) -> asyncio.BaseProtocol:
-        server, limits = self._connections, self._services.limits
+        server, limits = self._connections, self._context.limits
         if server is None or len(server.connections) >= limits.max_connections:
             self._count(Event.OUTER_REFUSED)
-            return TooMany()
+            return OverflowProtocol()
         return _Connection(server, limits=limits, count=self._count)
 
     def _count(self, event: Event) -> None:
-        self._services.counters.count(event)
+        self._context.counters.count(event)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("_Connection", request.protocol)
@@ -287,15 +282,19 @@ class EnclaveServer:
         finally:
             connection.end_request()
             # Not here, where the exchange is still being left.
-            asyncio.get_running_loop().call_soon(self._services.sweep)
+            asyncio.get_running_loop().call_soon(self._context.sweep)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        # RFC 9110, section 10.1.1: 417. aiohttp would say 100 by itself, before we
+        # know whether the path is one of ours.
         if "Expect" in request.headers:
             raise OuterError(EXPECTATION_FAILED)
         if request.method not in ANY_METHODS:
             # CONNECT and the like come without a path to look up.
             raise OuterError(method_not_allowed(", ".join(ANY_METHODS)))
         url = request.rel_url
+        # As it was sent, undecoded, and without a query: two readings of one path are
+        # how filters in front are walked around.
         methods = self._routes.get(url.raw_path)
         if methods is None or url.raw_query_string:
             raise OuterError(NOT_FOUND)
@@ -305,7 +304,7 @@ class EnclaveServer:
         return await handler(request)
 
     def _published(self) -> Published:
-        published = self._services.bundles.published(self._services.clock())
+        published = self._context.bundles.published(self._context.clock())
         if published is None:
             raise OuterError(UNAVAILABLE)
         return published
@@ -327,24 +326,41 @@ class EnclaveServer:
         )
 
     async def _gateway(self, request: web.BaseRequest) -> web.StreamResponse:
-        services = self._services
+        context = self._context
+        # A kilobyte may decompress to gigabytes; and what is sealed does not compress.
         if "Content-Encoding" in request.headers:
             raise OuterError(UNSUPPORTED_TYPE)
         form = form_of(request.headers.getall("Content-Type", []))
         body = await self._read_body(request)
         # Before anything is opened: how long that takes must not show.
-        accepted = services.timer.clock()
-        now = services.clock()
+        accepted = context.timer.clock()
+        now = context.clock()
         exchange = open_exchange(
-            services.keys.usable(now), form, body, services.terms(now)
+            context.keys.usable(now), form, body, context.terms(now)
         )
+        # What was sealed is not kept while the answer is under way, which is minutes.
         del body
         self._count(Event.OPENED)
-        underway = self._underway(exchange, accepted)
-        return await self._answer(request, form, underway)
+        run = AnswerRun(
+            exchange=exchange,
+            model=context.model,
+            head=AnswerHead(
+                answer_id=f"chatcmpl-{secrets.token_hex(12)}",
+                created=int(now.timestamp()),
+                model=context.model_name,
+            ),
+            accepted=accepted,
+            limit_s=context.limits.answer_s,
+            timer=context.timer,
+            challenges=context.challenges,
+            covers=self._covers,
+        )
+        return await self._answer(request, form, run)
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
-        limits = self._services.limits
+        limits = self._context.limits
+        # By what is announced, before an octet is read; chunks announce nothing, so
+        # what comes is counted too.
         if (request.content_length or 0) > limits.max_body_bytes:
             raise OuterError(TOO_LARGE)
         body = bytearray()
@@ -360,49 +376,29 @@ class EnclaveServer:
             raise OuterError(BAD_REQUEST) from None
         return bytes(body)
 
-    def _underway(self, exchange: Exchange, accepted: float) -> AnswerUnderway:
-        services = self._services
-        return AnswerUnderway(
-            exchange=exchange,
-            model=services.model,
-            head=AnswerHead(
-                answer_id=f"chatcmpl-{secrets.token_hex(12)}",
-                created=int(services.clock().timestamp()),
-                model=services.model_name,
-            ),
-            accepted=accepted,
-            limit_s=services.limits.answer_s,
-            timer=services.timer,
-            challenges=services.challenges,
-            covers=self._covers,
-        )
-
     async def _answer(
         self,
         request: web.BaseRequest,
         form: Form,
-        underway: AnswerUnderway,
+        run: AnswerRun,
     ) -> web.StreamResponse:
-        exchange = underway.exchange
+        exchange = run.exchange
         response = web.StreamResponse(headers=_sealed_fields(exchange, form))
         try:
             if not isinstance(exchange.sealer, PaddedSealer) and form is Form.CHUNKED:
                 # Sent at once: the relay need not wait for the first token.
                 await response.prepare(request)
-            async with aclosing(underway.pieces()) as pieces:
+            async with aclosing(run.pieces()) as pieces:
                 async for data in pieces:
                     await self._send(request, response, data, form)
             await response.write_eof()
         finally:
-            self._count_answer(underway)
+            self._count(run.outcome)
+            if run.late:
+                self._count(Event.ANSWER_LATE)
+            for _ in range(run.batches):
+                self._count(Event.FRAMES_SENT)
         return response
-
-    def _count_answer(self, underway: AnswerUnderway) -> None:
-        self._count(underway.outcome)
-        if underway.late:
-            self._count(Event.ANSWER_LATE)
-        for _ in range(underway.batches):
-            self._count(Event.FRAMES_SENT)
 
     async def _send(
         self,
@@ -412,7 +408,7 @@ class EnclaveServer:
         form: Form,
     ) -> None:
         try:
-            async with asyncio.timeout(self._services.limits.write_s):
+            async with asyncio.timeout(self._context.limits.write_s):
                 if not response.prepared:
                     if form is Form.PLAIN:
                         response.content_length = len(data)
@@ -420,7 +416,8 @@ class EnclaveServer:
                 await response.write(data)
                 await cast("_Connection", request.protocol).drained()
         except TimeoutError:
-            # Whoever does not read must not hold the model for everybody.
+            # A peer that does not read must not hold the model for all others. Cut, not
+            # closed: closing would wait for what it does not read.
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError from None

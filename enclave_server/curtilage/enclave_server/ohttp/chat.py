@@ -154,6 +154,8 @@ def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     Raises:
         ChatError: status 400 with a code and, for a known key, its name.
     """
+    # Unknown keys before anything else: what asks for tools is refused whole, whatever
+    # the rest of it says.
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
     _optional(body, "model", _read_model, None)
@@ -191,8 +193,8 @@ def _optional(
 def json_object(content: bytes) -> dict[str, object]:
     """Parse one JSON object in UTF-8, without duplicate keys or NaN.
 
-    What takes long to parse is refused before: nobody else's frames go out
-    meanwhile.
+    What takes long to parse is refused before: no other answer's frames go
+    out meanwhile.
 
     Raises:
         ChatError: 400, ``invalid_json`` or ``too_complex``.
@@ -218,6 +220,8 @@ def _is_quick_to_parse(content: bytes) -> bool:
 
     Right as far as ``content`` is JSON, and a parser goes no further.
     """
+    # Escapes go first, both at a time: after that each quote begins or ends a string,
+    # and what stands between every other pair is structure.
     if b"\\" in content:
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = content.split(b'"', MAX_QUOTES + 1)
@@ -236,6 +240,8 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # RFC 8259, section 4: of two members with one name, parsers take the one or the
+    # other. A filter in front, or the client's own check, may have read the other one.
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError
@@ -243,12 +249,14 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(_name: str) -> NoReturn:
+    # NaN and Infinity are Python's, no JSON; and no bound holds for NaN.
     raise ValueError
 
 
 def _refuse_unknown(
     members: Mapping[str, object], allowed: frozenset[str], named: frozenset[str]
 ) -> None:
+    # An unknown key is refused, not ignored: a sender of "tools" relies on them.
     for key in members:
         if key not in allowed:
             raise ChatError(
@@ -257,7 +265,7 @@ def _refuse_unknown(
 
 
 def _read_model(value: object) -> None:
-    # One model is loaded; whoever names another must not get this one instead.
+    # One model is loaded; a sender who names another must not get this one instead.
     if value != MODEL_ID:
         raise ChatError(400, "model_not_found", param="model")
 
@@ -349,10 +357,12 @@ def _read_seed(value: object) -> int | None:
 
 
 def _read_stop(value: object, max_chars: int) -> tuple[str, ...]:
+    # One string or a list of them, as with OpenAI.
     items = value if _is_list(value) else [value]
     if len(items) > MAX_STOP_STRINGS:
         raise ChatError(400, "out_of_range", param="stop")
     strings = tuple(_text(item, "stop") for item in items)
+    # An empty one would stop every answer before its first token.
     if not all(1 <= len(text) <= max_chars for text in strings):
         raise ChatError(400, "out_of_range", param="stop")
     return strings

@@ -1,6 +1,4 @@
-"""Whether the date inside a request is today's; pure.
-
-The oblivious gateway without I/O: open, dispatch, seal (RFC 9458, section 4).
+"""The oblivious gateway without I/O: open, dispatch, seal (RFC 9458, section 4).
 
 Takes a whole encapsulated request and gives an ``Exchange``: either a chat
 request for the model or an error, and the sealer for its answer. The gateway
@@ -55,15 +53,17 @@ from curtilage.wire.media import (
 )
 from curtilage.wire.shaping import Shape, TransportParameters
 
+RETRY_LATER: Final[Fields] = ((b"retry-after", b"30"),)
+"""Coarse on purpose: a finer hint would tell how busy others keep us."""
 
-def is_in_window(value: bytes, now: datetime) -> bool:
-    """Tell whether ``value`` is a date at most ``WINDOW`` away from ``now``.
+REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)
+"""Of the binary HTTP in a request: in the largest class, chunks of 2 KiB."""
 
-    Whole seconds are compared, since the field has no others: what was written
-    in time must not fall out because of our clock's fraction.
-    """
-    moment = parse_date(value)
-    return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
+TARGET_SCHEME: Final = b"https"
+TARGET_AUTHORITY: Final = b"curtilage.invalid"
+CHAT_PATH: Final = b"/v1/chat/completions"
+COVER_PATH: Final = b"/v1/cover"
+CHALLENGE_PATH: Final = b"/v1/challenge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,8 @@ class OuterAnswer:
     fields: tuple[tuple[str, str], ...] = ()
 
 
+# RFC 9458, section 5.2: what could not be opened is answered outside the seal. There
+# the relay reads it, so it says no more than its status, in the same octets always.
 def _problem(status: int, title: str, kind: str = "about:blank") -> OuterAnswer:
     content = f'{{"type":"{kind}","title":"{title}","status":{status}}}'
     return OuterAnswer(
@@ -141,6 +143,7 @@ def form_of(content_types: list[str]) -> Form:
         OuterError: 415.
     """
     try:
+        # Of two values one would be believed by us and the other by the relay.
         (value,) = content_types
         return Form(value.strip(" \t").lower())
     except ValueError:
@@ -149,7 +152,7 @@ def form_of(content_types: list[str]) -> Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What decides about a request beside its own bytes.
+    """What decides about a request, apart from its own bytes.
 
     Attributes:
         chat: bounds of a chat request.
@@ -177,7 +180,7 @@ class Exchange:
         asked: see there.
         sealer: for the answer, whichever it is.
         key: what the request was sealed to; None in tests without one.
-        receipt: the one that the sealer fills, to be told what only we know.
+        receipt: the one that the sealer fills; it also takes what only we know.
         least_bucket: of a padded answer, whatever it says.
     """
 
@@ -195,7 +198,7 @@ def open_exchange(
 
     Trusts nothing in ``message``. What does not open takes as long as what
     almost did (see ``_that_fails_late``). What does open costs little more than its
-    octets: the number of its parts is bounded, since nobody else is answered
+    octets: the number of its parts is bounded, since no other answer goes on
     meanwhile.
 
     Args:
@@ -208,23 +211,37 @@ def open_exchange(
         OuterError: ``UNKNOWN_KEY`` for an unknown key id, ``UNDECAPSULATED``
             for every other cause.
     """
+    # Only keys whose window holds: an old one that still opened would undo the forward
+    # secrecy that overwriting it is for (RFC 9458, section 6.6).
     gateway_keys = {key_id: key.gateway_key(key_id) for key_id, key in keys.items()}
     message = _that_fails_late(gateway_keys, message)
     try:
         content, make_sealer = _OPENERS[form](gateway_keys, message, terms.transport)
     except UnknownKeyError:
+        # Told apart, so that the client fetches new keys (RFC 9458, section 5.3). It
+        # says nothing that the key id, in the clear, does not.
         raise OuterError(UNKNOWN_KEY) from None
     except WireError:
+        # An oracle that told causes apart would be asked until it opened something.
         raise OuterError(UNDECAPSULATED) from None
     key = keys[message[0]]
     inner = _read_inner(content)
-    receipt = _receipt_for(key, inner, terms)
+    request, least_bucket = inner.request, 0
+    receipt: Receipting = NO_RECEIPT
+    if not isinstance(request, ChatError):
+        # Before the request is looked into: a refusal has a receipt as well.
+        if key.receipts is not None:
+            served_at = int(terms.now.timestamp())
+            receipt = key.receipts.begin(inner.secret, request.content, served_at)
+        # By the path alone, so that no length gives a refusal of a challenge away.
+        if request.path == CHALLENGE_PATH:
+            least_bucket = terms.challenge_bucket or 0
     return Exchange(
-        asked=_asked(key, message, inner.request, terms),
+        asked=_asked(key, message, request, terms),
         sealer=make_sealer(receipt),
         key=key,
         receipt=receipt,
-        least_bucket=_least_bucket(inner.request, terms),
+        least_bucket=least_bucket,
     )
 
 
@@ -238,6 +255,8 @@ class _Inner:
 
 def _read_inner(content: bytes) -> _Inner:
     """Decode what was sealed; its receipt key ends here, nothing else sees it."""
+    # Sealed from here on, whatever happens: outside the seal even "malformed" would
+    # tell the relay something of what is inside.
     try:
         request, secret = take_secret(bhttp.decode_request(content, REQUEST_LIMITS))
     except WireError:
@@ -247,37 +266,26 @@ def _read_inner(content: bytes) -> _Inner:
     return _Inner(request=request, secret=secret)
 
 
-def _receipt_for(key: ServerKey, inner: _Inner, terms: Terms) -> Receipting:
-    """Begin the receipt; whatever is answered has one, if it was asked for."""
-    if key.receipts is None or isinstance(inner.request, ChatError):
-        return NO_RECEIPT
-    served_at = int(terms.now.timestamp())
-    return key.receipts.begin(inner.secret, inner.request.content, served_at)
-
-
 def _asked(
     key: ServerKey, message: bytes, request: bhttp.Request | ChatError, terms: Terms
 ) -> Asked:
     try:
+        # First: what was seen once must count as seen, whatever else is wrong with it.
         _refuse_replay(key, message)
         if isinstance(request, ChatError):
             return request
         return _dispatch(request, terms)
     except ChatError as error:
+        # Without its traceback, whose frames hold the question.
         return error.alone()
     except Exception:  # noqa: BLE001 - from here on every failure must be sealed
         return ChatError(500, "internal_error")
 
 
-def _least_bucket(request: bhttp.Request | ChatError, terms: Terms) -> int:
-    """Return the bucket of the path, so that no refusal is told by its length."""
-    if isinstance(request, ChatError) or request.path != CHALLENGE_PATH:
-        return 0
-    return terms.challenge_bucket or 0
-
-
 def seal_error(sealer: Sealer, error: ChatError) -> bytes:
     """Seal a whole error answer, unpadded."""
+    # The inner status is the error's; outside, the answer is a 200 like any other, so
+    # that the relay learns nothing of it (RFC 9458, section 5.2).
     error = tellable(error)
     fields = ((b"content-type", error_type(error)), *error.fields)
     return (
@@ -296,9 +304,12 @@ def _that_fails_late(keys: Mapping[int, GatewayKey], message: bytes) -> bytes:
     as long is opened whose ``enc`` nobody sealed to. Key ids are told apart
     anyway.
     """
+    # An empty message names no key; it is timed like one that names ours.
     key = keys.get(message[0]) if message else next(iter(keys.values()), None)
     if key is None:
         return message
+    # RFC 9458, section 4.1: key id, KEM, KDF and AEAD stand in clear, and anybody may
+    # change them; only what the key offers is opened as it came.
     suites = key.config.suites()
     header = message[:HEADER_BYTES]
     for suite in suites:
@@ -331,9 +342,11 @@ _Opened = tuple[bytes, Callable[[Receipting], Sealer | PaddedSealer]]
 def _open_plain(
     keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
 ) -> _Opened:
+    # RFC 9458, section 4.3; the response's keys come from the same context (4.4).
     opened = ohttp.open_request(keys, message)
     suite = _suite_of(message)
 
+    # Made when the receipt is known; the release, not the request, says which kind.
     def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
         if transport.shape is Shape.UNSAFE_UNPADDED:
             return PlainSealer(opened.sealer, receipt)
@@ -346,6 +359,8 @@ def _open_plain(
 def _open_chunked(
     keys: Mapping[int, GatewayKey], message: bytes, transport: TransportParameters
 ) -> _Opened:
+    # draft-ietf-ohai-chunked-ohttp: the last chunk is sealed as such, so a request that
+    # was cut does not open at all.
     content, sealer = chunked.open_chunked_request(keys, message)
 
     def make_sealer(receipt: Receipting) -> Sealer | PaddedSealer:
@@ -372,25 +387,12 @@ def _refuse_replay(key: ServerKey, message: bytes) -> None:
     its date has come, after the client has sent another in its place.
     """
     suite = _suite_of(message)
+    # Refused, not forgotten: a set that evicted would let its filler replay.
     if key.replay.is_full:
         raise ChatError(503, "busy", fields=RETRY_LATER)
     if not key.replay.admit(message[HEADER_BYTES : HEADER_BYTES + suite.nenc]):
         raise ChatError(400, "replayed")
 
-
-RETRY_LATER: Final[Fields] = ((b"retry-after", b"30"),)
-"""Coarse on purpose: a finer hint would tell how busy others keep us."""
-
-REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)
-"""Of the binary HTTP in a request: in the largest class, chunks of 2 KiB."""
-
-TARGET_SCHEME: Final = b"https"
-TARGET_AUTHORITY: Final = b"curtilage.invalid"
-CHAT_PATH: Final = b"/v1/chat/completions"
-
-COVER_PATH: Final = b"/v1/cover"
-
-CHALLENGE_PATH: Final = b"/v1/challenge"
 
 _Handler = Callable[[bhttp.Request, Terms], Asked]
 
@@ -398,18 +400,33 @@ _Handler = Callable[[bhttp.Request, Terms], Asked]
 def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
     """Find the handler in an exact table; nothing else exists."""
     _validate_date(request, terms.now)
+    # Scheme and authority too: a request that was meant for another target is not ours.
     methods = _targets(terms).get((request.scheme, request.authority, request.path))
     if methods is None:
         raise ChatError(404, "not_found")
     handler = methods.get(request.method)
     if handler is None:
+        # RFC 9110, section 15.5.6: a 405 must say what is allowed.
         allowed = b", ".join(methods)
         raise ChatError(405, "method_not_allowed", fields=((b"allow", allowed),))
     return handler(request, terms)
 
 
+def is_in_window(value: bytes, now: datetime) -> bool:
+    """Tell whether ``value`` is a date at most ``WINDOW`` away from ``now``.
+
+    Whole seconds are compared, since the field has no others: what was written
+    in time must not fall out because of our clock's fraction.
+    """
+    # Both ways: a date ahead of us would be kept back and sent when its time has come.
+    moment = parse_date(value)
+    return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
+
+
 def _validate_date(request: bhttp.Request, now: datetime) -> None:
     """Check the one Date that every request must have (RFC 9458, 6.5.1)."""
+    # With a window, the replay set need remember no longer than a key lives. The
+    # refusal holds our time, so that a client whose clock is wrong may use it.
     values = _values(request, b"date")
     if len(values) != 1 or not is_in_window(values[0], now):
         fields = ((b"date", format_date(now)), (b"cache-control", b"no-store"))
@@ -436,6 +453,7 @@ def _validate_fields(request: bhttp.Request) -> None:
 
     All others are ignored: nothing acts on them and nothing is forwarded.
     """
+    # Not form data, not text: another parser's reading is never asked for.
     values = _values(request, b"content-type")
     if len(values) != 1 or not _is_json(values[0]):
         raise ChatError(415, "unsupported_media_type")

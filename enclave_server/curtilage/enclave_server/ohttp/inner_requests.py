@@ -1,13 +1,10 @@
-"""The challenge: asks for evidence that is made now, over a nonce of the client's.
+"""The inner requests that no model takes part in: challenge and cover; pure.
 
-A client sends it before a question of the strictest classes. It names the base
-of the bundle that it verified, since a key outlives the evidence over it. Pure;
-no model takes part.
-
-The cover request: asks for an answer that says nothing, of a given length.
-
-A client sends it in place of a question that it answered at home, so that
-silence does not say that there was one. No model takes part.
+A challenge asks for evidence that is made now, over a nonce of the client's, before
+a question of the strictest classes. It names the base of the bundle that the client
+verified, since a key outlives the evidence over it. A cover request asks for an
+answer that says nothing, of a given length; a client sends it in place of a question
+that it answered at home, so that silence does not say that there was one.
 """
 
 import re
@@ -18,6 +15,10 @@ from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.ohttp.chat import json_object
 from curtilage.wire.shaping import TransportParameters
 
+LONGEST_S: Final = 60.0
+"""Few answers take longer, and a dummy that does costs its sender 4 KiB."""
+SHARE: Final = 4
+"""Not more than this part of the connections is held by dummies for long."""
 _HEX: Final = {
     "nonce": re.compile(r"[0-9a-f]{64}"),
     "b0": re.compile(r"[0-9a-f]{128}"),
@@ -45,6 +46,7 @@ def parse_challenge_request(content: bytes) -> ChallengeRequest:
         ChatError: status 400.
     """
     body = json_object(content)
+    # Not by name, as a chat request's: a made-up key may itself be content.
     if body.keys() - _HEX.keys():
         raise ChatError(400, "unsupported_parameter")
     base = _octets(body, "b0") if "b0" in body else b""
@@ -53,15 +55,11 @@ def parse_challenge_request(content: bytes) -> ChallengeRequest:
 
 def _octets(body: dict[str, object], name: str) -> bytes:
     value = body.get(name)
+    # By the expression: ``bytes.fromhex`` alone skips white space and takes capitals,
+    # and a challenge that has two spellings is answered twice.
     if not isinstance(value, str) or _HEX[name].fullmatch(value) is None:
         raise ChatError(400, "invalid_value", param=name)
     return bytes.fromhex(value)
-
-
-LONGEST_S: Final = 60.0
-"""Few answers take longer, and a dummy that does costs its sender 4 KiB."""
-SHARE: Final = 4
-"""Not more than this part of the connections is held by dummies for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +83,7 @@ def parse_cover_request(content: bytes, buckets: int) -> CoverRequest:
     if body.keys() - {"bucket"}:
         raise ChatError(400, "unsupported_parameter")
     bucket = body.get("bucket")
+    # bool is an int to Python, not to JSON.
     if not isinstance(bucket, int) or isinstance(bucket, bool):
         raise ChatError(400, "invalid_value", param="bucket")
     if not 0 <= bucket < buckets:
@@ -96,7 +95,7 @@ class CoverRoom:
     """How long the answers of dummies are, all together.
 
     A dummy that finds no room gets the shortest answer, as does any request that is
-    refused: it holds a place no longer than whatever else anybody may send.
+    refused: it holds a place no longer than any other request may.
 
     Args:
         connections: that there may be at once.
@@ -107,6 +106,8 @@ class CoverRoom:
 
     def take(self, cover: CoverRequest, transport: TransportParameters) -> int:
         """Return the bucket to answer with; ``give_back`` it when it is over."""
+        # Cover is cheap to ask for and dear to give: without a bound, one sender with
+        # many of the longest would hold every connection for hours.
         usual = 0
         while usual < cover.bucket and _seconds(transport, usual + 1) <= LONGEST_S:
             usual += 1
@@ -117,6 +118,7 @@ class CoverRoom:
 
     def give_back(self, bucket: int) -> None:
         """Note that an answer of this bucket has ended."""
+        # The shortest took no room.
         self._free += bucket > 0
 
 

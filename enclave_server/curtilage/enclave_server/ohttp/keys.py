@@ -1,17 +1,11 @@
-"""Which encapsulated requests were seen before; pure state, one set per key.
-
-A request is known by its encapsulated key ``enc``, which HPKE binds into the
-secret: other bytes for the same request do not open. The set lives exactly as
-long as its keys, is shared by all of them, and it never evicts: an attacker who
-fills it gains refusals, not a replay.
-
-HPKE keys: made in memory, never written, overwritten after their window.
+"""HPKE keys and what they opened: made in memory, never written, overwritten.
 
 A key here is a pair, one for each KEM, with one window, one replay set and one
 key that signs receipts. One pair is current; those before it still open what
 clients sealed to them until their own windows end, or their replay set is full:
-then their ids are unknown, so that clients fetch the current ones. Knows the time
-only as an argument.
+then their ids are unknown, so that clients fetch the current ones. What was opened
+is remembered exactly as long as the key that opened it. Knows the time only as an
+argument.
 """
 
 import hashlib
@@ -37,11 +31,17 @@ from curtilage.wire.keyconfig import (
     encode_key_configs,
 )
 
-_MARK_BYTES = 16
+_MARK_BYTES: Final = 16
+"""Enough: to be taken for a replay, a request must collide with one seen before, and
+a sender who finds such a pair (2**64 tries) has only refused himself."""
 
 
 class ReplaySet:
     """The requests opened under one pair of keys.
+
+    A request is known by its encapsulated key ``enc``, which HPKE binds into the
+    secret: other bytes for the same request do not open (RFC 9458, section 6.5).
+    It never evicts: an attacker who fills it gains refusals, not a replay.
 
     Args:
         capacity: how many are remembered; afterwards all are refused.
@@ -68,6 +68,8 @@ class ReplaySet:
 
         Call it after opening only: an ``enc`` that opened nothing is anybody's.
         """
+        # Hashed: an X-Wing ``enc`` has 1120 octets, and there may be a hundred
+        # thousand.
         mark = hashlib.sha256(enc).digest()[:_MARK_BYTES]
         if mark in self._seen or self.is_full:
             return False
@@ -77,6 +79,8 @@ class ReplaySet:
     def clear(self) -> None:
         """Forget everything; only once nothing can be opened any more."""
         self._seen.clear()
+        # So that an exchange that still holds the set gets refusals, not a second
+        # opening.
         self._capacity = 0
 
 
@@ -144,6 +148,8 @@ class ServerKey:
 
     def overwrite(self) -> None:
         """Wipe the private keys and forget what was opened with them."""
+        # What was recorded on the line stays sealed to a key that exists nowhere: the
+        # forward secrecy that OHTTP alone does not have (RFC 9458, section 6.6).
         for key in self.gateway_keys:
             key.private_key.overwrite()
         self.replay.clear()
@@ -201,45 +207,41 @@ def make_key(
     made: list[GatewayKey] = []
     taken = set(avoid)
     for kem_id in ALGORITHMS:
-        key_id = _unused(random(1)[0], taken)
+        # Drawn, not counted up: two enclaves, or one before and after a restart, seldom
+        # use one id for different keys, and then a client would see a failure of
+        # decapsulation where it should see an unknown key.
+        key_id = random(1)[0]
+        # At most MAX_KEYS pairs are in use, so there always is a free one.
+        while key_id in taken:
+            key_id = (key_id + 1) % KEY_IDS
         taken.add(key_id)
-        made.append(_make_gateway_key(kem_id, key_id))
+        private_key = generate_private_key(kem_id)
+        config = KeyConfig(
+            key_id=key_id,
+            kem_id=kem_id,
+            public_key=private_key.public_key,
+            algorithms=ALGORITHMS[kem_id],
+        )
+        made.append(GatewayKey(config=config, private_key=private_key))
     start = int(now.timestamp())
     key_configs = encode_key_configs([key.config for key in made])
+    # A receipt names the keys that its request was sealed to, so it is signed by a key
+    # of the same age: it can neither outlive them nor speak for others.
+    issuer = None
+    if receipts is not None:
+        issuer = ReceiptIssuer(
+            key_configs=key_configs,
+            release_digest=receipts.release_digest,
+            model_digest=receipts.model_digest,
+        )
     return ServerKey(
         gateway_keys=tuple(made),
         key_configs=key_configs,
         not_before=start,
         not_after=start + lifetime_s,
         replay=ReplaySet(replay_capacity),
-        receipts=None if receipts is None else _issuer(key_configs, receipts),
+        receipts=issuer,
     )
-
-
-def _issuer(key_configs: bytes, terms: ReceiptTerms) -> ReceiptIssuer:
-    return ReceiptIssuer(
-        key_configs=key_configs,
-        release_digest=terms.release_digest,
-        model_digest=terms.model_digest,
-    )
-
-
-def _unused(key_id: int, taken: set[int]) -> int:
-    # At most MAX_KEYS pairs are in use, so there always is one.
-    while key_id in taken:
-        key_id = (key_id + 1) % KEY_IDS
-    return key_id
-
-
-def _make_gateway_key(kem_id: int, key_id: int) -> GatewayKey:
-    private_key = generate_private_key(kem_id)
-    config = KeyConfig(
-        key_id=key_id,
-        kem_id=kem_id,
-        public_key=private_key.public_key,
-        algorithms=ALGORITHMS[kem_id],
-    )
-    return GatewayKey(config=config, private_key=private_key)
 
 
 class KeyRing:
@@ -268,10 +270,14 @@ class KeyRing:
         Raises:
             ValueError: one of its ids is in use.
         """
+        # RFC 9458, section 3.1: an id says which key a request was sealed to; of two
+        # keys with one id, requests to one of them would never open.
         if self.key_ids & set(key.key_ids):
             raise ValueError("a key id is in use")
         self._keys.append(key)
+        # Full: nothing more can be opened with it, so to keep it has a risk and no use.
         self._drop(self._is_spent)
+        # A flood fills one set after the other; without a bound each would leave a key.
         while len(self._keys) > MAX_KEYS:
             self._keys.pop(0).overwrite()
 
@@ -286,11 +292,13 @@ class KeyRing:
 
     def expires_in_s(self, now: datetime) -> float | None:
         """Return the seconds until the next window ends; None without keys."""
+        # The earliest of all: an old key must go in time as well as the current one.
         ends = [key.not_after for key in self._keys]
         return max(0.0, min(ends) - now.timestamp()) if ends else None
 
     def usable(self, now: datetime) -> Mapping[int, ServerKey]:
         """Return the pairs whose window holds ``now`` under each of their ids."""
+        # Not by the timer that renews: late by a second, it would open what is over.
         self.expire(now)
         return {key_id: key for key in self._keys for key_id in key.key_ids}
 
@@ -298,6 +306,8 @@ class KeyRing:
         return key is not self.current and key.replay.is_full
 
     def _drop(self, is_over: Callable[[ServerKey], bool]) -> None:
+        # Dropped before they are overwritten: nothing may find a key that opens no
+        # more.
         ended = [key for key in self._keys if is_over(key)]
         self._keys = [key for key in self._keys if not is_over(key)]
         for key in ended:

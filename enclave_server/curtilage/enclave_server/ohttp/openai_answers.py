@@ -113,6 +113,8 @@ def encode_completion(
 ) -> bytes:
     """Encode a whole answer (``chat.completion``)."""
     text = "".join(piece.text for piece in pieces)
+    # Always one choice, and every member always there: a client that parses OpenAI's
+    # answers strictly must not stumble.
     choice: dict[str, object] = {
         "index": 0,
         "message": {"role": "assistant", "content": text},
@@ -146,6 +148,8 @@ def merged_event(head: AnswerHead, texts: Sequence[str]) -> bytes:
 
 def text_bytes(text: str) -> int:
     """Return how many octets ``text`` adds to an event or a completion."""
+    # Less the quotes. Of the encoded text: a quote or a control takes two to six
+    # octets.
     return len(_encode(text)) - 2
 
 
@@ -194,7 +198,7 @@ def last_events(head: AnswerHead, ending: Ending) -> bytes:
 def tellable(error: ChatError) -> ChatError:
     """Return the error, or an internal one when its code has no message.
 
-    An error that cannot be told would end as an answer outside the seal.
+    An error without words would end as an answer outside the seal.
     """
     return error if error.code in ERROR_CODES else ChatError(500, "internal_error")
 

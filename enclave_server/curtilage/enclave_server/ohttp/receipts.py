@@ -35,7 +35,7 @@ MIN_FRAME_BYTES: Final = 384
 
 
 class Receipting(Protocol):
-    """Whoever is told what goes into one answer, in order."""
+    """Takes what goes into one answer, in order."""
 
     def begin(self, status: int) -> None:
         """Take the status of the answer's head."""
@@ -105,8 +105,12 @@ class ReceiptIssuer:
             content: of the request; only its MAC is kept.
             served_at: when the request was opened, Unix seconds.
         """
+        # None without the client's secret: a receipt that it did not want would prove
+        # to others what was answered.
         if self._key is None or not secret:
             return NO_RECEIPT
+        # An error without a model until something else is known: a receipt that is cut
+        # short must not say more than was done.
         draft = Receipt(
             status=500,
             served_at=served_at,
@@ -140,6 +144,8 @@ class _AnswerReceipt:
         self._model = model
 
     def begin(self, status: int) -> None:
+        # Of what is sealed, not of what was meant: an error after the head has no
+        # status.
         self._draft = replace(self._draft, status=status)
 
     def add(self, content: bytes) -> None:
@@ -149,12 +155,14 @@ class _AnswerReceipt:
         self._draft = replace(self._draft, model_digest=self._model)
 
     def trailers(self) -> Fields:
+        # Signed at the very end, over everything: one that was cut has no receipt.
         receipt = replace(self._draft, answer_mac=self._mac.digest())
         return ((RECEIPT_FIELD, encode_field(sign_receipt(receipt, self._key))),)
 
 
 def offers_receipts(transport: TransportParameters) -> bool:
     """Tell whether an answer of this shape has room for a receipt."""
+    # Unpadded, trailers may be as long as they like.
     if transport.shape is not Shape.PADDED:
         return True
     return transport.frame_bytes >= MIN_FRAME_BYTES
@@ -169,6 +177,8 @@ def take_secret(request: bhttp.Request) -> tuple[bhttp.Request, bytes]:
     Raises:
         MalformedError: two of them, or one that is no such secret.
     """
+    # Taken out before anything else reads the request: with this secret, who holds a
+    # receipt can test guesses at what was asked.
     values = [value for name, value in request.fields if name == KEY_FIELD]
     if not values:
         return request, b""

@@ -94,12 +94,16 @@ class ChunkedSealer:
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Seal the inner head; see the Protocol."""
+        # The nonce goes out with the head: RFC 9458, section 4.4 derives the response's
+        # keys from it, so it is drawn once and stands before any chunk.
         self._receipt.begin(status)
         head = bhttp.encode_response_head(status, fields)
         return self._sealer.begin() + self._sealer.seal(head)
 
     def write(self, content: bytes) -> bytes:
         """Seal some inner content; see the Protocol."""
+        # A chunk of binary HTTP without content would be its end (RFC 9292, section
+        # 3.2).
         self._receipt.add(content)
         encoded = bhttp.encode_content_chunk(content) if content else b""
         return b"".join(
@@ -109,6 +113,8 @@ class ChunkedSealer:
 
     def finish(self) -> bytes:
         """Seal the end; see the Protocol."""
+        # The last chunk is sealed with other associated data than the others: who cuts
+        # the answer cannot make another chunk the last.
         return self._sealer.finish(bhttp.encode_content_end(self._receipt.trailers()))
 
 
@@ -131,6 +137,7 @@ class PlainSealer:
 
     def begin(self, status: int, fields: Fields) -> bytes:
         """Note the inner head; see the Protocol."""
+        # Nothing may go out: RFC 9458, section 4.4 seals the response as one message.
         self._status, self._fields = status, fields
         return b""
 
@@ -197,9 +204,12 @@ class ChunkedOutput:
 
     def frame(self, frame: Frame) -> bytes:
         """Seal one frame; see the Protocol."""
+        # The trailers are in the final frame, so the receipt is complete before it.
         if frame.final:
             return self._sealer.finish(frame.plaintext)
         self._receipt.add(frame.content)
+        # The nonce goes with the first frame, never alone: alone it would say when the
+        # answer began, and make one more write than frames.
         opening, self._opening = self._opening, b""
         return opening + self._sealer.seal(frame.plaintext)
 
@@ -248,17 +258,21 @@ class PlainOutput:
 
     def frame(self, frame: Frame) -> bytes:
         """Count one frame; at the final one seal all; see the Protocol."""
+        # Plain OHTTP seals an answer whole, so nothing goes out before its last tick:
+        # sent when it is ready, it would say when the model was.
         self._frames += 1
         if not frame.final:
             return b""
         response = _whole(
             self._status, self._fields, bytes(self._content), self._receipt
         )
+        # Not until the answer is collected: what is sealed is not kept.
         self._content.clear()
         encoded, _ = encode_padded_response(
             response,
             self._parameters,
             self._suite,
+            # As long as the frames would have been together, whatever it holds.
             least_bucket=self._parameters.bucket_of(self._frames),
         )
         return self._sealer.seal(encoded)
@@ -318,6 +332,7 @@ class PaddedSealer:
         self, status: int, fields: Fields, *, filler: Filler, least_bucket: int = 0
     ) -> None:
         """Set the inner head, and what stands where nothing is said."""
+        # In the first frame, whatever the status: a refusal looks like an answer.
         head = bhttp.encode_response_head(status, fields)
         self._begun = AnswerFramer(
             self.parameters, head, filler=filler, least_bucket=least_bucket
@@ -330,11 +345,15 @@ class PaddedSealer:
         Raises:
             LimitExceededError: longer than ``room``.
         """
+        # The framer first: it refuses what does not fit, and then nothing of it is
+        # kept.
         self._framer.write(content)
         self._output.write(content)
 
     def end(self) -> None:
         """Say that nothing more comes; frames go on to the bucket's end."""
+        # Asked for when the final frame is due: filler is content too, and the receipt
+        # is over all of it.
         self._framer.end(self._output.trailers)
 
     def next(self) -> bytes:
@@ -351,6 +370,7 @@ class PaddedSealer:
 def _whole(
     status: int, fields: Fields, content: bytes, receipt: Receipting
 ) -> bhttp.Response:
+    # In this order: the trailers are over the status and the content before them.
     receipt.begin(status)
     receipt.add(content)
     return bhttp.Response(

@@ -2,7 +2,7 @@
 
 No redirect is followed, no cookie kept, no environment variable consulted. A
 failure that may pass is tried again, later and later. What comes back is bytes
-that nobody has verified.
+that is not verified here.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Fetched:
 
 
 class Fetches(Protocol):
-    """Whoever gets things from the vendors."""
+    """Gets things from the vendors."""
 
     async def get(self, url: str, *, limit: int) -> Fetched:
         """Return what is at an address, at most ``limit`` bytes.

@@ -35,7 +35,7 @@ LEAST_PAUSE_S: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaplerSettings:
-    """What the stapler is told.
+    """What the stapler is configured with.
 
     Attributes:
         endorsements: the directory to fill.

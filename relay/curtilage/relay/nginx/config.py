@@ -54,7 +54,7 @@ FOLDER_MODE: Final = "0711"
 SYSTEM_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Where Debian, Ubuntu and Alpine keep the system's certificates."""
 SPARE_CONNECTIONS: Final = 16
-"""Fetches of keys and bundles, beside the exchanges."""
+"""Fetches of keys and bundles, apart from the exchanges."""
 SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
 """What may stand in the text unquoted without meaning something to nginx."""
 

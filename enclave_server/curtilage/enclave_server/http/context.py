@@ -16,7 +16,7 @@ from curtilage.wire.shaping import TransportParameters
 
 
 class PublishesBundle(Protocol):
-    """Whoever holds the current bundle; see ``bundle.BundleKeeper``."""
+    """Holds the current bundle; see ``bundle.BundleKeeper``."""
 
     def published(self, now: datetime) -> Published | None:
         """Return what may be served now; None once it has expired."""
@@ -24,11 +24,11 @@ class PublishesBundle(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class RequestContext:
     """Everything that a request may need.
 
     Attributes:
-        keys: HPKE keys, shared with whoever rotates them.
+        keys: HPKE keys, shared with the keeper that rotates them.
         bundles: the current bundle.
         model: answers.
         model_name: the model's public name.
@@ -39,8 +39,9 @@ class Services:
         clock: aware UTC.
         timer: what frames go by.
         challenges: answers challenges, or None.
-        sweep: is called after each exchange, to find what only cycles hold. None of
-            our own do, and the tests look at them without it.
+        sweep: is called after each exchange, to find what only cycles hold: a question
+            must not wait in one for the next collection. None of our own hold any,
+            and the tests look at them without it.
     """
 
     keys: KeyRing
