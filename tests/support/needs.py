@@ -42,7 +42,7 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
     "client/local/test_model.py": ("test_embedded_model_answers",),
-    "client/local/test_registry.py": (),
+    "client/local/test_download.py": (),
     "client/pseudonyms/test_session.py": (
         "test_no_other_endpoint_lets_anything_by",
         "test_the_local_endpoint_tells_restored_text_only",
