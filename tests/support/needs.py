@@ -30,9 +30,6 @@ PROCESS: Final[Table] = {
         "test_a_writer_that_is_killed_loses_nothing_it_told",
         "test_several_processes_corrupt_nothing",
     ),
-    "client/detection/detectors/model/test_operator.py": (
-        "test_digest_is_what_the_documented_command_prints",
-    ),
     "client/detection/detectors/test_hazards.py": (
         "test_every_detector_that_hangs_keeps_the_query_home",
         "test_no_socket_is_made_and_no_program_started",
@@ -42,7 +39,8 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
     "client/local/test_model.py": ("test_embedded_model_answers",),
-    "client/local/test_registry.py": (),
+    "client/local/test_download.py": (),
+    "client/test_files.py": ("test_digest_is_what_the_documented_command_prints",),
     "client/pseudonyms/test_session.py": (
         "test_no_other_endpoint_lets_anything_by",
         "test_the_local_endpoint_tells_restored_text_only",
