@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from curtilage.cli.audit.parser import OUTCOMES
 from curtilage.cli.main import command_of
 from curtilage.cli.parser import GROUPS, PARTS, build_parser
 from curtilage.cli.release.parser import HEAD_SUFFIX
+from curtilage.cli.terminal import Commands
 from curtilage.client.audit.record import Outcome
 from curtilage.evaluation import run
 from curtilage.evaluation.rows import Part
@@ -48,14 +50,14 @@ except SystemExit:
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """Yield every parser that no other stands behind."""
     below = [
-        each.choices.values()
+        cast("Commands[argparse.ArgumentParser]", each).choices
         for each in parser._actions
-        if isinstance(each, argparse._SubParsersAction)
+        if isinstance(each, Commands)
     ]
     if not below:
         yield parser
     for parsers in below:
-        for each in parsers:
+        for each in parsers.values():
             yield from leaves(each)
 
 

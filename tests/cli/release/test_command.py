@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # sigstore's: it binds a socket when it is imported, to see whether there is IPv6.
-import urllib3  # noqa: F401
+import urllib3  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
