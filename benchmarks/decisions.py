@@ -22,7 +22,6 @@ from curtilage.evaluation.stock_presidio import StockPresidio
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import plan_of
 
 LENGTHS = (50, 300, 2000)
 WARM_UP = 10  # the first ones fill caches
@@ -121,7 +120,7 @@ def measure_detectors(count: int) -> Table:
 
 
 def _scanner(engine: Literal["none", "embedded"]) -> Scanner:
-    plan = plan_of(load_profile("default"))
+    plan = load_profile("default").plan
     return scanner_of(replace(plan, ner=NerPlan(engine=engine), scan="full"))
 
 

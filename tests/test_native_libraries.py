@@ -16,7 +16,6 @@ from packaging.utils import canonicalize_name
 
 from curtilage.client.detection.worker import worker_environment
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import plan_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = (
@@ -142,7 +141,7 @@ print(open("/proc/self/maps").read())
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=json.dumps(plan_of(load_profile("default")).to_fields()),
+        input=json.dumps(load_profile("default").plan.to_fields()),
         env=worker_environment(),
         capture_output=True,
         text=True,

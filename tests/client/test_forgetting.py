@@ -39,7 +39,6 @@ from curtilage.client.query import Query
 from curtilage.client.session import ClientParts, Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
@@ -327,7 +326,7 @@ def test_nothing_is_left_of_a_text_in_the_detectors_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(detector_process, "set_alarm", returns(None))
-    canary, scanner = Canary(), scanner_of(plan_of(load_profile("default")))
+    canary, scanner = Canary(), scanner_of(load_profile("default").plan)
     with worker(scanner) as (to, back, thread), uncollected():
         assert read_frame(back) == {READY: Wall().to_fields()}
         for number, text in enumerate(TEXTS):

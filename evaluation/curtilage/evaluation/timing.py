@@ -20,7 +20,7 @@ from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import quantile_estimate, share
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.model import Ner, Policy, plan_of
+from curtilage.policy.document.model import Ner, Policy
 
 LENGTHS: Final = (50, 300, 2000)
 TEXTS: Final = 200  # of each length; the 99th of a hundred is then no outlier alone
@@ -79,7 +79,7 @@ class Mode:
 
 def in_process(policy: Policy) -> Look:
     """Return the detectors of a policy, in this process; takes seconds."""
-    scanner = scanner_of(plan_of(policy))
+    scanner = scanner_of(policy.plan)
     return lambda text: scanner.scan((text,))
 
 

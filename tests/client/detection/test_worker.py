@@ -22,7 +22,6 @@ from curtilage.client.detection.worker import (
 from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import plan_of
 from curtilage.sandbox.wall import Layer, Wall
 from support.fakes import returns
 
@@ -227,9 +226,7 @@ def behind(stands: str) -> tuple[str, ...]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no walls there")
 def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
-    process = warmed(
-        DetectorProcess(plan=plan_of(load_profile("default"))), timeout_s=60
-    )
+    process = warmed(DetectorProcess(plan=load_profile("default").plan), timeout_s=60)
     process.kill()
     assert process.wall is not None
     assert process.wall.gaps == ()
@@ -237,9 +234,7 @@ def test_the_real_worker_says_behind_which_wall_it_is_ready() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc there")
 def test_the_kernel_says_the_same() -> None:
-    process = warmed(
-        DetectorProcess(plan=plan_of(load_profile("default"))), timeout_s=60
-    )
+    process = warmed(DetectorProcess(plan=load_profile("default").plan), timeout_s=60)
     try:
         folder = Path("/proc") / str(process.pid)
         status = (folder / "status").read_text("utf-8")

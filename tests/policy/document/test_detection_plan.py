@@ -21,7 +21,6 @@ from curtilage.policy.document.load import (
     load_profile,
     profile_text,
 )
-from curtilage.policy.document.model import plan_of
 
 ANY = '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
 WORDS = st.text(max_size=8)
@@ -99,7 +98,7 @@ def test_a_plan_comes_back_from_json(plan: DetectionPlan) -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profiles_plan_comes_back_from_json(name: str) -> None:
-    plan = plan_of(load_profile(name))
+    plan = load_profile(name).plan
     assert plan.packs
     assert DetectionPlan.from_fields(json.loads(json.dumps(plan.to_fields()))) == plan
 
@@ -195,7 +194,7 @@ def test_no_repr_shows_an_entry() -> None:
 
 
 def test_plan_of_the_smallest_policy_runs_nothing_of_others() -> None:
-    plan = plan_of(load_policy(f"version: 1\nrules:\n{ANY}"))
+    plan = load_policy(f"version: 1\nrules:\n{ANY}").plan
     assert plan == DetectionPlan(
         packs=(),
         recognizers=(),
@@ -209,7 +208,7 @@ def test_plan_of_the_smallest_policy_runs_nothing_of_others() -> None:
 def test_plan_takes_the_union_of_the_packs_recognizers() -> None:
     def recognizers(packs: str) -> tuple[str, ...]:
         text = f"version: 1\npacks: [{packs}]\nrules:\n{ANY}"
-        return plan_of(load_policy(text)).recognizers
+        return load_policy(text).plan.recognizers
 
     assert recognizers("secrets") == ()
     assert recognizers("pci, secrets") == ("CreditCardRecognizer",)
@@ -219,13 +218,11 @@ def test_plan_takes_the_union_of_the_packs_recognizers() -> None:
 
 def test_plan_hands_on_the_policys_own_model() -> None:
     digest = "ab" * 32
-    plan = plan_of(
-        load_policy(
-            f"version: 1\nrules:\n{ANY}"
-            f"ner: {{engine: spacy, path: /m, sha256: {digest}, recall: 40,\n"
-            "  labels: {PER: identifier.direct.person, LOC: identifier.quasi.city}}\n"
-        )
-    )
+    plan = load_policy(
+        f"version: 1\nrules:\n{ANY}"
+        f"ner: {{engine: spacy, path: /m, sha256: {digest}, recall: 40,\n"
+        "  labels: {PER: identifier.direct.person, LOC: identifier.quasi.city}}\n"
+    ).plan
     assert plan.ner == NerPlan(
         engine="spacy",
         path="/m",
@@ -236,14 +233,14 @@ def test_plan_hands_on_the_policys_own_model() -> None:
 
 
 def exit_classes(text: str) -> tuple[str, ...]:
-    return plan_of(load_policy(text)).exit_classes
+    return load_policy(text).plan.exit_classes
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_exit_classes_are_those_that_settle_the_route(name: str) -> None:
     text = profile_text(name).replace("scan: full", "scan: early_exit")
     policy = load_policy(text)
-    settled = set(plan_of(policy).exit_classes)
+    settled = set(policy.plan.exit_classes)
     assert "financial.pan" in settled
     for data_class in CLASSES:
         finding = Finding(

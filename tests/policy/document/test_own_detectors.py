@@ -12,7 +12,7 @@ from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.load import load_policy, pack_text
-from curtilage.policy.document.model import Policy, plan_of
+from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError, Problem
 
 HEAD = """\
@@ -65,7 +65,7 @@ def test_every_kind_of_detector_loads() -> None:
            entries: [Hangar 7], base_score: 80}}
         """
     )
-    assert plan_of(policy).detectors == (
+    assert policy.plan.detectors == (
         OwnDetector(
             id="project",
             kind="dictionary",
@@ -299,7 +299,7 @@ PERSON = "identifier.direct.person"
 
 def test_a_list_says_what_does_not_count() -> None:
     policy = load(LISTED)
-    assert plan_of(policy).lists == (
+    assert policy.plan.lists == (
         ExclusionList(name="people.txt", classes=(PERSON,), entries=("Ada Lovelace",)),
     )
     inside = found(PERSON, listed=("other.txt", "people.txt"))

@@ -17,7 +17,7 @@ from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.document.model import Policy, plan_of
+from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.diff import (
     Compared,
     Difference,
@@ -73,7 +73,7 @@ def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
     if old.currency != new.currency:
         return False
     one, other = thorough(old.policy), thorough(new.policy)
-    return plan_of(one) == plan_of(other) and one.limits == other.limits
+    return one.plan == other.plan and one.limits == other.limits
 
 
 def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspection]:

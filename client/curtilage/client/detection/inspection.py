@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from curtilage.client import telemetry
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
@@ -32,8 +32,10 @@ from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Finding, Where
-from curtilage.policy.document.model import Limits, Policy, plan_of
 from curtilage.policy.signing import Currency, stale_finding
+
+if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
+    from curtilage.policy.document.model import Limits, Policy
 
 START_TIMEOUT_S = 60.0
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
@@ -191,7 +193,7 @@ class Inspector:
         self._lists = frozenset(each.name for each in policy.lists)
         self._asking = threading.Lock()
         self._turns = FairQueue()
-        plan = plan_of(policy)
+        plan = policy.plan
 
         def launch(in_background: bool) -> DetectorProcess:
             ours = worker_command(spare=in_background)

@@ -388,26 +388,26 @@ class Policy:
         """The languages that the detectors cover."""
         return self.document.languages
 
-
-def plan_of(policy: Policy) -> DetectionPlan:
-    """Return what must be run for a policy."""
-    document = policy.document
-    ner = document.ner
-    return DetectionPlan(
-        packs=document.packs,
-        recognizers=policy.recognizers,
-        ner=NerPlan(
-            engine=ner.engine,
-            path=ner.path,
-            sha256=ner.sha256,
-            labels=tuple(sorted(ner.labels.items())),
-            recall=ner.recall,
-        ),
-        detectors=policy.detectors,
-        scan=document.scan,
-        exit_classes=tuple(_exit_classes(policy)),
-        lists=policy.lists,
-    )
+    @property
+    def plan(self) -> DetectionPlan:
+        """What the detectors' process must run for this policy."""
+        document = self.document
+        ner = document.ner
+        return DetectionPlan(
+            packs=document.packs,
+            recognizers=self.recognizers,
+            ner=NerPlan(
+                engine=ner.engine,
+                path=ner.path,
+                sha256=ner.sha256,
+                labels=tuple(sorted(ner.labels.items())),
+                recall=ner.recall,
+            ),
+            detectors=self.detectors,
+            scan=document.scan,
+            exit_classes=tuple(_exit_classes(self)),
+            lists=self.lists,
+        )
 
 
 def _exit_classes(policy: Policy) -> Iterator[str]:

@@ -26,13 +26,12 @@ from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import DetectionPlan, NerPlan
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
-from curtilage.policy.document.model import plan_of
 from support.equipment import OWN_IDS
 from support.growth import grows_at_most, seconds_of
 
 pytest.importorskip("presidio_analyzer", reason="SKIPPED LOUDLY: needs the extra pii")
 POLICY = load_profile("default")
-PLAN = plan_of(POLICY)
+PLAN = POLICY.plan
 CANARY = "zq7canary4711"
 # A text with all five readings, so that every detector has its turn.
 ALL_READINGS = "\uff11 b\u043eb &amp; five"
@@ -215,12 +214,11 @@ def test_no_socket_is_made_and_no_program_started() -> None:
 import sys
 from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import plan_of
 seen = []
 def note(event, args):
     if event.startswith(("socket.", "subprocess.", "os.system", "urllib.")):
         seen.append(event)
-plan = plan_of(load_profile("default"))
+plan = load_profile("default").plan
 refuse_network_and_files()
 sys.addaudithook(note)  # is told of what was not refused
 from curtilage.client.detection.detectors.all import scanner_of
