@@ -21,6 +21,7 @@ PROCESS: Final[Table] = {
     "attest/test_hostile_sizes.py": (),
     "cli/policy/test_test_cases.py": (),
     "cli/test_main.py": (),
+    "cli/test_parser.py": ("test_help_imports_nothing_slow",),
     "client/audit/test_killed.py": (
         "test_processes_that_are_killed_leave_a_log_that_verifies",
     ),
@@ -29,19 +30,17 @@ PROCESS: Final[Table] = {
         "test_a_writer_that_is_killed_loses_nothing_it_told",
         "test_several_processes_corrupt_nothing",
     ),
-    "client/detection/detectors/model/test_operator.py": (
-        "test_digest_is_what_the_documented_command_prints",
-    ),
     "client/detection/detectors/test_hazards.py": (
         "test_every_detector_that_hangs_keeps_the_query_home",
         "test_no_socket_is_made_and_no_program_started",
     ),
+    "client/detection/detectors/test_main.py": (),
     "client/detection/test_inspection.py": (),
     "client/detection/test_worker.py": (),
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
+    "client/local/test_download.py": (),
     "client/local/test_model.py": ("test_embedded_model_answers",),
-    "client/local/test_registry.py": (),
     "client/pseudonyms/test_session.py": (
         "test_no_other_endpoint_lets_anything_by",
         "test_the_local_endpoint_tells_restored_text_only",
@@ -61,6 +60,7 @@ PROCESS: Final[Table] = {
         "test_client_answers_decides_and_streams",
         "test_sync_client_does_the_same",
     ),
+    "client/test_files.py": ("test_digest_is_what_the_documented_command_prints",),
     "client/test_forgetting.py": (),
     "client/test_query.py": ("test_a_seed_joins_no_two_processes",),
     "client/test_telemetry.py": (),
@@ -72,6 +72,7 @@ PROCESS: Final[Table] = {
     ),
     "deploy/test_image_measurements.py": ("test_time_of_the_build_can_be_stated",),
     "dev/test_emulator.py": (),
+    "dev/test_recorder.py": (),
     "enclave_server/acquire/test_fuse.py": (),
     "enclave_server/acquire/test_process.py": (),
     "enclave_server/evidence/test_report.py": (),
@@ -146,7 +147,6 @@ PROCESS: Final[Table] = {
     "relay/test_telemetry.py": (),
     "relay/test_tls.py": (),
     "relay/test_upstream.py": (),
-    "relay/test_view.py": (),
     "sandbox/test_wall.py": (),
     "test_compose.py": (
         "test_compose_accepts_the_file",
