@@ -203,7 +203,15 @@ TIMING: Final[Table] = {
         "test_a_phrase_takes_linear_time",
         "test_confidential_rules_take_linear_time",
     ),
+    "client/detection/test_worker_pool.py": (
+        "test_closing_does_not_wait_for_a_spare_to_start",
+    ),
     "enclave_server/test_failures.py": ("test_time_does_not_tell_why_it_failed",),
+    "inference/test_engine.py": (
+        "test_cancelled_task_stops_the_engine",
+        "test_closing_the_iterator_stops_the_engine",
+        "test_default_model_stops_soon_while_reading_a_long_prompt",
+    ),
     "wire/test_refusal_time.py": (),
 }
 
