@@ -1,6 +1,6 @@
 """The whole path on one machine: real processes, six questions, who saw what.
 
-Everything shown is measured or read from the processes themselves: the checks
+Everything shown is measured, or recorded between the processes: the checks
 come from the verifier, the answers from the client's endpoint over HTTP, the
 views from a recorder in front of relay and enclave, which writes what passes.
 """
@@ -310,7 +310,7 @@ def _show_views(stack: Stack, *, asked: Sequence[str]) -> None:
             sees how much was inside; only we do, who asked.
     """
     shape = stack.transport
-    _title("What each party saw (from the processes themselves)")
+    _title("What each party saw (recorded between the processes)")
     out("  the relay: who, when, how much in coarse steps; everything else is sealed")
     for seen in _recorded(stack.relay_view, len(asked)):
         took = cast("float", seen["end"]) - cast("float", seen["start"])
