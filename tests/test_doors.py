@@ -5,6 +5,7 @@ what the source says. Against code that means harm (``vars(os)["sys" "tem"]``)
 and against native libraries stand the kernel's walls, not these.
 """
 
+import ast
 import asyncio
 import importlib.machinery
 import os
@@ -34,6 +35,7 @@ BANNED = set(
 ) - {"pickle", "random"}  # those are no ways out
 AT_HOME = next(each for each in CONTRACTS if "knows no way out" in each["name"])
 APART = next(each for each in CONTRACTS if "a process of its own" in each["name"])
+CORE = next(each for each in CONTRACTS if each.get("id") == "core")
 DETECTORS = "curtilage.client.detection.detectors"
 
 # What is planted, and what it is called when it is found. Ruff sees these, so that
@@ -162,6 +164,56 @@ def test_each_plant_stands_in_each_module(planted: Planted) -> None:
         "policy",
         "wire",
     }
+
+
+def _calls_out(tree: ast.AST) -> set[str]:
+    """Return the clocks and files that a module calls; ``x.open`` may be HPKE's."""
+    calls = {"now", "utcnow", "today", "read_text", "read_bytes"}
+    calls |= {"write_text", "write_bytes"}
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="open")):
+                found.add("open")
+            case ast.Call(func=ast.Attribute(attr=name)) if name in calls:
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now"):
+                found.add("now")
+            case ast.Attribute(value=ast.Name(id="io" | "os"), attr="open"):
+                found.add("open")
+            case _:
+                pass
+    return found
+
+
+def test_the_core_calls_no_clock_and_opens_no_file() -> None:
+    """import-linter sees ``time``; neither ``datetime.now`` nor ``open``."""
+    core = tuple(cast("list[str]", CORE["source_modules"]))
+    found = {
+        module: calls
+        for path in sources(ROOT)
+        if (module := module_of(path, ROOT)).startswith(core)
+        if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
+    }
+    assert found == {  # a policy, the cases beside a profile, a configuration
+        "curtilage.policy.cases": {"read_text"},
+        "curtilage.policy.document.load": {"read_text"},
+        "curtilage.relay.nginx.command": {"read_text"},
+    }
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        "datetime.now",
+        "dt.datetime.now(UTC)",
+        "open('f')",
+        "os.open('f', 0)",
+        "Path('f').read_bytes()",
+    ],
+)
+def test_a_clock_or_a_file_is_seen(plant: str) -> None:
+    assert _calls_out(ast.parse(plant))
 
 
 def test_the_list_holds_all_of_its_kind() -> None:

@@ -1,3 +1,4 @@
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -67,3 +68,14 @@ def test_every_tool_knows_every_part() -> None:
         if set(names) - BESIDE_THE_PARTS != parts
     }
     assert wrong == {}, f"the tree holds {sorted(parts)}"
+
+
+def test_every_folder_says_what_it_knows_and_may_not_touch() -> None:
+    """One sentence names a folder; what stands behind it is its contract."""
+    silent = [
+        str(path.relative_to(ROOT))
+        for part in parts_on_disk()
+        for path in (ROOT / part / "curtilage").rglob("__init__.py")
+        if "\n\n" not in (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "")
+    ]
+    assert silent == []

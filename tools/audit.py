@@ -139,6 +139,20 @@ def doors() -> dict[str, dict[str, str]]:
     return cast("dict[str, dict[str, str]]", tool["curtilage"]["doors"])
 
 
+def libraries() -> dict[str, list[str]]:
+    """Return who may import each library that the named contracts hold to modules."""
+    tool = cast("dict[str, Any]", tomllib.loads(SETTINGS.read_text("utf-8"))["tool"])
+    contracts = cast("list[dict[str, Any]]", tool["importlinter"]["contracts"])
+    chosen = {name for step in steps() for name in step.contracts}
+    return {
+        library: cast("list[str]", each["allowed_importers"])
+        for each in contracts
+        if each.get("id") in chosen and each["type"] == "protected"
+        for library in cast("list[str]", each["protected_modules"])
+        if not library.startswith("curtilage.")
+    }
+
+
 def corrected(text: str) -> str:
     """Return a document with today's counts, rounded to ten, where it was wrong.
 
@@ -203,6 +217,10 @@ def _show(found: tuple[Step, ...]) -> None:
     for module, uses in sorted(doors().items()):
         for name, reason in uses.items():
             _say(f"  {module.removeprefix('curtilage.'):<36} {name}: {reason}")
+    _say("\nLibraries that could be a way out, and who may import them")
+    for library, importers in sorted(libraries().items()):
+        for module in importers:
+            _say(f"  {module.removeprefix('curtilage.'):<36} {library}")
 
 
 def _run(what: str, command: list[str]) -> bool:

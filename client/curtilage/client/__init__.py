@@ -1,4 +1,8 @@
-"""The device's side: classify, decide, answer at home or ask the enclave."""
+"""The device's side: classify, decide, answer at home or ask the enclave.
+
+Knows the text, the policy and the person's machine. May not know the relay's or the
+enclave's code; one file seals (``remote.seal``), one sends (``remote.transport``).
+"""
 
 from typing import TYPE_CHECKING
 

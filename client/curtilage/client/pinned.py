@@ -2,7 +2,7 @@
 
 Chats send their whole history again with every turn. A conversation is known
 again by its first turns, as HMACs under a key of this process: no text is kept,
-and the set is bounded. Decides nothing; ``policy.decide`` does.
+and the set is bounded. Decides nothing; ``policy.decision.decide`` does.
 """
 
 import hmac

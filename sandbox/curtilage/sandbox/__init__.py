@@ -2,5 +2,5 @@
 
 Knows system calls, Landlock and namespaces, and nothing of queries, evidence or
 policies. What it builds can be taken down by nobody, not even by the process
-itself. The one door to ``ctypes`` of all that sees a text.
+itself. A door to ``ctypes``.
 """

@@ -1,4 +1,4 @@
 """``curtilage audit``: the trail verified, shown, proved and exported.
 
-Reads ``curtilage.client.audit.writer``; loses the network before it opens a record.
+Reads what ``curtilage.client.audit`` wrote; loses the network before it opens a record.
 """

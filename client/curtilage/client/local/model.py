@@ -238,7 +238,7 @@ class LocalModel:
     async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         """Answer a query; closing the iterator stops the engine.
 
-        Queries are answered one by one, in turn over those who ask (``turns``).
+        Queries are answered one by one, in turn over those who ask (``fair_queue``).
 
         Raises:
             LocalContextTooLongError: it does not fit.

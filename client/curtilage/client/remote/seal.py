@@ -1,7 +1,7 @@
 """The seal door: one allowed query becomes a sealed request and its answer's reader.
 
 Sans-IO. This is the only place where a query turns into bytes for others, and
-it takes an ``Allowed``, which ``policy.decide`` alone can build, and a
+it takes an ``Allowed``, which ``decide`` alone can build, and a
 ``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
 home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
 one query does not open the door for another, since it names the payload.
@@ -212,7 +212,7 @@ def seal(
         secret: for the receipt; None: a fresh one that is not kept.
 
     Raises:
-        TypeError: ``allowed`` was not built by ``policy.decide``, or ``key``
+        TypeError: ``allowed`` was not built by ``decide``, or ``key``
             not by ``attest.verify``.
         PermissionError: ``allowed`` is for another payload.
         RefusedError: the key expired between verification and sealing.

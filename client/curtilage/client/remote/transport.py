@@ -6,7 +6,7 @@ is followed, no cookie kept, nothing retried, no header of ours names the
 client, its language or its library; an API key, where the relay demands one,
 names its customer to the relay, which strips it.
 
-The mirror of the key list is another party with connections of its own: it is
+The mirror of the key list is another party with connections of its own:
 it learns nothing but that somebody wants the list.
 """
 

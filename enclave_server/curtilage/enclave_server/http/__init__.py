@@ -1,4 +1,4 @@
-"""The enclave's HTTP: aiohttp's only door, TLS, and who may connect.
+"""The enclave's HTTP: the server's only door to aiohttp, TLS, and who may connect.
 
 Takes and gives sealed bytes; what is inside, ``ohttp`` opens.
 """
