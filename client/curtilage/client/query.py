@@ -1,4 +1,4 @@
-"""One question as it would be asked: what is inspected is what is sent.
+"""One question as it would be asked: what is inspected is what would be sent.
 
 Every text the user wrote is a leaf here, so the detectors see all of it; the
 bytes that would leave are made here too, so that a decision can name them by

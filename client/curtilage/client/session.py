@@ -337,7 +337,7 @@ class Session:
                 step = AskLocal(rewritten)
             else:
                 # What leaves is another text than the one that was judged, so the
-                # detectors and the policy judge it as they would any other.
+                # detectors and the policy judge it again, with its stand-ins left out.
                 again = await self._parts.inspector.ainspect(rewritten.reading)
                 second = decide(policy.rulebook, rewritten.inspected(again))
                 step = after_rewriting(rewritten, second)

@@ -36,7 +36,7 @@ class ClientLimits:
         connections: at once. Below the places at the gateway, so that no single
             address takes them all.
         exchanges: places at the gateways at once, while many are left; see
-            ``turns``.
+            ``fair_queue``.
         requests_per_s: in the long run.
         burst: requests at once, after a pause.
         rotate_s: age at which the secret and all counts are forgotten.
@@ -148,7 +148,7 @@ class ClientCaps:
         return min(self._places[cell] for cell in client.cells)
 
     def hold_place(self, client: Client) -> None:
-        """Count a place; whether there is one to have, ``turns`` knows."""
+        """Count a place; whether there is one to have, ``fair_queue`` knows."""
         for cell in client.cells:
             self._places[cell] += 1
 

@@ -146,7 +146,7 @@ class SegmentStart:
         log: the log's id.
         segment: the file's number, from 1.
         tree: the hashes, hex, that stand for all lines before this one (see
-            ``attest.tree.Frontier``), so that a writer need not read them all.
+            ``attest.log.tree.Frontier``), so that a writer need not read them all.
     """
 
     seq: int

@@ -130,7 +130,7 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
             stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
             texts[leaf.where].replace(place, stand_in)
             values.add((place.data_class, stand_in))
-    _require_stopsapart(query, vault)
+    _require_stops_apart(query, vault)
     outgoing = {at: text.outgoing for at, text in texts.items()}
     require_gone(replaced, outgoing.values())
     return Deidentified(
@@ -156,7 +156,7 @@ def _require_content(where: Where) -> None:
         raise KeptHomeError(Obstacle.NOT_CONTENT)
 
 
-def _require_stopsapart(query: Query, vault: Vault) -> None:
+def _require_stops_apart(query: Query, vault: Vault) -> None:
     """Refuse a stop string that would cut a stand-in in two."""
     for stop in query.settings.stop:
         if any(stop in stand_in for stand_in in vault.values):
