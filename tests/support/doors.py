@@ -56,6 +56,17 @@ _OF_A_LOOP = frozenset(
         ("connect_", "create_", "getaddr", "getname", "sock_", "subproc")
     )
 ) - {"create_future", "create_task"}
+# What a harmless module has imported for itself can be had from it
+# (``asyncio.base_events.socket``, ``from shutil import os``), and ruff sees another
+# name then. So can what one of our doors has imported.
+_BANNED = cast("dict[str, object]", TOOL["ruff"]["lint"]["flake8-tidy-imports"])
+_SECOND_HAND = (
+    {
+        name.partition(".")[0]
+        for name in cast("dict[str, object]", _BANNED["banned-api"])
+    }
+    - {name.partition(".")[0] for name in _HARMLESS}
+) | {"os", "sys"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,10 +125,21 @@ def banned(root: Path, *, excused: bool) -> Iterator[Use]:
 def unlisted(path: Path, root: Path) -> Iterator[Use]:
     """Yield what ruff cannot see in one file."""
     module = module_of(path, root)
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = {
+        (each.asname or each.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for each in node.names
+    }
+    for node in ast.walk(tree):
         match node:
             case ast.Import() | ast.ImportFrom():
                 names = _not_known(node)
+            case ast.Attribute(attr=name) if (
+                name in _SECOND_HAND and _root(node) in imported
+            ):
+                names = [name]
             case ast.Name(id=name) if name in _BUILT_IN | _BACK_DOORS:
                 names = [name]
             case ast.Attribute(attr=name) if name in _BACK_DOORS | _OF_A_LOOP:
@@ -128,6 +150,14 @@ def unlisted(path: Path, root: Path) -> Iterator[Use]:
             yield Use(module, node.lineno, name)
 
 
+def _root(node: ast.Attribute) -> str | None:
+    """Return the name that a dotted name begins with."""
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
 def _not_known(node: ast.Import | ast.ImportFrom) -> list[str]:
     """Return the modules of a statement that are neither harmless nor protected."""
     names = [each.name for each in node.names]
@@ -136,6 +166,8 @@ def _not_known(node: ast.Import | ast.ImportFrom) -> list[str]:
     home = node.module or "."  # ruff refuses relative imports
     if "*" in names:
         return [f"{home}.*"]
+    if second_hand := _SECOND_HAND & set(names):
+        return sorted(second_hand)
     whole = _is_known(home) or all(_is_known(f"{home}.{name}") for name in names)
     return [] if whole else [home]
 

@@ -280,7 +280,7 @@ class _Connections:
     def __init__(self, tls: ssl.SSLContext, *, connect_s: float) -> None:
         self._tls = tls
         self._connect_s = connect_s
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession | None = None  # noqa: TID251 - a door
 
     def timeout(self, limit_s: float | None) -> aiohttp.ClientTimeout:
         """Return the limits of one exchange; it has no end by the clock."""
@@ -290,13 +290,15 @@ class _Connections:
             total=None, sock_connect=self._connect_s, sock_read=limit_s
         )
 
-    def open(self) -> aiohttp.ClientSession:
+    def open(self) -> aiohttp.ClientSession:  # noqa: TID251 - a door
         """Return the session, made when first used."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(
+            self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
                 # No limit here: who may run at a time is bounded by those who
                 # send, and a request that waited in a pool would already be sealed.
-                connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
+                connector=aiohttp.TCPConnector(  # noqa: TID251 - a door
+                    ssl=self._tls, limit=0
+                ),
                 timeout=self.timeout(None),
                 # A cookie would name the client from request to request, which is
                 # what the relay's addresses alone must not do for the gateway.

@@ -72,11 +72,11 @@ class Fetcher:
         self._proxy = proxy
         self._timeout_s = timeout_s
         self._sleep = sleep
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession | None = None  # noqa: TID251 - a door
 
     async def __aenter__(self) -> Self:
         """Open the session."""
-        self._session = aiohttp.ClientSession(
+        self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "curtilage-stapler", "Accept-Encoding": "identity"},
