@@ -146,8 +146,11 @@ class Hops:
                 clock=lambda: datetime.now(UTC) + clock_off,
             )
         )
+        open_before = self.near.alive
         async with session:
             yield session
+        # The tap hears a little later: what is still open would hide what comes next.
+        await until(lambda: self.near.alive <= open_before, within_s=30)
 
     def url(self, path: str) -> str:
         return f"http://{self.near.address}/demo{path}"
