@@ -1,15 +1,10 @@
-"""The turns of a chat request: text, and whatever else it holds, by name; pure.
+"""The OpenAI chat schema on one side, ``Query`` and answers on the other; pure.
 
-A model that is not shown a picture invents what is on it, so nothing is dropped
-in silence: who wants an answer is told what cannot be part of it. Who only asks
-where a query may go gets its place, which the policy keeps home. Never repeats
-what a sender wrote, names of fields included.
-
-The OpenAI chat schema on one side, ``Query`` and answers on the other; pure.
-
-Strict about what it does not do: a parameter that would change the answer and
-is not supported is an error that names it, never ignored (``chat_turns`` does
-the same for the parts of a message).
+Strict about what it does not do: a parameter that would change the answer and is not
+supported is an error that names it, never ignored. So is a part of a message that is
+not text: a model that is not shown a picture invents what is on it. Who only asks
+where a query may go gets such a part's place, which the policy keeps home. Never
+repeats what a sender wrote, names of fields included.
 """
 
 import json

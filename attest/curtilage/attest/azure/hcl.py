@@ -1,17 +1,16 @@
-"""The layout of an Intel TDREPORT, as far as a TD quote repeats it.
-
-1024 bytes (Intel TDX Module ABI, TDREPORT_STRUCT): REPORTMACSTRUCT 256,
-TEE_TCB_INFO 239, reserved 17, TDINFO 512. Its MAC can be checked only on the
-machine that made it, so nothing in it is believed: what it says must stand in
-a verified quote too.
-
-The blob that Azure's paravisor (HCL) leaves in NV index 0x01400001.
+"""The blob that Azure's paravisor (HCL) leaves in NV index 0x01400001.
 
 Little-endian: a header of 32 bytes, 1184 bytes for the hardware's report, 20
 bytes about the runtime data, then the runtime data itself, a JSON text whose
 SHA-256 the hardware's report carries; zeros up to the index's size. Only the
 hardware's report and, through it, the JSON are authenticated: the fields in
 between must be exactly what they can only be.
+
+On Intel the hardware's report is a TDREPORT of 1024 bytes (Intel TDX Module ABI,
+TDREPORT_STRUCT): REPORTMACSTRUCT 256, TEE_TCB_INFO 239, reserved 17, TDINFO 512. It
+is read as far as a TD quote repeats it. Its MAC can be checked only on the machine
+that made it, so nothing in it is believed: what it says must stand in a verified
+quote too.
 """
 
 import struct

@@ -1,13 +1,12 @@
-"""What RE2 does not know: patterns that need it are refused before they run.
-
-Detectors run in linear time, so a policy's patterns are RE2. Whether one is
-valid in full only that library knows; the worker compiles it, and where it
-cannot, nothing leaves. What is told here is told to the author, at once.
-
-What single values of a policy must be, beyond their type.
+"""What single values of a policy must be, beyond their type.
 
 Each function returns the value, or raises ``ValueError`` with a message that is
 fit for the policy's author. ``model`` hangs them on its fields.
+
+Detectors run in linear time, so a policy's patterns are RE2, and what RE2 does not
+know is refused here, before it runs, to tell the author at once. Whether a pattern is
+valid in full only that library knows; the worker compiles it, and where it cannot,
+nothing leaves.
 """
 
 import re

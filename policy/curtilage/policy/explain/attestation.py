@@ -1,12 +1,9 @@
-"""What in an ``attestation:`` section asks for less than it could, in words.
-
-Nothing here is an error: each may be meant. But whoever reads a policy should not
-have to know the numbers to see it.
-
-The attestation section in words, for the people who have to answer for it.
+"""The attestation section in words, for the people who have to answer for it.
 
 One sentence for each thing that a policy believes, and one for each class of
-data that demands more; whoever reads them knows what was decided in the file.
+data that demands more; whoever reads them knows what was decided in the file. Then
+what asks for less than it could: nothing of that is an error, each may be meant, but
+whoever reads a policy should not have to know the numbers to see it.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,9 @@
-"""Tell whether a text is in the script and language that the detectors cover.
+"""What the detectors cannot judge, and what no pattern names.
 
-Patterns and checksums work in any language; words do not. A text outside is
-not clean, it is unknown: ``uncertain.language``.
-
-Find what no pattern names: runs of digits, random tokens, hidden characters.
-
-What they find is uncertain by nature: something that identifies or hides, and
-nothing more is known. Each takes time that grows with the text only.
+Patterns and checksums work in any language; words do not. A text in another script or
+language is not clean, it is unknown: ``uncertain.language``. Runs of digits, random
+tokens and hidden characters identify or hide something, and nothing more is known.
+Each takes time that grows with the text only.
 """
 
 import math

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.detection import wordlists as given_names
+from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.names.capitals import (
     NameDetector,
     Why,
@@ -101,7 +101,7 @@ def test_words_of_programs_are_no_suspects(text: str) -> None:
 
 
 def test_short_names_are_not_sought_in_handles() -> None:
-    assert "amy" in given_names.GIVEN
+    assert "amy" in wordlists.GIVEN
     assert suspects_in("amy_lib") == {}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from curtilage.client.detection import wordlists as given_names
+from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.model.entity import Entity, NameModel, Opinion
 from curtilage.client.detection.detectors.model.excerpts import excerpts
 from curtilage.client.detection.detectors.model.operator import open_operator_model
@@ -279,8 +279,8 @@ def _is_no_name(found: str, score: int) -> bool:
     plain = bare(found)
     if found.isupper() and plain in ACRONYMS:
         return True
-    ordinary = is_listed(plain) and plain not in given_names.AMBIGUOUS
-    return ordinary and plain not in given_names.GIVEN and score < SURE_WORD
+    ordinary = is_listed(plain) and plain not in wordlists.AMBIGUOUS
+    return ordinary and plain not in wordlists.GIVEN and score < SURE_WORD
 
 
 def _is_special(found: str) -> bool:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from curtilage.client.detection import wordlists as given_names
-from curtilage.client.detection import wordlists as vocabulary
+from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.names.cues import people
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import Span
@@ -41,7 +40,7 @@ _ACRONYM_CHARS = 5
 _ENDING_CHARS = 7
 _SHOUTED_CHARS = 20
 _LISTED, _UNLISTED, _UNLIKELY = 70, 60, 45
-_LOWER_CASE_NAMES = given_names.GIVEN - given_names.NOT_IN_LOWER_CASE
+_LOWER_CASE_NAMES = wordlists.GIVEN - wordlists.NOT_IN_LOWER_CASE
 _HANDLE_NAMES = frozenset(
     name
     for name in _LOWER_CASE_NAMES
@@ -129,7 +128,7 @@ def _suspicion(
     if not word[0].isupper():
         return _handle_suspicion(word)
     plain = bare(word)
-    if plain in given_names.GIVEN:
+    if plain in wordlists.GIVEN:
         return Why.LISTED, _LISTED
     if len(plain) < MIN_NAME_CHARS or _is_code(text, match):
         return None
@@ -150,7 +149,7 @@ def _capital_suspicion(
         return _joined_suspicion(word)
     if _begins_sentence(text, match):
         return None if _is_harmless_first(plain) else (Why.FIRST, _UNLIKELY)
-    if plain in given_names.AMBIGUOUS and not _in_heading(before):
+    if plain in wordlists.AMBIGUOUS and not _in_heading(before):
         return Why.CAPITAL, _UNLIKELY
     if is_known(word) or plain.endswith(ENDINGS):
         return None
@@ -163,7 +162,7 @@ def _in_heading(before: re.Match[str] | None) -> bool:
         before is not None
         and before[0][0].isupper()
         and before[0][1:].islower()
-        and bare(before[0]) in vocabulary.COMMON
+        and bare(before[0]) in wordlists.COMMON
     )
 
 
@@ -236,7 +235,7 @@ def _is_abbreviated(text: str, at: int) -> bool:
 
 
 def _is_harmless_first(plain: str) -> bool:
-    if plain in given_names.AMBIGUOUS or is_known(plain):
+    if plain in wordlists.AMBIGUOUS or is_known(plain):
         return True
     return len(plain) >= _ENDING_CHARS and plain.endswith(_FIRST_ENDINGS)
 

@@ -7,7 +7,7 @@ name in any text. What follows counts as a person unless it is an ordinary word.
 import re
 from collections.abc import Iterator
 
-from curtilage.client.detection import wordlists as given_names
+from curtilage.client.detection import wordlists
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, bare, is_known, words
 
@@ -162,7 +162,7 @@ def _named(
 def _may_be_name(word: str) -> bool:
     if _IDENTIFIER.search(word) and not word.startswith(_PREFIXES):
         return False
-    return bare(word) in given_names.GIVEN or not is_known(word)
+    return bare(word) in wordlists.GIVEN or not is_known(word)
 
 
 def _span(detector: str, place: tuple[int, int], score: int) -> Span:
