@@ -17,10 +17,8 @@ from curtilage.client.detection.inspection import prepare
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation import timing
 from curtilage.evaluation.bench import (
-    PATIENT_MS,
     Bench,
     Judged,
-    full_scan,
 )
 from curtilage.evaluation.curve import Shift, ner_recall, thresholds
 from curtilage.evaluation.faults import FAULTS, HARMLESS, Broken, faults
@@ -46,7 +44,7 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding, View, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import Policy, Thresholds
+from curtilage.policy.document.model import PATIENT_MS, Policy, Thresholds, full_scan
 
 POLICY = load_profile("default")
 CANARY = "zq7canary4711"

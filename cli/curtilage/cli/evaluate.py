@@ -24,7 +24,7 @@ from curtilage.client.assemble import inspector_for
 from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
-from curtilage.evaluation.bench import Bench, full_scan
+from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Evaluation, table
 from curtilage.evaluation.rows import Part
 from curtilage.evaluation.run import (
@@ -37,7 +37,7 @@ from curtilage.evaluation.run import (
 from curtilage.evaluation.stock_presidio import StockPresidio
 from curtilage.evaluation.timing import in_process
 from curtilage.policy.document.load import load_profile
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.errors import PolicyError
 
 MAX_WORKERS: Final = 4

@@ -7,7 +7,6 @@ machine.
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Final
 
@@ -17,27 +16,11 @@ from curtilage.client.assemble import inspector_for
 from curtilage.client.detection.inspection import CheckedInspector
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.signing import Currency
 
-PATIENCE_MS: Final = 60_000  # the most that a policy can ask for
 BATCH: Final = 64
 QUIET_S: Final = 2.0
-
-
-def thorough(policy: Policy) -> Policy:
-    """Return a policy of the same rules that is patient and looks at everything.
-
-    Only for the detectors: decide under the policy itself.
-    """
-    limits = policy.limits.model_copy(
-        update={
-            "deadline_ms": PATIENCE_MS,
-            "deadline_ms_per_1000_chars": PATIENCE_MS,
-        }
-    )
-    document = policy.document.model_copy(update={"scan": "full", "limits": limits})
-    return replace(policy, document=document)
 
 
 def start_detectors(
@@ -51,7 +34,7 @@ def start_detectors(
             demanded; while it does not, everything stays, here as in use.
     """
     with progress("starting detectors"):
-        detectors = inspector_for(thorough(policy))
+        detectors = inspector_for(full_scan(policy))
     if detectors.advice is not None:
         err(detectors.advice)
     return CheckedInspector(detectors, currency)

@@ -8,7 +8,7 @@ alone. Time has figures of its own. Holds texts while it runs, and tells none.
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,10 +22,9 @@ from curtilage.evaluation.statistics import Estimate, share_of
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.findings import View
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import Policy, full_scan
 
 BATCH: Final = 32
-PATIENT_MS: Final = 60_000
 _KEY: Final = bytes(32)  # of a vault that hides nothing: the data is public
 _SHORT: Final = 3  # a unit of fewer characters is in every text
 
@@ -116,19 +115,6 @@ class Judged:
             and gold.start < found.end
             for found in self.inspection.findings
         )
-
-
-def full_scan(policy: Policy) -> Policy:
-    """Return a policy under which everything is looked at, however long it takes.
-
-    The rules, the digest and the limit of size stay.
-    """
-    document = policy.document
-    limits = document.limits.model_copy(
-        update={"deadline_ms": PATIENT_MS, "deadline_ms_per_1000_chars": PATIENT_MS}
-    )
-    patient = document.model_copy(update={"limits": limits, "scan": "full"})
-    return replace(policy, document=patient)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from curtilage.evaluation.bench import (
     Bench,
     InspectsMany,
     Judged,
-    full_scan,
 )
 from curtilage.evaluation.datasets import DIALOGUE
 from curtilage.evaluation.figures import CurvePoint
@@ -26,7 +25,7 @@ from curtilage.evaluation.statistics import mean_of_shares, share_of
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.model import Policy, Thresholds
+from curtilage.policy.document.model import Policy, Thresholds, full_scan
 
 ROWS_OF_A_SET: Final = 500
 ROWS_OF_A_RESCAN: Final = 150

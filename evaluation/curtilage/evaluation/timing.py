@@ -15,12 +15,12 @@ from typing import Final, Protocol
 
 from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.query import Query, single_query
-from curtilage.evaluation.bench import Bench, full_scan
+from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import quantile_estimate, share
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.model import Ner, Policy
+from curtilage.policy.document.model import Ner, Policy, full_scan
 
 LENGTHS: Final = (50, 300, 2000)
 TEXTS: Final = 200  # of each length; the 99th of a hundred is then no outlier alone

@@ -15,7 +15,7 @@ from curtilage.client.detection.inspection import CheckedInspector, Inspector
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import PATIENT_MS, Policy, full_scan
 from curtilage.policy.signing import Currency
 from support.client_parts import WordInspector
 
@@ -307,9 +307,9 @@ def test_read_lines_keeps_ids() -> None:
 
 def test_an_examination_is_patient_and_looks_at_everything() -> None:
     policy = load_policy(POLICY + "scan: early_exit\nlimits: {deadline_ms: 10}\n")
-    patient = examine.thorough(policy)
+    patient = full_scan(policy)
     assert patient.document.scan == "full"
-    assert patient.limits.deadline_ms == examine.PATIENCE_MS
+    assert patient.limits.deadline_ms == PATIENT_MS
     assert patient.limits.max_chars == policy.limits.max_chars
     assert patient.rules == policy.rules
     assert policy.document.scan == "early_exit"

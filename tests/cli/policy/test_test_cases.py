@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from curtilage.cli.examine import inspect_all, start_detectors, thorough
+from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.policy.test_cases import in_words, query_of
 from curtilage.policy.cases import Case, judge, shipped_cases
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.rules import ANY_UNCERTAIN
 from curtilage.policy.document.detection_plan import DetectionPlan
 from curtilage.policy.document.load import PROFILES, load_policy, profile_text
-from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.document.model import Limits, Policy, full_scan
 
 HITS = 3
 KNOWN_MISSES = 15  # of one profile; more is no list of exceptions any more
@@ -30,7 +30,7 @@ def profile(name: str) -> Policy:
 
 def looks(policy: Policy) -> tuple[DetectionPlan, Limits]:
     """Return what the detectors depend on: profiles that share it share a look."""
-    plan = thorough(policy).plan
+    plan = full_scan(policy).plan
     return replace(plan, packs=()), policy.limits
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.decide_lines import LineId, read_lines
-from curtilage.cli.examine import inspect_all, start_detectors, thorough
+from curtilage.cli.examine import inspect_all, start_detectors
 from curtilage.cli.terminal import (
     DONE,
     out,
@@ -17,7 +17,7 @@ from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.document.model import Policy
+from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.explain.diff import (
     Compared,
     Difference,
@@ -72,7 +72,7 @@ def compared(
 def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
     if old.currency != new.currency:
         return False
-    one, other = thorough(old.policy), thorough(new.policy)
+    one, other = full_scan(old.policy), full_scan(new.policy)
     return one.plan == other.plan and one.limits == other.limits
 
 

@@ -6,7 +6,7 @@ frozen, and a key that stands here has an effect.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import (
@@ -62,6 +62,7 @@ from curtilage.policy.document.values import (
 )
 
 PackName = Literal["secrets", "pci", "hipaa", "gdpr", "glba", "legal_export"]
+PATIENT_MS: Final = 60_000  # the most that a policy can ask for
 PACKS: Final[tuple[str, ...]] = get_args(PackName)
 
 
@@ -408,6 +409,19 @@ class Policy:
             exit_classes=tuple(_exit_classes(self)),
             lists=self.lists,
         )
+
+
+def full_scan(policy: Policy) -> Policy:
+    """Return a policy under which everything is looked at, however long it takes.
+
+    The rules, the digest and the limit of size stay. Only for the detectors: decide
+    under the policy itself.
+    """
+    limits = policy.limits.model_copy(
+        update={"deadline_ms": PATIENT_MS, "deadline_ms_per_1000_chars": PATIENT_MS}
+    )
+    document = policy.document.model_copy(update={"scan": "full", "limits": limits})
+    return replace(policy, document=document)
 
 
 def _exit_classes(policy: Policy) -> Iterator[str]:
