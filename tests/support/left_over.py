@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, TypeAlias
 
 _MASK: Final = 0x5A
 _FORMS: Final = ("utf-8", "utf-16-le", "utf-32-le")
@@ -45,14 +45,14 @@ class Canary:
         word = self._word()
         forms = [word.encode(form) for form in _FORMS]
         found: defaultdict[str, set[str]] = defaultdict(set)
-        for part, path in _texts():
+        for part, holder in _texts(len(word)):
+            if isinstance(part, str):
+                if word in part and part is not word:
+                    found[_name(part, word)].add(_path(holder))
+                continue
             for form, octets in zip(_FORMS, forms, strict=True):
-                if part is octets or part is word:
-                    continue
-                if isinstance(part, bytes | bytearray) and octets in part:
-                    found[_name(part.decode(form, "replace"), word)].add(path)
-                elif isinstance(part, str) and word in part:
-                    found[_name(part, word)].add(path)
+                if octets in part and part is not octets:
+                    found[_name(part.decode(form, "replace"), word)].add(_path(holder))
         return dict(found)
 
     def _word(self) -> str:
@@ -65,8 +65,13 @@ def _name(text: str, word: str) -> str:
     return name if end else "?"
 
 
-def _texts() -> Iterator[tuple[str | bytes | bytearray, str]]:
-    """Yield every text and the types of what leads to it.
+# An object, and the one that led to it. Named only when something is found: there
+# are millions.
+Holder: TypeAlias = "tuple[object, Holder | None]"
+
+
+def _texts(least: int) -> Iterator[tuple[str | bytes | bytearray, Holder]]:
+    """Yield every text of at least so many characters, and what leads to it.
 
     Walks from everything that the collector knows, and from the frames that other
     threads run in; into what it does not know as well, a ``dict`` of texts, say.
@@ -75,19 +80,27 @@ def _texts() -> Iterator[tuple[str | bytes | bytearray, str]]:
     roots = gc.get_objects()
     roots.extend(_frames())
     seen: set[int] = set()
-    queue: deque[tuple[object, str]] = deque()
+    queue: deque[Holder] = deque()
     own = {id(roots), id(seen), id(queue)}
+    tracked, referents = gc.is_tracked, gc.get_referents
     for root in roots:
         if id(root) not in own:
-            queue.append((root, _kind(root)))
+            queue.append((root, None))
         while queue:
-            each, path = queue.popleft()
-            for part in gc.get_referents(each):
+            holder = queue.popleft()
+            for part in referents(holder[0]):
                 if isinstance(part, str | bytes | bytearray):
-                    yield part, path
-                elif not gc.is_tracked(part) and id(part) not in seen:
+                    if len(part) >= least:
+                        yield part, holder
+                elif not tracked(part) and id(part) not in seen:
                     seen.add(id(part))
-                    queue.append((part, f"{path} > {_kind(part)}"))
+                    queue.append((part, holder))
+
+
+def _path(holder: Holder) -> str:
+    """Return the types that lead to a text."""
+    each, before = holder
+    return f"{_path(before)} > {_kind(each)}" if before else _kind(each)
 
 
 def _frames() -> Iterator[FrameType]:
