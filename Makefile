@@ -33,8 +33,8 @@ demo: setup ## Start enclave, relay and client on loopback and ask six real ques
 test: setup-dev ## Run the tests that start no program and measure no time, on every processor
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not process and not timing" $(ARGS)
 
-test-processes: setup-dev ## Run the tests that start programs or open sockets
-	@$(BIN)/python -m pytest -m "process and not timing" $(ARGS)
+test-processes: setup-dev ## Run the tests that start programs or open sockets, a file to a processor
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "process and not timing" $(ARGS)
 
 test-timing: setup-dev ## Run the tests that measure time: alone on the machine
 	@$(BIN)/python -m pytest -m timing $(ARGS)

@@ -7,6 +7,7 @@ owner deletes.
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -32,13 +33,15 @@ from curtilage_dev.policy import (
     product_of,
     read_emulated,
 )
-from curtilage_dev.processes import Process, Processes
+from curtilage_dev.processes import Process, ProcessError, Processes
 from curtilage_dev.scripted_enclave import SCRIPTED_SHA256, Play
 
 GATEWAY: Final = "demo"
 MEASUREMENT: Final = hashlib.sha384(b"curtilage development image").hexdigest()
 EMBEDDED: Final = "embedded"
 DEVELOPMENT: Final = Path(__file__).resolve().parents[1]
+# With the zero at its end; 108 octets on Linux, 104 on macOS (unix(7), unix(4)).
+LONGEST_SOCKET_PATH: Final = 103
 FETCH: Final = """\
 import ssl, sys, urllib.request
 context = ssl.create_default_context(cafile=sys.argv[2] or None)
@@ -171,6 +174,11 @@ class Stack:
 
     def start_evidence(self) -> None:
         """Start the emulated processor."""
+        if len(os.fsencode(self.evidence_socket)) > LONGEST_SOCKET_PATH:
+            raise ProcessError(
+                "the folder for temporary files has too long a path for a socket; "
+                "set TMPDIR to a shorter one, /tmp for example"
+            )
         process = self._start(
             "emulator",
             "curtilage_dev.emulator",

@@ -4,21 +4,28 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-DEVELOPMENT = Path(__file__).resolve().parents[2] / "dev"
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # A socket's path is limited to about 100 characters, so not tmp_path.
+    with tempfile.TemporaryDirectory(prefix="demo") as name:
+        yield Path(name)
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name
 )
-def test_a_stopped_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+def test_a_stopped_demo_leaves_nothing(number: signal.Signals, folder: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(folder)}
     process = subprocess.Popen(
         [sys.executable, "-m", "curtilage.cli", "demo", "--ask", "What is HIV?"],
         stdout=subprocess.DEVNULL,
@@ -33,7 +40,24 @@ def test_a_stopped_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -
     assert process.wait(30) == 130
     _, alive = psutil.wait_procs(started, timeout=10)
     assert alive == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_too_long_a_path_for_a_socket_is_told(tmp_path: Path) -> None:
+    long = tmp_path / ("a" * 100)
+    long.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", "demo", "--ask", "What is HIV?"],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "TMPDIR": str(long)},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "the demo could not start" in done.stdout
+    assert "set TMPDIR to a shorter one" in done.stdout
+    assert list(long.iterdir()) == []
 
 
 def wait_for_processes(pid: int) -> list[psutil.Process]:
