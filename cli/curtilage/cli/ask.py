@@ -23,7 +23,6 @@ from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
-from curtilage.client.session import Session
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,22 +83,19 @@ async def _ask(
     async with session_from(config, save_transcript=save_transcript) as session:
         if as_json:
             out_json(answer_object(await session.ask(query)))
-        else:
-            await _show(session, query)
-
-
-async def _show(session: Session, query: Query) -> None:
-    started = monotonic()
-    stream = session.stream(query)
-    err(provenance_line(await stream.begin()))
-    first_s = monotonic() - started
-    async for piece in stream:
-        out(piece.text, end="")
-    out("")
-    err(
-        f"[{stream.answer.finished.completion_tokens} tokens, "
-        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
-    )
+            return
+        started = monotonic()
+        stream = session.stream(query)
+        # Who answers is told before a word of the answer.
+        err(provenance_line(await stream.begin()))
+        first_s = monotonic() - started
+        async for piece in stream:
+            out(piece.text, end="")
+        out("")
+        err(
+            f"[{stream.answer.finished.completion_tokens} tokens, "
+            f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+        )
 
 
 def provenance_line(provenance: Provenance) -> str:

@@ -76,10 +76,7 @@ def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Valu
     if len(data) % _PCR_BYTES or not data:
         raise malformed(f"PCR values: not of {_PCR_BYTES} bytes each")
     starts = range(0, len(data), _PCR_BYTES)
-    return _numbered([data[at : at + _PCR_BYTES] for at in starts], selected)
-
-
-def _numbered(values: list[bytes], selected: Callable[[], tuple[int, ...]]) -> Values:
+    values = [data[at : at + _PCR_BYTES] for at in starts]
     if len(values) == _MAX_PCRS:
         return tuple(enumerate(values))
     indices = selected()

@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -186,20 +185,14 @@ def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> Lo
     if key is not None and "+" not in key:
         key = read_text(Path(key), MAX_TEXT_BYTES)
     notes = [read_text(Path(name), MAX_TEXT_BYTES) for name in kept or ()]
-    return LogToRead.open(
-        _directory(arguments), key=key, kept=notes, progress=_shown_progress()
-    )
-
-
-def _shown_progress() -> Callable[[int], None]:
-    """Tell a person how far it came, once it takes a while."""
     started = monotonic()
 
     def show(lines: int) -> None:
+        """Tell a person how far it came, once it takes a while."""
         if sys.stderr.isatty() and monotonic() - started > SHOWN_AFTER_S:
             err_again(f"{lines} records …", end="\r")
 
-    return show
+    return LogToRead.open(_directory(arguments), key=key, kept=notes, progress=show)
 
 
 def _claim(arguments: argparse.Namespace) -> Claim:
