@@ -247,7 +247,7 @@ def _evidence(options: Options) -> list[str]:
 def emulated_registers(tee: str) -> Mapping[str, str]:
     """Return the registers that the image's emulator will claim."""
     with development_code():
-        from curtilage_dev.machines import registers_of  # noqa: PLC0415
+        from curtilage_dev.emulated.machines import registers_of  # noqa: PLC0415
     return registers_of(Tee(tee), bytes.fromhex(EMULATED_MEASUREMENT))
 
 

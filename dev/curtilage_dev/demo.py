@@ -29,7 +29,7 @@ from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import open_answer
-from curtilage_dev.machines import KINDS, MAX_GPUS
+from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import Stack
 

@@ -38,8 +38,11 @@ from curtilage.attest.log.manifest import (
 )
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
 from curtilage.wire.shaping import PADDED, TransportParameters
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_gpu import ordinary_expectations, ordinary_release
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.gpu import ordinary_expectations, ordinary_release
+from curtilage_dev.emulated.machines import Gpus, Machine, registers_of
+from curtilage_dev.emulated.snp_pki import DEFAULT_TCB, EmulatedPlatform
+from curtilage_dev.emulated.snp_reports import ReportFields
 from curtilage_dev.log import (
     DEFAULT_ORIGIN,
     DEFAULT_WITNESS,
@@ -47,9 +50,6 @@ from curtilage_dev.log import (
     new_signer,
     new_witness,
 )
-from curtilage_dev.machines import Gpus, Machine, registers_of
-from curtilage_dev.pki import DEFAULT_TCB, EmulatedPlatform
-from curtilage_dev.reports import ReportFields
 
 RELEASE_NAME: Final = "curtilage-enclave"
 MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").digest()

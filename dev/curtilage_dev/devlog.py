@@ -46,8 +46,8 @@ from curtilage.transparency.proof import Proven, prove
 from curtilage.transparency.witness import Witness, create_witness
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
+from curtilage_dev.emulated.machines import KINDS, registers_of
 from curtilage_dev.log import DEFAULT_ORIGIN, DEFAULT_WITNESS
-from curtilage_dev.machines import KINDS, registers_of
 
 MANIFEST_FILE: Final = "manifest.json"
 PROOF_FILE: Final = "proof.txt"

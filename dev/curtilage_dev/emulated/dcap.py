@@ -21,14 +21,14 @@ from cryptography.x509.oid import NameOID
 from curtilage.attest.tdx.certificates import SGX_EXTENSION
 from curtilage.attest.tdx.endorsements import PCK_NAME, ROOT_NAME, SIGNER_NAME
 from curtilage.attest.tdx.pck import PckPlatform
-from curtilage_dev.der import element
-from curtilage_dev.emulated_collateral import (
+from curtilage_dev.emulated.collateral import (
     PCESVN,
     QeIdentityFields,
     TcbInfoFields,
     encode_qe_identity,
     encode_tcb_info,
 )
+from curtilage_dev.emulated.der import element
 
 ORGANIZATION: Final = "Emulated TEE - not Intel"
 AUTHORITY_NAME: Final = "Intel SGX PCK Platform CA"

@@ -27,7 +27,7 @@ from curtilage.attest.sev_snp.certificates import (
     SALT_BYTES,
 )
 from curtilage.attest.sev_snp.report import CHIP_ID_BYTES, SigningKey
-from curtilage_dev.reports import ReportFields, encode_report, sign_report
+from curtilage_dev.emulated.snp_reports import ReportFields, encode_report, sign_report
 
 ORGANIZATION: Final = "Emulated TEE - not AMD"
 DEFAULT_TCB: Final = Tcb(bl=10, tee=0, snp=23, ucode=84)

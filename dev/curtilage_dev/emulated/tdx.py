@@ -18,9 +18,9 @@ from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.tdx import quote as layout
 from curtilage.attest.tdx.pck import PckPlatform
 from curtilage.attest.tdx.verify import TD_SEPT_VE_DISABLE
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_collateral import QE_MRSIGNER
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.collateral import QE_MRSIGNER
+from curtilage_dev.emulated.dcap import (
     ChangeCertificate,
     CollateralFields,
     DcapKeys,
