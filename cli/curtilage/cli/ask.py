@@ -66,6 +66,7 @@ def keeping(directory: Path) -> SaveTranscript:
                 with new_file(directory / f"{query}.{name}") as file:
                     file.write(content)
         except (ClientError, OSError) as failure:
+            # Told and not raised: the answer is there, and its record as well.
             err(f"not kept: {failure}")
         else:
             err(f"kept as {directory / query}.question and .answer")

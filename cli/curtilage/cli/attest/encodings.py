@@ -239,6 +239,7 @@ def _pem_block(text: bytes, start: int) -> tuple[bytes, int] | None:
     head = _PEM_HEAD.match(text, start)
     if head is None:
         return None
+    # Under the name that it began with: two files that ran together are no block.
     last = b"-----END " + head[1] + b"-----"
     end = text.find(last, head.end())
     if end < 0 or _PEM_BODY.fullmatch(text, head.end(), end) is None:
@@ -292,6 +293,7 @@ def _numbers(text: bytes) -> bytes | None:
 
 
 def _octets(values: list[object]) -> bytes | None:
+    # Exactly an integer: true and false are integers of Python's, and no bytes.
     numbers = [each for each in values if type(each) is int and each in _BYTE]
     return bytes(numbers) if len(numbers) == len(values) else None
 
@@ -356,6 +358,7 @@ def _base64(text: bytes) -> bytes | None:
     joined = b"".join(text.split()).translate(bytes.maketrans(b"-_", b"+/"))
     try:
         padded = joined + b"=" * (-len(joined) % 4)
+        # Without ``validate`` the library would pass over whatever is no base64.
         return base64.b64decode(padded, validate=True)
     except (binascii.Error, ValueError):
         return None

@@ -220,6 +220,7 @@ def _listed_endorsements(found: Found) -> HostTable:
     for each in cast("list[object]", listed):
         entry = cast("dict[str, object]", each) if isinstance(each, dict) else {}
         kind = entry.get("cert_type")
+        # Twice the same kind: to take either would be to choose for whoever sent them.
         if not isinstance(kind, str) or kind not in _LISTED_KINDS or kind in kept:
             raise malformed("cert_chain: an entry of no kind that is known here")
         kept[kind] = decode_der(_text(entry.get("data")), kind)
@@ -335,6 +336,8 @@ def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvid
     vek: tuple[bytes, ...] = ()
     if found is not None and found.get("vcek") is not None:
         vek = _ders(_text(found["vcek"]), "VCEK")
+    # Of a blob that is cut short this is a part, which the verifier refuses as it would
+    # any other that has not a report's length.
     hardware = _endorsed_report(_hardware(tee), hcl[_HCL_REPORT], files, vek=vek)
     return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
 

@@ -134,6 +134,8 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Export; exit 1 where the log does not verify."""
     table = arguments.format == "csv"
     try:
+        # Written while the log is verified, in one reading; the file is there only once
+        # all of the log was right.
         with new_file(Path(arguments.out)) as file:
             if table:
                 file.write(csv_line(COLUMNS))

@@ -40,6 +40,7 @@ def run_keygen(arguments: argparse.Namespace) -> int:
     """Make a key pair; exit 2 where a file is there already."""
     private = Path(arguments.file)
     public = private.with_suffix(".pub.pem")
+    # Both, before either is written: half of a pair is of no use.
     for path in (private, public):
         if path.exists():
             raise ConfigError(f"{path}: is there already")
@@ -56,6 +57,7 @@ def run_sign(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.valid_days <= MAX_DAYS:
         raise UsageError(f"--valid-days is 1 to {MAX_DAYS}")
     path = _existing(arguments.file)
+    # One that a client could not start with must not be put in force.
     policy, _ = read_usable_policy(arguments.file)
     try:
         with Path(arguments.key).open("rb") as file:
