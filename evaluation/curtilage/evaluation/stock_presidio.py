@@ -60,10 +60,6 @@ class StockPresidio:
             for each in found
         ]
 
-    def flags(self, text: str) -> bool:
-        """Tell whether it reports anything."""
-        return bool(self.spans(text))
-
 
 def _stock_analyzer() -> "AnalyzerEngine":
     import spacy  # noqa: PLC0415
