@@ -28,7 +28,12 @@ from curtilage.client.receipt import Transcript
 def run(arguments: argparse.Namespace) -> int:
     """Answer."""
     turns = [{"role": "user", "content": text_from(arguments.text)}]
-    if system := _system(arguments):
+    system: str | None = arguments.system
+    if arguments.system_file is not None:
+        if system:
+            raise UsageError("--system and --system-file are two messages: give one")
+        system = read_text(Path(arguments.system_file), MAX_REQUEST_BYTES)
+    if system:
         turns.insert(0, {"role": "system", "content": system})
     options = {
         name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
@@ -38,16 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     asyncio.run(_ask(config, query, save_transcript, as_json=arguments.json))
     return DONE
-
-
-def _system(arguments: argparse.Namespace) -> str | None:
-    file: str | None = arguments.system_file
-    if file is None:
-        told: str | None = arguments.system
-        return told
-    if arguments.system:
-        raise UsageError("--system and --system-file are two messages: give one")
-    return read_text(Path(file), MAX_REQUEST_BYTES)
 
 
 def keeping(directory: Path) -> SaveTranscript:

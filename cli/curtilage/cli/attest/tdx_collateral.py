@@ -98,12 +98,10 @@ def _statement(name: str, fields: Mapping[str, object]) -> dict[str, object]:
     signature, whole = _SIGNED[name]
     changes: dict[str, object] = {}
     value, given = fields.get(name), fields.get(signature)
-    if isinstance(given, list):
-        # The signature's bytes, as numbers.
+    if isinstance(fields.get(signature), list):
+        # The signature's bytes as numbers, one after the other.
         with suppress(RefusedError):
-            changes[signature] = json_bytes(
-                cast("list[object]", given), signature
-            ).hex()
+            changes[signature] = json_bytes(given, signature).hex()
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         changes[name] = value
