@@ -190,17 +190,14 @@ class AnyDeployment(Surroundings):
         if self.gpus is not None:
             roots.append(self.gpus.anchor())
             devices[GPU.value] = len(self.gpus.devices)
+        product = self.machine.anchor().product
+        amd = [product] if self.machine.tee in SNP_TEES else []
         return replace(
             self.expectations_of(self.machine.tee, *roots),
             required_devices=devices,
-            snp=self._snp_expectations(),
+            snp=SnpExpectations(min_tcb=dict.fromkeys(amd, DEFAULT_TCB)),
             gpu=ordinary_expectations(),
         )
-
-    def _snp_expectations(self) -> SnpExpectations:
-        if self.machine.tee not in SNP_TEES:
-            return SnpExpectations(min_tcb={})
-        return SnpExpectations(min_tcb={self.machine.anchor().product: DEFAULT_TCB})
 
     def bundle(self) -> EvidenceBundle:
         """Assemble a bundle with evidence of the machine and of its GPUs."""
