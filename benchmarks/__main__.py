@@ -46,55 +46,19 @@ class Arguments(argparse.Namespace):
 Measure = Callable[[Arguments, Path], list[Table]]
 
 
-def _path(read: Arguments, folder: Path) -> list[Table]:
-    return list(measure_path(folder, read.prompts))
-
-
-def _decisions(read: Arguments, folder: Path) -> list[Table]:
-    del folder
-    count = read.decisions
-    return [measure_decisions(count), measure_detectors(count), measure_workers()]
-
-
-def _added(read: Arguments, folder: Path) -> list[Table]:
-    del read
-    return measure_added(folder)
-
-
-def _memory(read: Arguments, folder: Path) -> list[Table]:
-    del read
-    return measure_memory(folder)
-
-
-def _wire(read: Arguments, folder: Path) -> list[Table]:
-    del read, folder
-    return [measure_wire(WIRE_ROUNDS)]
-
-
-def _relay(read: Arguments, folder: Path) -> list[Table]:
-    del read, folder
-    return [measure_relay(), measure_relay_memory()]
-
-
-def _attest(read: Arguments, folder: Path) -> list[Table]:
-    del read, folder
-    return measure_attest(ATTEST_ROUNDS)
-
-
-def _starve(read: Arguments, folder: Path) -> list[Table]:
-    del read
-    return measure_starve(folder)
-
-
 PARTS: Final[Mapping[str, Measure]] = {
-    "path": _path,
-    "added": _added,
-    "decisions": _decisions,
-    "memory": _memory,
-    "wire": _wire,
-    "relay": _relay,
-    "attest": _attest,
-    "starve": _starve,
+    "path": lambda read, folder: list(measure_path(folder, read.prompts)),
+    "added": lambda _, folder: measure_added(folder),
+    "decisions": lambda read, _: [
+        measure_decisions(read.decisions),
+        measure_detectors(read.decisions),
+        measure_workers(),
+    ],
+    "memory": lambda _, folder: measure_memory(folder),
+    "wire": lambda _, __: [measure_wire(WIRE_ROUNDS)],
+    "relay": lambda _, __: [measure_relay(), measure_relay_memory()],
+    "attest": lambda _, __: measure_attest(ATTEST_ROUNDS),
+    "starve": lambda _, folder: measure_starve(folder),
 }
 
 

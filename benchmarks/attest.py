@@ -32,7 +32,7 @@ from curtilage_dev.deployment import (
     AnyDeployment,
     make_any_deployment,
 )
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     Gpus,
     Machine,
     SnpMachine,
@@ -41,7 +41,7 @@ from curtilage_dev.machines import (
     make_machine,
     registers_of,
 )
-from curtilage_dev.pki import generate_root_keys, make_platform
+from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 
 BATCH: Final = 4  # operations between two readings of the clock
 CACHE_BATCH: Final = 2000

@@ -44,7 +44,7 @@ from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.standalone import verify_device, verify_evidence
-from curtilage_dev.machines import Gpus, Machine
+from curtilage_dev.emulated.machines import Gpus, Machine
 
 AIM_MIB: Final = 64.0
 AIM_S: Final = 1.0

@@ -228,7 +228,23 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    _add_build(commands.add_parser("build", help="build the image"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    add = commands.add_parser("build", help="build the image").add_argument
+    add("--config", type=Path, metavar="FILE", help="the server's configuration")
+    add("--tee", choices=[*PROVIDERS, *EMULATED], default="sev-snp")
+    add("--out", type=Path, default=ROOT / "build" / "image", metavar="DIR")
+    add("--cache", type=Path, default=cache / "curtilage" / "image", metavar="DIR")
+    add("--sources", type=Path, metavar="FILE", help="lines for apt (default: ours)")
+    add("--file", action="append", default=[], metavar="/PLACE=FILE", help="add a file")
+    add("--model", default=EMBEDDED, metavar="FILE", help='or "embedded", "none"')
+    add("--engine", type=Path, metavar="WHEEL", help="default: make setup's")
+    add("--no-vsock", action="store_true", help="do not listen on vsock")
+    add("--address", default="", metavar="IP/PREFIX", help="listen on TCP as well")
+    add("--gateway", default="", metavar="IP", help="of that network")
+    add("--vcpus", type=int, action="append", metavar="N", help="predict for these")
+    add("--vcpu-type", action="append", metavar="TYPE", help="as QEMU's -cpu")
+    add("--guest-features", type=lambda text: int(text, 0), default=SNP_ACTIVE)
+    add("--twice", action="store_true", help="build again elsewhere and compare")
     comparing = commands.add_parser("compare", help="compare two builds")
     comparing.add_argument("one", type=Path)
     comparing.add_argument("other", type=Path)
@@ -247,26 +263,6 @@ def _parser() -> argparse.ArgumentParser:
     locking = commands.add_parser("lock", help="lock the Debian packages of today")
     locking.add_argument("--sources", type=Path, metavar="FILE", help="lines for apt")
     return parser
-
-
-def _add_build(build: argparse.ArgumentParser) -> None:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    add = build.add_argument
-    add("--config", type=Path, metavar="FILE", help="the server's configuration")
-    add("--tee", choices=[*PROVIDERS, *EMULATED], default="sev-snp")
-    add("--out", type=Path, default=ROOT / "build" / "image", metavar="DIR")
-    add("--cache", type=Path, default=cache / "curtilage" / "image", metavar="DIR")
-    add("--sources", type=Path, metavar="FILE", help="lines for apt (default: ours)")
-    add("--file", action="append", default=[], metavar="/PLACE=FILE", help="add a file")
-    add("--model", default=EMBEDDED, metavar="FILE", help='or "embedded", "none"')
-    add("--engine", type=Path, metavar="WHEEL", help="default: make setup's")
-    add("--no-vsock", action="store_true", help="do not listen on vsock")
-    add("--address", default="", metavar="IP/PREFIX", help="listen on TCP as well")
-    add("--gateway", default="", metavar="IP", help="of that network")
-    add("--vcpus", type=int, action="append", metavar="N", help="predict for these")
-    add("--vcpu-type", action="append", metavar="TYPE", help="as QEMU's -cpu")
-    add("--guest-features", type=lambda text: int(text, 0), default=SNP_ACTIVE)
-    add("--twice", action="store_true", help="build again elsewhere and compare")
 
 
 def _say(line: str) -> None:

@@ -30,17 +30,13 @@ def write_cpio(tree: Tree, *, mtime: int) -> Iterator[bytes]:
     if not 0 <= mtime < 2**32:
         raise FormatError("the time of an archive's entries must fit 32 bits")
     for number, (path, entry) in enumerate(tree.entries(), start=1):
-        yield _record(path, entry, number=number, mtime=mtime)
+        if len(entry.content) > MAX_FILE_BYTES:
+            raise FormatError(f"{path}: a file of 4 GiB or more")
+        mode = entry.kind.mode
+        yield _header(path, entry, number=number, mtime=mtime, mode=mode)
+        yield _padded(entry.content)
     last = Entry(kind=Kind.FILE)
     yield _header(TRAILER, last, number=0, mtime=0, mode=0)
-
-
-def _record(path: str, entry: Entry, *, number: int, mtime: int) -> bytes:
-    if len(entry.content) > MAX_FILE_BYTES:
-        raise FormatError(f"{path}: a file of 4 GiB or more")
-    mode = entry.kind.mode
-    header = _header(path, entry, number=number, mtime=mtime, mode=mode)
-    return header + _padded(entry.content)
 
 
 def _header(path: str, entry: Entry, *, number: int, mtime: int, mode: int) -> bytes:

@@ -68,7 +68,9 @@ def read_kernel(package: Path) -> Kernel:
         if path.startswith("./boot/vmlinuz-"):
             images[path.removeprefix("./boot/vmlinuz-")] = content
         elif path.endswith("/modules.builtin"):
-            built_in = frozenset(_names(content.decode().splitlines()))
+            lines = content.decode().splitlines()
+            listed = (_MODULE.search(line) for line in lines)
+            built_in = frozenset(normal(name[1]) for name in listed if name)
         elif (found := _MODULE.search(path)) is not None:
             packed[normal(found[1])] = content
     if len(images) != 1:
@@ -104,9 +106,3 @@ def unpack(content: bytes) -> bytes:
         return lzma.decompress(content, format=lzma.FORMAT_XZ)
     except lzma.LZMAError:
         raise FormatError("a kernel module that is not packed with xz") from None
-
-
-def _names(paths: Iterable[str]) -> Iterable[str]:
-    for path in paths:
-        if (found := _MODULE.search(path)) is not None:
-            yield normal(found[1])

@@ -291,17 +291,16 @@ def resolve(apt: PrivateApt) -> tuple[Package, ...]:
             fields = apt.newest(names, suite)
             if use is Use.KERNEL:  # the name stands for the newest kernel: follow it
                 fields = apt.newest([_kernel_of(each) for each in fields], suite)
-            found += [_locked(use, each) for each in fields]
+            found += [
+                Package(
+                    use=use,
+                    name=each["Package"],
+                    version=each["Version"],
+                    sha256=each["SHA256"],
+                )
+                for each in fields
+            ]
     return tuple(sorted(found, key=Package.line))
-
-
-def _locked(use: Use, fields: Mapping[str, str]) -> Package:
-    return Package(
-        use=use,
-        name=fields["Package"],
-        version=fields["Version"],
-        sha256=fields["SHA256"],
-    )
 
 
 def _kernel_of(fields: Mapping[str, str]) -> str:

@@ -121,16 +121,21 @@ def make_root(options: Options, inputs: Inputs) -> Tree:
         add_wheel(tree, wheel)
     add_wheel(tree, options.engine, skip=ENGINE_TWICE)
     add_wheel(tree, inputs.own, skip=OTHER_PARTIES)
-    _add_folders(tree)
+    for name in ("proc", "sys", "dev", "run", "etc", "opt", "usr/bin"):
+        tree.add_directory(name)
     _add_names(tree, options, inputs.build_id)
     _add_guest(tree, options, inputs.kernel)
     if options.development:
-        _add_emulator(tree)
+        folder = ROOT / "dev" / "curtilage_dev"
+        for path in sorted(folder.rglob("*.py")):
+            inside = path.relative_to(folder.parent).as_posix()
+            tree.add_file(f"{SITE}/{inside}", path.read_bytes())
     for place, source in options.files:
         tree.add_file(place, source.read_bytes())
     if options.model not in {EMBEDDED, NO_MODEL}:
         path = Path(options.model)
         tree.add_file(f"{MODELS}/{path.name}", path.read_bytes())
+    # Last: what it names is looked for among all that was added.
     _add_config(tree, options)
     return tree
 
@@ -154,11 +159,6 @@ def os_release(options: Options, build_id: str) -> str:
         f"BUILD_ID={build_id}\n"
         f"VARIANT_ID={variant}\n"
     )
-
-
-def _add_folders(tree: Tree) -> None:
-    for name in ("proc", "sys", "dev", "run", "etc", "opt", "usr/bin"):
-        tree.add_directory(name)
 
 
 def _add_names(tree: Tree, options: Options, build_id: str) -> None:
@@ -247,7 +247,7 @@ def _evidence(options: Options) -> list[str]:
 def emulated_registers(tee: str) -> Mapping[str, str]:
     """Return the registers that the image's emulator will claim."""
     with development_code():
-        from curtilage_dev.machines import registers_of  # noqa: PLC0415
+        from curtilage_dev.emulated.machines import registers_of  # noqa: PLC0415
     return registers_of(Tee(tee), bytes.fromhex(EMULATED_MEASUREMENT))
 
 
@@ -260,13 +260,6 @@ def development_code() -> Generator[None]:
         yield
     finally:
         sys.path.remove(folder)
-
-
-def _add_emulator(tree: Tree) -> None:
-    folder = ROOT / "dev" / "curtilage_dev"
-    for path in sorted(folder.rglob("*.py")):
-        inside = path.relative_to(folder.parent).as_posix()
-        tree.add_file(f"{SITE}/{inside}", path.read_bytes())
 
 
 def _add_config(tree: Tree, options: Options) -> None:

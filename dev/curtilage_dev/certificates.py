@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from curtilage_dev.emulated.der import key_usage
+
 LIFE: Final = timedelta(days=7)
 BACKDATE: Final = timedelta(hours=1)
 ORGANIZATION: Final = "Curtilage development - trusted by nobody else"
@@ -63,7 +65,9 @@ class Authority:
         root = (
             _builder(name, name, key, now)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(
+                key_usage(signs_certificates=True, signs_data=False), critical=True
+            )
             .sign(key, hashes.SHA256())
         )
         path = folder / "authority.pem"
@@ -78,7 +82,9 @@ class Authority:
             .add_extension(
                 x509.BasicConstraints(ca=False, path_length=None), critical=True
             )
-            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(
+                key_usage(signs_certificates=False, signs_data=True), critical=True
+            )
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
             )
@@ -128,18 +134,4 @@ def _name(name: str) -> x509.Name:
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
             x509.NameAttribute(NameOID.COMMON_NAME, name),
         ]
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
     )

@@ -29,7 +29,7 @@ from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import open_answer
-from curtilage_dev.machines import KINDS, MAX_GPUS
+from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import Stack
 
@@ -244,32 +244,24 @@ def _ask(stack: Stack, question: Question) -> Outcome:
     with answer as response:
         headers = {name.lower(): value for name, value in response.getheaders()}
         outcome = Outcome(question=question, headers=headers)
-        _show_decision(headers)
-        _show_answer(outcome, response, asked)
-    return outcome
-
-
-def _show_decision(headers: dict[str, str]) -> None:
-    found = headers["x-curtilage-class"].replace(",", ", ") or "nothing"
-    uncertain = headers.get("x-curtilage-uncertain", "")
-    if uncertain:
-        found += f"; could not be known: {uncertain.replace(',', ', ')}"
-    out(f"  found  {found}")
-    out(f"  route  {WHERE[headers['x-curtilage-route']]}")
-    out(f"  rule   {headers['x-curtilage-rule']}")
-    if "x-curtilage-fallback" in headers:
-        out(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
-
-
-def _show_answer(outcome: Outcome, response: HTTPResponse, asked: float) -> None:
-    column = 0
-    for piece in _pieces(response):
-        if not outcome.text:
-            outcome.first_s = time.monotonic() - asked
-        outcome.text += piece
-        column = _flow(piece, column)
+        found = headers["x-curtilage-class"].replace(",", ", ") or "nothing"
+        uncertain = headers.get("x-curtilage-uncertain", "")
+        if uncertain:
+            found += f"; could not be known: {uncertain.replace(',', ', ')}"
+        out(f"  found  {found}")
+        out(f"  route  {WHERE[headers['x-curtilage-route']]}")
+        out(f"  rule   {headers['x-curtilage-rule']}")
+        if "x-curtilage-fallback" in headers:
+            out(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
+        column = 0
+        for piece in _pieces(response):
+            if not outcome.text:
+                outcome.first_s = time.monotonic() - asked
+            outcome.text += piece
+            column = _flow(piece, column)
     outcome.total_s = time.monotonic() - asked
     out(f"\n  [first token {outcome.first_s:.2f} s, all {outcome.total_s:.2f} s]")
+    return outcome
 
 
 def _flow(piece: str, column: int) -> int:

@@ -38,8 +38,11 @@ from curtilage.attest.log.manifest import (
 )
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
 from curtilage.wire.shaping import PADDED, TransportParameters
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_gpu import ordinary_expectations, ordinary_release
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.gpu import ordinary_expectations, ordinary_release
+from curtilage_dev.emulated.machines import Gpus, Machine, registers_of
+from curtilage_dev.emulated.snp_pki import DEFAULT_TCB, EmulatedPlatform
+from curtilage_dev.emulated.snp_reports import ReportFields
 from curtilage_dev.log import (
     DEFAULT_ORIGIN,
     DEFAULT_WITNESS,
@@ -47,9 +50,6 @@ from curtilage_dev.log import (
     new_signer,
     new_witness,
 )
-from curtilage_dev.machines import Gpus, Machine, registers_of
-from curtilage_dev.pki import DEFAULT_TCB, EmulatedPlatform
-from curtilage_dev.reports import ReportFields
 
 RELEASE_NAME: Final = "curtilage-enclave"
 MEASUREMENT: Final = hashlib.sha384(b"emulated launch measurement").digest()
@@ -190,17 +190,14 @@ class AnyDeployment(Surroundings):
         if self.gpus is not None:
             roots.append(self.gpus.anchor())
             devices[GPU.value] = len(self.gpus.devices)
+        product = self.machine.anchor().product
+        amd = [product] if self.machine.tee in SNP_TEES else []
         return replace(
             self.expectations_of(self.machine.tee, *roots),
             required_devices=devices,
-            snp=self._snp_expectations(),
+            snp=SnpExpectations(min_tcb=dict.fromkeys(amd, DEFAULT_TCB)),
             gpu=ordinary_expectations(),
         )
-
-    def _snp_expectations(self) -> SnpExpectations:
-        if self.machine.tee not in SNP_TEES:
-            return SnpExpectations(min_tcb={})
-        return SnpExpectations(min_tcb={self.machine.anchor().product: DEFAULT_TCB})
 
     def bundle(self) -> EvidenceBundle:
         """Assemble a bundle with evidence of the machine and of its GPUs."""

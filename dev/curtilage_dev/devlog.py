@@ -46,8 +46,8 @@ from curtilage.transparency.proof import Proven, prove
 from curtilage.transparency.witness import Witness, create_witness
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
+from curtilage_dev.emulated.machines import KINDS, registers_of
 from curtilage_dev.log import DEFAULT_ORIGIN, DEFAULT_WITNESS
-from curtilage_dev.machines import KINDS, registers_of
 
 MANIFEST_FILE: Final = "manifest.json"
 PROOF_FILE: Final = "proof.txt"
@@ -91,7 +91,22 @@ class ReleaseArguments:
 
 def create(out: Path, release: ReleaseArguments, *, now: datetime) -> None:
     """Make a new log with one release in it; replaces what is there."""
-    wanted = _manifest(release, now)
+    wanted = ReleaseManifest(
+        name=RELEASE_NAME,
+        version=release.version,
+        source=release.source,
+        measurements={
+            release.tee.value: tuple(
+                registers_of(release.tee, bytes.fromhex(value))
+                for value in release.measurements
+            )
+        },
+        models=release.models,
+        min_tcb={},
+        not_after=int((now + MANIFEST_LIFE).timestamp()),
+        transport=release.transport,
+        gpu=release.gpu,
+    )
     manifest = encode_manifest(wanted)
     # The parser is the one judge of what a manifest may say.
     parse_manifest(manifest)
@@ -144,25 +159,6 @@ def _add(out: Path, entries: Sequence[bytes], now: datetime) -> None:
 
 def _log_key(out: Path) -> NoteKey:
     return read_signer(DEFAULT_ORIGIN, out / PRIVATE / _LOG_KEY).public
-
-
-def _manifest(release: ReleaseArguments, now: datetime) -> ReleaseManifest:
-    return ReleaseManifest(
-        name=RELEASE_NAME,
-        version=release.version,
-        source=release.source,
-        measurements={
-            release.tee.value: tuple(
-                registers_of(release.tee, bytes.fromhex(value))
-                for value in release.measurements
-            )
-        },
-        models=release.models,
-        min_tcb={},
-        not_after=int((now + MANIFEST_LIFE).timestamp()),
-        transport=release.transport,
-        gpu=release.gpu,
-    )
 
 
 def _other_release(like: ReleaseManifest, number: int, now: datetime) -> bytes:

@@ -32,7 +32,7 @@ from curtilage.attest.evidence import MAX_BUNDLE_BYTES, MAX_CPU_EVIDENCE_BYTES, 
 from curtilage.attest.evidence_json import device_object, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     KINDS,
     MAX_GPUS,
     RSA_KINDS,

@@ -25,11 +25,11 @@ from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import PADDED, Shape, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
 from curtilage_dev.devlog import LOG_FILE, MANIFEST_FILE
-from curtilage_dev.emulated_gpu import PRODUCT as GPU_PRODUCT
-from curtilage_dev.emulated_gpu import ordinary_expectations
+from curtilage_dev.emulated.gpu import PRODUCT as GPU_PRODUCT
+from curtilage_dev.emulated.gpu import ordinary_expectations
+from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
+from curtilage_dev.emulated.snp_pki import DEFAULT_TCB
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
-from curtilage_dev.machines import KINDS, MAX_GPUS
-from curtilage_dev.pki import DEFAULT_TCB
 
 _FILE_LIMIT: Final = 64 * 1024
 

@@ -23,10 +23,10 @@ from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev import devlog
 from curtilage_dev.certificates import Authority
-from curtilage_dev.emulated_gpu import PRODUCT as GPU_PRODUCT
-from curtilage_dev.emulated_gpu import ordinary_release
+from curtilage_dev.emulated.gpu import PRODUCT as GPU_PRODUCT
+from curtilage_dev.emulated.gpu import ordinary_release
+from curtilage_dev.emulated.machines import RSA_KINDS
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
-from curtilage_dev.machines import RSA_KINDS
 from curtilage_dev.policy import (
     Emulated,
     development_policy,

@@ -15,7 +15,7 @@ from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.verify import verify
 from curtilage_dev.deployment import Deployment, make_deployment
-from curtilage_dev.pki import (
+from curtilage_dev.emulated.snp_pki import (
     EmulatedPlatform,
     RootKeys,
     generate_root_keys,

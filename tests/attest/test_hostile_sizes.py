@@ -63,7 +63,7 @@ from curtilage.attest.tpm.quote import parse_attest
 from curtilage.attest.verify import verify
 from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment
-from curtilage_dev.p384_pki import new_key
+from curtilage_dev.emulated.p384_pki import new_key
 
 pytestmark = [
     pytest.mark.skipif(

@@ -35,8 +35,7 @@ from curtilage.attest.log.manifest import encode_manifest, parse_manifest
 from curtilage.attest.standalone import verify_device, verify_evidence
 from curtilage.attest.verify import VerifiedKey, verify, verify_challenge
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
-from curtilage_dev.log import new_witness
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     KINDS,
     Machine,
     SnpMachine,
@@ -44,7 +43,8 @@ from curtilage_dev.machines import (
     make_gpus,
     make_machine,
 )
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
+from curtilage_dev.log import new_witness
 
 HOUR = timedelta(hours=1)
 # Emulated collateral is stapled apart from what it endorses; a Nitro document

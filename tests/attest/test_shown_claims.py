@@ -27,7 +27,7 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.nvidia.spdm import SIGNATURE_BYTES
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage_dev.deployment import MEASUREMENT, AnyDeployment, make_any_deployment
-from curtilage_dev.machines import make_gpus, make_machine
+from curtilage_dev.emulated.machines import make_gpus, make_machine
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 GPU = DeviceKind.NVIDIA_GPU

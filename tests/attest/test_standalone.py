@@ -16,8 +16,8 @@ from curtilage.attest.expectations import (
 )
 from curtilage.attest.standalone import EvidenceVerdict, verify_device, verify_evidence
 from curtilage_dev.deployment import GPU, MEASUREMENT, Deployment
-from curtilage_dev.emulated_gpu import EmulatedGpu, ordinary_expectations
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.emulated.gpu import EmulatedGpu, ordinary_expectations
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 
 BOUND = bytes(range(64))
 NONCE = bytes(range(32))

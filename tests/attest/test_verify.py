@@ -26,8 +26,8 @@ from curtilage_dev.deployment import (
     make_deployment,
     make_manifest,
 )
-from curtilage_dev.pki import EmulatedPlatform, RootKeys, make_platform
-from curtilage_dev.reports import ReportFields
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.snp_reports import ReportFields
 
 P384_ORDER = int(
     "ffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf"

@@ -56,10 +56,8 @@ from curtilage_dev.deployment import (
     make_any_deployment,
     make_manifest,
 )
-from curtilage_dev.emulated_dcap import default_platform, generate_dcap_keys
-from curtilage_dev.emulated_tdx import make_tdx_platform
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, make_tpm
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.dcap import default_platform, generate_dcap_keys
+from curtilage_dev.emulated.machines import (
     Machine,
     SnpMachine,
     TdxMachine,
@@ -67,7 +65,9 @@ from curtilage_dev.machines import (
     make_gpus,
     make_machine,
 )
-from curtilage_dev.pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.tdx import make_tdx_platform
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, make_tpm
 
 KINDS = [
     Tee.EMULATED_SEV_SNP,

@@ -8,7 +8,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dev"))
 
-from curtilage_dev.pki import EmulatedPlatform, generate_root_keys, make_platform
+from curtilage_dev.emulated.snp_pki import (
+    EmulatedPlatform,
+    generate_root_keys,
+    make_platform,
+)
 
 
 @pytest.fixture(scope="session")

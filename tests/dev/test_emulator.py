@@ -25,6 +25,13 @@ from curtilage.attest.steps import StepLog
 from curtilage.enclave_server import evidence_protocol
 from curtilage.enclave_server.evidence_protocol import parse_devices
 from curtilage_dev import emulator
+from curtilage_dev.emulated.machines import (
+    SnpMachine,
+    make_gpus,
+    make_machine,
+    registers_of,
+)
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys
 from curtilage_dev.emulator import (
     REAL_DEVICES,
     Emulator,
@@ -33,13 +40,6 @@ from curtilage_dev.emulator import (
     main,
     parse_arguments,
 )
-from curtilage_dev.machines import (
-    SnpMachine,
-    make_gpus,
-    make_machine,
-    registers_of,
-)
-from curtilage_dev.pki import EmulatedPlatform, RootKeys
 
 MEASUREMENT = bytes(range(48))
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,8 +20,7 @@ from curtilage_dev.deployment import (
     make_deployment,
 )
 from curtilage_dev.devlog import ReleaseArguments, create
-from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE, write_root
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     KINDS,
     Machine,
     SnpMachine,
@@ -29,7 +28,8 @@ from curtilage_dev.machines import (
     make_gpus,
     make_machine,
 )
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
+from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE, write_root
 from curtilage_dev.policy import main
 from support.release_logs import load_log
 

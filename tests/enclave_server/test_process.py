@@ -17,8 +17,8 @@ from curtilage.inference.errors import ModelFileError
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from curtilage_dev.deployment import MEASUREMENT
+from curtilage_dev.emulated.machines import SnpMachine
 from curtilage_dev.emulator import Emulator, EmulatorConfig
-from curtilage_dev.machines import SnpMachine
 from support.enclave_deployment import config_text, deploy, write_release
 from support.enclave_parts import (
     JSON,

@@ -40,7 +40,7 @@ from curtilage.attest.steps import UNFORESEEN
 from curtilage.attest.verify import verify
 from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
-from curtilage_dev.pki import generate_root_keys, make_platform
+from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 
 
 @cache

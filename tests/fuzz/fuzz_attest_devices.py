@@ -21,15 +21,15 @@ from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
 from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import GpuRules, refuse_token, verify_gpu
 from curtilage.attest.steps import StepLog
-from curtilage_dev.emulated_gpu import (
+from curtilage_dev.emulated.gpu import (
     EmulatedGpu,
     composite_device_id,
     dice_tcb_info,
     encode_report,
     ordinary_expectations,
 )
-from curtilage_dev.emulated_nitro import EmulatedNitro, registers_of
-from curtilage_dev.p384_pki import new_key
+from curtilage_dev.emulated.nitro import EmulatedNitro, registers_of
+from curtilage_dev.emulated.p384_pki import new_key
 
 NOW: Final = datetime(2027, 6, 1, 12, tzinfo=UTC)
 IMAGE: Final = bytes(range(48))

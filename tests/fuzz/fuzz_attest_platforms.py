@@ -27,14 +27,14 @@ from curtilage.attest.tpm.quote import (
     require_quote_key,
     verify_quote,
 )
-from curtilage_dev.emulated_azure import (
+from curtilage_dev.emulated.azure import (
     EmulatedAzure,
     encode_runtime,
     encode_td_report,
     make_azure,
     runtime_object,
 )
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, encode_attest, make_tpm
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, encode_attest, make_tpm
 
 QUALIFYING: Final = bytes(range(32))
 # Any modulus will do where only the text is read.

@@ -22,12 +22,12 @@ from curtilage.attest.tdx.collateral import parse_collateral
 from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.dcap import (
     default_platform,
     generate_dcap_keys,
     sgx_extension,
 )
-from curtilage_dev.emulated_tdx import TD_EXTENSION, EmulatedTdx, make_tdx_platform
+from curtilage_dev.emulated.tdx import TD_EXTENSION, EmulatedTdx, make_tdx_platform
 
 NOW: Final = datetime(2027, 6, 1, 12, tzinfo=UTC)
 REPORT_DATA: Final = bytes(range(64))

@@ -34,7 +34,7 @@ from curtilage_dev.deployment import (
     make_deployment,
     make_manifest,
 )
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     Gpus,
     Machine,
     SnpMachine,
@@ -42,7 +42,7 @@ from curtilage_dev.machines import (
     make_gpus,
     make_machine,
 )
-from curtilage_dev.pki import (
+from curtilage_dev.emulated.snp_pki import (
     EmulatedPlatform,
     RootKeys,
     generate_root_keys,

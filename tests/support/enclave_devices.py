@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, sized
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, sized
 
 TABLE_END = bytes(24)
 

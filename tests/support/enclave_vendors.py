@@ -14,9 +14,9 @@ from curtilage.attest.evidence import SnpEvidence, TdxEvidence
 from curtilage.enclave_server.stapler.errors import FetchError
 from curtilage.enclave_server.stapler.fetch import Fetched
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.emulated_dcap import generate_dcap_keys
-from curtilage_dev.emulated_tdx import EmulatedTdx, make_tdx_platform
-from curtilage_dev.pki import EmulatedPlatform, make_platform
+from curtilage_dev.emulated.dcap import generate_dcap_keys
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, make_platform
+from curtilage_dev.emulated.tdx import EmulatedTdx, make_tdx_platform
 from support.enclave_deployment import root_keys
 from support.enclave_parts import NOW
 

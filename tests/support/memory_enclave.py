@@ -55,7 +55,7 @@ from curtilage_dev.deployment import (
     make_deployment,
     make_manifest,
 )
-from curtilage_dev.pki import (
+from curtilage_dev.emulated.snp_pki import (
     EmulatedPlatform,
     RootKeys,
     generate_root_keys,

@@ -15,8 +15,8 @@ from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
-from curtilage_dev.emulated_dcap import CollateralFields, generate_dcap_keys
-from curtilage_dev.emulated_tdx import (
+from curtilage_dev.emulated.dcap import CollateralFields, generate_dcap_keys
+from curtilage_dev.emulated.tdx import (
     ChangeCollateral,
     ChangeQuote,
     EmulatedTdx,

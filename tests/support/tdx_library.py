@@ -12,8 +12,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.tdx.collateral import Collateral, TcbStatus, parse_collateral
 from curtilage.attest.tdx.dcap_qvl import LibraryRules, ask_library
-from curtilage_dev.der import element
-from curtilage_dev.emulated_tdx import EmulatedTdx
+from curtilage_dev.emulated.der import element
+from curtilage_dev.emulated.tdx import EmulatedTdx
 from support.tdx_evidence import edited, platform
 
 

@@ -17,7 +17,11 @@ from datetime import UTC, datetime
 import mfusepy  # type: ignore[import-untyped]
 
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.pki import EmulatedPlatform, generate_root_keys, make_platform
+from curtilage_dev.emulated.snp_pki import (
+    EmulatedPlatform,
+    generate_root_keys,
+    make_platform,
+)
 from support.enclave_devices import FakeTsm
 
 READ = frozenset({"outblob", "auxblob", "provider", "generation"})

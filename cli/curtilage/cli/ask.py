@@ -23,13 +23,17 @@ from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
 from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
 from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
-from curtilage.client.session import Session
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer."""
     turns = [{"role": "user", "content": text_from(arguments.text)}]
-    if system := _system(arguments):
+    system: str | None = arguments.system
+    if arguments.system_file is not None:
+        if system:
+            raise UsageError("--system and --system-file are two messages: give one")
+        system = read_text(Path(arguments.system_file), MAX_REQUEST_BYTES)
+    if system:
         turns.insert(0, {"role": "system", "content": system})
     options = {
         name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")
@@ -39,16 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     asyncio.run(_ask(config, query, save_transcript, as_json=arguments.json))
     return DONE
-
-
-def _system(arguments: argparse.Namespace) -> str | None:
-    file: str | None = arguments.system_file
-    if file is None:
-        told: str | None = arguments.system
-        return told
-    if arguments.system:
-        raise UsageError("--system and --system-file are two messages: give one")
-    return read_text(Path(file), MAX_REQUEST_BYTES)
 
 
 def keeping(directory: Path) -> SaveTranscript:
@@ -67,6 +61,7 @@ def keeping(directory: Path) -> SaveTranscript:
                 with new_file(directory / f"{query}.{name}") as file:
                     file.write(content)
         except (ClientError, OSError) as failure:
+            # Told and not raised: the answer is there, and its record as well.
             err(f"not kept: {failure}")
         else:
             err(f"kept as {directory / query}.question and .answer")
@@ -84,22 +79,19 @@ async def _ask(
     async with session_from(config, save_transcript=save_transcript) as session:
         if as_json:
             out_json(answer_object(await session.ask(query)))
-        else:
-            await _show(session, query)
-
-
-async def _show(session: Session, query: Query) -> None:
-    started = monotonic()
-    stream = session.stream(query)
-    err(provenance_line(await stream.begin()))
-    first_s = monotonic() - started
-    async for piece in stream:
-        out(piece.text, end="")
-    out("")
-    err(
-        f"[{stream.answer.finished.completion_tokens} tokens, "
-        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
-    )
+            return
+        started = monotonic()
+        stream = session.stream(query)
+        # Who answers is told before a word of the answer.
+        err(provenance_line(await stream.begin()))
+        first_s = monotonic() - started
+        async for piece in stream:
+            out(piece.text, end="")
+        out("")
+        err(
+            f"[{stream.answer.finished.completion_tokens} tokens, "
+            f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+        )
 
 
 def provenance_line(provenance: Provenance) -> str:

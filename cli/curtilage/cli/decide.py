@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
 
 from curtilage.cli.decide_lines import decide_lines
 from curtilage.cli.start import config_from
@@ -29,20 +28,16 @@ def run(arguments: argparse.Namespace) -> int:
         inspector = inspector_from(config)
     if inspector.advice is not None:
         err(inspector.advice)
+    # Where the lines themselves go to a terminal, they show how far it is.
+    shown = sys.stderr.isatty() and not sys.stdout.isatty()
     try:
-        for line in _counted(decide_lines(sys.stdin.buffer, policy, inspector)):
+        decided = decide_lines(sys.stdin.buffer, policy, inspector)
+        for number, line in enumerate(decided, start=1):
             out_bytes(line)
+            if shown and number % TOLD_EVERY == 0:
+                err_again(f"{number} lines")
+        if shown:
+            err("")
     finally:
         inspector.close()
     return DONE
-
-
-def _counted(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Pass lines on; tell a person how many so far."""
-    shown = sys.stderr.isatty() and not sys.stdout.isatty()
-    for number, line in enumerate(lines, start=1):
-        yield line
-        if shown and number % TOLD_EVERY == 0:
-            err_again(f"{number} lines")
-    if shown:
-        err("")

@@ -57,10 +57,24 @@ def decide_lines(
         queries = [line.query for line in batch if line.query is not None]
         inspections = iter(list(inspector.inspect_many(queries)))
         for line in batch:
+            # What cannot be read stays home, as it does when it is asked.
             if line.query is None:
-                yield _unreadable(line.id)
-            else:
-                yield _decided(line.id, policy, next(inspections))
+                yield _encode(
+                    line.id,
+                    route=Route.LOCAL,
+                    classes=(),
+                    rules=("any-uncertain",),
+                    uncertain=("uncertain.undecodable",),
+                )
+                continue
+            decision = decide(policy.rulebook, next(inspections))
+            yield _encode(
+                line.id,
+                route=decision.route,
+                classes=decision.classes,
+                rules=tuple(hit.id for hit in decision.rules),
+                uncertain=decision.uncertain,
+            )
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId, Query | None]]:
@@ -80,27 +94,6 @@ def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield line
         else:
             blank += 1
-
-
-def _decided(line_id: LineId, policy: Policy, inspection: Inspection) -> bytes:
-    decision = decide(policy.rulebook, inspection)
-    return _encode(
-        line_id,
-        route=decision.route,
-        classes=decision.classes,
-        rules=tuple(hit.id for hit in decision.rules),
-        uncertain=decision.uncertain,
-    )
-
-
-def _unreadable(line_id: LineId) -> bytes:
-    return _encode(
-        line_id,
-        route=Route.LOCAL,
-        classes=(),
-        rules=("any-uncertain",),
-        uncertain=("uncertain.undecodable",),
-    )
 
 
 def _encode(
@@ -132,7 +125,14 @@ def _parse_line(line: bytes) -> _Line:
     if not isinstance(value, dict):
         return _Line(id=None, query=None)
     fields = cast("dict[str, object]", value)
-    return _Line(id=_parse_id(fields.get("id")), query=_parse_query(fields))
+    line_id = fields.get("id")
+    # Exactly an integer: true is one in Python, and would come back as another's 1.
+    known = type(line_id) is int or (
+        isinstance(line_id, str) and len(line_id) <= MAX_ID_CHARS
+    )
+    return _Line(
+        id=cast("LineId", line_id) if known else None, query=_parse_query(fields)
+    )
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -141,12 +141,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
     return found
-
-
-def _parse_id(value: object) -> LineId:
-    if isinstance(value, str) and len(value) <= MAX_ID_CHARS:
-        return value
-    return value if type(value) is int else None
 
 
 def _parse_query(fields: Mapping[str, object]) -> Query | None:

@@ -62,27 +62,24 @@ def run(arguments: argparse.Namespace) -> int:
             stock=StockPresidio() if arguments.stock else None,
             tell=_teller(),
         )
-        evaluation = _measured(bench, choice, source)
+        doors = Doors(start=inspector_for, detectors=in_process)
+        figures = tuple(figures_of(bench, choice, doors))
+        curve = tuple(curve_of(bench, choice, inspector_for))
+        evaluation = Evaluation(
+            date=datetime.now(UTC).date().isoformat(),
+            data=bench.data.resolve().name,
+            part=bench.part.value,
+            policy_source=source,
+            policy_digest=bench.policy.digest,
+            figures=figures,
+            curve=curve,
+            # Known only now: measuring finds out which sets are not there.
+            missing=tuple(bench.missing),
+        )
     bench.tell("")
     _write(arguments, bench, evaluation)
     out(table(evaluation))
     return COULD_NOT if evaluation.missing else DONE
-
-
-def _measured(bench: Bench, choice: Choice, source: str) -> Evaluation:
-    doors = Doors(start=inspector_for, detectors=in_process)
-    figures = tuple(figures_of(bench, choice, doors))
-    curve = tuple(curve_of(bench, choice, inspector_for))
-    return Evaluation(
-        date=datetime.now(UTC).date().isoformat(),
-        data=bench.data.resolve().name,
-        part=bench.part.value,
-        policy_source=source,
-        policy_digest=bench.policy.digest,
-        figures=figures,
-        curve=curve,
-        missing=tuple(bench.missing),
-    )
 
 
 def _choice(only: str | None) -> Choice:

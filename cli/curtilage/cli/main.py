@@ -51,12 +51,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except OSError as error:  # a reader that went away, a full disk
-        return _cannot_write(error)
+        # Said where that can still be said; it never ends in a traceback.
+        with suppress(OSError):
+            if not isinstance(error, BrokenPipeError):
+                err(f"curtilage: {error.strerror or 'input or output failed'}")
+        # What is still buffered would fail again when the interpreter ends.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return COULD_NOT
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    # Not in ``main``: to tell a failure may fail as well (standard error is a pipe
+    # that nobody reads), and that is an OSError of main's. Some of these errors are
+    # kinds of others: which clause stands first decides the exit code.
     try:
         return command_of(arguments.called)(arguments)
     except BlockedError as error:
@@ -172,18 +183,6 @@ def _refuse_core_dumps() -> None:
         import resource  # not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _cannot_write(error: OSError) -> int:
-    """Say it where that can still be said; never end in a traceback."""
-    with suppress(OSError):
-        if not isinstance(error, BrokenPipeError):
-            err(f"curtilage: {error.strerror or 'input or output failed'}")
-    # What is still buffered would fail again when the interpreter ends.
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return COULD_NOT
 
 
 def _stop(error: Exception, status: int) -> int:

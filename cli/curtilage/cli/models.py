@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 
@@ -34,18 +36,19 @@ def registry() -> Registry:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List the models."""
-    entries = [_embedded(), *registry().entries()]
+    entries = [*registry().entries()]
+    with suppress(ClientError):  # the package that holds it may not be installed
+        entries.insert(0, _embedded())
     if arguments.json:
-        out_json([_entry_object(entry) for entry in entries if entry is not None])
+        out_json([asdict(entry) for entry in entries])
         return DONE
-    if entries == [None]:
+    if not entries:
         err("no model is here; in a source checkout `make setup` installs one")
     for entry in entries:
-        if entry is not None:
-            out(
-                f"{entry.name:<16} {entry.size_bytes / MEBIBYTE:9.1f} MiB  "
-                f"sha256:{entry.sha256[:16]}…  {entry.source or entry.path}"
-            )
+        out(
+            f"{entry.name:<16} {entry.size_bytes / MEBIBYTE:9.1f} MiB  "
+            f"sha256:{entry.sha256[:16]}…  {entry.source or entry.path}"
+        )
     return DONE
 
 
@@ -79,7 +82,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
     failed = False
     for name in names:
         try:
-            entry = _verified_embedded() if name == DEFAULT_NAME else known.verify(name)
+            if name == DEFAULT_NAME:
+                entry = _embedded(verify=True)
+            else:
+                entry = known.verify(name)
         except ClientError as error:
             err(f"{name}: {error}")
             failed = True
@@ -88,12 +94,15 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return COULD_NOT if failed else DONE
 
 
-def _embedded() -> ModelEntry | None:
-    """Return the embedded model, or None where its package is not installed."""
-    try:
-        choice = resolve(None, registry=registry())
-    except ClientError:
-        return None
+def _embedded(*, verify: bool = False) -> ModelEntry:
+    """Return the embedded model, hashed again where that is asked for.
+
+    Raises:
+        ClientError: its package is not installed, or holds another file.
+    """
+    choice = resolve(None, registry=registry())
+    if verify:
+        verify_choice(choice)
     return ModelEntry(
         name=DEFAULT_NAME,
         path=str(choice.path),
@@ -101,27 +110,6 @@ def _embedded() -> ModelEntry | None:
         size_bytes=choice.path.stat().st_size,
         source=f"embedded ({choice.model_id})",
     )
-
-
-def _verified_embedded() -> ModelEntry:
-    choice = resolve(None, registry=registry())
-    verify_choice(choice)
-    return ModelEntry(
-        name=DEFAULT_NAME,
-        path=str(choice.path),
-        sha256=choice.sha256,
-        size_bytes=choice.path.stat().st_size,
-    )
-
-
-def _entry_object(entry: ModelEntry) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "path": entry.path,
-        "sha256": entry.sha256,
-        "size_bytes": entry.size_bytes,
-        "source": entry.source,
-    }
 
 
 class _Bar:

@@ -39,31 +39,6 @@ def add_relay_flags(parser: argparse.ArgumentParser) -> None:
         help="https://host/name of the relay (default: $CURTILAGE_RELAY; without "
         "one, everything is answered here)",
     )
-    _add_access_flags(parser)
-
-
-def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every command that answers."""
-    add_relay_flags(parser)
-    parser.add_argument(
-        "--model",
-        metavar="NAME|FILE",
-        help="local model: a name of `curtilage models list`, or a GGUF file "
-        "(default: $CURTILAGE_MODEL, else the embedded one)",
-    )
-    parser.add_argument(
-        "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
-    )
-    parser.add_argument(
-        "--audit",
-        metavar="DIR",
-        help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
-        "else one of your own, made when first used); what cannot be recorded there "
-        "does not leave",
-    )
-
-
-def _add_access_flags(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group(
         "access to the relay",
         "The relay's operator says which of these it wants. They name your "
@@ -93,6 +68,27 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file that holds the API key of the relay's operator, mode 0600; the "
         "key itself is never an argument (default: $CURTILAGE_RELAY_KEY_FILE)",
+    )
+
+
+def add_client_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every command that answers."""
+    add_relay_flags(parser)
+    parser.add_argument(
+        "--model",
+        metavar="NAME|FILE",
+        help="local model: a name of `curtilage models list`, or a GGUF file "
+        "(default: $CURTILAGE_MODEL, else the embedded one)",
+    )
+    parser.add_argument(
+        "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
+    )
+    parser.add_argument(
+        "--audit",
+        metavar="DIR",
+        help="audit log, made with `curtilage audit init` (default: $CURTILAGE_AUDIT, "
+        "else one of your own, made when first used); what cannot be recorded there "
+        "does not leave",
     )
 
 

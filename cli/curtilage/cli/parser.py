@@ -261,10 +261,6 @@ curtilage evaluate --data sets --policy clinic --part held-out --only health,lea
         default=DEFAULT_LIMIT,
         help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
     )
-    _add_outputs(parser)
-
-
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stock", action="store_true", help="measure plain Presidio beside it"
     )
@@ -289,25 +285,17 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage models list",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_models_list(actions)
-    _add_models_add(actions)
-    _add_models_pull(actions)
-    _add_models_verify(actions)
 
-
-def _add_models_list(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    listing = add_command(
         actions,
         "list",
         summary="show the models",
         text="Show the embedded model and the registered ones.",
         example="curtilage models list --json",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON list")
+    listing.add_argument("--json", action="store_true", help="one JSON list")
 
-
-def _add_models_add(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    adding = add_command(
         actions,
         "add",
         summary="register a GGUF file that is here",
@@ -315,13 +303,11 @@ def _add_models_add(actions: "Commands[argparse.ArgumentParser]") -> None:
         "file you mean.",
         example="curtilage models add big ./model.gguf --sha256 HEX",
     )
-    parser.add_argument("name")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--sha256", required=True, metavar="HEX")
+    adding.add_argument("name")
+    adding.add_argument("file", type=Path)
+    adding.add_argument("--sha256", required=True, metavar="HEX")
 
-
-def _add_models_pull(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    pull = add_command(
         actions,
         "pull",
         summary="download a pinned GGUF file from a hub",
@@ -331,18 +317,16 @@ def _add_models_pull(actions: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage models pull big --repo OWNER/NAME --file model.gguf "
         "--revision 40HEX --sha256 64HEX",
     )
-    parser.add_argument("name")
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME")
-    parser.add_argument("--file", required=True, metavar="PATH")
-    parser.add_argument("--revision", required=True, metavar="COMMIT")
-    parser.add_argument("--sha256", required=True, metavar="HEX")
-    parser.add_argument(
+    pull.add_argument("name")
+    pull.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    pull.add_argument("--file", required=True, metavar="PATH")
+    pull.add_argument("--revision", required=True, metavar="COMMIT")
+    pull.add_argument("--sha256", required=True, metavar="HEX")
+    pull.add_argument(
         "--endpoint", metavar="URL", help="another hub that speaks the same API"
     )
 
-
-def _add_models_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    verify = add_command(
         actions,
         "verify",
         summary="hash models again",
@@ -350,4 +334,4 @@ def _add_models_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
         "one differs\nor is missing.",
         example="curtilage models verify",
     )
-    parser.add_argument("names", nargs="*", metavar="name")
+    verify.add_argument("names", nargs="*", metavar="name")

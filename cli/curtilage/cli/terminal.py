@@ -49,11 +49,12 @@ def add_command(
 
     What it parses has ``called``, the words that name the command (``audit verify``).
     """
+    lines = "\n".join(f"  {line}" for line in example.splitlines())
     parser = commands.add_parser(
         name,
         help=summary,
         description=text,
-        epilog=f"example:\n{_indented(example)}\n\n{EXIT_CODES}",
+        epilog=f"example:\n{lines}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # A subcommand's word stands behind its parent's, and overwrites it.
@@ -135,7 +136,3 @@ def progress(title: str) -> Generator[None]:
         yield
     finally:
         err_again(f"{title}: {monotonic() - started:.1f} s", end="\n")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

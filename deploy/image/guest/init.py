@@ -142,7 +142,12 @@ def main() -> NoReturn:
 def _run() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o022)
-    _mount_all()
+    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    # hidepid: to a service, no other one is there.
+    _mount("proc", "/proc", "proc", quiet, "hidepid=2")
+    _mount("sysfs", "/sys", "sysfs", quiet)
+    _mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755")
+    _mount("tmpfs", "/run", "tmpfs", quiet, "size=32m,mode=0755")
     guest = parse_guest(GUEST_FILE.read_text("utf-8"))
     for path in guest.modules:
         _load_module(path)
@@ -151,13 +156,21 @@ def _run() -> None:
     _bring_up("lo", "127.0.0.1", "255.0.0.0")
     if guest.address:
         set_network(guest.address, guest.gateway)
+    # After the drivers and the network: the last of these lets no module in any more.
     for name, value in SETTINGS.items():
-        _set(name, value)
+        try:
+            (Path("/proc/sys") / name).write_text(value, "ascii")
+        except FileNotFoundError:
+            _say(f"this kernel has no setting {name}")
     _make_folders(guest)
     _libc_check(
         "remount", _libc().mount(None, b"/", None, MS_REMOUNT | MS_RDONLY, None)
     )
-    _say(f"pcr11 {_pcr11()}")
+    try:
+        pcr11 = PCR11.read_text("ascii").strip()
+    except OSError:
+        pcr11 = "none: no TPM"
+    _say(f"pcr11 {pcr11}")
     watch(guest)
 
 
@@ -239,14 +252,6 @@ def _parse_service(value: dict[str, object]) -> Service:
     )
 
 
-def _mount_all() -> None:
-    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    _mount("proc", "/proc", "proc", quiet, "hidepid=2")
-    _mount("sysfs", "/sys", "sysfs", quiet)
-    _mount("devtmpfs", "/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755")
-    _mount("tmpfs", "/run", "tmpfs", quiet, "size=32m,mode=0755")
-
-
 def _mount(kind: str, where: str, source: str, flags: int = 0, data: str = "") -> None:
     done = _libc().mount(
         source.encode(), where.encode(), kind.encode(), flags, data.encode() or None
@@ -263,14 +268,6 @@ def _load_module(path: str) -> None:
         os.close(descriptor)
     if done != 0 and number not in ABSENT:
         raise InitError(f"{Path(path).name}: {os.strerror(number)}")
-
-
-def _set(name: str, value: str) -> None:
-    path = Path("/proc/sys") / name
-    try:
-        path.write_text(value, "ascii")
-    except FileNotFoundError:
-        _say(f"this kernel has no setting {name}")
 
 
 def _make_folders(guest: Guest) -> None:
@@ -309,6 +306,7 @@ def _start(guest: Guest, service: Service) -> int:
             os.chdir("/")
             os.execve(service.command[0], service.command, guest.environment)  # noqa: S606
         finally:
+            # Whatever went wrong: a second process 1 must not go on from here.
             os._exit(127)
     _say(f"{service.name} started")
     return process
@@ -317,25 +315,26 @@ def _start(guest: Guest, service: Service) -> int:
 def _become(service: Service) -> None:
     """Give up everything but the service's user and its one capability."""
     os.setsid()
+    # While it is root still: to drop from the bounding set takes a capability itself.
+    # What is dropped there, no program that the service starts can have back.
     for capability in range(LAST_CAPABILITY + 1):
         if capability != service.capability:
             _prctl(PR_CAPBSET_DROP, capability)
+    # Else the change of the user below would take the one that is to stay, too.
     _prctl(PR_SET_KEEPCAPS, 1 if service.capability is not None else 0)
+    # Groups first, the user last: another user could no longer give up groups.
     os.setgroups(())
     os.setresgid(service.user, service.user, service.user)
     os.setresuid(service.user, service.user, service.user)
     if service.capability is not None:
-        _keep_capability(service.capability)
+        bit = 1 << service.capability
+        low, high = bit & 0xFFFFFFFF, bit >> 32
+        header = struct.pack("<Ii", CAPABILITY_VERSION_3, 0)
+        data = struct.pack("<6I", low, low, low, high, high, high)
+        _libc_check("capset", _libc().syscall(SYS_CAPSET, header, data))
+        # Ambient: a program whose file grants none would lose it at execve.
+        _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, service.capability)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-
-
-def _keep_capability(capability: int) -> None:
-    low = (1 << capability) & 0xFFFFFFFF
-    high = (1 << capability) >> 32
-    header = struct.pack("<Ii", CAPABILITY_VERSION_3, 0)
-    data = struct.pack("<6I", low, low, low, high, high, high)
-    _libc_check("capset", _libc().syscall(SYS_CAPSET, header, data))
-    _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
 
 
 def _streams(*, development: bool) -> None:
@@ -379,13 +378,6 @@ def _address(host: str) -> bytes:
 def _ioctl(request: int, argument: bytes) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         fcntl.ioctl(door, request, argument.ljust(40, b"\0"))
-
-
-def _pcr11() -> str:
-    try:
-        return PCR11.read_text("ascii").strip()
-    except OSError:
-        return "none: no TPM"
 
 
 def _prctl(option: int, argument: int, more: int = 0) -> None:

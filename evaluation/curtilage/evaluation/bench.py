@@ -204,6 +204,8 @@ class Bench:
                 made = deidentify(queries[at], found, key=_KEY)
                 if isinstance(made, Deidentified):
                     rewritten[at] = made
+        # The second look of a session: with its pseudonyms, a text is inspected again,
+        # and what is still found in it keeps it home.
         again = self.inspect([each.reading for each in rewritten.values()], "rescan")
         for (at, made), seen in zip(rewritten.items(), again, strict=True):
             if (

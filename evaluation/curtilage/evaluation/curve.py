@@ -117,10 +117,12 @@ def ner_recall(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
     keep, free = _rows(bench, ROWS_OF_A_RESCAN)
     if not keep or not free:
         return
+    patient = full_scan(bench.policy)
     for setting in NER_RECALLS:
-        policy = _with_recall(full_scan(bench.policy), setting)
+        ner = patient.document.ner.model_copy(update={"recall": setting})
+        document = patient.document.model_copy(update={"ner": ner})
         bench.tell(f"curve: ner-recall {setting}")
-        inspector = start(policy)
+        inspector = start(replace(patient, document=document))
         try:
             samples = _Samples(
                 keep=[_look(bench.policy, inspector, rows) for rows in keep],
@@ -129,14 +131,12 @@ def ner_recall(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
         finally:
             inspector.close()
         yield _point(
-            bench.policy, samples, _as_it_is, knob="ner-recall", setting=setting
+            bench.policy,
+            samples,
+            lambda inspection: inspection,
+            knob="ner-recall",
+            setting=setting,
         )
-
-
-def _with_recall(policy: Policy, recall: int) -> Policy:
-    document = policy.document
-    ner = document.ner.model_copy(update={"recall": recall})
-    return replace(policy, document=document.model_copy(update={"ner": ner}))
 
 
 def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[Judged]:
@@ -145,10 +145,6 @@ def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[
         Judged(row=row, inspection=each, decision=decide(policy.rulebook, each))
         for row, each in zip(rows, found, strict=True)
     ]
-
-
-def _as_it_is(inspection: Inspection) -> Inspection:
-    return inspection
 
 
 def _rows(bench: Bench, limit: int) -> tuple[list[Sequence[Row]], list[Sequence[Row]]]:

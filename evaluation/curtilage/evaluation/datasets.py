@@ -56,21 +56,20 @@ def read_presidio_research(folder: Path) -> Iterator[Row]:
     for path in matching(folder, "*.json"):
         for number, fields in enumerate(objects(read_json(path))):
             text = text_at(fields, "full_text")
+            template = whole_at(fields, "template_id")
+            # All rows of one template go to one part of the split: from one half of
+            # them a model would learn the sentences of the other.
+            key = f"presidio:{template}"
+            if template is None:
+                key = f"presidio-masked:{text_at(fields, 'masked') or text}"
             if text:
                 yield Row(
                     id=_id(folder, path, number),
-                    key=_template_key(fields, text),
+                    key=key,
                     text=text,
                     gold=tuple(_spans(fields, text)),
                     tags=(path.stem,),
                 )
-
-
-def _template_key(fields: Mapping[str, object], text: str) -> str:
-    template = whole_at(fields, "template_id")
-    if template is not None:
-        return f"presidio:{template}"
-    return f"presidio-masked:{text_at(fields, 'masked') or text}"
 
 
 def _spans(fields: Mapping[str, object], text: str) -> Iterator[Gold]:

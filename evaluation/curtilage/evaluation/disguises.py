@@ -71,18 +71,15 @@ _SPELLED: Final = (
     "nine",
 )
 _ASCII_DIGITS: Final = "0123456789"
+# Every printing ASCII character has a wide twin, as far above it (Unicode, "Halfwidth
+# and Fullwidth Forms").
+_FULLWIDTH: Final = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
 
 
 def _digits_from(first: int) -> Callable[[str], str]:
     """Return a mutation to the ten digits that begin at a code point."""
     table = {ord(digit): first + at for at, digit in enumerate(_ASCII_DIGITS)}
     return lambda value: value.translate(table)
-
-
-def _fullwidth(value: str) -> str:
-    return "".join(
-        chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else char for char in value
-    )
 
 
 def _between(mark: str) -> Callable[[str], str]:
@@ -95,37 +92,9 @@ def _joined_by(mark: str) -> Callable[[str], str]:
     return lambda value: mark.join(value.replace(" ", "-").split("-"))
 
 
-def _after_every_second(mark: str) -> Callable[[str], str]:
-    return lambda value: mark.join(value[at : at + 2] for at in range(0, len(value), 2))
-
-
-def _in_two_lines(value: str) -> str:
-    return value[: len(value) // 2] + "\n" + value[len(value) // 2 :]
-
-
 def _spelled(value: str) -> str:
     words = (_SPELLED[int(char)] if char.isdigit() else char for char in value)
     return " ".join(word for word in words if word != " ")
-
-
-def _percent(value: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in value.encode())
-
-
-def _entities(value: str) -> str:
-    return "".join(f"&#{ord(char)};" for char in value)
-
-
-def _escapes(value: str) -> str:
-    return "".join(f"\\u{ord(char):04x}" for char in value)
-
-
-def _told(value: str) -> str:
-    return value.replace("@", " at ").replace(".", " dot ")
-
-
-def _mistyped(value: str) -> str:
-    return value.translate(str.maketrans("10", "lO"))
 
 
 def _in_tags(value: str) -> str:
@@ -141,28 +110,32 @@ def _in_markdown(value: str) -> str:
 MUTATIONS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
     {
         "plain": str,
-        "fullwidth": _fullwidth,
+        "fullwidth": lambda value: value.translate(_FULLWIDTH),
         "arabic-indic": _digits_from(0x0660),
         "bold": _digits_from(0x1D7CE),
         "cyrillic": lambda value: value.translate(_LOOK_ALIKES),
         "zero-width-space": _between("\u200b"),
-        "zero-width-joiner": _after_every_second("\u200d"),
+        "zero-width-joiner": lambda value: "\u200d".join(
+            value[at : at + 2] for at in range(0, len(value), 2)
+        ),
         "soft-hyphen": _between("\u00ad"),
         "spaced": _between(" "),
         "dots": _joined_by("."),
         "slashes": _joined_by("/"),
         "underscores": _joined_by("_"),
-        "newline": _in_two_lines,
+        "newline": lambda value: (
+            value[: len(value) // 2] + "\n" + value[len(value) // 2 :]
+        ),
         "no-break": lambda value: value.replace(" ", "\u00a0").replace("-", "\u2011"),
         "en-dash": _joined_by("\u2013"),
         "spelled": _spelled,
         "base64": lambda value: base64.b64encode(value.encode()).decode(),
         "hex": lambda value: value.encode().hex(),
-        "percent": _percent,
-        "entities": _entities,
-        "escapes": _escapes,
-        "told": _told,
-        "mistyped": _mistyped,
+        "percent": lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+        "entities": lambda value: "".join(f"&#{ord(char)};" for char in value),
+        "escapes": lambda value: "".join(f"\\u{ord(char):04x}" for char in value),
+        "told": lambda value: value.replace("@", " at ").replace(".", " dot "),
+        "mistyped": lambda value: value.translate(str.maketrans("10", "lO")),
         "reversed": lambda value: value[::-1],
         "json": lambda value: f'{{"a": {{"b": ["{value}"]}}}}',
         "code": lambda value: f"x = '{value}'  # see y()",

@@ -88,7 +88,13 @@ def fairness(bench: Bench) -> Iterator[Figure]:
         for tags, gap in ((_GROUPS, "gap"), (_GENDERS, "gap_gender")):
             shares = {tag: _noticed(judged, tag) for tag in tags}
             for tag, title in tags.items():
-                yield _of_group(bench, variant, tag, title, shares[tag])
+                places = [(row, row.gold[0]) for row in variant.rows if tag in row.tags]
+                yield Figure(
+                    id=f"fairness.group{variant.id}.{tag.lower()}",
+                    title=f"{title}{variant.title}",
+                    estimate=shares[tag],
+                    stock=bench.stock_noticed(places, frozenset({"PERSON"})),
+                )
             yield _gap(variant, gap, list(shares.values()))
 
 
@@ -113,18 +119,6 @@ def _noticed(judged: Sequence[Judged], tag: str) -> Estimate:
             for each in judged
             if tag in each.row.tags
         ]
-    )
-
-
-def _of_group(
-    bench: Bench, variant: _Variant, tag: str, title: str, estimate: Estimate
-) -> Figure:
-    places = [(row, row.gold[0]) for row in variant.rows if tag in row.tags]
-    return Figure(
-        id=f"fairness.group{variant.id}.{tag.lower()}",
-        title=f"{title}{variant.title}",
-        estimate=estimate,
-        stock=bench.stock_noticed(places, frozenset({"PERSON"})),
     )
 
 

@@ -82,7 +82,12 @@ def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:
     every = tuple(rows)
     if len(every) <= limit:
         return every
-    chosen = {row.id for row in sorted(every, key=_lot)[:limit]}
+
+    def lot(row: Row) -> bytes:
+        return hashlib.sha256(f"curtilage-sample:{row.id}".encode()).digest()
+
+    # By lot and not by place, since sets are often sorted by what they are about.
+    chosen = {row.id for row in sorted(every, key=lot)[:limit]}
     return tuple(row for row in every if row.id in chosen)
 
 
@@ -98,7 +103,3 @@ def sampled_each(rows: Sequence[Row], tags: Sequence[str], limit: int) -> list[R
             groups[group].append(row)
     share = max(limit // len(tags), 1)
     return [row for tag in tags for row in sampled(groups[tag], share)]
-
-
-def _lot(row: Row) -> bytes:
-    return hashlib.sha256(f"curtilage-sample:{row.id}".encode()).digest()

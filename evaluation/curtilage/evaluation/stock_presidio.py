@@ -43,7 +43,11 @@ class StockPresidio:
     def __init__(self) -> None:
         require_presidio()
         telemetry.silence_libraries()
-        _keep_off_the_network()
+        import tldextract  # noqa: PLC0415 - comes with Presidio
+
+        # The list of suffixes that came with the package; the first use fetches one.
+        offline = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+        setattr(tldextract, "extract", offline)  # noqa: B010 - unknown to its types
         self._engine = _stock_analyzer()
 
     def spans(self, text: str) -> Sequence[StockSpan]:
@@ -55,10 +59,6 @@ class StockPresidio:
             StockSpan(kind=each.entity_type, start=each.start, end=each.end)
             for each in found
         ]
-
-    def flags(self, text: str) -> bool:
-        """Tell whether it reports anything."""
-        return bool(self.spans(text))
 
 
 def _stock_analyzer() -> "AnalyzerEngine":
@@ -81,11 +81,3 @@ def _stock_analyzer() -> "AnalyzerEngine":
     return AnalyzerEngine(
         nlp_engine=engine, log_decision_process=False, supported_languages=[_LANGUAGE]
     )
-
-
-def _keep_off_the_network() -> None:
-    """Use the suffix list that came with the package; the first use fetches one."""
-    import tldextract  # noqa: PLC0415 - comes with Presidio
-
-    offline = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
-    setattr(tldextract, "extract", offline)  # noqa: B010 - unknown to its types

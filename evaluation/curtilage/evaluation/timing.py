@@ -104,15 +104,12 @@ def best_ms(
     for number in range(1, PASSES + 1):
         for at, text in enumerate(texts):
             for way, look in enumerate(looks):
-                taken = _ms(look, text + "\n" * number, clock)
+                unseen = text + "\n" * number
+                started = clock()
+                look(unseen)
+                taken = (clock() - started) * 1000
                 best[way][at] = min(best[way][at], taken)
     return best
-
-
-def _ms(look: Look, text: str, clock: Callable[[], float]) -> float:
-    started = clock()
-    look(text)
-    return (clock() - started) * 1000
 
 
 def texts_of(rows: Sequence[str], length: int, count: int) -> list[str]:

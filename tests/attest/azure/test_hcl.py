@@ -18,7 +18,7 @@ from curtilage.attest.azure.hcl import (
     parse_td_report,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage_dev.emulated_azure import (
+from curtilage_dev.emulated.azure import (
     BlobFields,
     encode_blob,
     encode_runtime,

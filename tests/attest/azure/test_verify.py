@@ -33,7 +33,7 @@ from curtilage.attest.steps import Check, StepLog
 from curtilage.attest.tdx.verify import TdxRules
 from curtilage.attest.tpm.quote import AlgorithmId, QuoteCheck
 from curtilage_dev.deployment import make_any_deployment
-from curtilage_dev.emulated_azure import (
+from curtilage_dev.emulated.azure import (
     DEFAULT_MEASUREMENT,
     BlobFields,
     Changes,
@@ -44,11 +44,11 @@ from curtilage_dev.emulated_azure import (
     make_azure,
     runtime_object,
 )
-from curtilage_dev.emulated_dcap import DcapKeys, generate_dcap_keys
-from curtilage_dev.emulated_tdx import EmulatedTdx, make_tdx_platform
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, make_tpm
-from curtilage_dev.machines import AzureMachine, azure_machine, registers_of
-from curtilage_dev.pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.dcap import DcapKeys, generate_dcap_keys
+from curtilage_dev.emulated.machines import AzureMachine, azure_machine, registers_of
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.tdx import EmulatedTdx, make_tdx_platform
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, make_tpm
 
 QUALIFYING = hashlib.sha256(b"binding").digest()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.encoding.der import SEQUENCE, content_of, elements, only_element
-from curtilage_dev.der import element
+from curtilage_dev.emulated.der import element
 
 
 @given(st.integers(0, 0x1E), st.integers(0, 300))

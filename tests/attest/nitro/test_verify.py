@@ -23,14 +23,14 @@ from curtilage.attest.nitro.verify import (
     verify_nitro,
 )
 from curtilage.attest.steps import StepLog
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_nitro import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.nitro import (
     ChangeNitro,
     EmulatedNitro,
     NitroFields,
     registers_of,
 )
-from curtilage_dev.p384_pki import P384Fields, new_key
+from curtilage_dev.emulated.p384_pki import P384Fields, new_key
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 IMAGE = b"\x17" * 48

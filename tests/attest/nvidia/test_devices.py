@@ -31,8 +31,8 @@ from curtilage_dev.deployment import (
     AnyDeployment,
     make_any_deployment,
 )
-from curtilage_dev.emulated_gpu import EmulatedGpu
-from curtilage_dev.machines import make_gpus, make_machine
+from curtilage_dev.emulated.gpu import EmulatedGpu
+from curtilage_dev.emulated.machines import make_gpus, make_machine
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.nvidia.spdm import parse_spdm_report
-from curtilage_dev.emulated_gpu import (
+from curtilage_dev.emulated.gpu import (
     EmulatedGpu,
     encode_opaque,
     encode_record,

@@ -30,9 +30,9 @@ from curtilage.attest.nvidia.verify import (
     verify_gpu,
 )
 from curtilage.attest.steps import StepLog
-from curtilage_dev.changes import unchanged
-from curtilage_dev.der import element as der
-from curtilage_dev.emulated_gpu import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.der import element as der
+from curtilage_dev.emulated.gpu import (
     FWID,
     ChangeGpu,
     EmulatedGpu,
@@ -44,7 +44,7 @@ from curtilage_dev.emulated_gpu import (
     ordinary_blocks,
     ordinary_expectations,
 )
-from curtilage_dev.p384_pki import new_key
+from curtilage_dev.emulated.p384_pki import new_key
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 NONCE = b"\x41" * 32

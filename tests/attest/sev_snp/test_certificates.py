@@ -18,7 +18,7 @@ from curtilage.attest.sev_snp.certificates import (
     verify_rsa_pss,
 )
 from curtilage.attest.x509.certificates import Certificate, parse_revocation_list
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 
 SERIAL_AT = 15
 

@@ -24,9 +24,9 @@ from curtilage.attest.expectations import (
 from curtilage.attest.sev_snp.report import SIGNED_BYTES, SigningKey, parse_report
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp, verify_snp_platform
 from curtilage.attest.steps import Check, StepLog
-from curtilage_dev import pki
-from curtilage_dev.pki import EmulatedPlatform, RootKeys, make_platform
-from curtilage_dev.reports import encode_signature, sign_report
+from curtilage_dev.emulated import snp_pki
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
+from curtilage_dev.emulated.snp_reports import encode_signature, sign_report
 
 MEASUREMENT = b"\x4d" * 48
 REPORT_DATA = bytes(range(64))
@@ -136,7 +136,7 @@ def test_links_lead_from_the_root_to_the_report(
     ends = [link.not_after for link in claims.links]
     assert ends[-1] is None
     assert claims.expires_at == min(end for end in ends if end is not None)
-    assert claims.expires_at == now + pki.CRL_LIFE
+    assert claims.expires_at == now + snp_pki.CRL_LIFE
 
 
 def test_measurement_is_the_last_step(
@@ -164,7 +164,7 @@ def test_measurement_is_the_last_step(
 def test_version_2_takes_its_product_from_the_certificate(
     root_keys: RootKeys, now: datetime, product: Product
 ) -> None:
-    tcb = TURIN_TCB if product is Product.TURIN else pki.DEFAULT_TCB
+    tcb = TURIN_TCB if product is Product.TURIN else snp_pki.DEFAULT_TCB
     made = make_platform(root_keys, now=now, product=product, tcb=tcb)
     evidence = _evidence(made, now, version=2)
     claims = _verify(evidence, _rules(made, min_version=2), now)
@@ -287,12 +287,12 @@ def test_other_signing_keys_are_none(
 @pytest.mark.parametrize("field", ["reported_tcb", "committed_tcb", "launch_tcb"])
 def test_low_tcb_is_refused(root_keys: RootKeys, now: datetime, field: str) -> None:
     """The key vouches for the reported levels, so they are lowered there too."""
-    low = replace(pki.DEFAULT_TCB, snp=22)
-    reported = low if field == "reported_tcb" else pki.DEFAULT_TCB
+    low = replace(snp_pki.DEFAULT_TCB, snp=22)
+    reported = low if field == "reported_tcb" else snp_pki.DEFAULT_TCB
     made = make_platform(root_keys, now=now, tcb=reported)
-    levels = {"committed_tcb": pki.DEFAULT_TCB, "launch_tcb": pki.DEFAULT_TCB}
+    levels = {"committed_tcb": snp_pki.DEFAULT_TCB, "launch_tcb": snp_pki.DEFAULT_TCB}
     evidence = _evidence(made, now, **{**levels, field: low})
-    rules = _rules(made, min_tcb={"Genoa": pki.DEFAULT_TCB})
+    rules = _rules(made, min_tcb={"Genoa": snp_pki.DEFAULT_TCB})
     assert _refusal(evidence, rules, now) == (
         RefusalCode.TCB_TOO_LOW,
         Check.MINIMUM_TCB,
@@ -320,7 +320,7 @@ def test_low_current_tcb_proves_nothing(
     platform: EmulatedPlatform, now: datetime
 ) -> None:
     evidence = _evidence(platform, now, current_tcb=ANY_TCB)
-    rules = _rules(platform, min_tcb={"Genoa": pki.DEFAULT_TCB})
+    rules = _rules(platform, min_tcb={"Genoa": snp_pki.DEFAULT_TCB})
     assert _verify(evidence, rules, now).bound == REPORT_DATA
 
 
@@ -359,10 +359,10 @@ def _reissued(
     platform: EmulatedPlatform, evidence: SnpEvidence, now: datetime, **amd: bytes
 ) -> SnpEvidence:
     """Certify the same key with other extensions."""
-    extensions = pki.amd_extensions(
+    extensions = snp_pki.amd_extensions(
         platform.product, platform.signing_key, platform.tcb, platform.chip_id
     )
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name=f"SEV-{platform.signing_key.name}",
         issuer_name=f"SEV-{platform.product}",
         public_key=platform.vek_key.public_key(),
@@ -370,7 +370,7 @@ def _reissued(
         not_after=now + timedelta(days=1),
         amd={**extensions, **{name.lstrip("_"): each for name, each in amd.items()}},
     )
-    vek = pki.make_certificate(fields, platform.root_keys.ask)
+    vek = snp_pki.make_certificate(fields, platform.root_keys.ask)
     return replace(evidence, vek=vek)
 
 
@@ -444,17 +444,17 @@ def test_key_with_another_name_is_refused(
     platform: EmulatedPlatform, now: datetime, name: str
 ) -> None:
     """Even where the authority of chips' keys vouches for it."""
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name=name,
         issuer_name="SEV-Genoa",
         public_key=platform.vek_key.public_key(),
         not_before=now,
         not_after=now + timedelta(days=1),
-        amd=pki.amd_extensions(
+        amd=snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         ),
     )
-    vek = pki.make_certificate(fields, platform.root_keys.ask)
+    vek = snp_pki.make_certificate(fields, platform.root_keys.ask)
     evidence = replace(_evidence(platform, now), vek=vek)
     assert _refusal(evidence, _rules(platform), now) == (
         RefusalCode.CHAIN_INVALID,
@@ -466,7 +466,7 @@ def test_key_with_another_name_is_refused(
 def test_intermediate_needs_both_marks_of_an_authority(
     platform: EmulatedPlatform, now: datetime, left_out: str
 ) -> None:
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name="SEV-Genoa",
         issuer_name="ARK-Genoa",
         public_key=platform.root_keys.ask.public_key(),
@@ -476,9 +476,9 @@ def test_intermediate_needs_both_marks_of_an_authority(
         authority=True,
     )
     evidence = _evidence(platform, now)
-    whole = pki.make_certificate(fields, platform.root_keys.ark)
+    whole = snp_pki.make_certificate(fields, platform.root_keys.ark)
     assert _verify(replace(evidence, ask=whole), _rules(platform), now).links
-    lacking = pki.make_certificate(
+    lacking = snp_pki.make_certificate(
         replace(fields, left_out=left_out), platform.root_keys.ark
     )
     assert _refusal(replace(evidence, ask=lacking), _rules(platform), now) == (
@@ -691,13 +691,13 @@ def test_report_truly_signed_on_another_curve_is_refused(
 ) -> None:
     """The chain vouches for the key, and the signature holds under it."""
     key = ec.generate_private_key(curve)
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name="SEV-VCEK",
         issuer_name="SEV-Genoa",
         public_key=key.public_key(),
         not_before=now,
         not_after=now + timedelta(days=1),
-        amd=pki.amd_extensions(
+        amd=snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         ),
     )
@@ -705,7 +705,7 @@ def test_report_truly_signed_on_another_curve_is_refused(
     other = replace(
         evidence,
         report=sign_report(evidence.report[:SIGNED_BYTES], key),
-        vek=pki.make_certificate(fields, platform.root_keys.ask),
+        vek=snp_pki.make_certificate(fields, platform.root_keys.ask),
     )
     assert _refusal(other, _rules(platform), now) == (
         RefusalCode.BAD_SIGNATURE,
@@ -783,23 +783,23 @@ def test_expiry_is_the_first_end(
     expected: int,
 ) -> None:
     evidence = _evidence(platform, now)
-    crl = pki.make_crl(
+    crl = snp_pki.make_crl(
         platform.root_keys.ark,
         "ARK-Genoa",
         issued=now,
         next_update=now + timedelta(hours=crl_end),
     )
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name="SEV-VCEK",
         issuer_name="SEV-Genoa",
         public_key=platform.vek_key.public_key(),
         not_before=now,
         not_after=now + timedelta(hours=key_end),
-        amd=pki.amd_extensions(
+        amd=snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         ),
     )
-    vek = pki.make_certificate(fields, platform.root_keys.ask)
+    vek = snp_pki.make_certificate(fields, platform.root_keys.ask)
     claims = _verify(replace(evidence, vek=vek, crl=crl), _rules(platform), now)
     assert claims.expires_at == now + timedelta(hours=expected)
 
@@ -821,10 +821,10 @@ def _dated(
     }
     name, issuer, key, signer = names[which]
     if which == "vek":
-        amd = pki.amd_extensions(
+        amd = snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         )
-    fields = pki.CertificateFields(
+    fields = snp_pki.CertificateFields(
         common_name=name,
         issuer_name=issuer,
         public_key=key,
@@ -834,7 +834,7 @@ def _dated(
         authority=which != "vek",
         amd=amd,
     )
-    der, evidence = pki.make_certificate(fields, signer), _evidence(platform, now)
+    der, evidence = snp_pki.make_certificate(fields, signer), _evidence(platform, now)
     if which == "ark":
         root = TrustAnchor.of_certificate(AnchorKind.EMULATED, "Genoa", der)
         return evidence, replace(_rules(), anchors=(root,))

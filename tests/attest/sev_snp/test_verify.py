@@ -22,10 +22,14 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import SIGNED_BYTES, SigningKey
 from curtilage.attest.verify import verify
-from curtilage_dev import pki
 from curtilage_dev.deployment import ChangeReport, Deployment, make_deployment
-from curtilage_dev.pki import CertificateFields, EmulatedPlatform, RootKeys
-from curtilage_dev.reports import ReportFields, encode_signature, sign_report
+from curtilage_dev.emulated import snp_pki
+from curtilage_dev.emulated.snp_pki import CertificateFields, EmulatedPlatform, RootKeys
+from curtilage_dev.emulated.snp_reports import (
+    ReportFields,
+    encode_signature,
+    sign_report,
+)
 
 Refused = Callable[..., RefusedError]
 
@@ -346,7 +350,7 @@ def test_other_products_are_accepted(
 ) -> None:
     fmc = 3 if product is Product.TURIN else 0
     tcb = Tcb(fmc=fmc, bl=4, tee=1, snp=24, ucode=219)
-    platform = pki.make_platform(root_keys, now=now, product=product, tcb=tcb)
+    platform = snp_pki.make_platform(root_keys, now=now, product=product, tcb=tcb)
     deployment = make_deployment(platform, now=now)
     assert verify(
         encode_bundle(deployment.bundle()), deployment.expectations(), now=now
@@ -354,7 +358,7 @@ def test_other_products_are_accepted(
 
 
 def _vlek_deployment(root_keys: RootKeys, now: datetime) -> Deployment:
-    platform = pki.make_platform(root_keys, now=now, signing_key=SigningKey.VLEK)
+    platform = snp_pki.make_platform(root_keys, now=now, signing_key=SigningKey.VLEK)
     return make_deployment(platform, now=now)
 
 
@@ -402,7 +406,7 @@ def test_vlek_and_vcek_are_not_confused(
 def test_another_chips_key_is_refused(
     refused: Refused, root_keys: RootKeys, bundle: EvidenceBundle, now: datetime
 ) -> None:
-    other = pki.make_platform(root_keys, now=now)
+    other = snp_pki.make_platform(root_keys, now=now)
     stolen = replace(bundle, cpu=replace(_cpu(bundle), vek=other.vek))
     assert refused(stolen).code is RefusalCode.BAD_SIGNATURE
 
@@ -419,7 +423,7 @@ def _vek_fields(
         public_key=platform.vek_key.public_key(),
         not_before=now - timedelta(days=1),
         not_after=now + timedelta(days=1),
-        amd=pki.amd_extensions(
+        amd=snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         ),
     )
@@ -434,7 +438,7 @@ def with_vek(
 
     def issue(**changes: Any) -> EvidenceBundle:
         platform = deployment.platform
-        vek = pki.make_certificate(
+        vek = snp_pki.make_certificate(
             _vek_fields(platform, now, **changes), platform.root_keys.ask
         )
         return replace(bundle, cpu=replace(_cpu(bundle), vek=vek))
@@ -461,7 +465,7 @@ def with_ask(
             serial=9,
             authority=True,
         )
-        ask = pki.make_certificate(replace(fields, **changes), issuer or keys.ark)
+        ask = snp_pki.make_certificate(replace(fields, **changes), issuer or keys.ark)
         return replace(bundle, cpu=replace(_cpu(bundle), ask=ask))
 
     return issue
@@ -575,7 +579,7 @@ def test_weak_intermediate_is_refused(
         weak = rsa.generate_private_key(65537, 2048)
     else:
         weak = _with_exponent(deployment.platform.root_keys.ask, 65539)
-    vek = pki.make_certificate(_vek_fields(deployment.platform, now), weak)
+    vek = snp_pki.make_certificate(_vek_fields(deployment.platform, now), weak)
     chain = with_ask(public_key=weak.public_key())
     chain = replace(chain, cpu=replace(_cpu(chain), vek=vek))
     error = refused(chain)
@@ -601,11 +605,11 @@ def test_root_that_did_not_sign_itself_is_refused(
         root = TrustAnchor.of_certificate(AnchorKind.EMULATED, "Genoa", der)
         return replace(rules, roots=(root,))
 
-    forged = pki.make_certificate(fields, keys.ask)
+    forged = snp_pki.make_certificate(fields, keys.ask)
     assert refused(bundle, pinned(forged)).detail == "ARK: signature"
-    named = pki.make_certificate(replace(fields, common_name="ARK-Milan"), keys.ark)
+    named = snp_pki.make_certificate(replace(fields, common_name="ARK-Milan"), keys.ark)
     assert refused(bundle, pinned(named)).detail == "ARK: unexpected name"
-    plain = pki.make_certificate(replace(fields, authority=False), keys.ark)
+    plain = snp_pki.make_certificate(replace(fields, authority=False), keys.ark)
     assert refused(bundle, pinned(plain)).detail == "ARK: no authority"
     assert refused(bundle, pinned(b"x")).code is RefusalCode.CHAIN_INVALID
 
@@ -613,8 +617,8 @@ def test_root_that_did_not_sign_itself_is_refused(
 def _pkcs1_certificate(platform: EmulatedPlatform, now: datetime) -> bytes:
     builder = (
         x509.CertificateBuilder()
-        .subject_name(pki.distinguished_name("SEV-VCEK"))
-        .issuer_name(pki.distinguished_name("SEV-Genoa"))
+        .subject_name(snp_pki.distinguished_name("SEV-VCEK"))
+        .issuer_name(snp_pki.distinguished_name("SEV-Genoa"))
         .public_key(platform.vek_key.public_key())
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
@@ -720,7 +724,7 @@ def _crl(
         "next_update": now + timedelta(days=1),
         **changes,
     }
-    return pki.make_crl(deployment.platform.root_keys.ark, issuer, **values)
+    return snp_pki.make_crl(deployment.platform.root_keys.ark, issuer, **values)
 
 
 def test_list_of_another_authority_is_refused(
@@ -731,7 +735,7 @@ def test_list_of_another_authority_is_refused(
 ) -> None:
     named = _crl(deployment, now, issuer="ARK-Milan")
     assert refused(_with_crl(bundle, named)).detail == "issued by someone else"
-    forged = pki.make_crl(
+    forged = snp_pki.make_crl(
         deployment.platform.root_keys.ask,
         "ARK-Genoa",
         issued=now - timedelta(days=1),
@@ -762,7 +766,7 @@ def test_list_of_the_future_is_refused(
     assert refused(_with_crl(bundle, future)).code is RefusalCode.NOT_YET_VALID
 
 
-@pytest.mark.parametrize("serial", [pki.ASK_SERIAL, pki.ASK_SERIAL - 1])
+@pytest.mark.parametrize("serial", [snp_pki.ASK_SERIAL, snp_pki.ASK_SERIAL - 1])
 def test_revoked_authority_is_refused(
     refused: Refused,
     deployment: Deployment,
@@ -798,7 +802,7 @@ def test_partial_list_is_refused(
     )
     signed = (
         x509.CertificateRevocationListBuilder()
-        .issuer_name(pki.distinguished_name("ARK-Genoa"))
+        .issuer_name(snp_pki.distinguished_name("ARK-Genoa"))
         .last_update(now - timedelta(days=1))
         .next_update(now + timedelta(days=1))
         .add_extension(only_leaves, critical=True)
@@ -857,7 +861,7 @@ def test_list_without_an_end_is_refused(
 def _amd(deployment: Deployment, **changes: bytes | None) -> dict[str, bytes]:
     platform = deployment.platform
     known: dict[str, bytes | None] = {
-        **pki.amd_extensions(
+        **snp_pki.amd_extensions(
             platform.product, platform.signing_key, platform.tcb, platform.chip_id
         ),
         **{name.replace("_", "."): value for name, value in changes.items()},

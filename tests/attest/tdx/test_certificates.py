@@ -30,7 +30,7 @@ from curtilage.attest.x509.certificates import (
     parse_revocation_list,
     verify_p256,
 )
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.dcap import (
     ListFields,
     default_platform,
     distinguished_name,

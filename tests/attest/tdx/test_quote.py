@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.tdx import quote as layout
 from curtilage.attest.tdx.quote import TdxQuote, parse_quote
-from curtilage_dev.emulated_tdx import TD_EXTENSION, QuoteFields, encode_report
+from curtilage_dev.emulated.tdx import TD_EXTENSION, QuoteFields, encode_report
 from support.tdx_evidence import (
     REPORT_DATA,
     emulated,

@@ -24,15 +24,15 @@ from curtilage.attest.tdx.verify import (
     TD_SEPT_VE_DISABLE,
     verify_td,
 )
-from curtilage_dev.emulated_collateral import NAMED_MODULE, make_module
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.collateral import NAMED_MODULE, make_module
+from curtilage_dev.emulated.dcap import (
     CertificateFields,
     CollateralFields,
     default_platform,
     generate_dcap_keys,
     pem,
 )
-from curtilage_dev.emulated_tdx import (
+from curtilage_dev.emulated.tdx import (
     TD_EXTENSION,
     TEE_TCB_SVN,
     ChangeCollateral,

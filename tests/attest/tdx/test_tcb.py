@@ -18,8 +18,8 @@ from curtilage.attest.tdx.tcb import (
     match_level,
     match_svn,
 )
-from curtilage_dev.emulated_collateral import make_module
-from curtilage_dev.emulated_dcap import default_platform
+from curtilage_dev.emulated.collateral import make_module
+from curtilage_dev.emulated.dcap import default_platform
 from support.tdx_evidence import (
     NOW,
     emulated,

@@ -24,13 +24,13 @@ from curtilage.attest.tdx.collateral import parse_collateral
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tdx.steps import TdxCheck
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.dcap import (
     CollateralFields,
     default_platform,
     generate_dcap_keys,
     pem,
 )
-from curtilage_dev.emulated_tdx import (
+from curtilage_dev.emulated.tdx import (
     TD_EXTENSION,
     ChangeCollateral,
     ChangeQuote,

@@ -23,7 +23,7 @@ from curtilage.attest.tpm.quote import (
     require_quote_key,
     verify_quote,
 )
-from curtilage_dev.emulated_tpm import (
+from curtilage_dev.emulated.tpm import (
     EmulatedTpm,
     QuoteFields,
     bare_signature,

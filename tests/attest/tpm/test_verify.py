@@ -14,7 +14,7 @@ from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import QuoteCheck
 from curtilage.attest.tpm.verify import NO_END, TpmRules, verify_tpm
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, make_tpm, ordinary_pcrs
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, make_tpm, ordinary_pcrs
 
 FIELDS = QuoteFields(extra_data=b"qualifying data")
 MEASUREMENT = {"pcr11": ordinary_pcrs()[11].hex()}

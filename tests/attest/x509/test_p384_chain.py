@@ -16,7 +16,12 @@ from curtilage.attest.x509.p384_chain import (
     check_dates,
     parse_chain,
 )
-from curtilage_dev.p384_pki import P384Fields, new_key, sign_certificate, sign_chain
+from curtilage_dev.emulated.p384_pki import (
+    P384Fields,
+    new_key,
+    sign_certificate,
+    sign_chain,
+)
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 

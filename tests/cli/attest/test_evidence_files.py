@@ -44,7 +44,12 @@ from curtilage.cli.attest.snp_certificate_table import HostTable, read_table
 from curtilage.cli.attest.tpm_registers import read_values
 from curtilage.cli.main import main
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.machines import Machine, make_gpus, make_machine, registers_of
+from curtilage_dev.emulated.machines import (
+    Machine,
+    make_gpus,
+    make_machine,
+    registers_of,
+)
 from support.evidence_policies import SNP, SNP_MINIMUM, write_policy
 from support.memory_enclave import NOW
 

@@ -33,7 +33,7 @@ from curtilage.cli.attest.snp_certificate_table import read_table
 from curtilage.cli.attest.tdx_collateral import read_collateral
 from curtilage.cli.attest.tpm_registers import read_values
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.machines import make_gpus, make_machine
+from curtilage_dev.emulated.machines import make_gpus, make_machine
 from support.memory_enclave import NOW
 
 VCEK = "63da758d-e664-4564-adc5-f4b93be8accd"

@@ -26,7 +26,7 @@ from curtilage.cli.attest.encodings import (
 from curtilage.cli.attest.tpm_registers import MAX_VALUES_BYTES, read_values
 from curtilage.cli.main import main
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.machines import make_machine, registers_of
+from curtilage_dev.emulated.machines import make_machine, registers_of
 from support.evidence_policies import write_policy
 from support.memory_enclave import NOW
 

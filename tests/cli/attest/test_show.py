@@ -18,7 +18,7 @@ from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.tree import WIDTH, tree_text, verdict_text
 from curtilage.cli.main import main
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
-from curtilage_dev.machines import make_gpus, make_machine
+from curtilage_dev.emulated.machines import make_gpus, make_machine
 from support.memory_enclave import (
     NOW,
     ROOMY,

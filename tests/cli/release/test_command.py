@@ -312,7 +312,7 @@ def test_a_policy_of_a_client_says_the_same(run: Run) -> None:
 def write_policy() -> str:
     """Exchange the log of a development policy for the one that was published."""
     from curtilage.policy.document.load import profile_text  # noqa: PLC0415
-    from curtilage_dev.pki import generate_root_keys, make_platform  # noqa: PLC0415
+    from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform  # noqa: PLC0415
     from curtilage_dev.policy import (  # noqa: PLC0415
         Emulated,
         attestation_section,

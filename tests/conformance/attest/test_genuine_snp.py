@@ -44,8 +44,8 @@ from curtilage.attest.steps import Check, StepLog
 from curtilage.attest.verify import verify
 from curtilage.wire.shaping import PADDED
 from curtilage_dev.deployment import make_manifest
+from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
 from curtilage_dev.log import DevelopmentLog, new_signer, new_witness
-from curtilage_dev.pki import generate_root_keys, make_platform
 
 # Inside the validity of the Milan list (6 May 2025 to 12 May 2026) and of the
 # VLEK (10 December 2024 to 10 December 2025).

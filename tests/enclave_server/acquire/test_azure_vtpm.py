@@ -24,13 +24,13 @@ from curtilage.enclave_server.acquire.azure_vtpm import (
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.acquire.tpm_commands import Tpm, TpmDevice
 from curtilage.enclave_server.errors import AcquisitionError
-from curtilage_dev.emulated_azure import (
+from curtilage_dev.emulated.azure import (
     BlobFields,
     EmulatedAzure,
     encode_blob,
     make_azure,
 )
-from curtilage_dev.pki import make_platform
+from curtilage_dev.emulated.snp_pki import make_platform
 from support.enclave_deployment import root_keys
 from support.enclave_devices import FakeTpm, os_error
 from support.enclave_parts import NOW

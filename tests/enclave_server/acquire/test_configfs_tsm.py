@@ -28,7 +28,7 @@ from curtilage.enclave_server.acquire.configfs_tsm import (
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.errors import AcquisitionError
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.pki import EmulatedPlatform, make_platform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform, make_platform
 from support.enclave_deployment import root_keys
 from support.enclave_devices import FakeTsm, TsmEntry, certificate_table
 from support.enclave_parts import NOW

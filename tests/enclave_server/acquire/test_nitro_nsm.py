@@ -22,7 +22,7 @@ from curtilage.enclave_server.acquire.nitro_nsm import (
 )
 from curtilage.enclave_server.errors import AcquisitionError
 from curtilage_dev.deployment import MEASUREMENT
-from curtilage_dev.emulated_nitro import EmulatedNitro
+from curtilage_dev.emulated.nitro import EmulatedNitro
 from support.enclave_devices import FakeNsm, os_error
 from support.enclave_parts import NOW
 

@@ -28,7 +28,7 @@ from curtilage.enclave_server.acquire.azure_vtpm import AzureTpmProvider
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.acquire.tpm_commands import Tpm
 from curtilage.enclave_server.errors import AcquisitionError
-from curtilage_dev.emulated_azure import (
+from curtilage_dev.emulated.azure import (
     BlobFields,
     encode_blob,
     encode_runtime,

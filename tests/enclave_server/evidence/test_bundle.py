@@ -24,7 +24,7 @@ from curtilage.enclave_server.errors import (
 from curtilage.enclave_server.evidence.bundle import POLL_S, RETRY_S, BundleKeeper
 from curtilage.enclave_server.evidence.release import expectations_of, read_anchors
 from curtilage.wire.shaping import UNPADDED
-from curtilage_dev.pki import RootKeys, make_platform
+from curtilage_dev.emulated.snp_pki import RootKeys, make_platform
 from support.enclave_deployment import (
     World,
     make_world,

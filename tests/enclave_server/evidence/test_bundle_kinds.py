@@ -32,14 +32,14 @@ from curtilage.enclave_server.ohttp.inner_requests import ChallengeRequest
 from curtilage.enclave_server.ohttp.receipts import MIN_FRAME_BYTES
 from curtilage.enclave_server.service import tell_honestly
 from curtilage.wire.shaping import UNPADDED
-from curtilage_dev.emulated_nitro import NitroFields
-from curtilage_dev.emulated_tpm import (
+from curtilage_dev.emulated.machines import KINDS, NitroMachine
+from curtilage_dev.emulated.nitro import NitroFields
+from curtilage_dev.emulated.tpm import (
     EmulatedTpm,
     QuoteFields,
     make_tpm,
     ordinary_pcrs,
 )
-from curtilage_dev.machines import KINDS, NitroMachine
 from support.enclave_deployment import AnyWorld, make_any_world
 from support.enclave_parts import QUICK
 

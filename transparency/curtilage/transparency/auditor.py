@@ -14,8 +14,6 @@ from enum import StrEnum
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
 from curtilage.attest.log.note import Checkpoint
-from curtilage.attest.log.tree import Tree
-from curtilage.attest.log.witness_policy import Witnessed
 from curtilage.transparency.errors import FileError
 from curtilage.transparency.log import LogFolder, Told, untold
 from curtilage.transparency.proof import ReleaseRules, is_expired
@@ -96,15 +94,27 @@ def audit(
             there is nothing to compare.
         FileError: there is no checkpoint.
     """
-    witnessed, problem = _checkpoint(folder, rules)
+    text = folder.checkpoint()
+    problems: list[str] = []
+    try:
+        witnessed = rules.log.verify_checkpoint(text)
+    except RefusedError as refusal:
+        # A quorum that is not met is one thing to tell; the leaves are the others. The
+        # log's own signature must hold, or there is nothing to compare them with.
+        witnessed = rules.log.without_quorum().verify_checkpoint(text)
+        problems.append(str(refusal))
     head = witnessed.checkpoint
-    problems = [problem] if problem else []
     leaves: list[Leaf] = []
     try:
-        leaves = _leaves(folder, head.size, rules, now)
+        leaves = [
+            _leaf(index, entry, rules, now)
+            for start, entries in folder.bundles(head.size)
+            for index, entry in enumerate(entries, start)
+        ]
+        # After the leaves, so that these are listed though it fails.
         folder.tree(head, told)
     except (RefusedError, FileError) as failure:
-        problems.append(_said(failure))
+        problems.append(str(failure))
     return AuditReport(
         origin=head.origin,
         size=head.size,
@@ -125,11 +135,14 @@ def compare_copy(
             return (f"the other copy is of another log: {theirs.origin}",)
         trees = folder.tree(mine, told), other.tree(theirs, told)
     except (RefusedError, FileError) as failure:
-        return (f"other copy: {_said(failure)}",)
+        return (f"other copy: {failure}",)
+    # One may be older than the other: as far as both reach, they must be alike.
     smaller = min(mine.size, theirs.size)
     if trees[0].root(smaller) == trees[1].root(smaller):
         return ()
-    return (f"FORK: the two copies differ from leaf {_differs(*trees)} on",)
+    pairs = zip(trees[0].leaf_hashes, trees[1].leaf_hashes, strict=False)
+    differs = next(index for index, (a, b) in enumerate(pairs) if a != b)
+    return (f"FORK: the two copies differ from leaf {differs} on",)
 
 
 def compare_checkpoint(
@@ -152,7 +165,7 @@ def compare_checkpoint(
             return (f"SHRUNK: there were {then.size} leaves, now there are {now.size}",)
         tree = folder.tree(now, told)
     except (RefusedError, FileError) as failure:
-        return (f"earlier checkpoint: {_said(failure)}",)
+        return (f"earlier checkpoint: {failure}",)
     if tree.root(then.size) == then.root:
         return ()
     return (f"FORK: the first {then.size} leaves are not those that were signed then",)
@@ -163,32 +176,12 @@ def with_problems(report: AuditReport, problems: tuple[str, ...]) -> AuditReport
     return replace(report, problems=(*report.problems, *problems))
 
 
-def _checkpoint(folder: LogFolder, rules: ReleaseRules) -> tuple[Witnessed, str | None]:
-    """Verify the checkpoint; a quorum that is not met is told, not raised."""
-    text = folder.checkpoint()
-    try:
-        return rules.log.verify_checkpoint(text), None
-    except RefusedError as refusal:
-        relaxed = rules.log.without_quorum()
-        return relaxed.verify_checkpoint(text), _said(refusal)
-
-
 def _head(folder: LogFolder, rules: ReleaseRules) -> Checkpoint:
     return _signed(folder.checkpoint(), rules)
 
 
 def _signed(text: str, rules: ReleaseRules) -> Checkpoint:
     return rules.log.without_quorum().verify_checkpoint(text).checkpoint
-
-
-def _leaves(
-    folder: LogFolder, size: int, rules: ReleaseRules, now: datetime
-) -> list[Leaf]:
-    return [
-        _leaf(index, entry, rules, now)
-        for start, entries in folder.bundles(size)
-        for index, entry in enumerate(entries, start)
-    ]
 
 
 def _leaf(index: int, entry: bytes, rules: ReleaseRules, now: datetime) -> Leaf:
@@ -222,12 +215,3 @@ def _with_repeats(leaves: list[Leaf]) -> tuple[Leaf, ...]:
 def _release(leaf: Leaf) -> tuple[str, str]:
     manifest = leaf.manifest
     return (manifest.name, manifest.version) if manifest else ("", "")
-
-
-def _differs(first: Tree, second: Tree) -> int:
-    pairs = zip(first.leaf_hashes, second.leaf_hashes, strict=False)
-    return next(index for index, (a, b) in enumerate(pairs) if a != b)
-
-
-def _said(failure: RefusedError | FileError) -> str:
-    return str(failure)

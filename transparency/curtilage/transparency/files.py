@@ -88,6 +88,8 @@ def replace_file(path: Path, data: bytes, mode: int = PUBLIC_FILE) -> None:
     """
     beside = path.with_name(path.name + _NEW)
     try:
+        # What a crash left there, or somebody laid: written through a link, the bytes
+        # would land in a file of another's choice.
         beside.unlink(missing_ok=True)
         _write_synced(beside, data, mode)
         beside.replace(path)
@@ -193,10 +195,12 @@ def _write_synced(path: Path, data: bytes, mode: int) -> None:
     with os.fdopen(os.open(path, flags, mode), "wb") as file:
         file.write(data)
         file.flush()
+        # Before the name: after a power cut it must not stand for an empty file.
         os.fsync(file.fileno())
 
 
 def _sync_folder(path: Path) -> None:
+    # A name is on the medium when its folder is.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

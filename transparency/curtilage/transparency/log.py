@@ -142,16 +142,14 @@ class LogFolder:
         tree = Tree(hashes)
         if tree.root() != head.root:
             raise _changed("the tiles do not lead to the checkpoint's root")
-        self._compare_tiles(hashes)
-        return tree
-
-    def _compare_tiles(self, hashes: Sequence[bytes]) -> None:
-        """Compare the higher tiles with those that the leaf hashes make."""
+        # The root follows from the leaves alone. A client that asks for a proof reads
+        # the higher tiles, too, and would be led astray by one that is not theirs.
         for tile, data in hash_tiles(hashes, 0):
             if tile.level and data != encode_tile(
                 self._of_tile(tile, _MAX_TILE_BYTES, parse_tile)
             ):
                 raise _changed(f"{tile.path} is not what is below it")
+        return tree
 
     def _of_tile(
         self,
@@ -180,17 +178,17 @@ def hash_tiles(hashes: Sequence[bytes], written: int) -> Iterator[tuple[Tile, by
     for tile in tiles_between(written, len(hashes)):
         level = tile.level or 0
         while level >= len(levels):
-            levels.append(_above(levels[-1]))
+            below = levels[-1]
+            # Only a full tile has a hash in the level above it (tlog-tiles).
+            whole = len(below) - len(below) % TILE_WIDTH
+            levels.append(
+                [
+                    tile_root(below[start : start + TILE_WIDTH])
+                    for start in range(0, whole, TILE_WIDTH)
+                ]
+            )
         start = tile.index * TILE_WIDTH
         yield tile, encode_tile(levels[level][start : start + tile.width])
-
-
-def _above(hashes: Sequence[bytes]) -> list[bytes]:
-    whole = len(hashes) - len(hashes) % TILE_WIDTH
-    return [
-        tile_root(hashes[start : start + TILE_WIDTH])
-        for start in range(0, whole, TILE_WIDTH)
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,11 +257,29 @@ class LogWriter:
 
     def load(self, told: Told, *, adopt: bool) -> None:
         """Compare the folder with its checkpoint, and with what was signed last."""
-        head = self._verified(self._folder.checkpoint())
-        signed = self._signed_last(adopt=adopt) or head
+        head = signed = self._verified(self._folder.checkpoint())
+        if self._head_path.exists():
+            signed = self._verified(read_text(self._head_path, MAX_CHECKPOINT_BYTES))
+        elif not adopt:
+            raise FileError(
+                f"{self._head_path}: missing; it says what this key signed last. "
+                "--adopt makes it again, if you are sure that this is the newest state"
+            )
         if signed.size > head.size:
-            head = self._finish(signed)
+            # A crash between the two files, or a folder that was set back. In the first
+            # case all tiles are there, and what was signed is published now.
+            try:
+                self._folder.tree(signed)
+            except (RefusedError, FileError):
+                raise _changed(
+                    f"the folder was set back: {signed.size} leaves were signed"
+                ) from None
+            text = read_text(self._head_path, MAX_CHECKPOINT_BYTES)
+            replace_file(self._folder.checkpoint_path, text.encode())
+            head = signed
         tree = self._folder.tree(head, told)
+        # To sign on from here would put this key's name under two histories, which is
+        # the fork that witnesses look for.
         same = (signed.size, signed.root) == (head.size, head.root)
         if not same and not (adopt and tree.root(signed.size) == signed.root):
             raise _changed("the key signed this checkpoint somewhere else")
@@ -297,67 +313,43 @@ class LogWriter:
 
     def _write(self, before: int, entries: Sequence[bytes]) -> None:
         hashes = [*self._hashes, *(hash_leaf(entry) for entry in entries)]
-        for tile, data in self._new_bundles(before, entries):
-            self._write_tile(tile, data)
-        for tile, data in hash_tiles(hashes, before):
-            self._write_tile(tile, data)
-        signed = self._signer.checkpoint(len(hashes), Tree(hashes).root()).encode()
-        replace_file(self._head_path, signed, PRIVATE_FILE)
-        replace_file(self._folder.checkpoint_path, signed)
-        self._hashes = hashes
-        self._drop_partial(before)
-
-    def _new_bundles(
-        self, before: int, entries: Sequence[bytes]
-    ) -> Iterator[tuple[Tile, bytes]]:
+        # The last bundle was partial: its leaves stand in the one that replaces it.
         start = before - before % TILE_WIDTH
         kept = [self._folder.entry(index, before) for index in range(start, before)]
         every = [*kept, *entries]
-        for tile in bundles_between(before, before + len(entries)):
+        for tile in bundles_between(before, len(hashes)):
             first = tile.index * TILE_WIDTH - start
-            yield tile, encode_bundle(every[first : first + tile.width])
+            self._write_tile(tile, encode_bundle(every[first : first + tile.width]))
+        for tile, data in hash_tiles(hashes, before):
+            self._write_tile(tile, data)
+        signed = self._signer.checkpoint(len(hashes), Tree(hashes).root()).encode()
+        # In this order. The head before the checkpoint: were the published state ahead
+        # of what is remembered, a folder set back to before it would pass. The tiles
+        # before both: whoever reads a checkpoint finds all that it speaks of.
+        replace_file(self._head_path, signed, PRIVATE_FILE)
+        replace_file(self._folder.checkpoint_path, signed)
+        self._hashes = hashes
+        # Partial tiles whose full tile is there now go last: until the new checkpoint
+        # stood there, the old one needed them.
+        for tile in (
+            *tiles_between(before, len(hashes)),
+            *bundles_between(before, len(hashes)),
+        ):
+            path = self._folder.path / tile.path
+            partial = path.with_name(path.name + ".p")
+            if tile.width == TILE_WIDTH and partial.is_dir():
+                rmtree(partial, ignore_errors=True)
 
     def _write_tile(self, tile: Tile, data: bytes) -> None:
         path = self._folder.path / tile.path
         make_folder(path.parent)
         replace_file(path, data)
 
-    def _drop_partial(self, before: int) -> None:
-        """Remove the partial tiles whose full tile is there now (tlog-tiles)."""
-        after = len(self._hashes)
-        for tile in (*tiles_between(before, after), *bundles_between(before, after)):
-            path = self._folder.path / tile.path
-            partial = path.with_name(path.name + ".p")
-            if tile.width == TILE_WIDTH and partial.is_dir():
-                rmtree(partial, ignore_errors=True)
-
     def _verified(self, text: str) -> Checkpoint:
         trusted = TrustedLog(
             origin=self._signer.name, key=self._signer.public, witnesses=()
         )
         return verify_checkpoint(text, trusted)
-
-    def _signed_last(self, *, adopt: bool) -> Checkpoint | None:
-        if not self._head_path.exists():
-            if adopt:
-                return None
-            raise FileError(
-                f"{self._head_path}: missing; it says what this key signed last. "
-                "--adopt makes it again, if you are sure that this is the newest state"
-            )
-        return self._verified(read_text(self._head_path, MAX_CHECKPOINT_BYTES))
-
-    def _finish(self, signed: Checkpoint) -> Checkpoint:
-        """Publish what was signed before a crash, if its tiles are all there."""
-        try:
-            self._folder.tree(signed)
-        except (RefusedError, FileError):
-            raise _changed(
-                f"the folder was set back: {signed.size} leaves were signed"
-            ) from None
-        text = read_text(self._head_path, MAX_CHECKPOINT_BYTES)
-        replace_file(self._folder.checkpoint_path, text.encode())
-        return signed
 
 
 @contextmanager
@@ -382,6 +374,7 @@ def open_log(
     require_outside(key_path, path)
     folder = LogFolder(path)
     with locked(key_path, path):
+        # Nothing but the log's name is taken from it; ``load`` verifies it.
         _, head = parse_checkpoint(folder.checkpoint())
         signer = read_signer(head.origin, key_path)
         writer = LogWriter(folder, signer, key_path)
@@ -413,6 +406,7 @@ def add_cosignatures(
         note, head = parse_checkpoint(f"{body}\n\n{lines}")
         named = [w for w in witnesses if cosignature_time(note, head, w) is not None]
         ids = {(w.name, w.key_id(w.cosignature_type)) for w in named}
+        # An earlier line of the same witness makes way: its time is an older one.
         kept = _lines_of(text, lambda signer: signer not in ids)
         fresh = _lines_of(f"{body}\n\n{lines}", lambda signer: signer in ids)
         replace_file(folder.checkpoint_path, f"{body}\n\n{kept}{fresh}".encode())

@@ -107,8 +107,16 @@ def verify_release(
     if not proof:
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "there is no proof")
     inclusion, witnessed = rules.log.verify_proof(proof, leaf=manifest)
+    # Only now is it read: what no log vouches for may be anybody's bytes.
     parsed = parse_manifest(manifest)
-    _require_wanted(parsed, rules, now)
+    if rules.names is not None and parsed.name not in rules.names:
+        raise RefusedError(
+            RefusalCode.RELEASE_NOT_LOGGED, "the policy names another release"
+        )
+    if f"{parsed.name} {parsed.version}" in rules.denied:
+        raise RefusedError(RefusalCode.RELEASE_DENIED, "the policy denies this release")
+    if is_expired(parsed, now):
+        raise RefusedError(RefusalCode.STALE, "the release has expired")
     _require_fresh(witnessed, rules, now)
     return VerifiedRelease(
         manifest=parsed,
@@ -123,19 +131,6 @@ def is_expired(manifest: ReleaseManifest, now: datetime) -> bool:
     return now.timestamp() >= manifest.not_after
 
 
-def _require_wanted(
-    manifest: ReleaseManifest, rules: ReleaseRules, now: datetime
-) -> None:
-    if rules.names is not None and manifest.name not in rules.names:
-        raise RefusedError(
-            RefusalCode.RELEASE_NOT_LOGGED, "the policy names another release"
-        )
-    if f"{manifest.name} {manifest.version}" in rules.denied:
-        raise RefusedError(RefusalCode.RELEASE_DENIED, "the policy denies this release")
-    if is_expired(manifest, now):
-        raise RefusedError(RefusalCode.STALE, "the release has expired")
-
-
 def _require_fresh(witnessed: Witnessed, rules: ReleaseRules, now: datetime) -> None:
     if witnessed.vouched_time is None:
         if rules.max_checkpoint_age_s is not None:
@@ -144,6 +139,7 @@ def _require_fresh(witnessed: Witnessed, rules: ReleaseRules, now: datetime) -> 
             )
         return
     age = now.timestamp() - witnessed.vouched_time
+    # A time ahead of ours would keep an old checkpoint fresh for as long.
     if age < -rules.clock_skew_s:
         raise RefusedError(RefusalCode.NOT_YET_VALID, "a checkpoint of the future")
     if rules.max_checkpoint_age_s is not None and age >= rules.max_checkpoint_age_s:
@@ -193,5 +189,6 @@ def prove(
         raise RefusedError(RefusalCode.RELEASE_NOT_LOGGED, "it is not in this log")
     index = tree.leaf_hashes.index(wanted)
     proof = encode_proof(index, tree.inclusion(index), text)
+    # As whoever is given it will: a wrong proof is found here and not by them.
     verify_proof(proof, leaf=leaf, log=trusted)
     return Proven(index=index, size=head.size, text=proof, tree=tree)

@@ -60,7 +60,18 @@ def digest_of(text: str, told: Hashed = unhashed) -> str:
     path = Path(text)
     if not path.is_file():
         raise FileError(f"{text}: neither 64 hex digits nor a file")
-    return _digest_file(path, told)
+    digest = hashlib.sha256()
+    try:
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            done = 0
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                done += len(chunk)
+                told(path.name, done, total)
+    except OSError as failure:
+        raise FileError(f"{path}: {failure.strerror}") from None
+    return digest.hexdigest()
 
 
 def image_of(text: str, told: Hashed = unhashed) -> Image:
@@ -167,21 +178,6 @@ def encoded(manifest: ReleaseManifest) -> bytes:
 
 def _no_time(text: str) -> str:
     return f"--not-after {text!r}: a time such as 2027-06-30T00:00:00Z, or +180d"
-
-
-def _digest_file(path: Path, told: Hashed) -> str:
-    digest = hashlib.sha256()
-    try:
-        total = path.stat().st_size
-        with path.open("rb") as file:
-            done = 0
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-                done += len(chunk)
-                told(path.name, done, total)
-    except OSError as failure:
-        raise FileError(f"{path}: {failure.strerror}") from None
-    return digest.hexdigest()
 
 
 def _measurements_in(path: Path) -> list[tuple[str, Measurement]]:

@@ -99,14 +99,37 @@ def verify_bundle(
     if not publisher.identity or not publisher.issuer:
         raise InputError("a Sigstore bundle is held against an identity and an issuer")
     enveloped = _require_shape(bundle)
+    # First of the library: where it is not installed, this says so.
     root = _root(trusted_root)
-    parsed = _bundle(bundle)
-    _require_identity(parsed, _policy(parsed, publisher))
+    from sigstore.models import Bundle  # noqa: PLC0415 - an extra
+    from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
+
+    try:
+        parsed = Bundle.from_json(bundle)
+    except Exception:  # noqa: BLE001 - as for the root
+        raise malformed("bundle: the library cannot read it") from None
+    policy = _policy(parsed, publisher)
+    # The identity comes first, to be refused by a code of its own. Nothing rests on
+    # this alone: whoever made the certificate wrote the identity into it, so the
+    # verifier asks the same policy again once it has built the chain to the root.
+    try:
+        policy.verify(parsed.signing_certificate)
+    except Exception:  # noqa: BLE001 - as for the root
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "somebody else's identity signed"
+        ) from None
+    statement = ""
     if enveloped:
-        statement = _verify_envelope(parsed, root, manifest, publisher)
+        with _refused():
+            verifier = Verifier(trusted_root=root)
+            kind, payload = verifier.verify_dsse(parsed, policy)
+        # The signature is over a statement, and says nothing of the manifest until
+        # that was found to be among its subjects.
+        statement = statement_about(kind, payload, manifest)
     else:
-        statement = ""
-        _verify_artifact(parsed, root, manifest, publisher)
+        with _refused():
+            verifier = Verifier(trusted_root=root)
+            verifier.verify_artifact(manifest, parsed, policy)
     return PublisherSignature(
         identity=publisher.identity,
         issuer=publisher.issuer,
@@ -120,7 +143,15 @@ def _require_shape(data: bytes) -> bool:
     Returns:
         Whether the signature stands in an envelope around a statement.
     """
-    value = _json(data)
+    if len(data) > MAX_BUNDLE_BYTES:
+        raise too_large(f"bundle: more than {MAX_BUNDLE_BYTES} bytes")
+    try:
+        parsed: object = json.loads(data, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise malformed("bundle: not JSON") from None
+    if not isinstance(parsed, dict):
+        raise malformed("bundle: not an object")
+    value = cast("dict[str, object]", parsed)
     if value.get("mediaType") not in MEDIA_TYPES:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION, "bundle: not of version 0.3"
@@ -136,19 +167,8 @@ def _require_shape(data: bytes) -> bool:
     return signed == {"dsseEnvelope"}
 
 
-def _json(data: bytes) -> dict[str, object]:
-    if len(data) > MAX_BUNDLE_BYTES:
-        raise too_large(f"bundle: more than {MAX_BUNDLE_BYTES} bytes")
-    try:
-        value: object = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError):
-        raise malformed("bundle: not JSON") from None
-    if not isinstance(value, dict):
-        raise malformed("bundle: not an object")
-    return cast("dict[str, object]", value)
-
-
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Of two that are alike the library might read the one that was not looked at here.
     value = dict(pairs)
     if len(value) != len(pairs):
         raise malformed("bundle: duplicate key")
@@ -161,6 +181,7 @@ def _root(path: Path) -> "TrustedRoot":
     except ImportError:
         raise TransparencyError(MISSING) from None
     try:
+        # The library opens whatever the name leads to; a pipe's end never comes.
         open_ordinary(path).close()
         return TrustedRoot.from_file(str(path))
     except OSError as failure:
@@ -170,36 +191,6 @@ def _root(path: Path) -> "TrustedRoot":
         raise RefusedError(
             RefusalCode.POLICY_INVALID, "the trusted root is none"
         ) from None
-
-
-def _bundle(data: bytes) -> "Bundle":
-    from sigstore.models import Bundle  # noqa: PLC0415 - an extra
-
-    try:
-        return Bundle.from_json(data)
-    except Exception:  # noqa: BLE001 - as for the root
-        raise malformed("bundle: the library cannot read it") from None
-
-
-def _verify_artifact(
-    bundle: "Bundle", root: "TrustedRoot", manifest: bytes, publisher: Publisher
-) -> None:
-    from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
-
-    policy = _policy(bundle, publisher)
-    with _refused():
-        Verifier(trusted_root=root).verify_artifact(manifest, bundle, policy)
-
-
-def _verify_envelope(
-    bundle: "Bundle", root: "TrustedRoot", manifest: bytes, publisher: Publisher
-) -> str:
-    from sigstore.verify import Verifier  # noqa: PLC0415 - an extra
-
-    policy = _policy(bundle, publisher)
-    with _refused():
-        kind, payload = Verifier(trusted_root=root).verify_dsse(bundle, policy)
-    return statement_about(kind, payload, manifest)
 
 
 @contextmanager
@@ -233,20 +224,6 @@ def _policy(bundle: "Bundle", publisher: Publisher) -> "VerificationPolicy":
     return policy.AllOf(
         [policy.Identity(identity=publisher.identity), issuer(publisher.issuer)]
     )
-
-
-def _require_identity(bundle: "Bundle", policy: "VerificationPolicy") -> None:
-    """Compare the identity first, to refuse by a code of its own.
-
-    Nothing rests on this alone: the verifier asks the same policy again once it has
-    built the certificate's chain.
-    """
-    try:
-        policy.verify(bundle.signing_certificate)
-    except Exception:  # noqa: BLE001 - as for the root
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "somebody else's identity signed"
-        ) from None
 
 
 def statement_about(kind: str, payload: bytes, manifest: bytes) -> str:

@@ -149,7 +149,14 @@ class Witness:
         """
         path = self._file(log.name, COSIGNED)
         if not path.exists():
-            self._require_unknown(log)
+            # To begin again with a log would cosign whatever it shows now, a fork of
+            # what was cosigned before included.
+            if self._file(log.name, KNOWN).exists():
+                raise RefusedError(
+                    RefusalCode.PROOF_INVALID,
+                    f"what this witness cosigned last of {log.name} is gone: bring "
+                    f"{path.name} back, or make a new witness",
+                )
             return None
         return _verified(read_text(path, MAX_CHECKPOINT_BYTES), log)
 
@@ -227,23 +234,18 @@ class Witness:
         try:
             verify_consistency(size, root, head.size, head.root, request.hashes)
         except RefusedError:
+            # A wrong proof alone shows nothing: anybody can write one. Another root for
+            # the same size shows that the log signed two histories.
             if shown not in {None, root} and not self._file(log.name, REFUSED).exists():
                 self._keep(log, REFUSED, text)
             raise
         key = read_key(self._path / KEY)
         signer = WitnessSigner(name=self.verifier_key.key.name, key=key)
+        # Stored before it is signed: after a crash in between, nobody has a cosignature
+        # of a head that this witness does not remember.
         self._keep(log, COSIGNED, text)
         self._keep(log, KNOWN, "")
         return signer.cosign(text, int(now.timestamp()))
-
-    def _require_unknown(self, log: NoteKey) -> None:
-        """Refuse to begin again with a log whose last checkpoint is gone."""
-        if self._file(log.name, KNOWN).exists():
-            raise RefusedError(
-                RefusalCode.PROOF_INVALID,
-                f"what this witness cosigned last of {log.name} is gone: bring "
-                f"{self._file(log.name, COSIGNED).name} back, or make a new witness",
-            )
 
     def _keep(self, log: NoteKey, kind: str, text: str) -> None:
         replace_file(self._file(log.name, kind), text.encode(), PRIVATE_FILE)

@@ -76,7 +76,13 @@ def decode_blob(data: bytes, where: str) -> bytes:
         return data
     text = data.removeprefix(BOM).strip()
     if text.startswith(b'"'):
-        return _quoted(text, where)
+        # A JSON text, encoded once: twice would be without end, and no tool does it.
+        value = strict_json(text, where)
+        if not isinstance(value, str) or value.lstrip().startswith('"'):
+            raise malformed(f"{where}: not a text in quotes")
+        return json_bytes(value, where)
+    # The order decides: hexadecimal digits are base64's as well, and a dump's without
+    # its colons are hexadecimal.
     for decode in (_pem_blob, _numbers, _dump, _hex, _base64_blob):
         decoded = decode(text)
         if decoded is not None:
@@ -95,7 +101,10 @@ def decode_certificates(data: bytes, where: str) -> tuple[bytes, ...]:
     """
     if len(data) > MAX_FILE_BYTES:
         raise RefusedError(RefusalCode.TOO_LARGE, f"{where}: file too large")
+    # Three: an array, of base64, of PEM. Deeper is nobody's form, and each level could
+    # be another one.
     every = _certificates(data, where, depth=3)
+    # Lazily, so that a thousand of them cost no more than one too many.
     found = tuple(islice(every, MAX_CERTIFICATES + 1))
     if len(found) > MAX_CERTIFICATES:
         raise _too_many(where)
@@ -146,6 +155,7 @@ def strict_json(text: bytes, where: str) -> object:
     """
     try:
         value: object = json.loads(text, object_pairs_hook=_no_duplicates)
+    # Deep enough brackets end Python's recursion.
     except (ValueError, RecursionError):
         raise malformed(f"{where}: not JSON, or a key stands there twice") from None
     return value
@@ -169,15 +179,8 @@ def json_bytes(value: object, where: str) -> bytes:
     raise malformed(f"{where}: neither text nor an array of bytes")
 
 
-def _quoted(text: bytes, where: str) -> bytes:
-    """Read what a JSON text in quotes means: encoded once, never twice."""
-    value = strict_json(text, where)
-    if not isinstance(value, str) or value.lstrip().startswith('"'):
-        raise malformed(f"{where}: not a text in quotes")
-    return json_bytes(value, where)
-
-
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # Which of two is meant, another reader may see otherwise.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key stands there twice")
@@ -193,7 +196,9 @@ def _certificates(data: bytes, where: str, *, depth: int) -> Iterator[bytes]:
         raise malformed(f"{where}: encoded too many times")
     text = data.removeprefix(BOM).strip() if is_text(data) else b""
     if text.startswith(b"["):
-        for each in _texts(text, where):
+        value = strict_json(text, where)
+        entries = cast("list[object]", value) if isinstance(value, list) else []
+        for each in _texts(entries, where):
             yield from _certificates(each, where, depth=depth - 1)
     elif _PEM_BEGIN in text:
         yield from _pem_blocks(text, where)
@@ -203,9 +208,8 @@ def _certificates(data: bytes, where: str, *, depth: int) -> Iterator[bytes]:
         yield from _der_objects(data, where)
 
 
-def _texts(text: bytes, where: str) -> Iterator[bytes]:
-    value = strict_json(text, where)
-    entries = cast("list[object]", value) if isinstance(value, list) else []
+def _texts(entries: list[object], where: str) -> Iterator[bytes]:
+    """Return what an array holds: files as text, or the octets of one file."""
     octets = _octets(entries)
     if octets:
         yield octets
@@ -235,6 +239,7 @@ def _pem_block(text: bytes, start: int) -> tuple[bytes, int] | None:
     head = _PEM_HEAD.match(text, start)
     if head is None:
         return None
+    # Under the name that it began with: two files that ran together are no block.
     last = b"-----END " + head[1] + b"-----"
     end = text.find(last, head.end())
     if end < 0 or _PEM_BODY.fullmatch(text, head.end(), end) is None:
@@ -253,6 +258,7 @@ def _der_objects(data: bytes, where: str) -> Iterator[bytes]:
     """Cut DER objects that follow each other (X.690, sections 8.1.2 and 10.1)."""
     at = 0
     while at < len(data):
+        # Not more than a header is read ahead: the length is the file's own claim.
         size = _der_size(data[at : at + _MAX_DER_HEADER])
         if size is None or at + size > len(data):
             raise malformed(f"{where}: neither DER nor PEM")
@@ -287,6 +293,7 @@ def _numbers(text: bytes) -> bytes | None:
 
 
 def _octets(values: list[object]) -> bytes | None:
+    # Exactly an integer: true and false are integers of Python's, and no bytes.
     numbers = [each for each in values if type(each) is int and each in _BYTE]
     return bytes(numbers) if len(numbers) == len(values) else None
 
@@ -351,6 +358,7 @@ def _base64(text: bytes) -> bytes | None:
     joined = b"".join(text.split()).translate(bytes.maketrans(b"-_", b"+/"))
     try:
         padded = joined + b"=" * (-len(joined) % 4)
+        # Without ``validate`` the library would pass over whatever is no base64.
         return base64.b64decode(padded, validate=True)
     except (binascii.Error, ValueError):
         return None

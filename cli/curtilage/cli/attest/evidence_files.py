@@ -2,8 +2,8 @@
 
 Pure: bytes in, unverified evidence out. Knows who writes which file and what
 stands where in it; believes none of it. A part that was not given is empty, and
-the verifier says what that means. See ``evidence_encodings`` for how a file may
-write its bytes.
+the verifier says what that means. See ``encodings`` for how a file may write its
+bytes.
 """
 
 import struct
@@ -136,9 +136,14 @@ def cpu_evidence(tee: Tee, files: EvidenceFiles) -> CpuEvidence:
             is not what it should be.
     """
     found = decode_json(files.evidence, "evidence")
-    if found is not None and "tee" in found:
-        return _own_form(tee, files)
-    return _BUILDERS[tee.value.removeprefix("emulated-")](tee, files, found)
+    if found is None or "tee" not in found:
+        return _BUILDERS[tee.value.removeprefix("emulated-")](tee, files, found)
+    # What ``encode_cpu_evidence`` wrote, as a bundle carries it.
+    own = parse_cpu_evidence(files.evidence)
+    if own.tee is not tee:
+        raise malformed("evidence: of another kind")
+    _refuse_more(files)
+    return own
 
 
 def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
@@ -162,18 +167,19 @@ def device_evidence(kind: DeviceKind, files: EvidenceFiles) -> GpuEvidence:
         report = _text(_first(entry, _REPORT_KEYS, "evidence"))
         certs = certs or _text(_first(entry, _CHAIN_KEYS, "certificates"))
     else:
+        # A verification service's token is the verdict of others. As bytes it would be
+        # refused, too, but in words that explain nothing.
         refuse_token(report)
     chain = decode_certificates(certs, "certificates")
-    return GpuEvidence(kind=kind, report=_report(report), chain=_leaf_first(chain))
-
-
-def _own_form(tee: Tee, files: EvidenceFiles) -> CpuEvidence:
-    """Read what ``encode_cpu_evidence`` wrote; it brings all its parts."""
-    own = parse_cpu_evidence(files.evidence)
-    if own.tee is not tee:
-        raise malformed("evidence: of another kind")
-    _refuse_more(files)
-    return own
+    decoded = decode_blob(report, "report")
+    # Some tools write base64 of the report's hexadecimal.
+    digits = decoded.strip()
+    if digits and not digits.strip(b"0123456789abcdefABCDEF"):
+        decoded = decode_blob(digits, "report")
+    # And some begin a chain with its root.
+    if len(chain) > 1 and _is_root(parse_certificate(chain[0], "certificates")):
+        chain = chain[::-1]
+    return GpuEvidence(kind=kind, report=decoded, chain=chain)
 
 
 def _refuse_more(files: EvidenceFiles) -> None:
@@ -188,35 +194,19 @@ def _snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> SnpEvidence:
         report, beside = json_bytes(value, "report"), _listed_endorsements(found)
     else:
         report, beside = decode_blob(files.evidence, "report"), HostTable()
-    report, table = _unpadded(report), None
+    # Out of the kernel's answer, or of a page of zeros. No report begins as the answer
+    # does, since its version is never 0; and what stands behind the report's 1,184
+    # octets and is not zeros stays, for the verifier to refuse.
+    inner = report.removeprefix(_KERNEL_ANSWER)
+    if len(report) <= _PAGE_BYTES and not any(inner[_SNP_REPORT_BYTES:]):
+        report = inner[:_SNP_REPORT_BYTES]
+    table = None
     if len(report) > _SNP_REPORT_BYTES:
         table = read_table(report[_SNP_REPORT_BYTES:], encoded=False)
     if table is not None:
         # The answer to an extended request: the report, then the host's table.
         report, beside = report[:_SNP_REPORT_BYTES], table
     return _endorsed_report(tee, report, files, beside=beside)
-
-
-def _unpadded(data: bytes) -> bytes:
-    """Return the report out of the kernel's answer, or of a page of zeros.
-
-    No report begins as the answer does: its version is never 0. What stands behind
-    the report's 1184 bytes, if not zeros, stays for the verifier to refuse.
-    """
-    inner = data.removeprefix(_KERNEL_ANSWER)
-    padding = inner[_SNP_REPORT_BYTES:]
-    if len(data) > _PAGE_BYTES or any(padding):
-        return data
-    return inner[:_SNP_REPORT_BYTES]
-
-
-def _host_table(file: bytes) -> HostTable:
-    """Read ``--certs``: the host's table, or certificates as in ``--chain``."""
-    if decode_json(file, "certs") is None and b"-----BEGIN" not in file:
-        table = read_table(file)
-        if table is not None:
-            return table
-    return HostTable(certificates=_ders(file, "certs"))
 
 
 def _listed_endorsements(found: Found) -> HostTable:
@@ -230,6 +220,7 @@ def _listed_endorsements(found: Found) -> HostTable:
     for each in cast("list[object]", listed):
         entry = cast("dict[str, object]", each) if isinstance(each, dict) else {}
         kind = entry.get("cert_type")
+        # Twice the same kind: to take either would be to choose for whoever sent them.
         if not isinstance(kind, str) or kind not in _LISTED_KINDS or kind in kept:
             raise malformed("cert_chain: an entry of no kind that is known here")
         kept[kind] = decode_der(_text(entry.get("data")), kind)
@@ -259,9 +250,17 @@ def _endorsed_report(
     vek: tuple[bytes, ...] = (),
 ) -> SnpEvidence:
     """Add certificates and list; what each certificate is, it says itself."""
-    tables = [_host_table(files.certs), beside or HostTable()]
+    # --certs: the host's table, or certificates as in --chain.
+    table = None
+    if decode_json(files.certs, "certs") is None and b"-----BEGIN" not in files.certs:
+        table = read_table(files.certs)
+    if table is None:
+        table = HostTable(certificates=_ders(files.certs, "certs"))
+    tables = [table, beside or HostTable()]
     given = _ders(files.vek, "VEK") or vek
     leaf = _only_leaf(given)
+    # Names decide here which certificate goes where, and decide nothing else: an issuer
+    # that is none of this report's is for the verifier to refuse.
     pool = [*_ders(files.chain, "chain"), *(given if len(given) > 1 else ())]
     pool += [der for table in tables for der in table.certificates]
     read = [(der, parse_certificate(der, "chain")) for der in pool]
@@ -324,15 +323,12 @@ def _nitro(tee: Tee, files: EvidenceFiles, found: Found | None) -> NitroEvidence
         document = decode_blob(files.evidence, "document")
     else:
         document = json_bytes(_first(found, _NITRO_KEYS, "document"), "document")
-    return NitroEvidence(tee=tee, document=_of_module(document))
-
-
-def _of_module(data: bytes) -> bytes:
-    """Return the document out of the security module's answer, if it is one."""
-    inner = data.removeprefix(_MODULE_ANSWER)
+    # Out of the security module's answer, if this is one and nothing follows it.
+    inner = document.removeprefix(_MODULE_ANSWER)
     size = int.from_bytes(inner[:_SIZE_BYTES], "big")
-    whole = len(inner) == _SIZE_BYTES + size
-    return inner[_SIZE_BYTES:] if inner is not data and whole else data
+    if inner is not document and len(inner) == _SIZE_BYTES + size:
+        document = inner[_SIZE_BYTES:]
+    return NitroEvidence(tee=tee, document=document)
 
 
 def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvidence:
@@ -340,6 +336,8 @@ def _azure_snp(tee: Tee, files: EvidenceFiles, found: Found | None) -> AzureEvid
     vek: tuple[bytes, ...] = ()
     if found is not None and found.get("vcek") is not None:
         vek = _ders(_text(found["vcek"]), "VCEK")
+    # Of a blob that is cut short this is a part, which the verifier refuses as it would
+    # any other that has not a report's length.
     hardware = _endorsed_report(_hardware(tee), hcl[_HCL_REPORT], files, vek=vek)
     return AzureEvidence(tee=tee, hcl=hcl, hardware=hardware, quote=quote)
 
@@ -385,16 +383,17 @@ def _tpm(tee: Tee, files: EvidenceFiles, found: Found | None) -> TpmEvidence:
 
 def _quote_of_files(files: EvidenceFiles, message: bytes) -> TpmQuote:
     attested = _attested(decode_blob(message, "quote message"))
+
+    def selected() -> tuple[int, ...]:
+        """Read the quote only where values come without their registers' numbers."""
+        banks = parse_attest(attested).banks
+        return banks[0][1] if len(banks) == 1 else ()
+
     return TpmQuote(
         message=attested,
         signature=decode_blob(files.quote_signature, "quote signature"),
-        pcrs=read_values(files.pcrs, selected=lambda: _selected(attested)),
+        pcrs=read_values(files.pcrs, selected=selected),
     )
-
-
-def _selected(message: bytes) -> tuple[int, ...]:
-    banks = parse_attest(message).banks
-    return banks[0][1] if len(banks) == 1 else ()
 
 
 def _quote_of_json(found: Found) -> TpmQuote:
@@ -415,21 +414,6 @@ def _attested(data: bytes) -> bytes:
     inner = data[_SIZE_BYTES:]
     framed = len(inner) == size and inner.startswith(_TPM_GENERATED)
     return inner if framed else data
-
-
-def _report(data: bytes) -> bytes:
-    """Decode a GPU's report; some tools write base64 of its hexadecimal."""
-    once = decode_blob(data, "report")
-    digits = once.strip()
-    hexadecimal = bool(digits) and not digits.strip(b"0123456789abcdefABCDEF")
-    return decode_blob(digits, "report") if hexadecimal else once
-
-
-def _leaf_first(chain: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Turn a chain round that begins with its root."""
-    if len(chain) > 1 and _is_root(parse_certificate(chain[0], "certificates")):
-        return chain[::-1]
-    return chain
 
 
 def _only_entry(found: Found) -> Found:

@@ -53,6 +53,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage attest verify --bundle bundle.json --policy clinic.yaml",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
     check = add_command(
         actions,
         "verify",
@@ -68,12 +69,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--at", metavar="RFC3339", help="verify as of this time (default: now)"
     )
     check.add_argument("--json", action="store_true", help="one JSON object")
-    _add_show(actions)
-    _add_verify_evidence(actions)
 
-
-def _add_show(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    show = add_command(
         actions,
         "show",
         summary="print who vouches for an enclave, and until when",
@@ -84,14 +81,15 @@ def _add_show(actions: "Commands[argparse.ArgumentParser]") -> None:
         "--relay https://relay.example/ward\n"
         "curtilage attest show --policy clinic.yaml --bundle bundle.json --json",
     )
-    parser.add_argument(
+    show.add_argument(
         "--bundle", metavar="FILE", help="a bundle instead of the live enclave's"
     )
-    parser.add_argument(
+    show.add_argument(
         "--at", metavar="RFC3339", help="with --bundle: as of this time (default: now)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    add_relay_flags(parser)
+    show.add_argument("--json", action="store_true", help="one JSON object")
+    add_relay_flags(show)
+    _add_verify_evidence(actions)
 
 
 def _add_verify_evidence(actions: "Commands[argparse.ArgumentParser]") -> None:

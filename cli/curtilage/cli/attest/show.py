@@ -2,11 +2,9 @@
 
 import argparse
 import asyncio
-from datetime import datetime
 from pathlib import Path
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.tree import verdict_text
 from curtilage.cli.attest.verdict_json import key_object
@@ -46,7 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     except RefusedError as refusal:
         tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
-    _tell(key, now, as_json=arguments.json)
+    if arguments.json:
+        out_json(key_object(key, at=now))
+    else:
+        out(verdict_text(key))
     return DONE
 
 
@@ -64,10 +65,3 @@ async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
         await ways.transport.close()
         if ways.mirror is not None:
             await ways.mirror.close()
-
-
-def _tell(key: VerifiedKey, now: datetime, *, as_json: bool) -> None:
-    if as_json:
-        out_json(key_object(key, at=now))
-    else:
-        out(verdict_text(key))

@@ -56,13 +56,18 @@ def read_table(file: bytes, *, encoded: bool = True) -> HostTable | None:
         return None
     certificates: list[bytes] = []
     crls: list[bytes] = []
-    for name, offset, length in _whole_rows(data):
+    rows = list(_rows(data))
+    for name, offset, length in rows:
         if offset + length > len(data):
             raise malformed("certificate table: a row points outside")
         guid = _guid(name)
         if guid in _KNOWN:
             kept = crls if guid == _CRL else certificates
             kept.append(data[offset : offset + length])
+    # Without the row of zeros it was cut off, and would seem to hold fewer than it did.
+    last = data[len(rows) * _ROW.size : (len(rows) + 1) * _ROW.size]
+    if len(rows) == _MAX_ROWS or len(last) < _ROW.size:
+        raise malformed("certificate table: no end, or too many rows")
     if len(crls) > 1:
         raise malformed("certificate table: several revocation lists")
     return HostTable(certificates=tuple(certificates), crl=b"".join(crls))
@@ -75,16 +80,6 @@ def _rows(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         if not any(name):
             return
         yield name, offset, length
-
-
-def _whole_rows(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    number = 0
-    for row in _rows(data):
-        number += 1
-        yield row
-    last = data[number * _ROW.size : (number + 1) * _ROW.size]
-    if number == _MAX_ROWS or len(last) < _ROW.size:
-        raise malformed("certificate table: no end, or too many rows")
 
 
 def _guid(data: bytes) -> uuid.UUID:

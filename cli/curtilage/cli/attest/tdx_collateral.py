@@ -14,6 +14,7 @@ numbers rewritten cannot verify any more.
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, cast
 from urllib.parse import unquote
 
@@ -63,7 +64,16 @@ def read_collateral(file: bytes) -> bytes:
         fields, changed = cast("dict[str, object]", inner), True
     else:
         changed = False
-    changes = _changes(fields)
+    # What stands in another form than the one that is asked for; the rest is not read.
+    changes: dict[str, object] = {}
+    for name in _CRLS:
+        changes |= _crl(name, fields.get(name))
+    for name in _CHAINS:
+        chain = fields.get(name)
+        if isinstance(chain, str) and chain.startswith(_ENCODED_CHAIN):
+            changes[name] = unquote(chain, errors="strict")
+    for name in _SIGNED:
+        changes |= _statement(name, fields)
     return json.dumps({**fields, **changes}).encode() if changes or changed else data
 
 
@@ -83,42 +93,24 @@ def _fields(data: bytes) -> dict[str, object] | None:
         return None
 
 
-def _changes(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return what stands in another form than the one that is asked for."""
-    changes: dict[str, object] = {}
-    for name in _CRLS:
-        changes |= _crl(name, fields.get(name))
-    for name in _CHAINS:
-        chain = fields.get(name)
-        if isinstance(chain, str) and chain.startswith(_ENCODED_CHAIN):
-            changes[name] = unquote(chain, errors="strict")
-    for name in _SIGNED:
-        changes |= _statement(name, fields)
-    return changes
-
-
 def _statement(name: str, fields: Mapping[str, object]) -> dict[str, object]:
     """Return a statement and its signature, as far as they are in another form."""
     signature, whole = _SIGNED[name]
-    changes = _number_list(signature, fields.get(signature))
+    changes: dict[str, object] = {}
     value, given = fields.get(name), fields.get(signature)
+    if isinstance(fields.get(signature), list):
+        # The signature's bytes as numbers, one after the other.
+        with suppress(RefusedError):
+            changes[signature] = json_bytes(given, signature).hex()
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         changes[name] = value
+    # A service's whole answer holds the signature, too. One that is given beside it and
+    # is another stays: which of them was meant, nobody can tell.
     answer = whole.fullmatch(value) if isinstance(value, str) else None
     if answer is not None and changes.get(signature, given) in (None, answer[2]):
         changes |= {name: answer[1], signature: answer[2]}
     return changes
-
-
-def _number_list(name: str, value: object) -> dict[str, object]:
-    """Return the hexadecimal of bytes that are written as numbers."""
-    if not isinstance(value, list):
-        return {}
-    try:
-        return {name: json_bytes(cast("list[object]", value), name).hex()}
-    except RefusedError:
-        return {}
 
 
 def _crl(name: str, value: object) -> dict[str, object]:

@@ -76,10 +76,7 @@ def read_values(file: bytes, *, selected: Callable[[], tuple[int, ...]]) -> Valu
     if len(data) % _PCR_BYTES or not data:
         raise malformed(f"PCR values: not of {_PCR_BYTES} bytes each")
     starts = range(0, len(data), _PCR_BYTES)
-    return _numbered([data[at : at + _PCR_BYTES] for at in starts], selected)
-
-
-def _numbered(values: list[bytes], selected: Callable[[], tuple[int, ...]]) -> Values:
+    values = [data[at : at + _PCR_BYTES] for at in starts]
     if len(values) == _MAX_PCRS:
         return tuple(enumerate(values))
     indices = selected()
@@ -119,6 +116,8 @@ def _listed(file: bytes) -> Iterator[tuple[int, bytes]]:
     for line in (each.strip() for each in re.split(r"[,\n]", text.decode("ascii"))):
         named = _BANK.fullmatch(line)
         value = _LINE.fullmatch(line)
+        # tpm2_pcrread lists every bank; values of another one, taken for SHA-256's,
+        # would be refused as of a wrong length.
         if named is not None:
             bank = named[1].lower()
         elif value is not None and bank == "sha256":
@@ -143,6 +142,7 @@ def _hex(digits: str) -> bytes:
 
 def _serialized(data: bytes) -> Values:
     """Read TPML_PCR_SELECTION and the TPML_DIGEST lists after it."""
+    # The count's upper octets: where they are not zeros, these are values themselves.
     if len(data) < _SELECTION_END + _COUNT.size or data[1:4] != bytes(3):
         return ()
     (selections,) = _COUNT.unpack_from(data)

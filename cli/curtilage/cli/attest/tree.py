@@ -44,14 +44,28 @@ class _Node:
 
 def verdict_text(key: VerifiedKey) -> str:
     """Lay out a verdict: what was believed, why, and until when."""
+    # The verdict's links hold those of devices, which are drawn apart, below.
+    theirs = {id(link) for device in key.devices for link in device.links}
+    ends = sorted(key.expiries, key=lambda entry: entry[1])
     parts = [
         _opening(key),
         _wrapped(_shown(key)),
         "Who vouches for what"
         + "ends (UTC)".rjust(WIDTH - len("Who vouches for what")),
-        tree_text(_own_links(key)),
-        *_devices(key),
-        _ends(key),
+        tree_text([link for link in key.links if id(link) not in theirs]),
+        *(
+            f"GPU {device.index} ({device.kind.value})\n{tree_text(device.links)}"
+            for device in key.devices
+        ),
+        "\n".join(
+            [
+                "What ends when; the first ends it all (UTC)",
+                *(
+                    f"  {name.ljust(WIDTH - _DATE_WIDTH - 3)} {_time(time)}"
+                    for name, time in ends
+                ),
+            ]
+        ),
         _wrapped(_LIMITS),
     ]
     return "\n\n".join(parts)
@@ -99,7 +113,9 @@ def _opening(key: VerifiedKey) -> str:
     else:
         lines.append(_wrapped(f"It runs in {where}."))
     if key.claims.platform:
-        lines.append(_wrapped(f"Machine: {_short(key.claims.platform)}"))
+        platform, half = key.claims.platform, WIDTH // 2
+        told = platform if len(platform) <= half else f"{platform[:half]}…"
+        lines.append(_wrapped(f"Machine: {told}"))
     lines.append(_wrapped(f"Policy:  {key.expectations_digest}"))
     lines.append(_wrapped(f"Verdict: {key.verdict_id} (as in the audit trail)"))
     return "\n".join(lines)
@@ -124,34 +140,9 @@ def _shown(key: VerifiedKey) -> str:
     return f"{text} It {receipts} its answers."
 
 
-def _devices(key: VerifiedKey) -> Iterator[str]:
-    for device in key.devices:
-        title = f"GPU {device.index} ({device.kind.value})"
-        yield f"{title}\n{tree_text(device.links)}"
-
-
-def _ends(key: VerifiedKey) -> str:
-    ordered = sorted(key.expiries, key=lambda entry: entry[1])
-    rows = [
-        f"  {name.ljust(WIDTH - _DATE_WIDTH - 3)} {_time(ends)}"
-        for name, ends in ordered
-    ]
-    return "\n".join(["What ends when; the first ends it all (UTC)", *rows])
-
-
-def _own_links(key: VerifiedKey) -> tuple[Link, ...]:
-    """Return the links without those of devices, which are drawn below."""
-    theirs = {id(link) for device in key.devices for link in device.links}
-    return tuple(link for link in key.links if id(link) not in theirs)
-
-
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False, subsequent_indent="  ")
 
 
 def _time(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= WIDTH // 2 else f"{text[: WIDTH // 2]}…"

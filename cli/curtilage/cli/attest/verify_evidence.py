@@ -70,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         out(steps_text(verdict.steps))
         out(f"\n{claims_text(verdict.claims)}\n\n{tree_text(verdict.claims.links)}\n")
-        out(_accepted(verdict))
+        until = f"ACCEPTED until {time_text(verdict.claims.expires_at)}"
+        if not verdict.bound_checked:
+            until += "; what it signs for us was not compared (no --report-data)"
+        out(until)
     return DONE
 
 
@@ -105,13 +108,6 @@ def _decoded(decode: Callable[[], _EvidenceT]) -> _EvidenceT:
         raise RefusedError(RefusalCode.VERIFIER_UNAVAILABLE, UNFORESEEN) from None
 
 
-def _accepted(verdict: EvidenceVerdict) -> str:
-    until = f"ACCEPTED until {time_text(verdict.claims.expires_at)}"
-    if verdict.bound_checked:
-        return until
-    return f"{until}; what it signs for us was not compared (no --report-data)"
-
-
 def _files(arguments: argparse.Namespace) -> EvidenceFiles:
     kind = arguments.tee.removeprefix("emulated-")
     found: dict[str, bytes] = {}
@@ -122,14 +118,11 @@ def _files(arguments: argparse.Namespace) -> EvidenceFiles:
             takes = ", ".join(f"--{each}" for each in sorted(_OF_KIND[kind])) or "none"
             raise UsageError(f"--{name} is nothing of {kind}'s, which takes {takes}")
         paths = [given] if isinstance(given, str) else given or []
-        found[field] = _joined([read_start(Path(p), MAX_FILE_BYTES) for p in paths])
+        each = [read_start(Path(path), MAX_FILE_BYTES) for path in paths]
+        # DER objects end where they say; texts need a line of their own.
+        between = b"" if all(file.startswith(_DER) for file in each) else b"\n"
+        found[field] = between.join(each)
     return EvidenceFiles(**found)
-
-
-def _joined(files: list[bytes]) -> bytes:
-    # DER objects end where they say; texts need a line of their own.
-    between = b"" if all(file.startswith(_DER) for file in files) else b"\n"
-    return between.join(files)
 
 
 def _bound(text: str | None) -> bytes | None:

@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -135,6 +134,8 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Export; exit 1 where the log does not verify."""
     table = arguments.format == "csv"
     try:
+        # Written while the log is verified, in one reading; the file is there only once
+        # all of the log was right.
         with new_file(Path(arguments.out)) as file:
             if table:
                 file.write(csv_line(COLUMNS))
@@ -186,20 +187,14 @@ def _reading(arguments: argparse.Namespace, kept: list[str] | None = None) -> Lo
     if key is not None and "+" not in key:
         key = read_text(Path(key), MAX_TEXT_BYTES)
     notes = [read_text(Path(name), MAX_TEXT_BYTES) for name in kept or ()]
-    return LogToRead.open(
-        _directory(arguments), key=key, kept=notes, progress=_shown_progress()
-    )
-
-
-def _shown_progress() -> Callable[[int], None]:
-    """Tell a person how far it came, once it takes a while."""
     started = monotonic()
 
     def show(lines: int) -> None:
+        """Tell a person how far it came, once it takes a while."""
         if sys.stderr.isatty() and monotonic() - started > SHOWN_AFTER_S:
             err_again(f"{lines} records …", end="\r")
 
-    return show
+    return LogToRead.open(_directory(arguments), key=key, kept=notes, progress=show)
 
 
 def _claim(arguments: argparse.Namespace) -> Claim:

@@ -35,16 +35,8 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage audit prove --class health --route enclave --from 2026-07-01",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_init(actions)
-    _add_verify(actions)
-    _add_prove(actions)
-    _add_export(actions)
-    _add_receipt(actions)
-    _add_shows(actions)
 
-
-def _add_init(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    init = add_command(
         actions,
         "init",
         summary="make an audit log and its keys",
@@ -54,13 +46,38 @@ def _add_init(actions: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage audit init --dir /var/lib/curtilage/audit\n"
         "curtilage serve --audit /var/lib/curtilage/audit",
     )
-    _add_directory(parser)
-    parser.add_argument(
+    _add_directory(init)
+    init.add_argument(
         "--organisation-key",
         metavar="FILE",
         help="take this key (64 hex digits) instead of a new one, so that several "
         "machines commit under one",
     )
+    # ``--help`` lists the commands in the order in which they are added.
+    _add_verify(actions)
+    _add_prove(actions)
+    _add_export(actions)
+    _add_receipt(actions)
+
+    key = add_command(
+        actions,
+        "show-key",
+        summary="print the public key; give it to the auditor",
+        text="Print the public key of a log, a C2SP verifier key of one line.",
+        example="curtilage audit show-key > log.vkey",
+    )
+    _add_directory(key)
+
+    note = add_command(
+        actions,
+        "checkpoint",
+        summary="print the last checkpoint; keep it elsewhere",
+        text="Verify the log and print its last checkpoint, a signed note. A log that\n"
+        "is cut or replaced later does not agree with it.",
+        example="curtilage audit checkpoint > march.note",
+    )
+    _add_directory(note)
+    _add_key(note)
 
 
 def _add_verify(actions: "Commands[argparse.ArgumentParser]") -> None:
@@ -179,27 +196,6 @@ def _add_receipt(actions: "Commands[argparse.ArgumentParser]") -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
     _add_directory(parser)
     _add_key(parser)
-
-
-def _add_shows(actions: "Commands[argparse.ArgumentParser]") -> None:
-    key = add_command(
-        actions,
-        "show-key",
-        summary="print the public key; give it to the auditor",
-        text="Print the public key of a log, a C2SP verifier key of one line.",
-        example="curtilage audit show-key > log.vkey",
-    )
-    _add_directory(key)
-    note = add_command(
-        actions,
-        "checkpoint",
-        summary="print the last checkpoint; keep it elsewhere",
-        text="Verify the log and print its last checkpoint, a signed note. A log that\n"
-        "is cut or replaced later does not agree with it.",
-        example="curtilage audit checkpoint > march.note",
-    )
-    _add_directory(note)
-    _add_key(note)
 
 
 def _add_directory(parser: argparse.ArgumentParser) -> None:

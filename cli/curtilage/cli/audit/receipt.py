@@ -116,9 +116,22 @@ def run(arguments: argparse.Namespace, reading: LogToRead) -> int:
 
 
 def _found(arguments: argparse.Namespace, reading: LogToRead) -> list[_Found]:
-    receipts, records, signed = _lines_of(arguments.query, reading)
+    receipts: list[ReceiptLine] = []
+    records: list[AuditRecord] = []
+
+    def see(line: Line, data: bytes) -> None:
+        del data
+        if isinstance(line, ReceiptLine) and line.query == arguments.query:
+            receipts.append(line)
+        elif isinstance(line, AuditRecord) and line.query == arguments.query:
+            records.append(line)
+
+    # The whole log is verified, and not the lines of this query alone.
+    signed = reading.verify(see).signed
     if not receipts:
         raise UsageError("the log holds no receipt of such a query")
+    # A record that no checkpoint covers can be made by whoever writes to the folder,
+    # and a receipt under a key of their own with it.
     left = {
         record.attempt: record
         for record in records
@@ -133,23 +146,6 @@ def _found(arguments: argparse.Namespace, reading: LogToRead) -> list[_Found]:
         _verified(line, asked, record=left.get(line.attempt), signed=line.seq < signed)
         for line in receipts
     ]
-
-
-def _lines_of(
-    query: str, reading: LogToRead
-) -> tuple[list[ReceiptLine], list[AuditRecord], int]:
-    """Verify the log; return a query's lines, and how many of the log's are signed."""
-    receipts: list[ReceiptLine] = []
-    records: list[AuditRecord] = []
-
-    def see(line: Line, data: bytes) -> None:
-        del data
-        if isinstance(line, ReceiptLine) and line.query == query:
-            receipts.append(line)
-        elif isinstance(line, AuditRecord) and line.query == query:
-            records.append(line)
-
-    return receipts, records, reading.verify(see).signed
 
 
 def _given(path: str | None) -> bytes | None:
@@ -179,6 +175,8 @@ def _verified(
 
 def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
     """Compare a question as it left, or as the client was given it."""
+    # What left is compared byte for byte; what the client was given, as it would have
+    # been written then.
     if proves_question(receipt, secret, file):
         return True
     try:

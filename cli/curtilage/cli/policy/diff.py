@@ -21,7 +21,6 @@ from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.explain.diff import (
     Compared,
     Difference,
-    Move,
     difference,
 )
 
@@ -34,7 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
         read_config(Flags(policy=path, policy_key=arguments.policy_key), os.environ)
         for path in (arguments.old, arguments.new)
     )
-    lines = _corpus(Path(arguments.corpus))
+    corpus = Path(arguments.corpus)
+    try:
+        with corpus.open("rb") as file:
+            lines = list(read_lines(file))
+    except OSError as failure:
+        raise ConfigError(f"{corpus}: {failure.strerror}") from None
     found = difference(compared(old, new, lines))
     if arguments.json:
         out_json(_fields(old.policy, new.policy, found))
@@ -84,19 +88,16 @@ def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspectio
         inspector.close()
 
 
-def _corpus(path: Path) -> list[tuple[LineId, Query | None]]:
-    try:
-        with path.open("rb") as file:
-            return list(read_lines(file))
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
-
-
 def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"old: {old.source}, {old.digest}"
     yield f"new: {new.source}, {new.digest}"
     for move in found.moves[:MAX_SHOWN]:
-        yield _move(move)
+        name = f"line {move.line}" if move.id is None else f"{move.id}"
+        # An id is the corpus's: in ASCII it cannot end the line or draw over it.
+        yield (
+            f"  {ascii(name)[1:-1]}: {move.before} ({move.rule_before}) -> "
+            f"{move.after} ({move.rule_after})"
+        )
     if len(found.moves) > MAX_SHOWN:
         yield f"  and {len(found.moves) - MAX_SHOWN} more (--json has all)"
     unreadable = f" ({found.unreadable} unreadable)" if found.unreadable else ""
@@ -105,14 +106,6 @@ def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
         yield f"  {count:>6}  {before} -> {after}"
     for rule, count in found.rules().items():
         yield f"  {count:>6}  by {rule}"
-
-
-def _move(move: Move) -> str:
-    name = f"line {move.line}" if move.id is None else f"{move.id}"
-    return (
-        f"  {ascii(name)[1:-1]}: {move.before} ({move.rule_before}) -> "
-        f"{move.after} ({move.rule_after})"
-    )
 
 
 def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:

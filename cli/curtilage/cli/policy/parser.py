@@ -43,18 +43,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage policy report --policy clinic --out clinic.html",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_check(actions)
-    add_explain(actions, path="curtilage policy explain")
-    _add_test(actions)
-    _add_diff(actions)
-    _add_report(actions)
-    _add_keygen(actions)
-    _add_sign(actions)
-    _add_verify(actions)
-    _add_list(actions)
 
-
-def _add_check(actions: "Commands[argparse.ArgumentParser]") -> None:
     check = add_command(
         actions,
         "check",
@@ -69,124 +58,11 @@ def _add_check(actions: "Commands[argparse.ArgumentParser]") -> None:
         help="policy file, or a shipped profile (default: the default profile)",
     )
     check.add_argument("--json", action="store_true", help="one JSON object")
+    # ``--help`` lists the commands in the order in which they are added.
+    add_explain(actions, path="curtilage policy explain")
+    _add_comparisons(actions)
+    _add_signing(actions)
 
-
-def _add_test(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "test",
-        summary="decide cases, and compare with the routes they ask for",
-        text=TEST,
-        example="curtilage policy test mine.cases.yaml --policy mine.yaml\n"
-        "curtilage policy test --policy clinic",
-    )
-    parser.add_argument("file", nargs="?", help="cases (default: the shipped ones)")
-    add_policy_flag(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _add_diff(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "diff",
-        summary="say which queries another policy would send elsewhere",
-        text='Decide every line of a corpus ({"id", "text"} or {"id", "messages"}) '
-        "under two\npolicies, and say which queries would take another route, by "
-        "which rule. Never\nthe text. Where a key is given, a policy that it has not "
-        "signed, as FILE.sig, keeps\neverything here, as it would in use.",
-        example="curtilage policy diff default clinic --corpus queries.jsonl\n"
-        "curtilage policy diff old.yaml new.yaml --corpus queries.jsonl --json",
-    )
-    parser.add_argument("old", help="policy file, or the name of a shipped profile")
-    parser.add_argument("new", help="the policy to compare with it")
-    parser.add_argument(
-        "--corpus", required=True, metavar="FILE", help="lines of JSON, a query each"
-    )
-    parser.add_argument(
-        "--policy-key",
-        metavar="FILE",
-        help="public key (PEM) that must have signed both "
-        "(default: $CURTILAGE_POLICY_KEY)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _add_report(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "report",
-        summary="write a policy as one page for people",
-        text="Write one HTML page: the rules in words, who receives what, what laws "
-        "and\nstandards list, and how well it works. It needs no network, no script "
-        "and no other\nfile.",
-        example="curtilage policy report --policy clinic --out clinic.html\n"
-        "curtilage evaluate --data data --policy clinic --json > figures.json\n"
-        "curtilage policy report --policy clinic --evaluation figures.json "
-        "--out clinic.html",
-    )
-    add_policy_flag(parser)
-    parser.add_argument(
-        "--evaluation", metavar="FILE", help="what `curtilage evaluate --json` wrote"
-    )
-    parser.add_argument("--out", required=True, metavar="FILE", help="the page")
-
-
-def _add_keygen(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "keygen",
-        summary="make a key that signs policies",
-        text="Write a new Ed25519 private key to KEY.pem, and its public half to "
-        "KEY.pub.pem.\nKeep the first where policies are approved; give the second "
-        "to every client.\nNo file is overwritten.",
-        example="curtilage policy keygen approvals.pem",
-    )
-    parser.add_argument("file", metavar="KEY.pem", help="where the private key goes")
-
-
-def _add_sign(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "sign",
-        summary="sign a policy for a number of days",
-        text="Check a policy, as `curtilage policy check` does on this machine, and "
-        "write its\nsignature beside it, to FILE.sig. A client that was given the "
-        "public key\n(--policy-key) lets nothing leave once the signature is missing, "
-        "of another policy or\nkey, or expired.",
-        example="curtilage policy sign --key approvals.pem clinic.yaml\n"
-        "curtilage policy sign --key approvals.pem --valid-days 30 clinic.yaml",
-    )
-    parser.add_argument("file", help="policy file")
-    parser.add_argument(
-        "--key", required=True, metavar="KEY.pem", help="private key, Ed25519"
-    )
-    parser.add_argument(
-        "--valid-days",
-        type=int,
-        default=VALID_DAYS,
-        metavar="N",
-        help=f"how long it is valid, from now (1 to {MAX_DAYS}; default {VALID_DAYS})",
-    )
-
-
-def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        commands,
-        "verify",
-        summary="check that a policy is signed, and still valid",
-        text="Check the signature beside a policy (FILE.sig) against a public key and "
-        "the clock.\nExits with 1 where a client that requires it would let nothing "
-        "leave.",
-        example="curtilage policy verify --key approvals.pub.pem clinic.yaml",
-    )
-    parser.add_argument("file", help="policy file")
-    parser.add_argument(
-        "--key", required=True, metavar="PUB.pem", help="public key, Ed25519"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-
-
-def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
     listing = add_command(
         actions,
         "list",
@@ -197,3 +73,110 @@ def _add_list(actions: "Commands[argparse.ArgumentParser]") -> None:
     )
     listing.add_argument("name", nargs="?", help="a profile, to print it")
     listing.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_comparisons(actions: "Commands[argparse.ArgumentParser]") -> None:
+    test = add_command(
+        actions,
+        "test",
+        summary="decide cases, and compare with the routes they ask for",
+        text=TEST,
+        example="curtilage policy test mine.cases.yaml --policy mine.yaml\n"
+        "curtilage policy test --policy clinic",
+    )
+    test.add_argument("file", nargs="?", help="cases (default: the shipped ones)")
+    add_policy_flag(test)
+    test.add_argument("--json", action="store_true", help="one JSON object")
+
+    diff = add_command(
+        actions,
+        "diff",
+        summary="say which queries another policy would send elsewhere",
+        text='Decide every line of a corpus ({"id", "text"} or {"id", "messages"}) '
+        "under two\npolicies, and say which queries would take another route, by "
+        "which rule. Never\nthe text. Where a key is given, a policy that it has not "
+        "signed, as FILE.sig, keeps\neverything here, as it would in use.",
+        example="curtilage policy diff default clinic --corpus queries.jsonl\n"
+        "curtilage policy diff old.yaml new.yaml --corpus queries.jsonl --json",
+    )
+    diff.add_argument("old", help="policy file, or the name of a shipped profile")
+    diff.add_argument("new", help="the policy to compare with it")
+    diff.add_argument(
+        "--corpus", required=True, metavar="FILE", help="lines of JSON, a query each"
+    )
+    diff.add_argument(
+        "--policy-key",
+        metavar="FILE",
+        help="public key (PEM) that must have signed both "
+        "(default: $CURTILAGE_POLICY_KEY)",
+    )
+    diff.add_argument("--json", action="store_true", help="one JSON object")
+
+    report = add_command(
+        actions,
+        "report",
+        summary="write a policy as one page for people",
+        text="Write one HTML page: the rules in words, who receives what, what laws "
+        "and\nstandards list, and how well it works. It needs no network, no script "
+        "and no other\nfile.",
+        example="curtilage policy report --policy clinic --out clinic.html\n"
+        "curtilage evaluate --data data --policy clinic --json > figures.json\n"
+        "curtilage policy report --policy clinic --evaluation figures.json "
+        "--out clinic.html",
+    )
+    add_policy_flag(report)
+    report.add_argument(
+        "--evaluation", metavar="FILE", help="what `curtilage evaluate --json` wrote"
+    )
+    report.add_argument("--out", required=True, metavar="FILE", help="the page")
+
+
+def _add_signing(actions: "Commands[argparse.ArgumentParser]") -> None:
+    keygen = add_command(
+        actions,
+        "keygen",
+        summary="make a key that signs policies",
+        text="Write a new Ed25519 private key to KEY.pem, and its public half to "
+        "KEY.pub.pem.\nKeep the first where policies are approved; give the second "
+        "to every client.\nNo file is overwritten.",
+        example="curtilage policy keygen approvals.pem",
+    )
+    keygen.add_argument("file", metavar="KEY.pem", help="where the private key goes")
+
+    sign = add_command(
+        actions,
+        "sign",
+        summary="sign a policy for a number of days",
+        text="Check a policy, as `curtilage policy check` does on this machine, and "
+        "write its\nsignature beside it, to FILE.sig. A client that was given the "
+        "public key\n(--policy-key) lets nothing leave once the signature is missing, "
+        "of another policy or\nkey, or expired.",
+        example="curtilage policy sign --key approvals.pem clinic.yaml\n"
+        "curtilage policy sign --key approvals.pem --valid-days 30 clinic.yaml",
+    )
+    sign.add_argument("file", help="policy file")
+    sign.add_argument(
+        "--key", required=True, metavar="KEY.pem", help="private key, Ed25519"
+    )
+    sign.add_argument(
+        "--valid-days",
+        type=int,
+        default=VALID_DAYS,
+        metavar="N",
+        help=f"how long it is valid, from now (1 to {MAX_DAYS}; default {VALID_DAYS})",
+    )
+
+    verify = add_command(
+        actions,
+        "verify",
+        summary="check that a policy is signed, and still valid",
+        text="Check the signature beside a policy (FILE.sig) against a public key and "
+        "the clock.\nExits with 1 where a client that requires it would let nothing "
+        "leave.",
+        example="curtilage policy verify --key approvals.pub.pem clinic.yaml",
+    )
+    verify.add_argument("file", help="policy file")
+    verify.add_argument(
+        "--key", required=True, metavar="PUB.pem", help="public key, Ed25519"
+    )
+    verify.add_argument("--json", action="store_true", help="one JSON object")

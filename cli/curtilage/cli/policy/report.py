@@ -32,12 +32,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the page."""
     config = config_from(arguments)
     name, now = policy_name(arguments.policy), datetime.now(UTC)
+    measured: Measured | None = None
+    if arguments.evaluation is not None:
+        figures: str = arguments.evaluation
+        try:
+            with Path(figures).open("rb") as file:
+                measured = parse_measured(file.read(MAX_BYTES + 1))
+        except OSError as failure:
+            raise ConfigError(f"{figures}: {failure.strerror}") from None
+        except MeasuredError as error:
+            raise ConfigError(f"{figures}: {error}") from None
     page = render(
         Report(
             policy=config.policy,
             name=_TITLES.get(name, name),
             made=now,
-            measured=_measured(arguments.evaluation),
+            measured=measured,
             signature=_signature(config, now),
         )
     )
@@ -48,18 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{path}: {failure.strerror}") from None
     out(f"{path}: {len(page.encode()):,} bytes")
     return DONE
-
-
-def _measured(file: str | None) -> Measured | None:
-    if file is None:
-        return None
-    try:
-        with Path(file).open("rb") as opened:
-            return parse_measured(opened.read(MAX_BYTES + 1))
-    except OSError as failure:
-        raise ConfigError(f"{file}: {failure.strerror}") from None
-    except MeasuredError as error:
-        raise ConfigError(f"{file}: {error}") from None
 
 
 def _signature(config: ClientConfig, now: datetime) -> str:

@@ -40,6 +40,7 @@ def run_keygen(arguments: argparse.Namespace) -> int:
     """Make a key pair; exit 2 where a file is there already."""
     private = Path(arguments.file)
     public = private.with_suffix(".pub.pem")
+    # Both, before either is written: half of a pair is of no use.
     for path in (private, public):
         if path.exists():
             raise ConfigError(f"{path}: is there already")
@@ -56,9 +57,14 @@ def run_sign(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.valid_days <= MAX_DAYS:
         raise UsageError(f"--valid-days is 1 to {MAX_DAYS}")
     path = _existing(arguments.file)
+    # One that a client could not start with must not be put in force.
     policy, _ = read_usable_policy(arguments.file)
     try:
-        key = parse_private_key(_read(Path(arguments.key), KEY_LIMIT_BYTES))
+        with Path(arguments.key).open("rb") as file:
+            # One byte more than a key may have, by which a longer file is known.
+            key = parse_private_key(file.read(KEY_LIMIT_BYTES + 1))
+    except OSError as failure:
+        raise ConfigError(f"{Path(arguments.key)}: {failure.strerror}") from None
     except SigningError as error:
         raise ConfigError(f"{arguments.key}: {error}") from None
     now = datetime.now(UTC).replace(microsecond=0)
@@ -110,17 +116,9 @@ def _existing(name: str) -> Path:
     return path
 
 
-def _read(path: Path, limit_bytes: int) -> bytes:
-    """Read a small file, and one byte more where it is larger than it may be."""
-    try:
-        with path.open("rb") as file:
-            return file.read(limit_bytes + 1)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
-
-
 def _write_new(path: Path, data: bytes, mode: int) -> None:
     try:
+        # Never over a file that is there: it may be the key of policies in force.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(data)

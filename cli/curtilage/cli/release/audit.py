@@ -56,19 +56,15 @@ def _tell(report: AuditReport) -> None:
     for leaf in report.leaves:
         mark = "!" if ALARMING & set(leaf.flags) else " "
         flags = ", ".join(flag.replace("_", " ") for flag in leaf.flags)
-        line = f"{mark}{leaf.index:>6}  {leaf.sha256[:16]}  {_said(leaf)}  {flags}"
+        said, manifest = "(no manifest)", leaf.manifest
+        if manifest is not None:
+            until = unix_text(manifest.not_after)[:10]
+            said = f"{manifest.name} {manifest.version} until {until}"
+        line = f"{mark}{leaf.index:>6}  {leaf.sha256[:16]}  {said}  {flags}"
         out(line.rstrip())
     for problem in report.problems:
         out(f"PROBLEM: {problem}")
     out("nothing unexpected" if report.clean else "this log asks for a person")
-
-
-def _said(leaf: Leaf) -> str:
-    manifest = leaf.manifest
-    if manifest is None:
-        return "(no manifest)"
-    until = unix_text(manifest.not_after)[:10]
-    return f"{manifest.name} {manifest.version} until {until}"
 
 
 def _object(report: AuditReport) -> dict[str, object]:

@@ -66,6 +66,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     manifest = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
     proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
     release = verify_release(manifest, proof, rules_of(arguments), now=now)
+    # Behind the log's proof and never instead of it: a stolen account could sign, too,
+    # but what it logs is seen.
     signature = None
     if publisher is not None:
         bundle = read_bounded(Path(arguments.sigstore), MAX_BUNDLE_BYTES)

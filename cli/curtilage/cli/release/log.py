@@ -57,6 +57,8 @@ def run_add(arguments: argparse.Namespace) -> int:
     folder, key = Path(arguments.folder), Path(arguments.key)
     told = Progress().leaves
     with open_log(folder, key, told=told, adopt=arguments.adopt) as log:
+        # While the log is held: nobody adds such a release between look and write. What
+        # is logged cannot be taken back.
         _refuse_other_contents(LogFolder(folder), log.size, entries)
         added = log.add(entries)
     if arguments.json:
@@ -107,7 +109,7 @@ def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -
         try:
             release = _release(parse_manifest(entry))
         except RefusedError:
-            continue
+            continue  # a leaf of somebody's that is no manifest releases nothing
         if fresh.get(release, entry) != entry:
             raise ConfigError(
                 f"{release}: leaf {index} says something else of this version; "

@@ -56,6 +56,7 @@ def key_of(text: str) -> NoteKey:
         UsageError: it is neither.
     """
     path = Path(text)
+    # A public key has a plus sign in it; where a file is called so, the file is meant.
     if "+" not in text or path.is_file():
         text = read_text(path, MAX_VKEY_BYTES).strip()
     try:

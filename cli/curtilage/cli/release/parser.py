@@ -87,8 +87,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_manifest(actions)
     _add_log(actions)
     _add_witness(actions)
-    _add_check(actions)
-    _add_audit(actions)
+    _add_checks(actions)
 
 
 def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -99,19 +98,6 @@ def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
         text=MANIFEST,
         example=MANIFEST_EXAMPLE,
     )
-    _add_what(parser)
-    _add_where(parser)
-    _add_transport(parser)
-    parser.add_argument(
-        "--not-after",
-        required=True,
-        metavar="TIME",
-        help="when it expires: 2027-06-30T00:00:00Z, or +180d from now",
-    )
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-
-
-def _add_what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="what policies call it")
     parser.add_argument("--version", required=True, help="new for every release")
     parser.add_argument(
@@ -132,9 +118,6 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
             metavar="[NAME=]FILE" if name == "image" else "FILE",
             help=f"{what}, or sha256:HEX; repeatable",
         )
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-tcb",
         action="append",
@@ -160,9 +143,6 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="digest of the sandbox policy that it runs under, or its file; the "
         "enclave server of this version refuses a manifest that names one",
     )
-
-
-def _add_transport(parser: argparse.ArgumentParser) -> None:
     for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
         parser.add_argument(
             f"--{name.replace('_', '-')}",
@@ -175,6 +155,13 @@ def _add_transport(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="answers show their length and their pace",
     )
+    parser.add_argument(
+        "--not-after",
+        required=True,
+        metavar="TIME",
+        help="when it expires: 2027-06-30T00:00:00Z, or +180d from now",
+    )
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
 
 
 def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -190,14 +177,8 @@ def _add_log(commands: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage release log add public/log --key log.pem manifest.json",
     )
     actions = parser.add_subparsers(dest="log_action", required=True, metavar="ACTION")
-    _add_log_init(actions)
-    _add_log_add(actions)
-    _add_log_request(actions)
-    _add_log_cosign(actions)
 
-
-def _add_log_init(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    init = add_command(
         actions,
         "init",
         summary="begin an empty log",
@@ -209,15 +190,13 @@ def _add_log_init(actions: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage release log init public/log "
         "--origin log.example.com/enclave --key log.pem",
     )
-    parser.add_argument("folder", help="the folder that will be served")
-    parser.add_argument("--origin", required=True, help="the log's name")
-    parser.add_argument(
+    init.add_argument("folder", help="the folder that will be served")
+    init.add_argument("--origin", required=True, help="the log's name")
+    init.add_argument(
         "--key", required=True, metavar="KEY.pem", help="made if it is not there"
     )
 
-
-def _add_log_add(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    adding = add_command(
         actions,
         "add",
         summary="log manifests",
@@ -227,20 +206,18 @@ def _add_log_add(actions: "Commands[argparse.ArgumentParser]") -> None:
         "the old state or the\nnew one. Afterwards, have witnesses cosign.",
         example="curtilage release log add public/log --key log.pem manifest.json",
     )
-    parser.add_argument("folder", help="the log")
-    parser.add_argument("manifests", nargs="+", metavar="MANIFEST")
-    parser.add_argument("--key", required=True, metavar="KEY.pem")
-    parser.add_argument(
+    adding.add_argument("folder", help="the log")
+    adding.add_argument("manifests", nargs="+", metavar="MANIFEST")
+    adding.add_argument("--key", required=True, metavar="KEY.pem")
+    adding.add_argument(
         "--adopt",
         action="store_true",
         help=f"KEY{HEAD_SUFFIX} was lost: believe the folder, which must be whole and "
         "the newest state that was ever signed",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    adding.add_argument("--json", action="store_true", help="one JSON object")
 
-
-def _add_log_request(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    request = add_command(
         actions,
         "request",
         summary="ask a witness elsewhere to cosign",
@@ -252,20 +229,18 @@ def _add_log_request(actions: "Commands[argparse.ArgumentParser]") -> None:
         "> lines\ncurtilage release log cosign public/log --log-key log.vkey "
         "--witness w.vkey lines",
     )
-    parser.add_argument("folder", help="the log")
-    _add_log_key(parser)
-    parser.add_argument(
+    request.add_argument("folder", help="the log")
+    _add_log_key(request)
+    request.add_argument(
         "--old",
         type=int,
         default=0,
         metavar="SIZE",
         help="the size that the witness cosigned last (default: 0, never)",
     )
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+    request.add_argument("--out", metavar="FILE", help="default: standard output")
 
-
-def _add_log_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    cosign = add_command(
         actions,
         "cosign",
         summary="put witnesses' lines under the checkpoint",
@@ -275,10 +250,10 @@ def _add_log_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage release log cosign public/log --log-key log.vkey "
         "--witness w.vkey lines",
     )
-    parser.add_argument("folder", help="the log")
-    parser.add_argument("lines", help="file with the witness's lines")
-    _add_log_key(parser)
-    parser.add_argument(
+    cosign.add_argument("folder", help="the log")
+    cosign.add_argument("lines", help="file with the witness's lines")
+    _add_log_key(cosign)
+    cosign.add_argument(
         "--witness",
         action="append",
         required=True,
@@ -299,12 +274,8 @@ def _add_witness(commands: "Commands[argparse.ArgumentParser]") -> None:
     actions = parser.add_subparsers(
         dest="witness_action", required=True, metavar="ACTION"
     )
-    _add_witness_init(actions)
-    _add_witness_cosign(actions)
 
-
-def _add_witness_init(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    init = add_command(
         actions,
         "init",
         summary="make a witness's folder and key",
@@ -313,17 +284,15 @@ def _add_witness_init(actions: "Commands[argparse.ArgumentParser]") -> None:
         "log. Keep the folder: a witness\nthat forgets is none.",
         example="curtilage release witness init w1 --name witness.example.com/hospital",
     )
-    parser.add_argument("folder", help="the witness's folder")
-    parser.add_argument("--name", required=True, help="the key's name")
-    parser.add_argument(
+    init.add_argument("folder", help="the witness's folder")
+    init.add_argument("--name", required=True, help="the key's name")
+    init.add_argument(
         "--ml-dsa",
         action="store_true",
         help="an ML-DSA-44 key, safe against quantum computers, rather than Ed25519",
     )
 
-
-def _add_witness_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    cosign = add_command(
         actions,
         "cosign",
         summary="cosign a log's checkpoint",
@@ -335,28 +304,23 @@ def _add_witness_cosign(actions: "Commands[argparse.ArgumentParser]") -> None:
         "--log-key log.vkey --write\n"
         "curtilage release witness cosign w1 --request request --log-key log.vkey",
     )
-    parser.add_argument("folder", help="the witness's folder")
-    source = parser.add_mutually_exclusive_group(required=True)
+    cosign.add_argument("folder", help="the witness's folder")
+    source = cosign.add_mutually_exclusive_group(required=True)
     source.add_argument("--log", metavar="DIR", help="the log, or a copy of it")
     source.add_argument(
         "--request", metavar="FILE", help="an add-checkpoint request (tlog-witness)"
     )
-    _add_log_key(parser)
-    parser.add_argument(
+    _add_log_key(cosign)
+    cosign.add_argument(
         "--write",
         action="store_true",
         help="with --log: put the line under its checkpoint as well",
     )
-    parser.add_argument("--at", metavar="RFC3339", help=argparse.SUPPRESS)
+    cosign.add_argument("--at", metavar="RFC3339", help=argparse.SUPPRESS)
 
 
-def _add_check(commands: "Commands[argparse.ArgumentParser]") -> None:
-    _add_prove(commands)
-    _add_verify(commands)
-
-
-def _add_prove(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+def _add_checks(commands: "Commands[argparse.ArgumentParser]") -> None:
+    prove = add_command(
         commands,
         "prove",
         summary="prove that a manifest is in a log",
@@ -367,20 +331,17 @@ def _add_prove(commands: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage release prove public/log --log-key log.vkey "
         "--manifest manifest.json --out proof.txt",
     )
-    parser.add_argument("folder", help="the log, or a copy of it")
-    _add_log_key(parser)
-    parser.add_argument("--manifest", required=True, metavar="FILE")
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-    parser.add_argument(
+    prove.add_argument("folder", help="the log, or a copy of it")
+    _add_log_key(prove)
+    prove.add_argument("--manifest", required=True, metavar="FILE")
+    prove.add_argument("--out", metavar="FILE", help="default: standard output")
+    prove.add_argument(
         "--since", type=int, metavar="SIZE", help="an earlier size of the log"
     )
-    parser.add_argument(
+    prove.add_argument(
         "--consistency", metavar="FILE", help="where the proof since then goes"
     )
-
-
-def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    verify = add_command(
         commands,
         "verify",
         summary="verify a manifest, its proof and its publisher",
@@ -394,21 +355,18 @@ def _add_verify(commands: "Commands[argparse.ArgumentParser]") -> None:
         "@refs/tags/v1.2.0 \\\n"
         "  --issuer https://token.actions.githubusercontent.com",
     )
-    parser.add_argument("--manifest", required=True, metavar="FILE")
-    parser.add_argument("--proof", required=True, metavar="FILE")
-    _add_rules(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    signed = parser.add_argument_group("the publisher's Sigstore bundle (an extra)")
+    verify.add_argument("--manifest", required=True, metavar="FILE")
+    verify.add_argument("--proof", required=True, metavar="FILE")
+    _add_rules(verify)
+    verify.add_argument("--json", action="store_true", help="one JSON object")
+    signed = verify.add_argument_group("the publisher's Sigstore bundle (an extra)")
     signed.add_argument("--sigstore", metavar="FILE", help="bundle, version 0.3")
     signed.add_argument("--trusted-root", metavar="FILE", help="trusted_root.json")
     signed.add_argument(
         "--identity", metavar="TEXT", help="who signed, exactly; a workflow by its tag"
     )
     signed.add_argument("--issuer", metavar="URL", help="who vouches for that, exactly")
-
-
-def _add_audit(commands: "Commands[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    audit = add_command(
         commands,
         "audit",
         summary="list a log's leaves and look for what should not be there",
@@ -418,11 +376,11 @@ def _add_audit(commands: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage release audit copy --log-policy log.policy "
         "--name curtilage-enclave --since march.checkpoint",
     )
-    parser.add_argument("folder", help="the log, or a copy of it")
-    _add_rules(parser)
-    parser.add_argument("--against", metavar="DIR", help="another copy of the log")
-    parser.add_argument("--since", metavar="FILE", help="an earlier checkpoint")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    audit.add_argument("folder", help="the log, or a copy of it")
+    _add_rules(audit)
+    audit.add_argument("--against", metavar="DIR", help="another copy of the log")
+    audit.add_argument("--since", metavar="FILE", help="an earlier checkpoint")
+    audit.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _add_log_key(parser: argparse.ArgumentParser) -> None:

@@ -87,14 +87,18 @@ def percent(value: float) -> str:
 
 def bar_chart(bars: Sequence[Bar], *, title: str) -> str:
     """Return horizontal bars with intervals on an axis from 0 to 100%."""
-    height = _TOP + _ROW * len(bars) + 8
-    rows = (_bar(bar, _TOP + _ROW * index) for index, bar in enumerate(bars))
-    return _svg(
-        _WIDTH,
-        height,
-        title,
-        [*_percent_grid(_TOP + _ROW * len(bars)), *(s for row in rows for s in row)],
-    )
+    bottom = _TOP + _ROW * len(bars)
+    shapes: list[str] = []
+    # What is drawn later covers what is there: the grid lies below the bars.
+    for tenth in range(0, 11, 2):
+        x = _LABELS + _PLOT * tenth / 10
+        shapes += (
+            _rule(x, _TOP - 8, x, bottom, "grid"),
+            _text(x, _TOP - 14, f"{10 * tenth}%", "tick", anchor="middle"),
+        )
+    for index, bar in enumerate(bars):
+        shapes += _bar(bar, _TOP + _ROW * index)
+    return _svg(_WIDTH, bottom + 8, title, shapes)
 
 
 def line_chart(
@@ -112,7 +116,12 @@ def line_chart(
     points = [point for line in lines for point in line.points]
     scale = _Scale.over(points)
     height = _LINE_HEIGHT + 2 * _MARGIN
-    shapes = [*scale.grid(), *_axis_titles(x, y)]
+    bottom, middle = _MARGIN + _LINE_HEIGHT, _LEFT + _LINE_WIDTH / 2
+    shapes = [
+        *scale.grid(),
+        _text(middle, bottom + 38, x, "axis", anchor="middle"),
+        _text(_LEFT - 48, _MARGIN - 20, y, "axis"),
+    ]
     for index, line in enumerate(lines):
         shapes += _line(line, index, scale)
     return _svg(_LEFT + _LINE_WIDTH + 170, height, title, shapes, alone=alone)
@@ -134,13 +143,6 @@ def _svg(
         f'y="{above}" width="{width}" height="{height}"></rect>'
         f"{_text(_LEFT, 0, title, 'value')}{drawn}</svg>\n"
     )
-
-
-def _percent_grid(bottom: int) -> Iterator[str]:
-    for tenth in range(0, 11, 2):
-        x = _LABELS + _PLOT * tenth / 10
-        yield _rule(x, _TOP - 8, x, bottom, "grid")
-        yield _text(x, _TOP - 14, f"{10 * tenth}%", "tick", anchor="middle")
 
 
 def _bar(bar: Bar, top: int) -> Iterator[str]:
@@ -223,13 +225,6 @@ def _ticks(least: float) -> Iterator[float]:
     steps = 5
     for index in range(steps + 1):
         yield least + (1 - least) * index / steps
-
-
-def _axis_titles(x: str, y: str) -> Iterator[str]:
-    bottom = _MARGIN + _LINE_HEIGHT
-    middle = _LEFT + _LINE_WIDTH / 2
-    yield _text(middle, bottom + 38, x, "axis", anchor="middle")
-    yield _text(_LEFT - 48, _MARGIN - 20, y, "axis")
 
 
 def _line(line: Line, index: int, scale: _Scale) -> Iterator[str]:

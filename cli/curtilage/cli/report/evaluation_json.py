@@ -180,6 +180,7 @@ def _number(fields: Mapping[str, object], key: str) -> float:
     value = fields.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise MeasuredError(f"{key!r} is no number")
+    # Python reads NaN and Infinity, which JSON has not and no chart can draw.
     if not math.isfinite(value):
         raise MeasuredError(f"{key!r} is not finite")
     return value

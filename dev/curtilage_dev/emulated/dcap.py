@@ -21,14 +21,14 @@ from cryptography.x509.oid import NameOID
 from curtilage.attest.tdx.certificates import SGX_EXTENSION
 from curtilage.attest.tdx.endorsements import PCK_NAME, ROOT_NAME, SIGNER_NAME
 from curtilage.attest.tdx.pck import PckPlatform
-from curtilage_dev.der import element
-from curtilage_dev.emulated_collateral import (
+from curtilage_dev.emulated.collateral import (
     PCESVN,
     QeIdentityFields,
     TcbInfoFields,
     encode_qe_identity,
     encode_tcb_info,
 )
+from curtilage_dev.emulated.der import element, key_usage
 
 ORGANIZATION: Final = "Emulated TEE - not Intel"
 AUTHORITY_NAME: Final = "Intel SGX PCK Platform CA"
@@ -267,7 +267,14 @@ def make_certificate(
         .add_extension(
             x509.BasicConstraints(fields.authority, fields.path_length), True
         )
-        .add_extension(_usage(fields.authority), True)
+        .add_extension(
+            key_usage(
+                signs_certificates=fields.authority,
+                signs_data=not fields.authority,
+                commits=not fields.authority,
+            ),
+            True,
+        )
         .add_extension(_key_identifier(issuer), False)
         .add_extension(
             x509.SubjectKeyIdentifier.from_public_key(fields.public_key), False
@@ -353,20 +360,6 @@ def sgx_extension(platform: PckPlatform) -> bytes:
 
 def _list(fields: ListFields | None, key: ec.EllipticCurvePrivateKey) -> str:
     return "" if fields is None else make_list(fields, key).hex()
-
-
-def _usage(authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=not authority,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _key_identifier(issuer: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:

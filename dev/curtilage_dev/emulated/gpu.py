@@ -27,9 +27,9 @@ from curtilage.attest.nvidia.verify import (
     OPAQUE_PROTECTED_PCIE,
     OPAQUE_VBIOS,
 )
-from curtilage_dev.changes import unchanged
-from curtilage_dev.der import element
-from curtilage_dev.p384_pki import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.der import element
+from curtilage_dev.emulated.p384_pki import (
     P384Fields,
     new_key,
     raw_signature,

@@ -18,9 +18,9 @@ from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.tdx import quote as layout
 from curtilage.attest.tdx.pck import PckPlatform
 from curtilage.attest.tdx.verify import TD_SEPT_VE_DISABLE
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_collateral import QE_MRSIGNER
-from curtilage_dev.emulated_dcap import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.collateral import QE_MRSIGNER
+from curtilage_dev.emulated.dcap import (
     ChangeCertificate,
     CollateralFields,
     DcapKeys,
@@ -196,7 +196,10 @@ class EmulatedTdx:
     def quote(self, fields: QuoteFields) -> bytes:
         """Sign a quote."""
         keys = self.provisioning.keys
-        signed_part = _header(fields) + _body(fields)
+        header = struct.pack(
+            "<HHIHH", fields.version, fields.key_type, fields.tee_type, 0, 0
+        )
+        signed_part = header + fields.vendor + bytes(_USER_DATA_BYTES) + _body(fields)
         point = keys.attestation.public_key().public_bytes(
             Encoding.X962, PublicFormat.UncompressedPoint
         )[1:]
@@ -234,14 +237,6 @@ def make_tdx_platform(
     )
 
 
-def _header(fields: QuoteFields) -> bytes:
-    return (
-        struct.pack("<HHIHH", fields.version, fields.key_type, fields.tee_type, 0, 0)
-        + fields.vendor
-        + bytes(_USER_DATA_BYTES)
-    )
-
-
 def _body(fields: QuoteFields) -> bytes:
     report = encode_report(fields.report)
     if fields.version == layout.VERSION_4:
@@ -270,24 +265,21 @@ def encode_report(report: layout.TdReport) -> bytes:
         report.tee_tcb_svn2 or b"",
         report.mrservicetd or b"",
     ]
-    if report.extension is not None:
-        parts += _extension(report.extension)
+    extension = report.extension
+    if extension is not None:
+        parts += [
+            bytes([extension.vmid]),
+            extension.td_id,
+            extension.device_info,
+            extension.init_servicetd,
+            extension.init_servicetd_attributes,
+            extension.init_cpusvn,
+            extension.init_tee_tcb_svn,
+            extension.init_model,
+            extension.current_servicetd,
+            extension.current_servicetd_attributes,
+        ]
     return b"".join(parts)
-
-
-def _extension(extension: layout.TdExtension) -> list[bytes]:
-    return [
-        bytes([extension.vmid]),
-        extension.td_id,
-        extension.device_info,
-        extension.init_servicetd,
-        extension.init_servicetd_attributes,
-        extension.init_cpusvn,
-        extension.init_tee_tcb_svn,
-        extension.init_model,
-        extension.current_servicetd,
-        extension.current_servicetd_attributes,
-    ]
 
 
 def _qe_report(fields: QuoteFields, point: bytes) -> bytes:

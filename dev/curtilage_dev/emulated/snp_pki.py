@@ -27,7 +27,8 @@ from curtilage.attest.sev_snp.certificates import (
     SALT_BYTES,
 )
 from curtilage.attest.sev_snp.report import CHIP_ID_BYTES, SigningKey
-from curtilage_dev.reports import ReportFields, encode_report, sign_report
+from curtilage_dev.emulated.der import key_usage
+from curtilage_dev.emulated.snp_reports import ReportFields, encode_report, sign_report
 
 ORGANIZATION: Final = "Emulated TEE - not AMD"
 DEFAULT_TCB: Final = Tcb(bl=10, tee=0, snp=23, ucode=84)
@@ -102,7 +103,9 @@ def make_certificate(fields: CertificateFields, issuer: rsa.RSAPrivateKey) -> by
     if fields.authority and fields.left_out != "constraints":
         builder = builder.add_extension(x509.BasicConstraints(True, None), True)
     if fields.authority and fields.left_out != "usage":
-        builder = builder.add_extension(_authority_usage(), True)
+        builder = builder.add_extension(
+            key_usage(signs_certificates=True, signs_data=False), True
+        )
     for name, value in fields.amd.items():
         oid = x509.ObjectIdentifier(AMD_ARC + name)
         builder = builder.add_extension(x509.UnrecognizedExtension(oid, value), False)
@@ -296,20 +299,6 @@ def distinguished_name(common_name: str) -> x509.Name:
 
 def _pss() -> padding.PSS:
     return padding.PSS(padding.MGF1(hashes.SHA384()), SALT_BYTES)
-
-
-def _authority_usage() -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _with_zero_serial(der: bytes, signed_bytes: int, key: rsa.RSAPrivateKey) -> bytes:

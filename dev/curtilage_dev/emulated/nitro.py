@@ -19,8 +19,8 @@ from curtilage.attest.encoding.cose import ES384, SIGNATURE_BYTES, CoseSign1
 from curtilage.attest.evidence import NitroEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.nitro.document import DIGEST
-from curtilage_dev.changes import unchanged
-from curtilage_dev.p384_pki import (
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.p384_pki import (
     P384Fields,
     new_key,
     raw_signature,

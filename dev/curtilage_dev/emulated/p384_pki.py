@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from curtilage.attest.encoding.cose import SIGNATURE_BYTES
+from curtilage_dev.emulated.der import key_usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,13 @@ def sign_certificate(fields: P384Fields, issuer: P384Fields) -> bytes:
         .serial_number(x509.random_serial_number())
         .not_valid_before(fields.not_before)
         .not_valid_after(fields.not_after)
-        .add_extension(_usage(fields), critical=True)
+        .add_extension(
+            key_usage(
+                signs_certificates=fields.signs_certificates,
+                signs_data=fields.signs_data,
+            ),
+            critical=True,
+        )
     )
     if fields.authority is not None:
         constraints = x509.BasicConstraints(fields.authority, fields.path_length)
@@ -104,18 +111,4 @@ def _name(organization: str, common_name: str) -> x509.Name:
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
-    )
-
-
-def _usage(fields: P384Fields) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=fields.signs_data,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=fields.signs_certificates,
-        crl_sign=fields.signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
     )

@@ -17,13 +17,17 @@ from curtilage.attest.binding import device_nonce_v2, qualifying_data_v2
 from curtilage.attest.claims import Measurement
 from curtilage.attest.evidence import CpuEvidence, DeviceKind, GpuEvidence, Tee
 from curtilage.attest.expectations import TrustAnchor
-from curtilage_dev import emulated_nitro
-from curtilage_dev.emulated_azure import EmulatedAzure, make_azure
-from curtilage_dev.emulated_dcap import generate_dcap_keys
-from curtilage_dev.emulated_gpu import EmulatedGpu
-from curtilage_dev.emulated_nitro import EmulatedNitro
-from curtilage_dev.emulated_tdx import EmulatedTdx, make_tdx_platform
-from curtilage_dev.pki import EmulatedPlatform, generate_root_keys, make_platform
+from curtilage_dev.emulated import nitro
+from curtilage_dev.emulated.azure import EmulatedAzure, make_azure
+from curtilage_dev.emulated.dcap import generate_dcap_keys
+from curtilage_dev.emulated.gpu import EmulatedGpu
+from curtilage_dev.emulated.nitro import EmulatedNitro
+from curtilage_dev.emulated.snp_pki import (
+    EmulatedPlatform,
+    generate_root_keys,
+    make_platform,
+)
+from curtilage_dev.emulated.tdx import EmulatedTdx, make_tdx_platform
 
 KINDS: Final = tuple(tee for tee in Tee if tee.emulated)
 MAX_GPUS: Final = 8
@@ -238,7 +242,7 @@ _REGISTERS: Final[Mapping[Tee, Callable[[bytes], Measurement]]] = MappingProxyTy
     {
         Tee.EMULATED_SEV_SNP: _snp_registers,
         Tee.EMULATED_TDX: _tdx_registers,
-        Tee.EMULATED_NITRO: emulated_nitro.registers_of,
+        Tee.EMULATED_NITRO: nitro.registers_of,
         Tee.EMULATED_AZURE_SNP: _azure_registers,
     }
 )

@@ -9,7 +9,7 @@ from curtilage.attest.evidence import Tee
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
-from curtilage_dev.machines import (
+from curtilage_dev.emulated.machines import (
     KINDS,
     MAX_GPUS,
     Machine,
@@ -19,7 +19,7 @@ from curtilage_dev.machines import (
     make_machine,
     registers_of,
 )
-from curtilage_dev.pki import EmulatedPlatform
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 

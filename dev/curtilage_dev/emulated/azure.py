@@ -20,10 +20,10 @@ from curtilage.attest.encoding.strict_json import encode_base64url
 from curtilage.attest.evidence import AzureEvidence, Tee
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.sev_snp.report import REPORT_BYTES
-from curtilage_dev.changes import unchanged
-from curtilage_dev.emulated_tpm import EmulatedTpm, QuoteFields, make_tpm, ordinary_pcrs
-from curtilage_dev.pki import EmulatedPlatform
-from curtilage_dev.reports import ReportFields
+from curtilage_dev.emulated.changes import unchanged
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
+from curtilage_dev.emulated.snp_reports import ReportFields
+from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, make_tpm, ordinary_pcrs
 
 # The size of the non-volatile index.
 BLOB_BYTES: Final = 2600

@@ -1,0 +1,5 @@
+"""Emulated evidence, byte for byte in the vendors' layouts: reports, quotes, chains.
+
+What each vendor's machine would sign, and ``machines``, which gives all of them one
+interface. Made without any hardware, so nothing of it proves isolation.
+"""
