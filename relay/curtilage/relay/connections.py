@@ -128,8 +128,8 @@ class Server(web.Server):
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
-        # Between two requests: to a client this looks like any idle connection's end,
-        # and it may send its next request elsewhere (RFC 9112, section 9.3.1).
+        # Between two requests either side may close whenever it likes (RFC 9112,
+        # section 9.5): to a client this looks like any idle connection's end.
         for connection in self.connections:
             cast("_Connection", connection).close_if_idle()
         return self._busy > 0

@@ -72,7 +72,7 @@ _MORE_FIELDS: Final[Mapping[Refusal, tuple[str, str]]] = {
     Refusal.GET_ONLY: ("Allow", "GET"),
     Refusal.POST_ONLY: ("Allow", "POST"),
     Refusal.ACCESS: ("WWW-Authenticate", "Bearer"),
-    # RFC 10036, sections 3 and 5, with RFC 9209's field.
+    # RFC 10036, sections 4.2 and 4.1: which status, and which word in RFC 9209's field.
     Refusal.BUSY: ("Proxy-Status", "relay; error=connection_limit_reached"),
     Refusal.INCREMENTAL: ("Proxy-Status", "relay; error=incremental_refused"),
 }

@@ -206,7 +206,7 @@ class Service:
     async def _upload(
         self, passage: Passage, body: RequestBody, caller: Caller
     ) -> None:
-        """Pass a request on while it arrives: RFC 10036 forbids to wait for its end.
+        """Pass a request on while it arrives, as RFC 10036, section 3, wants it.
 
         A slow sender holds a place meanwhile. So these have places of their own,
         fewer than all, each only from the first octets on, and no client has more

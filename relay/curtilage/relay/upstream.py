@@ -239,8 +239,8 @@ class UpstreamAnswer:
         self._sink, self._most = sink, max_bytes
         with _as_refusal(self._connection):
             over = self._write()
-            # With no piece yet the head goes alone: RFC 10036 wants what is there
-            # passed on, and a client learns that its request was taken.
+            # With no piece yet the head goes alone: what is there goes on (RFC 10036,
+            # section 3), and a client learns that its request was taken.
             sink.flush()
             if over:
                 return
@@ -365,8 +365,9 @@ class Upstreams:
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
-        # Sent once: after a failure nobody knows whether the gateway opened it, and a
-        # second copy is what its replay protection refuses (RFC 9458, section 6.5).
+        # Sent once: after a failure nobody knows whether the gateway opened it, and to
+        # its replay protection a second copy is an attack. RFC 9458, section 6.5: a
+        # relay must not try again by itself.
         connection = await pool.take()
         try:
             with _as_refusal(connection):

@@ -38,7 +38,7 @@ OWN: Final[Mapping[int, Refusal]] = {
 }
 """Statuses that nginx itself may come to, and what they mean here."""
 TRUE: Final = r"~^\?1( *;.*)?$"
-"""A boolean Item; parameters are ignored (RFC 9651, section 1.1)."""
+"""A boolean Item; parameters are no error (RFC 9651, section 2)."""
 KEY_REFUSAL: Final = 422
 """Its content passes: the problem type tells a client that its key is old."""
 RATE_STATUS: Final = 598
