@@ -57,6 +57,7 @@ class FairQueue:
             if slot not in self._held:
                 raise RefusedError(Refusal.BUSY) from None
         except BaseException:
+            # Its client left, perhaps just when it was given a place: that goes on.
             self.give_back(slot)
             raise
         finally:
@@ -69,13 +70,16 @@ class FairQueue:
         self._held.remove(slot)
         self._admission.end_place(slot)
         # One place that is given back may allow several: shares grow with it.
-        while waiting := [slot for slot in self._line if self._is_next(slot)]:
+        while waiting := [
+            slot
+            for slot, turn in self._line.items()
+            if not turn.done() and self._may(slot)
+        ]:
+            # The first of equals: the line keeps the order in which they came.
             first = min(waiting, key=self._admission.places)
             self._line[first].set_result(None)
+            # Now, not when it wakes: in between, the place would be given away twice.
             self._give(first)
-
-    def _is_next(self, slot: ConnectionSlot) -> bool:
-        return not self._line[slot].done() and self._may(slot)
 
     def _may(self, slot: ConnectionSlot) -> bool:
         free = self._most - len(self._held)

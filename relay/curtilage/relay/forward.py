@@ -210,6 +210,7 @@ def admit(head: RequestHead, route: Route, *, max_request_bytes: int) -> Passage
         RefusedError: it may not; the refusal is one of the closed list.
     """
     fields = head.fields
+    # On every path: a GET whose end two servers see in two places smuggles as well.
     _refuse_framing(fields)
     if route.action is not Action.EXCHANGE:
         return Passage(route=route, content_type="", incremental=False)
