@@ -398,36 +398,19 @@ class Upstreams:
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         length = passage.content_length
+        head = forward.request_head(passage, host=host, length=length)
         connection = await pool.take()
+
+        def cut_if_broken(task: "asyncio.Task[None]") -> None:
+            # A request that breaks off here must not look whole there, and the
+            # answer to a part of it must not look whole to anybody.
+            if not task.cancelled() and task.exception() is not None:
+                connection.cut()
+
         sending = asyncio.create_task(
-            _send_pieces(
-                connection,
-                forward.request_head(passage, host=host, length=length),
-                pieces,
-                chunked=length is None,
-            )
+            _send_pieces(connection, head, pieces, chunked=length is None)
         )
-        sending.add_done_callback(_end_of_sending(connection))
-        # Any end but an answer, the client's own going away included, ends both ways
-        # and spoils the connection: half a request is on it.
-        try:
-            return await self._answer_beside(pool, connection, sending)
-        except BaseException:
-            sending.cancel()
-            pool.put_back(connection, reusable=False)
-            raise
-
-    def close(self) -> None:
-        """Close every connection."""
-        for pool in self._pools.values():
-            pool.close()
-
-    async def _answer_beside(
-        self,
-        pool: Pool[Connection],
-        connection: Connection,
-        sending: "asyncio.Task[None]",
-    ) -> UpstreamAnswer:
+        sending.add_done_callback(cut_if_broken)
         heading = asyncio.create_task(connection.head())
         heading.add_done_callback(_seen)
         try:
@@ -439,11 +422,21 @@ class Upstreams:
                 # From here on the gateway has all, and its silence is its own.
                 connection.watch()
                 message, content = await heading
-        finally:
+            return UpstreamAnswer(
+                connection, pool, message=message, content=content, sending=sending
+            )
+        except BaseException:
+            # Any end but an answer, the client's own going away included, ends both
+            # ways and spoils the connection: half a request is on it.
             heading.cancel()
-        return UpstreamAnswer(
-            connection, pool, message=message, content=content, sending=sending
-        )
+            sending.cancel()
+            pool.put_back(connection, reusable=False)
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        for pool in self._pools.values():
+            pool.close()
 
 
 class _as_refusal:  # noqa: N801 - reads as a statement
@@ -495,16 +488,6 @@ async def _send_pieces(
         await connection.sent()
     if chunked:
         connection.send(b"0\r\n\r\n")
-
-
-def _end_of_sending(connection: Connection) -> "Callable[[asyncio.Task[None]], None]":
-    def end(task: "asyncio.Task[None]") -> None:
-        # A request that breaks off here must not look whole there, and the
-        # answer to a part of it must not look whole to anybody.
-        if not task.cancelled() and task.exception() is not None:
-            connection.cut()
-
-    return end
 
 
 def _seen(task: "asyncio.Task[tuple[RawResponseMessage, StreamReader]]") -> None:
