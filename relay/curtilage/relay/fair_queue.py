@@ -85,7 +85,8 @@ class FairQueue:
         free = self._most - len(self._held)
         if free <= 0 or not self._share:
             return free > 0
-        # A share of what is left, so that who comes later still finds some.
+        # A share of what is left, so that who comes later still finds some: of four,
+        # all four while 16 are free, and one while fewer than eight are.
         share = min(self._share, free // self._share)
         return self._admission.places(slot) < max(1, share)
 

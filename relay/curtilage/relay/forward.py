@@ -50,6 +50,8 @@ _BARE_ITEM: Final = rb"""(?:"(?:[ !#-\[\]-~]|\\["\\])*"|[!#-+\--:<-~]+)"""
 _TRUE: Final = re.compile(
     rb"\?1(?: *; *[a-z*][a-z0-9_.*-]*(?:=" + _BARE_ITEM + rb")?)*"
 )
+# Digits alone, and few enough for 64 bits: where a longer number wraps around, another
+# server sees another end.
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _HOST_PORT: Final = re.compile(rb":[0-9]*")
 

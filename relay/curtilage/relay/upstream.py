@@ -154,6 +154,8 @@ class Connection(ResponseHandler):
     @property
     def usable(self) -> bool:
         """Whether a request may be sent."""
+        # Not where octets of an answer are left, or more came than was asked for: the
+        # next client would be given them.
         return self.is_connected() and not self.should_close
 
     def free(self) -> None:
