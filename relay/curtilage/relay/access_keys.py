@@ -71,6 +71,7 @@ def make_key(
     secret = base64.urlsafe_b64encode(random(KEY_BYTES)).rstrip(b"=")
     salt = random(SALT_BYTES)
     record = KeyRecord(name=name, salt=salt, digest=_digest(salt, secret))
+    # The name goes with it: the record is found by that, not by trying every salt.
     return f"{name}.{secret.decode()}", record
 
 

@@ -425,6 +425,7 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
+        # What is left of its content still comes, and counts with it until a next head.
         if self._measured is None or self._measured.is_eof():
             self._received, self._measured = 0, None
         self.on_room = None

@@ -160,6 +160,7 @@ class Service:
             try:
                 await self._exchange(passage, caller)
             finally:
+                # Whatever happened: a place that is not given back is lost to all.
                 caller.end_place()
         elif route.action is Action.HEALTH:
             await self._tell_health(caller)
@@ -173,6 +174,7 @@ class Service:
         fields = [
             ("Content-Type", "text/plain"),
             ("Content-Length", str(len(word))),
+            # Kept somewhere, "ok" would still be said of a relay that is draining.
             ("Cache-Control", "no-store"),
         ]
         await caller.answer(status, fields, word)

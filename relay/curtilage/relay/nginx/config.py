@@ -278,6 +278,7 @@ def _limits(config: RelayConfig) -> Lines:
 
 
 def _maps(config: RelayConfig) -> Lines:
+    # Of what a name may hold, a pattern reads the hyphen alone, and only in brackets.
     names = "|".join(re.escape(name).replace(r"\-", "-") for name in config.gateways)
     hosts = [
         *comment("Names that Host may give; nginx lowers it and drops the port."),
