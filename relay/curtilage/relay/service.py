@@ -217,7 +217,6 @@ class Service:
         fewer than all, each only from the first octets on, and no client has more
         than its share of them.
         """
-        # Octets first, then a place: who announces an upload and is silent holds none.
         first = await body.piece()
         began = time.monotonic()
         await caller.take_place()
