@@ -174,7 +174,10 @@ def _error_pages() -> Lines:
     return [
         *comment("nginx's own refusals in our words; redirects never pass."),
         *pages(OWN, "@refused"),
+        # A line or a head that is too long, a coding that nginx does not know: the
+        # built-in relay calls all of them malformed.
         *pages([414, 494, 501], "=400 @refused"),
+        # No certificate, a wrong one, or no TLS: such a client gets no word.
         *pages([495, 496, 497], "=444 @closed"),
         *pages([RATE_STATUS], "=429 @refused_rate"),
         *pages(range(300, 400), "=502 @refused_answer"),
@@ -241,6 +244,8 @@ def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Line
         f"proxy_cache_lock_age {ms(limits.fetch_timeout_s)};",
         f"proxy_read_timeout {ms(limits.fetch_timeout_s)};",
         *_toward(gateway),
+        # A fetch is everybody's: nothing that one client sends with it goes on. And 0
+        # would be no bound at all.
         "proxy_set_header Content-Length '';",
         "proxy_pass_request_body off;",
         "client_max_body_size 1;",
