@@ -210,10 +210,9 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
         if (module := module_of(path, ROOT)).startswith(core)
         if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
     }
-    assert found == {  # a policy, the cases beside a profile, a configuration
+    assert found == {  # a policy, the cases beside a profile
         "curtilage.policy.cases": {"read_text"},
         "curtilage.policy.document.load": {"read_text"},
-        "curtilage.relay.nginx.command": {"read_text"},
     }
 
 

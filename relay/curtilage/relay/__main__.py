@@ -2,16 +2,21 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from curtilage.relay import access_keys as key_command
 from curtilage.relay.app import Relay
-from curtilage.relay.config import RelayConfig, is_exposed, parse_config
+from curtilage.relay.config import (
+    RelayConfig,
+    is_exposed,
+    parse_config,
+    read_config_file,
+)
 from curtilage.relay.errors import ConfigError, StartError
 from curtilage.relay.nginx import command as nginx_command
 from curtilage.relay.process import (
@@ -100,6 +105,7 @@ proxy with TLS in front, or [tls] here
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    # First: what is read from here on, TLS's key among it, must not reach a disk.
     forbid_core_dumps()
     try:
         require_streams()
@@ -114,11 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(options: argparse.Namespace) -> int:
     try:
         config = _load(options)
-        if options.check:
-            _check_files(config)
-            say(sys.stdout, f"{len(config.gateways)} gateway(s): configuration valid\n")
-            return 0
-        return _run(config)
+        if not options.check:
+            return _run(config)
+        # What TLS will need is read as the start does; a key must fit its certificate.
+        if config.tls is not None:
+            make_server_context(config.tls)
+        if config.upstream_ca_file is not None:
+            make_client_context(config.upstream_ca_file)
+        say(sys.stdout, f"{len(config.gateways)} gateway(s): configuration valid\n")
     except ConfigError as error:
         for problem in error.problems:
             say(sys.stderr, f"curtilage-relay: {problem}\n")
@@ -126,14 +135,7 @@ def _command(options: argparse.Namespace) -> int:
     except StartError as error:
         say(sys.stderr, f"curtilage-relay: {error}\n")
         return EXIT_START
-
-
-def _check_files(config: RelayConfig) -> None:
-    """Read what TLS will need, as the start does; a key must fit its certificate."""
-    if config.tls is not None:
-        make_server_context(config.tls)
-    if config.upstream_ca_file is not None:
-        make_client_context(config.upstream_ca_file)
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -173,75 +175,62 @@ def _load(options: argparse.Namespace) -> RelayConfig:
         for key in ("listen", "environment")
         if (value := getattr(options, key)) is not None
     }
-    if options.gateway:
-        overrides["gateways"] = dict(_split_gateway(text) for text in options.gateway)
-    return parse_config(_read(options.config), overrides)
-
-
-def _split_gateway(text: str) -> tuple[str, str]:
-    name, mark, upstream = text.partition("=")
-    if not mark:
-        raise ConfigError(f"--gateway {text!r}: expected NAME=UPSTREAM")
-    return name, upstream
-
-
-def _read(path: str | None) -> str:
-    if path is None:
-        return ""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: {error}") from None
+    gateways: dict[str, str] = {}
+    for text in options.gateway:
+        name, mark, upstream = text.partition("=")
+        if not mark:
+            raise ConfigError(f"--gateway {text!r}: expected NAME=UPSTREAM")
+        gateways[name] = upstream
+    if gateways:
+        overrides["gateways"] = gateways
+    text = "" if options.config is None else read_config_file(options.config)
+    return parse_config(text, overrides)
 
 
 def _run(config: RelayConfig) -> int:
     if is_exposed(config):
         say(sys.stderr, EXPOSED)
     allow_descriptors(config.limits.max_connections + config.limits.max_upstream)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - an extra
+
+        make_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(_serve(config))
     return 0
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _serve(config: RelayConfig) -> None:
     stopped, hurry = asyncio.Event(), asyncio.Event()
 
+    # The second one means that somebody does not want to wait for answers to end.
     def on_signal() -> None:
         (hurry if stopped.is_set() else stopped).set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    telemetry = configure(config.telemetry)
-    relay = Relay(config, telemetry=telemetry)
-    try:
-        address = await relay.start()
-        say(sys.stdout, json.dumps(_ready(config, address)) + "\n")
-        await stopped.wait()
-    finally:
-        await relay.stop(hurry)
-        telemetry.close()
-
-
-def _ready(config: RelayConfig, address: str) -> dict[str, object]:
     transport = "plain"
     if config.tls is not None:
         transport = "tls" if config.tls.client_ca is None else "mutual tls"
     access = "keys" if config.keys else "open"
-    return {
-        "ready": True,
-        "listen": address,
-        "transport": transport,
-        "access": access,
-    }
+    telemetry = configure(config.telemetry)
+    relay = Relay(config, telemetry=telemetry)
+    try:
+        address = await relay.start()
+        # Not before it listens: whoever reads the line sends the first request.
+        ready = {
+            "ready": True,
+            "listen": address,
+            "transport": transport,
+            "access": access,
+        }
+        say(sys.stdout, json.dumps(ready) + "\n")
+        await stopped.wait()
+    finally:
+        await relay.stop(hurry)
+        telemetry.close()
 
 
 if __name__ == "__main__":

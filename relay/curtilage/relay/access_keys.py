@@ -68,9 +68,10 @@ def make_key(
     """
     if KEY_NAME.fullmatch(name) is None:
         raise ValueError("a key's name is 1 to 32 of a-z, 0-9 and -")
-    secret = _text(random(KEY_BYTES))
+    secret = base64.urlsafe_b64encode(random(KEY_BYTES)).rstrip(b"=")
     salt = random(SALT_BYTES)
     record = KeyRecord(name=name, salt=salt, digest=_digest(salt, secret))
+    # The name goes with it: the record is found by that, not by trying every salt.
     return f"{name}.{secret.decode()}", record
 
 
@@ -100,19 +101,17 @@ class AccessKeys:
         Args:
             values: of every Authorization field of the request.
         """
+        # One field alone: of two, a server in front of us may have checked the other.
         match = _CREDENTIALS.fullmatch(values[0]) if len(values) == 1 else None
         if match is None:
             return False
         record = self._records.get(match[1], self._nobody)
+        # In constant time: else the time tells how many octets of the hash are right.
         return hmac.compare_digest(record.digest, _digest(record.salt, match[2]))
 
 
 def _digest(salt: bytes, secret: bytes) -> bytes:
     return hmac.digest(salt, secret, hashlib.sha256)
-
-
-def _text(secret: bytes) -> bytes:
-    return base64.urlsafe_b64encode(secret).rstrip(b"=")
 
 
 EXIT_USAGE: Final = 2

@@ -85,6 +85,7 @@ class AdmissionControl:
         """Take one request's worth from what this client may ask."""
         if self._caps is None or slot.client is None:
             return True
+        # Before each count, not by a timer: an idle relay forgets at the next request.
         self._renew(self._caps)
         return self._caps.request(slot.client)
 
@@ -96,6 +97,7 @@ class AdmissionControl:
 
     def begin_upload(self, slot: ConnectionSlot) -> bool:
         """Count an upload; False when this client has its share."""
+        # Where its connection has ended meanwhile nothing would ever end the count.
         if self._caps is None or slot.client is None or slot not in self._slots:
             return True
         self._renew(self._caps)
@@ -119,6 +121,7 @@ class AdmissionControl:
 
     def hold_place(self, slot: ConnectionSlot) -> None:
         """Count a place at the gateways, until its end or the connection's."""
+        # As for an upload: it stood in line, and its connection may have ended there.
         if self._caps is None or slot.client is None or slot not in self._slots:
             return
         self._renew(self._caps)

@@ -5,11 +5,12 @@ how it is read and written ``connections``'.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.config import Listen, RelayConfig, TCPAddress, UnixAddress
+from curtilage.relay.config import Listen, RelayConfig, UnixAddress
 from curtilage.relay.connections import Server
 from curtilage.relay.errors import StartError
 from curtilage.relay.refusals import Refusal
@@ -44,6 +45,7 @@ class Relay:
         Raises:
             StartError: the address or a certificate file cannot be used.
         """
+        # Before anything that may fail: a library's own words hold peers' bytes.
         silence_libraries()
         asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         try:
@@ -64,6 +66,7 @@ class Relay:
             hurry: set when an operator does not want to wait any longer.
         """
         await self._drain(hurry or asyncio.Event())
+        # Handlers before the gateways' connections: each gives its own back.
         if self._server is not None:
             await self._server.shutdown(CANCEL_S)
             self._server = None
@@ -73,15 +76,21 @@ class Relay:
 
     async def _drain(self, hurry: asyncio.Event) -> None:
         limits = self._config.limits
+        # /healthz says so first, while we listen on: whoever spreads clients over
+        # relays can send them elsewhere before anybody is refused.
         if self._service is not None:
             self._service.draining = True
         if self._listener is not None and self._server is not None:
             self._server.draining = True
             if limits.drain_delay_s:
-                await _happens(hurry, limits.drain_delay_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(limits.drain_delay_s):
+                        await hurry.wait()
             self._listener.close()
             self._listener = None
             _remove_socket(self._config.listen)
+            # A padded answer takes its time; one that is cut is lost, since nothing is
+            # ever asked twice.
             if self._server.close_idle():
                 waits = (self._server.quiet.wait(), hurry.wait())
                 tasks = [asyncio.create_task(wait) for wait in waits]
@@ -94,45 +103,37 @@ class Relay:
                     task.cancel()
 
     async def _listen(self, service: Service) -> str:
-        listen = self._config.listen
+        listen, loop = self._config.listen, asyncio.get_running_loop()
         self._server = server = Server(service, self._config, telemetry=self._telemetry)
         if isinstance(listen, UnixAddress):
-            self._listener = await asyncio.get_running_loop().create_unix_server(
+            self._listener = await loop.create_unix_server(
                 server, listen.path, backlog=BACKLOG
             )
             return f"unix:{listen.path}"
-        self._listener = listener = await self._listen_tcp(listen, server)
-        host = f"[{listen.host}]" if ":" in listen.host else listen.host
-        return f"{host}:{listener.sockets[0].getsockname()[1]}"
-
-    async def _listen_tcp(
-        self, listen: TCPAddress, server: Server
-    ) -> asyncio.Server | TLSListener:
+        listener: asyncio.Server | TLSListener
         if self._config.tls is None:
-            return await asyncio.get_running_loop().create_server(
+            listener = await loop.create_server(
                 server, listen.host, listen.port, backlog=BACKLOG
             )
-        context = make_server_context(self._config.tls)
-        return TLSListener(
-            await bind(listen.host, listen.port, backlog=BACKLOG),
-            context,
-            timeout_s=self._config.limits.header_timeout_s,
-            admission=server.admission,
-            telemetry=self._telemetry,
-            make=server.protocol_for,
-        )
+        else:
+            # The files first: what is wrong with one is said before a port is taken.
+            context = make_server_context(self._config.tls)
+            listener = TLSListener(
+                await bind(listen.host, listen.port, backlog=BACKLOG),
+                context,
+                timeout_s=self._config.limits.header_timeout_s,
+                admission=server.admission,
+                telemetry=self._telemetry,
+                make=server.protocol_for,
+            )
+        self._listener = listener
+        # As it is, not as it was asked for: port 0 takes a free one.
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        return f"{host}:{listener.sockets[0].getsockname()[1]}"
 
     def _on_loop_error(self, _: object, __: Mapping[str, object]) -> None:
         # The default prints whatever was at hand, peers' bytes included.
         self._telemetry.rejected(Refusal.INTERNAL)
-
-
-async def _happens(event: asyncio.Event, within_s: float) -> None:
-    try:
-        async with asyncio.timeout(within_s):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 def _remove_socket(listen: Listen) -> None:

@@ -52,7 +52,18 @@ class RequestBody:
         Raises:
             RefusedError: too large, too slow or malformed.
         """
-        piece = await self._next()
+        # Each octet earns its time, so that a drip (slow POST) is cut as a silence is,
+        # and a large request on a slow line is not.
+        earned_s = self._seen / self._limits.min_body_bytes_per_s
+        due = self._began + self._limits.body_timeout_s + earned_s
+        try:
+            async with asyncio.timeout(due - time.monotonic()):
+                piece = await self._read()
+        except TimeoutError:
+            raise RefusedError(Refusal.BODY_TOO_SLOW) from None
+        except self._broken:
+            raise RefusedError(Refusal.MALFORMED) from None
+        # By what came, not by what was announced: chunks announce nothing.
         self._seen += len(piece)
         if self._seen > self._limits.max_request_bytes:
             raise RefusedError(Refusal.BODY_TOO_LARGE)
@@ -61,19 +72,6 @@ class RequestBody:
     def excuse(self, seconds: float) -> None:
         """Do not count so much time: we did not read meanwhile."""
         self._began += seconds
-
-    async def _next(self) -> bytes:
-        # Each octet earns its time, so that a drip (slow POST) is cut as a silence is,
-        # and a large request on a slow line is not.
-        earned_s = self._seen / self._limits.min_body_bytes_per_s
-        due = self._began + self._limits.body_timeout_s + earned_s
-        try:
-            async with asyncio.timeout(due - time.monotonic()):
-                return await self._read()
-        except TimeoutError:
-            raise RefusedError(Refusal.BODY_TOO_SLOW) from None
-        except self._broken:
-            raise RefusedError(Refusal.MALFORMED) from None
 
 
 class Sink(Protocol):
@@ -129,6 +127,8 @@ class RequestPieces:
 
     def end(self) -> None:
         """Count it no more."""
+        # Forgotten before it is called: the end of the content and the end of the
+        # exchange both come here, and counting twice would give away two places.
         ended, self._ended = self._ended, None
         if ended is not None:
             ended()

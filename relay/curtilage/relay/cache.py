@@ -31,6 +31,8 @@ class SharedCopy:
 
     def current(self) -> bytes | None:
         """Return the copy while it is young enough, else None."""
+        # Forgotten, not kept for bad days: an old key list would send requests to a key
+        # that the gateway has overwritten.
         if self._clock() - self._fetched_at >= self._max_age_s:
             self._value = None
         return self._value
@@ -40,6 +42,7 @@ class SharedCopy:
         value = self.current()
         if value is not None:
             return value
+        # One fetch for all: each client's own would tell the gateway when it came.
         if self._running is None:
             self._running = asyncio.create_task(self._refresh())
             self._running.add_done_callback(self._finished)

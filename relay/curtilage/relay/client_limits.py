@@ -97,6 +97,8 @@ class ClientCaps:
 
     def find(self, address: str) -> Client:
         """Return where a client is counted as long as this secret lives."""
+        # Keyed: of a bare hash, whoever sees the table could try all of IPv4 in seconds
+        # and learn who asked.
         digest = hashlib.blake2s(
             _customer(address), key=self._secret, digest_size=DIGEST_BYTES
         ).digest()
@@ -109,6 +111,7 @@ class ClientCaps:
 
     def connect(self, client: Client) -> bool:
         """Count a connection; False when this client holds as many as it may."""
+        # The least of its cells: the others may be full of somebody else's.
         most = self._limits.connections
         if most and min(self._open[cell] for cell in client.cells) >= most:
             return False
@@ -161,6 +164,7 @@ class ClientCaps:
         """Count what one request cost beyond its own worth."""
         now = self._clock() - self._began
         burst = float(self._limits.burst)
+        # Of all its cells, or the one that was spared would let it in again.
         for cell in client.cells:
             self._spent[cell] = min(self._used(cell, now) + requests, burst)
             self._seen[cell] = now
@@ -173,6 +177,7 @@ class ClientCaps:
         cells = client.cells
         now = self._clock() - self._began
         burst = float(self._limits.burst)
+        # All are looked at before one is written: who is refused spends nothing.
         spent = [self._used(cell, now) for cell in cells]
         if min(spent) + 1.0 > burst:
             return False
@@ -187,6 +192,8 @@ class ClientCaps:
         return max(0.0, self._spent[cell] - earned)
 
     def _forget(self) -> None:
+        # Both at once: counts that outlived their secret would be read as somebody
+        # else's, and a secret that was kept would tell whose the old ones were.
         self._secret = self._random(32)
         self._began = self._clock()
         nothing = bytes(array("l").itemsize * ROWS * CELLS)
@@ -198,11 +205,14 @@ class ClientCaps:
 
 def _customer(address: str) -> bytes:
     """Return what stands for one customer: an IPv4 address, an IPv6 /56."""
+    # Without the zone of a link-local address, which names an interface of ours. What
+    # is no address counts as one client, together with all else that is none.
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return b""
     if isinstance(parsed, ipaddress.IPv6Address):
+        # On a socket of both kinds IPv4 comes mapped: a /56 of that would be everybody.
         if parsed.ipv4_mapped is None:
             return parsed.packed[:IPV6_PREFIX_BYTES]
         parsed = parsed.ipv4_mapped

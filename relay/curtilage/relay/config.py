@@ -191,6 +191,18 @@ class RelayConfig:
     upstream_ca_file: Path | None = None
 
 
+def read_config_file(path: str) -> str:
+    """Return the text of the file that ``--config`` names.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from None
+
+
 def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
     """Read a configuration file's text.
 
@@ -253,10 +265,14 @@ def parse_upstream(text: str, environment: Environment) -> Upstream:
         port = url.port
     except ValueError:
         raise ConfigError(f"{text!r}: not a host or not a port") from None
+    # Matched as it is written: what urlsplit makes of odd octets is not what goes into
+    # Host, or into nginx's configuration.
     if ORIGIN.match(text) is None or not url.hostname or port == 0:
         raise ConfigError(f"{text!r}: expected https://host[:port] or unix:/path")
     if ORIGIN.fullmatch(text) is None:
         raise ConfigError(f"{text!r}: only scheme, host and port; paths are fixed")
+    # What is sealed stays sealed over plain HTTP, but whoever is on the line sees when
+    # each exchange came and how long it was, and may answer in the gateway's place.
     if url.scheme == "http" and not _is_loopback(url.hostname):
         raise ConfigError(f"{text!r}: plain http only to a loopback address")
     if url.scheme == "http" and environment is not Environment.DEVELOPMENT:
@@ -289,14 +305,26 @@ class _Reader:
         self._problems: list[str] = []
 
     def config(self) -> RelayConfig:
+        # Not ignored: a limit that is misspelt would silently be another one.
         for key in sorted(self._tree.keys() - KEYS):
             self._problems.append(
                 f"{key}: unknown key; known: {', '.join(sorted(KEYS))}"
             )
-        environment = self._environment()
+        named = self._tree.get("environment", Environment.PRODUCTION.value)
+        if named in list(Environment):
+            environment = Environment(str(named))
+        else:
+            self._problems.append('environment: expected "production" or "development"')
+            # Read on as the stricter one, so that its problems are named as well.
+            environment = Environment.PRODUCTION
         listen = self._listen()
         gateways = self._gateways(environment)
-        hosts = self._hosts()
+        hosts = self._texts(self._tree, "hosts", "hosts")
+        self._problems += [
+            f"hosts: {name!r}: expected a name in lower case, without a port"
+            for name in hosts
+            if HOST.fullmatch(name) is None
+        ]
         tls = self._tls(listen)
         keys = self._keys()
         clients = self._numbers("clients", ClientLimits())
@@ -309,7 +337,7 @@ class _Reader:
             listen=listen,
             gateways=gateways,
             environment=environment,
-            hosts=hosts,
+            hosts=frozenset(name.encode() for name in hosts),
             tls=tls,
             keys=keys,
             clients=clients,
@@ -317,13 +345,6 @@ class _Reader:
             telemetry=telemetry,
             upstream_ca_file=ca_file,
         )
-
-    def _environment(self) -> Environment:
-        value = self._tree.get("environment", Environment.PRODUCTION.value)
-        if value in list(Environment):
-            return Environment(str(value))
-        self._problems.append('environment: expected "production" or "development"')
-        return Environment.PRODUCTION
 
     def _listen(self) -> Listen | None:
         value = self._tree.get("listen")
@@ -355,15 +376,6 @@ class _Reader:
                 except ConfigError as error:
                     self._problems.append(f"gateways.{name}: {error}")
         return gateways
-
-    def _hosts(self) -> frozenset[bytes]:
-        names = self._texts(self._tree, "hosts", "hosts")
-        for name in names:
-            if HOST.fullmatch(name) is None:
-                self._problems.append(
-                    f"hosts: {name!r}: expected a name in lower case, without a port"
-                )
-        return frozenset(name.encode() for name in names)
 
     def _tls(self, listen: Listen | None) -> TLSSettings | None:
         if "tls" not in self._tree:
@@ -413,6 +425,8 @@ class _Reader:
         chosen: dict[str, Any] = {}  # each checked against its field below
         for key, value in self._table(name).items():
             whole = known.get(key) is int
+            # To Python a bool is an int. Neither NaN nor infinity is a number of
+            # seconds that ever pass, so each would turn its limit off.
             if key not in known:
                 self._problems.append(f"{name}.{key}: unknown key")
             elif isinstance(value, bool) or not isinstance(

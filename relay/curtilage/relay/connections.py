@@ -128,37 +128,29 @@ class Server(web.Server):
 
     def close_idle(self) -> bool:
         """Close connections without a request; return whether others remain."""
-        # Between two requests: to a client this looks like any idle connection's end,
-        # and it may send its next request elsewhere (RFC 9112, section 9.3.1).
+        # Between two requests either side may close whenever it likes (RFC 9112,
+        # section 9.5): to a client this looks like any idle connection's end.
         for connection in self.connections:
             cast("_Connection", connection).close_if_idle()
         return self._busy > 0
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("_Connection", request.protocol)
-        caller = _Caller(request, connection)
+        if connection.slot is None:
+            # Refused before it could ask: whoever counts nowhere would have no caps.
+            raise ConnectionResetError
+        caller = _Caller(request, connection, connection.slot)
         self._busy += 1
         self.quiet.clear()
         connection.begin_request()
         try:
-            await self._answer(request, caller)
-        finally:
-            connection.end_request()
-            self._busy -= 1
-            if not self._busy:
-                self.quiet.set()
-        return self.kept if caller.stays else self.closed
-
-    async def _answer(self, request: web.BaseRequest, caller: "_Caller") -> None:
-        connection = cast("_Connection", request.protocol)
-        head = RequestHead(
-            method=request.method,
-            target=request.raw_path,
-            fields=forward.index(request.raw_headers),
-            # The parser takes any digits here; 0.9 and 2 do not look like this.
-            minor=request.version.minor if request.version.major == 1 else -1,
-        )
-        try:
+            head = RequestHead(
+                method=request.method,
+                target=request.raw_path,
+                fields=forward.index(request.raw_headers),
+                # The parser takes any digits here; 0.9 and 2 do not look like this.
+                minor=request.version.minor if request.version.major == 1 else -1,
+            )
             # With a length, framing is a head and no more; the parser bounds that.
             if b"transfer-encoding" in head.fields:
                 connection.limit_framing(request.content)
@@ -172,6 +164,13 @@ class Server(web.Server):
             status = refusals.status_of(refused.refusal)
             content = refusals.refusal_body(refused.refusal)
             await caller.answer(status, fields, content)
+        finally:
+            # Also where the client left: one that stayed counted would hold up a drain.
+            connection.end_request()
+            self._busy -= 1
+            if not self._busy:
+                self.quiet.set()
+        return self.kept if caller.stays else self.closed
 
 
 class _Caller:
@@ -179,9 +178,17 @@ class _Caller:
 
     broken: type[Exception] = web.RequestPayloadError
 
-    def __init__(self, request: web.BaseRequest, connection: "_Connection") -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        connection: "_Connection",
+        slot: ConnectionSlot,
+    ) -> None:
         self._request = request
         self._connection = connection
+        self._slot = slot
+        self._admission = connection.server.admission
+        self._queue = connection.server.queue
         self.read = request.content.readany
         # RFC 9112, section 9.3: 1.1 stays open unless it says otherwise. A client of
         # 1.0 that asks for keep-alive gets none: its proxies may not know the word.
@@ -192,19 +199,19 @@ class _Caller:
         )
 
     def may_ask(self) -> bool:
-        return self._connection.may_ask()
+        return self._admission.may_ask(self._slot)
 
     def begin_upload(self) -> bool:
-        return self._connection.begin_upload()
+        return self._admission.begin_upload(self._slot)
 
     def end_upload(self) -> None:
-        self._connection.end_upload()
+        self._admission.end_upload(self._slot)
 
     async def take_place(self) -> None:
-        await self._connection.take_place()
+        await self._queue.take(self._slot)
 
     def end_place(self) -> None:
-        self._connection.end_place()
+        self._queue.give_back(self._slot)
 
     def content(self) -> bytes | None:
         content = self._request.content
@@ -300,7 +307,7 @@ class _Connection(web.RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._room: asyncio.Future[None] | None = None
-        self._slot = slot
+        self.slot = slot
         self._received = 0
         self._measured: StreamReader | None = None
         self._discarding = False
@@ -318,22 +325,23 @@ class _Connection(web.RequestHandler):
         self._head_timer = self._loop.call_later(
             self.server.limits.header_timeout_s, self.force_close
         )
-        if self._slot is None:
+        if self.slot is None:
             # Of a UNIX socket: there is no address, everybody is the same neighbour.
             peer = self.peername
             address = str(peer[0]) if isinstance(peer, tuple) else ""
             try:
-                self._slot = self.server.admission.admit(address)
+                self.slot = self.server.admission.admit(address)
             except RefusedError as refused:
                 self.server.telemetry.rejected(refused.refusal)
+                # Without TLS a word costs nothing; with it, ``tls`` has refused before.
                 self.put(_refusal_bytes(refused.refusal, date=self.date()))
                 self.force_close()
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget a connection."""
-        if self._slot is not None:
-            self.server.admission.release(self._slot)
+        if self.slot is not None:
+            self.server.admission.release(self.slot)
         # A timer that went on would hold the connection, and what was read on it.
         self._stop_head_timer()
         self._stop_read_timer()
@@ -417,6 +425,7 @@ class _Connection(web.RequestHandler):
     def end_request(self) -> None:
         """Note that the connection waits for its next request."""
         self._busy = False
+        # What is left of its content still comes, and counts with it until a next head.
         if self._measured is None or self._measured.is_eof():
             self._received, self._measured = 0, None
         self.on_room = None
@@ -430,33 +439,6 @@ class _Connection(web.RequestHandler):
         """Close the connection unless a request runs on it."""
         if not self._busy:
             self.close()
-
-    def may_ask(self) -> bool:
-        """Take one request's worth from what this client may ask."""
-        return self._slot is None or self.server.admission.may_ask(self._slot)
-
-    def begin_upload(self) -> bool:
-        """Take one of the places that this client may hold with uploads."""
-        return self._slot is None or self.server.admission.begin_upload(self._slot)
-
-    def end_upload(self) -> None:
-        """Give it back."""
-        if self._slot is not None:
-            self.server.admission.end_upload(self._slot)
-
-    async def take_place(self) -> None:
-        """Take a place at the gateways, waiting for its turn.
-
-        Raises:
-            RefusedError: it did not come in time.
-        """
-        if self._slot is not None:
-            await self.server.queue.take(self._slot)
-
-    def end_place(self) -> None:
-        """Give it back; without one, nothing changes."""
-        if self._slot is not None:
-            self.server.queue.give_back(self._slot)
 
     def limit_framing(self, content: StreamReader) -> None:
         """Compare a request's octets with those of its content from now on.
@@ -478,8 +460,8 @@ class _Connection(web.RequestHandler):
         # Chunks of a dozen octets stay below, with five around each; those of one not.
         if framing <= FRAMING_BYTES + content.total_bytes // 2:
             return False
-        if self._slot is not None:
-            self.server.admission.charge(self._slot, FRAMING_COST)
+        if self.slot is not None:
+            self.server.admission.charge(self.slot, FRAMING_COST)
         return True
 
     def put(self, data: bytes) -> None:

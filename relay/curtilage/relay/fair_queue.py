@@ -57,6 +57,7 @@ class FairQueue:
             if slot not in self._held:
                 raise RefusedError(Refusal.BUSY) from None
         except BaseException:
+            # Its client left, perhaps just when it was given a place: that goes on.
             self.give_back(slot)
             raise
         finally:
@@ -69,19 +70,23 @@ class FairQueue:
         self._held.remove(slot)
         self._admission.end_place(slot)
         # One place that is given back may allow several: shares grow with it.
-        while waiting := [slot for slot in self._line if self._is_next(slot)]:
+        while waiting := [
+            slot
+            for slot, turn in self._line.items()
+            if not turn.done() and self._may(slot)
+        ]:
+            # The first of equals: the line keeps the order in which they came.
             first = min(waiting, key=self._admission.places)
             self._line[first].set_result(None)
+            # Now, not when it wakes: in between, the place would be given away twice.
             self._give(first)
-
-    def _is_next(self, slot: ConnectionSlot) -> bool:
-        return not self._line[slot].done() and self._may(slot)
 
     def _may(self, slot: ConnectionSlot) -> bool:
         free = self._most - len(self._held)
         if free <= 0 or not self._share:
             return free > 0
-        # A share of what is left, so that who comes later still finds some.
+        # A share of what is left, so that who comes later still finds some: of four,
+        # all four while 16 are free, and one while fewer than eight are.
         share = min(self._share, free // self._share)
         return self._admission.places(slot) < max(1, share)
 

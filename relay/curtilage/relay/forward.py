@@ -50,6 +50,8 @@ _BARE_ITEM: Final = rb"""(?:"(?:[ !#-\[\]-~]|\\["\\])*"|[!#-+\--:<-~]+)"""
 _TRUE: Final = re.compile(
     rb"\?1(?: *; *[a-z*][a-z0-9_.*-]*(?:=" + _BARE_ITEM + rb")?)*"
 )
+# Digits alone, and few enough for 64 bits: where a longer number wraps around, another
+# server sees another end.
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _HOST_PORT: Final = re.compile(rb":[0-9]*")
 
@@ -165,10 +167,10 @@ def find_route(
 ) -> Route:
     """Find what a request is about, before anything else of it matters.
 
-    Takes the origin form alone: an absolute form names an authority of the
-    sender's choice (RFC 9112, section 3.2.2), and no client of a relay needs
-    it. The query is ignored. The path is not decoded or normalised: the table
-    is matched as it was sent.
+    Takes the origin form alone. RFC 9112, section 3.2.2, would have a server take
+    the absolute form too; that names an authority of the sender's choice, and no
+    client of a relay needs it. The query is ignored. The path is not decoded or
+    normalised: the table is matched as it was sent.
 
     Args:
         head: the request.
@@ -210,6 +212,7 @@ def admit(head: RequestHead, route: Route, *, max_request_bytes: int) -> Passage
         RefusedError: it may not; the refusal is one of the closed list.
     """
     fields = head.fields
+    # On every path: a GET whose end two servers see in two places smuggles as well.
     _refuse_framing(fields)
     if route.action is not Action.EXCHANGE:
         return Passage(route=route, content_type="", incremental=False)
@@ -287,9 +290,9 @@ def request_head(passage: Passage, *, host: str, length: int | None) -> bytes:
         host: the gateway's own, from the configuration.
         length: octets of content; None where they go on in chunks.
     """
-    # RFC 9458, section 6.2: a relay must not add what might identify a client. So no
-    # Via, no Forwarded, and nothing that was received: the same lines in the same order
-    # for everybody.
+    # RFC 9458, section 6.2: a relay must not add what might identify a client (Via and
+    # Forwarded are its examples), and should not pass on fields that it does not know.
+    # So nothing that was received: the same lines in the same order for everybody.
     framing = "Transfer-Encoding: chunked" if length is None else ""
     lines = (
         f"POST {GATEWAY_PATH} HTTP/1.1",
@@ -333,7 +336,8 @@ def answer_fields(head: AnswerHead, *, length: int | None) -> list[tuple[str, st
     else:
         fields.append(("Transfer-Encoding", "chunked"))
     if head.incremental:
-        # RFC 10036: a proxy between us and the client must not wait for the end.
+        # RFC 10036, section 3, wants it on each message: a proxy between us and the
+        # client must not wait for the end either.
         fields.append(("Incremental", INCREMENTAL))
     # A cache in front of us would keep one client's answer, and give it to another.
     fields.append(("Cache-Control", "no-store"))
@@ -359,8 +363,8 @@ def content_length(fields: Fields) -> int | None:
 def wants_pieces(fields: Fields) -> bool:
     """Return whether Incremental is there, once, and true (RFC 10036).
 
-    Parameters that are not defined are ignored (RFC 9651, section 1.1), and a field
-    that does not parse is as good as absent.
+    Parameters that are not defined are no error, and a field that does not parse is
+    as good as absent (RFC 9651, section 2).
     """
     values = fields.get(b"incremental", ())
     # Nearly every one is the bare text, which needs no expression.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from curtilage.relay.config import HTTPUpstream, UnixAddress, Upstream
+from curtilage.relay.config import UnixAddress, Upstream
 from curtilage.relay.refusals import Refusal, RefusedError
 
 IDLE_S: Final = 10.0
@@ -94,17 +94,34 @@ class Pool(Generic[ConnectionT]):
         Raises:
             RefusedError: the gateway cannot be reached.
         """
-        connection = self._take_idle()
-        if connection is None:
-            connection = await self._open()
+        # Any client's request goes over any connection: one for each client would tell
+        # the gateway which requests belong together.
+        while self._idle:
+            connection = self._idle.pop()
+            # It may have ended, or grown too old, since it was put back.
+            if self._is_fresh(connection):
+                self._busy.add(connection)
+                return connection
+            connection.close()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                connection = await self._open_one()
+        except TimeoutError:
+            raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
+        except OSError:
+            # A certificate that is not good is of this kind too. No word of the error
+            # goes on: it names addresses.
+            raise RefusedError(Refusal.GATEWAY_UNREACHABLE) from None
         self._busy.add(connection)
         return connection
 
     def put_back(self, connection: ConnectionT, *, reusable: bool) -> None:
         """Take back a connection, or end it."""
         self._busy.discard(connection)
+        # First: its watches and its reader are still those of the request that ended.
         connection.free()
         if not (reusable and connection.usable):
+            # Not close: what is left unread or unsent on it is nobody's any more.
             connection.abort()
             return
         connection.idle_since = self._loop.time()
@@ -120,27 +137,9 @@ class Pool(Generic[ConnectionT]):
             connection.abort()
         self._idle.clear()
 
-    def _take_idle(self) -> ConnectionT | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if self._is_fresh(connection):
-                return connection
-            connection.close()
-        return None
-
     def _is_fresh(self, connection: ConnectionT) -> bool:
         age_s = self._loop.time() - connection.idle_since
         return age_s < IDLE_S and connection.usable
-
-    async def _open(self) -> ConnectionT:
-        try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                return await self._open_one()
-        except TimeoutError:
-            raise RefusedError(Refusal.GATEWAY_TIMEOUT) from None
-        except OSError:
-            # A certificate that is not good is of this kind too.
-            raise RefusedError(Refusal.GATEWAY_UNREACHABLE) from None
 
     def _close_old(self) -> None:
         kept = [one for one in self._idle if self._is_fresh(one)]
@@ -158,32 +157,18 @@ def make_target(upstream: Upstream, tls: ssl.SSLContext) -> Target:
         upstream: where the gateway is.
         tls: how it is met over https.
     """
+    loop = asyncio.get_running_loop()
     if isinstance(upstream, UnixAddress):
-        return _unix_target(upstream)
-    return _tcp_target(upstream, tls)
-
-
-def _unix_target(upstream: UnixAddress) -> Target:
-    async def dial(
-        make: Callable[[], asyncio.Protocol],
-    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        loop = asyncio.get_running_loop()
-        return await loop.create_unix_connection(make, upstream.path)
-
-    return Target(host=UNIX_HOST, dial=dial)
-
-
-def _tcp_target(upstream: HTTPUpstream, tls: ssl.SSLContext) -> Target:
+        path = upstream.path
+        return Target(
+            host=UNIX_HOST, dial=lambda make: loop.create_unix_connection(make, path)
+        )
     url = urlsplit(upstream.origin)
     host = url.hostname or ""
-    secure = url.scheme == "https"
-    port = url.port or (TLS_PORT if secure else PLAIN_PORT)
-
-    async def dial(
-        make: Callable[[], asyncio.Protocol],
-    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        loop = asyncio.get_running_loop()
-        context = tls if secure else None
-        return await loop.create_connection(make, host, port, ssl=context)
-
-    return Target(host=url.netloc, dial=dial)
+    # Plain HTTP comes here only where the configuration allows it: to this machine.
+    context = tls if url.scheme == "https" else None
+    port = url.port or (PLAIN_PORT if context is None else TLS_PORT)
+    return Target(
+        host=url.netloc,
+        dial=lambda make: loop.create_connection(make, host, port, ssl=context),
+    )

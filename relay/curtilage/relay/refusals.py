@@ -41,6 +41,8 @@ class Refusal(StrEnum):
     GATEWAY_TIMEOUT = "gateway_timeout"
 
 
+# One status and one sentence for each. No number is in one, and no Retry-After beside
+# it: either would tell how busy the relay is with others.
 _STATUS_AND_TITLE: Final[Mapping[Refusal, tuple[int, str]]] = {
     Refusal.MALFORMED: (400, "The request is not well formed."),
     Refusal.ACCESS: (401, "This relay asks for a key."),
@@ -71,8 +73,9 @@ _MORE_FIELDS: Final[Mapping[Refusal, tuple[str, str]]] = {
     Refusal.METHOD: ("Allow", "GET, POST"),
     Refusal.GET_ONLY: ("Allow", "GET"),
     Refusal.POST_ONLY: ("Allow", "POST"),
+    # RFC 9110, section 15.5.2: a 401 must name a way in.
     Refusal.ACCESS: ("WWW-Authenticate", "Bearer"),
-    # RFC 10036, sections 3 and 5, with RFC 9209's field.
+    # RFC 10036, sections 4.2 and 4.1: which status, and which word in RFC 9209's field.
     Refusal.BUSY: ("Proxy-Status", "relay; error=connection_limit_reached"),
     Refusal.INCREMENTAL: ("Proxy-Status", "relay; error=incremental_refused"),
 }
@@ -123,6 +126,8 @@ def refusal_fields(refusal: Refusal) -> list[tuple[str, str]]:
     ]
     if refusal in _MORE_FIELDS:
         fields.append(_MORE_FIELDS[refusal])
+    # A cache may keep a 404, a 405 or a 501 by its own guess (RFC 9110, section 15.1),
+    # and then one client's mistake would be everybody's answer.
     fields.append(("Cache-Control", "no-store"))
     return fields
 

@@ -7,6 +7,7 @@ their addresses, and every field that ``forward`` does not read.
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from typing import Final, Protocol
 
@@ -142,6 +143,8 @@ class Service:
             RefusedError: nothing was sent; the refusal says what to send.
             CutError: the answer broke off on its way.
         """
+        # Who may ask comes before what is asked: the rate bounds how fast keys are
+        # guessed, and without one not even the gateways' names can be tried.
         if head.target != forward.HEALTH_PATH:
             if not caller.may_ask():
                 raise RefusedError(Refusal.RATE)
@@ -157,6 +160,7 @@ class Service:
             try:
                 await self._exchange(passage, caller)
             finally:
+                # Whatever happened: a place that is not given back is lost to all.
                 caller.end_place()
         elif route.action is Action.HEALTH:
             await self._tell_health(caller)
@@ -170,6 +174,7 @@ class Service:
         fields = [
             ("Content-Type", "text/plain"),
             ("Content-Length", str(len(word))),
+            # Kept somewhere, "ok" would still be said of a relay that is draining.
             ("Cache-Control", "no-store"),
         ]
         await caller.answer(status, fields, word)
@@ -206,7 +211,7 @@ class Service:
     async def _upload(
         self, passage: Passage, body: RequestBody, caller: Caller
     ) -> None:
-        """Pass a request on while it arrives: RFC 10036 forbids to wait for its end.
+        """Pass a request on while it arrives, as RFC 10036, section 3, wants it.
 
         A slow sender holds a place meanwhile. So these have places of their own,
         fewer than all, each only from the first octets on, and no client has more
@@ -219,16 +224,18 @@ class Service:
         if self._uploads >= self._limits.max_uploads or not caller.begin_upload():
             raise RefusedError(Refusal.BUSY)
         self._uploads += 1
-        pieces = RequestPieces(first, body, partial(self._end_upload, caller))
+
+        def ended() -> None:
+            self._uploads -= 1
+            caller.end_upload()
+
+        # Counted until its last octet, not until its answer: that may take minutes.
+        pieces = RequestPieces(first, body, ended)
         asked = partial(self._upstreams.ask_in_pieces, passage, pieces)
         try:
             await self._ask(asked, passage, caller)
         finally:
             pieces.end()
-
-    def _end_upload(self, caller: Caller) -> None:
-        self._uploads -= 1
-        caller.end_upload()
 
     async def _ask(
         self,
@@ -238,30 +245,25 @@ class Service:
     ) -> None:
         began = time.monotonic()
         try:
-            answer = await asked()
-            try:
-                await self._pass_back(passage, answer, caller)
-            finally:
-                answer.close()
+            # Closed whatever happens: the connection is another client's next, or ends.
+            with closing(await asked()) as answer:
+                head = answer.head
+                self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
+                ok = head.status == forward.OK
+                if ok and (passage.incremental or head.incremental):
+                    await self._pass_pieces_back(passage, answer, caller)
+                    return
+                # Whole before a word of it goes out: then a cut is a 502, with words.
+                if ok:
+                    content = await answer.whole(self._limits.max_answer_bytes)
+                elif head.passes:
+                    content = await answer.whole(forward.MAX_PROBLEM_BYTES)
+                else:
+                    content = refusals.refused_body(head.status)
+                fields = forward.answer_fields(head, length=len(content))
+                await caller.answer(head.status, fields, content)
         finally:
             self._telemetry.took(time.monotonic() - began)
-
-    async def _pass_back(
-        self, passage: Passage, answer: UpstreamAnswer, caller: Caller
-    ) -> None:
-        head = answer.head
-        self._telemetry.forwarded(StatusClass(f"{head.status // 100}xx"))
-        if head.status == forward.OK and (passage.incremental or head.incremental):
-            await self._pass_pieces_back(passage, answer, caller)
-            return
-        if head.status == forward.OK:
-            content = await answer.whole(self._limits.max_answer_bytes)
-        elif head.passes:
-            content = await answer.whole(forward.MAX_PROBLEM_BYTES)
-        else:
-            content = refusals.refused_body(head.status)
-        fields = forward.answer_fields(head, length=len(content))
-        await caller.answer(head.status, fields, content)
 
     async def _pass_pieces_back(
         self, passage: Passage, answer: UpstreamAnswer, caller: Caller
@@ -269,6 +271,7 @@ class Service:
         length = answer.head.content_length
         if length is not None and length > self._limits.max_answer_bytes:
             raise RefusedError(Refusal.GATEWAY_ANSWER)
+        # The gateway streams, unasked: HTTP/1.0 would not show where it was cut.
         if passage.minor == 0:
             raise RefusedError(Refusal.INCREMENTAL)
         chunked = length is None
@@ -280,6 +283,7 @@ class Service:
         except RefusedError as refused:
             if not caller.begun:
                 raise
+            # Part of a 200 is out: an answer behind it would be read as its content.
             self._telemetry.rejected(refused.refusal)
             raise CutError from None
         await caller.end(chunked=chunked)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, StrEnum, unique
+from enum import StrEnum, unique
 from typing import TYPE_CHECKING, Final
 
 from curtilage.relay.errors import StartError
@@ -104,8 +104,29 @@ class Telemetry:
         self._counters: Mapping[Event, Counter] = {}
         self._record: Callable[[float], None] = _drop
         self.prometheus_port: int | None = None
-        if readers:
-            self._open(readers)
+        if not readers:
+            return
+        # These libraries are an extra: imported when somebody asks for them.
+        from opentelemetry.sdk import metrics, resources  # noqa: PLC0415
+
+        provider = metrics.MeterProvider(
+            metric_readers=readers,
+            # Not Resource.create: that adds what the environment says.
+            resource=resources.Resource({"service.name": SERVICE_NAME}),
+            # An exemplar is one measurement kept with its time: one exchange.
+            exemplar_filter=metrics.AlwaysOffExemplarFilter(),
+            shutdown_on_exit=False,
+        )
+        meter = provider.get_meter(SERVICE_NAME)
+        self._closers.append(provider.shutdown)
+        self._counters = {
+            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
+        }
+        self._record = meter.create_histogram(
+            f"{METRIC_PREFIX}duration",
+            unit="s",
+            explicit_bucket_boundaries_advisory=list(BOUNDS_S),
+        ).record
 
     def forwarded(self, status_class: StatusClass) -> None:
         """Count an answer that came from a gateway."""
@@ -139,33 +160,12 @@ class Telemetry:
         for close in closers:
             close()
 
-    def _open(self, readers: "Sequence[MetricReader]") -> None:
-        # These libraries are an extra: imported when somebody asks for them.
-        from opentelemetry.sdk import metrics, resources  # noqa: PLC0415
-
-        provider = metrics.MeterProvider(
-            metric_readers=readers,
-            # Not Resource.create: that adds what the environment says.
-            resource=resources.Resource({"service.name": SERVICE_NAME}),
-            exemplar_filter=metrics.AlwaysOffExemplarFilter(),
-            shutdown_on_exit=False,
-        )
-        meter = provider.get_meter(SERVICE_NAME)
-        self._closers.append(provider.shutdown)
-        self._counters = {
-            event: meter.create_counter(f"{METRIC_PREFIX}{event}") for event in Event
-        }
-        self._record = meter.create_histogram(
-            f"{METRIC_PREFIX}duration",
-            unit="s",
-            explicit_bucket_boundaries_advisory=list(BOUNDS_S),
-        ).record
-
     def _count(self, event: Event, member: object) -> None:
+        # A text would be a label of somebody's choice: an address, a path, a name.
         if not isinstance(member, Refusal | StatusClass | Fetch):
             raise TypeError("telemetry takes members of closed lists only")
         if event in self._counters:
-            self._counters[event].add(1, {"kind": _word(member)})
+            self._counters[event].add(1, {"kind": member.value})
 
 
 def configure(settings: TelemetrySettings) -> Telemetry:
@@ -175,9 +175,31 @@ def configure(settings: TelemetrySettings) -> Telemetry:
         StartError: a destination is named and the extra is not installed, or
             the address cannot be listened on.
     """
+    readers: list[MetricReader] = []
     with _without_otel_environment():
         try:
-            return _build(settings)
+            if settings.otlp_endpoint is not None:
+                readers.append(_otlp(settings.otlp_endpoint, settings.interval_s))
+            if settings.prometheus_port is None:
+                return Telemetry(readers)
+            from opentelemetry.exporter.prometheus import (  # noqa: PLC0415
+                PrometheusMetricReader,
+            )
+            from prometheus_client import CollectorRegistry  # noqa: PLC0415
+
+            # Not the library's global registry: it also tells about the process.
+            registry = CollectorRegistry()
+            readers.append(
+                PrometheusMetricReader(
+                    disable_target_info=True,
+                    scope_info_enabled=False,
+                    registry=registry,
+                )
+            )
+            telemetry = Telemetry(readers)
+            telemetry.answer_prometheus(
+                settings.prometheus_host, settings.prometheus_port, registry
+            )
         except ImportError:
             raise StartError(
                 "telemetry is configured but its libraries are not installed: "
@@ -185,6 +207,7 @@ def configure(settings: TelemetrySettings) -> Telemetry:
             ) from None
         except OSError as error:
             raise StartError(f"telemetry.prometheus: {error.strerror}") from None
+    return telemetry
 
 
 def silent_logger() -> logging.Logger:
@@ -216,33 +239,6 @@ def silence_libraries() -> None:
 
 def _drop(_: float) -> None:
     """Stand for a histogram that was not configured."""
-
-
-def _word(member: Enum) -> str:
-    return str(member.value)
-
-
-def _build(settings: TelemetrySettings) -> Telemetry:
-    readers: list[MetricReader] = []
-    if settings.otlp_endpoint is not None:
-        readers.append(_otlp(settings.otlp_endpoint, settings.interval_s))
-    if settings.prometheus_port is None:
-        return Telemetry(readers)
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415
-
-    # Not the library's global registry: it also tells about the process.
-    registry = CollectorRegistry()
-    readers.append(
-        PrometheusMetricReader(
-            disable_target_info=True, scope_info_enabled=False, registry=registry
-        )
-    )
-    telemetry = Telemetry(readers)
-    telemetry.answer_prometheus(
-        settings.prometheus_host, settings.prometheus_port, registry
-    )
-    return telemetry
 
 
 def _otlp(endpoint: str, interval_s: float) -> "MetricReader":

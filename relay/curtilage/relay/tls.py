@@ -79,20 +79,18 @@ class TLSListener:
             except OSError:
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            self._admit(accepted, str(address[0]))
+            try:
+                slot = self._admission.admit(str(address[0]))
+            except RefusedError as refused:
+                self._telemetry.rejected(refused.refusal)
+                accepted.close()
+            else:
+                task = self._loop.create_task(self._shake_hands(accepted, slot))
+                # Held, or the loop, which keeps weak references alone, may lose it.
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
             # A queue that never empties must not hold up everybody else.
             await asyncio.sleep(0)
-
-    def _admit(self, accepted: socket.socket, address: str) -> None:
-        try:
-            slot = self._admission.admit(address)
-        except RefusedError as refused:
-            self._telemetry.rejected(refused.refusal)
-            accepted.close()
-            return
-        task = self._loop.create_task(self._shake_hands(accepted, slot))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
 
     async def _shake_hands(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
         # A handshake that fails is nothing to tell anybody.
@@ -105,6 +103,8 @@ class TLSListener:
                     ssl_handshake_timeout=self._timeout_s,
                 )
             except BaseException:
+                # No protocol was made that would: who never ends a handshake would hold
+                # his place for ever.
                 self._admission.release(slot)
                 raise
 

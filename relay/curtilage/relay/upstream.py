@@ -154,6 +154,8 @@ class Connection(ResponseHandler):
     @property
     def usable(self) -> bool:
         """Whether a request may be sent."""
+        # Not where octets of an answer are left, or more came than was asked for: the
+        # next client would be given them.
         return self.is_connected() and not self.should_close
 
     def free(self) -> None:
@@ -239,8 +241,8 @@ class UpstreamAnswer:
         self._sink, self._most = sink, max_bytes
         with _as_refusal(self._connection):
             over = self._write()
-            # With no piece yet the head goes alone: RFC 10036 wants what is there
-            # passed on, and a client learns that its request was taken.
+            # With no piece yet the head goes alone: what is there goes on (RFC 10036,
+            # section 3), and a client learns that its request was taken.
             sink.flush()
             if over:
                 return
@@ -365,8 +367,9 @@ class Upstreams:
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         head = forward.request_head(passage, host=host, length=len(content))
-        # Sent once: after a failure nobody knows whether the gateway opened it, and a
-        # second copy is what its replay protection refuses (RFC 9458, section 6.5).
+        # Sent once: after a failure nobody knows whether the gateway opened it, and to
+        # its replay protection a second copy is an attack. RFC 9458, section 6.5: a
+        # relay must not try again by itself.
         connection = await pool.take()
         try:
             with _as_refusal(connection):
@@ -397,36 +400,19 @@ class Upstreams:
         gateway = passage.route.gateway
         pool, host = self._pools[gateway], self._hosts[gateway]
         length = passage.content_length
+        head = forward.request_head(passage, host=host, length=length)
         connection = await pool.take()
+
+        def cut_if_broken(task: "asyncio.Task[None]") -> None:
+            # A request that breaks off here must not look whole there, and the
+            # answer to a part of it must not look whole to anybody.
+            if not task.cancelled() and task.exception() is not None:
+                connection.cut()
+
         sending = asyncio.create_task(
-            _send_pieces(
-                connection,
-                forward.request_head(passage, host=host, length=length),
-                pieces,
-                chunked=length is None,
-            )
+            _send_pieces(connection, head, pieces, chunked=length is None)
         )
-        sending.add_done_callback(_end_of_sending(connection))
-        # Any end but an answer, the client's own going away included, ends both ways
-        # and spoils the connection: half a request is on it.
-        try:
-            return await self._answer_beside(pool, connection, sending)
-        except BaseException:
-            sending.cancel()
-            pool.put_back(connection, reusable=False)
-            raise
-
-    def close(self) -> None:
-        """Close every connection."""
-        for pool in self._pools.values():
-            pool.close()
-
-    async def _answer_beside(
-        self,
-        pool: Pool[Connection],
-        connection: Connection,
-        sending: "asyncio.Task[None]",
-    ) -> UpstreamAnswer:
+        sending.add_done_callback(cut_if_broken)
         heading = asyncio.create_task(connection.head())
         heading.add_done_callback(_seen)
         try:
@@ -438,11 +424,21 @@ class Upstreams:
                 # From here on the gateway has all, and its silence is its own.
                 connection.watch()
                 message, content = await heading
-        finally:
+            return UpstreamAnswer(
+                connection, pool, message=message, content=content, sending=sending
+            )
+        except BaseException:
+            # Any end but an answer, the client's own going away included, ends both
+            # ways and spoils the connection: half a request is on it.
             heading.cancel()
-        return UpstreamAnswer(
-            connection, pool, message=message, content=content, sending=sending
-        )
+            sending.cancel()
+            pool.put_back(connection, reusable=False)
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        for pool in self._pools.values():
+            pool.close()
 
 
 class _as_refusal:  # noqa: N801 - reads as a statement
@@ -494,16 +490,6 @@ async def _send_pieces(
         await connection.sent()
     if chunked:
         connection.send(b"0\r\n\r\n")
-
-
-def _end_of_sending(connection: Connection) -> "Callable[[asyncio.Task[None]], None]":
-    def end(task: "asyncio.Task[None]") -> None:
-        # A request that breaks off here must not look whole there, and the
-        # answer to a part of it must not look whole to anybody.
-        if not task.cancelled() and task.exception() is not None:
-            connection.cut()
-
-    return end
 
 
 def _seen(task: "asyncio.Task[tuple[RawResponseMessage, StreamReader]]") -> None:

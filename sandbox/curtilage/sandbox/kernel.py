@@ -79,6 +79,8 @@ def seccomp_filter(program: bytes, machine: str) -> None:
     """
     instructions = ctypes.create_string_buffer(program, len(program))
     told = _Program(len(program) // 8, ctypes.addressof(instructions))
+    # All threads (TSYNC): one that a library has started already would be outside. The
+    # kernel answers with the number of a thread that cannot follow.
     stuck = _syscall(
         _SYS_SECCOMP[machine],
         _SECCOMP_SET_MODE_FILTER,

@@ -144,7 +144,14 @@ def compute_only(machine: str, pid: int) -> bytes:
     """
     own = own_process(pid)
     only = OPENS | THREADS | HARMLESS_CONTROLS | NO_SIGNALS_BY_FILES | own
-    return _program(machine, allowed=HARMLESS, only=only, otherwise=_refusal())
+    # What is newer than the list is answered as by a kernel that has no such call: then
+    # libraries go back to the older one, which is in the list.
+    refusal = (
+        _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
+        _step(_RETURN, _ERROR | errno.ENOSYS),
+        _step(_RETURN, _ERROR | errno.EPERM),
+    )
+    return _program(machine, allowed=HARMLESS, only=only, otherwise=b"".join(refusal))
 
 
 def no_network(machine: str) -> bytes:
@@ -176,6 +183,8 @@ def _program(
         KeyError: a machine whose numbers are not known here.
     """
     known = numbers(machine)
+    # The machine before the number: a 32-bit call from a 64-bit process bears numbers
+    # that mean other calls here, and would walk past every list below.
     parts = [
         _step(_LOAD, _MACHINE_AT),
         _step(_EQUAL, _MACHINE[machine], then=1),
@@ -201,20 +210,6 @@ def _program(
     return b"".join((*parts, *clone3, otherwise))
 
 
-def _refusal() -> bytes:
-    """Refuse; what is newer than the list, as a kernel does that has no such call.
-
-    Then libraries go back to the older call, which is in the list.
-    """
-    return b"".join(
-        (
-            _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
-            _step(_RETURN, _ERROR | errno.ENOSYS),
-            _step(_RETURN, _ERROR | errno.EPERM),
-        )
-    )
-
-
 def _allowance() -> bytes:
     return _step(_RETURN, _ALLOW)
 
@@ -223,7 +218,8 @@ def _condition(only: Only) -> bytes:
     meets, fails = _ALLOW, _ERROR | only.error
     if not only.allowed:
         meets, fails = fails, meets
-    # Both machines are little-endian: the low half of an argument comes first.
+    # Both machines are little-endian: the low half of an argument comes first. The
+    # kernel itself reads no more of those that are asked about here.
     steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument)]
     for value in only.values:
         steps += [_step(only.test, value, otherwise=1), _step(_RETURN, meets)]

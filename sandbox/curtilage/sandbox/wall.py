@@ -9,7 +9,7 @@ a process with one thread, and Landlock holds the calling thread alone.
 import os
 import platform
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from pathlib import Path
@@ -50,6 +50,7 @@ class Promise(StrEnum):
     PROGRAMS = "start programs or touch other processes"
 
 
+# One of them that stands is enough: each holds by itself.
 _HOLD: Final = {
     Promise.NETWORK: {Layer.NAMESPACE, Layer.SECCOMP},
     Promise.FILES: {Layer.LANDLOCK, Layer.SECCOMP},
@@ -137,6 +138,7 @@ def no_network() -> Wall:
 def _build(layers: dict[Layer, Callable[[], None]]) -> Wall:
     standing: set[Layer] = set()
     missing: list[str] = []
+    # In the order given, the filter last: it refuses the calls that build the others.
     for layer, build in layers.items():
         try:
             build()
@@ -163,6 +165,8 @@ def _leave_the_network(*, user_namespace: bool) -> None:
 def _filter(program: Callable[[str], bytes]) -> None:
     machine = platform.machine()
     made = program(machine)
+    # Without this the kernel takes filters from root alone (seccomp(2)): a program with
+    # root's rights, started under a filter, could be made to fail where it must not.
     kernel.no_new_privileges()
     kernel.seccomp_filter(made, machine)
 
@@ -173,6 +177,7 @@ def _write_only(folders: Sequence[Path]) -> None:
     TCP, abstract sockets and signals to others are refused, where the version can.
     """
     version = kernel.landlock_version()
+    # A ruleset with one right that this kernel does not know is refused as a whole.
     count = _RIGHTS_BY_VERSION[min(version, len(_RIGHTS_BY_VERSION)) - 1]
     known = {name: 1 << bit for bit, name in enumerate(_RIGHTS[:count])}
     changes = sum(bit for name, bit in known.items() if name not in _READS)
@@ -182,14 +187,12 @@ def _write_only(folders: Sequence[Path]) -> None:
         handled += struct.pack("=Q", _BIND_AND_CONNECT_TCP)
     if version >= _SCOPES_FROM:
         handled += struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS)
+    # Not execute: what was written below one of them must not run.
     below = changes & ~known["execute"]
+    allowed = [
+        (str(path), below if path.is_dir() else of_files)
+        for path in (Path(os.devnull), *folders)
+        if path.exists()
+    ]
     kernel.no_new_privileges()
-    kernel.landlock(handled, list(_allowed(folders, below, of_files)))
-
-
-def _allowed(
-    paths: Sequence[Path], below: int, of_files: int
-) -> Iterator[tuple[str, int]]:
-    for path in (Path(os.devnull), *paths):
-        if path.exists():
-            yield str(path), below if path.is_dir() else of_files
+    kernel.landlock(handled, allowed)

@@ -225,7 +225,7 @@ class _Parse:
         else:
             lines = yield from self._known_lines()
         # Before anybody sees one of them: CR, LF or NUL in a value becomes another
-        # line wherever the message is written out as HTTP/1.1 (RFC 9292, section 4).
+        # line wherever the message is written out as HTTP/1.1 (RFC 9292, section 3.6).
         validate_fields(lines, trailers=trailers)
         return tuple(lines)
 

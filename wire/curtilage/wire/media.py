@@ -20,7 +20,7 @@ PROBLEM_DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 # evidence bundle").
 EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"
 
-# RFC 9540, section 4, names the first; the other two are ours.
+# RFC 9540, section 5, names the first; the other two are ours.
 GATEWAY_PATH: Final = "/.well-known/ohttp-gateway"
 KEYS_PATH: Final = "/ohttp-keys"
 BUNDLE_PATH: Final = "/attestation-bundle"

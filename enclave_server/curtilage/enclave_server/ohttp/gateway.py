@@ -460,7 +460,8 @@ def _validate_fields(request: bhttp.Request) -> None:
     if _values(request, b"content-encoding"):
         raise ChatError(415, "unsupported_media_type")
     if _values(request, b"expect"):
-        # RFC 9292 has no way to answer 100-continue in time.
+        # RFC 9458, section 5.1: nothing of a sealed answer can go out in time, so a
+        # gateway must refuse who would wait for it.
         raise ChatError(417, "expectation_failed")
 
 

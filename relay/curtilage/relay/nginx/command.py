@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.config import RelayConfig, parse_config
+from curtilage.relay.config import parse_config, read_config_file
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.config import RUNTIME_FOLDER, Setting, nginx_config
 from curtilage.relay.process import parse, say
@@ -48,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = parse(_parser(), arguments)
     try:
-        text = nginx_config(_load(options.config), Setting(folder=options.folder))
+        config = parse_config(read_config_file(options.config), {})
+        text = nginx_config(config, Setting(folder=options.folder))
     except ConfigError as error:
         for problem in error.problems:
             say(sys.stderr, f"curtilage-relay nginx-config: {problem}\n")
@@ -77,11 +78,3 @@ def _parser() -> argparse.ArgumentParser:
         f"and it must exist (default: {RUNTIME_FOLDER})",
     )
     return parser
-
-
-def _load(path: str) -> RelayConfig:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: {error}") from None
-    return parse_config(text, {})

@@ -8,17 +8,12 @@ and lists what it does differently (``DIFFERENCES``) in the head of its text.
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from curtilage.relay import forward, refusals
-from curtilage.relay.config import (
-    RelayConfig,
-    UnixAddress,
-    Upstream,
-)
+from curtilage.relay.config import RelayConfig, UnixAddress
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.server import (
     COPIES,
@@ -28,8 +23,7 @@ from curtilage.relay.nginx.server import (
     TRUE,
     answer_fields,
     caps,
-    host_of,
-    is_tls,
+    gateway_of,
     listen_text,
     server,
     upstreams,
@@ -46,7 +40,6 @@ from curtilage.relay.nginx.text import (
     rate,
     wrapped,
 )
-from curtilage.relay.refusals import Refusal
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
 FOLDER_MODE: Final = "0711"
@@ -88,11 +81,8 @@ def nginx_config(config: RelayConfig, setting: Setting) -> str:
         "http {",
         *indented(
             [
-                *_silence(),
-                *_folders(setting),
-                *_client_limits(config),
-                *_gateway_limits(config),
-                *_hidden(),
+                *_silence(setting),
+                *_limits(config),
                 *_maps(config),
                 *_zones(config),
                 *upstreams(config.gateways),
@@ -105,6 +95,7 @@ def nginx_config(config: RelayConfig, setting: Setting) -> str:
 
 
 def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
+    # All of it before a line is written: a text that is nearly right gets deployed.
     problems: list[str] = []
     if not isinstance(config.listen, UnixAddress) and config.listen.port == 0:
         problems.append("listen: nginx needs a port; 0 lets it choose none")
@@ -112,14 +103,27 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
         problems.append(
             "access.keys: nginx cannot check salted hashes; use tls.client_ca"
         )
-    paths = _paths(config, setting)
+    files = {
+        "--folder": setting.folder,
+        "upstream_ca_file": config.upstream_ca_file,
+    }
+    if config.tls is not None:
+        files["tls.certificate"] = config.tls.certificate
+        files["tls.key"] = config.tls.key
+        files["tls.client_ca"] = config.tls.client_ca
+    paths = {key: str(path) for key, path in files.items() if path is not None}
     texts = {**paths, "listen": listen_text(config.listen)}
     for name, upstream in config.gateways.items():
-        texts[f"gateways.{name}"] = _upstream_text(upstream)
-        if is_tls(upstream) and _is_address(host_of(upstream)):
+        if isinstance(upstream, UnixAddress):
+            texts[f"gateways.{name}"] = f"unix:{upstream.path}"
+        else:
+            texts[f"gateways.{name}"] = upstream.origin
+        gateway = gateway_of(upstream)
+        if gateway.scheme == "https" and _is_address(gateway.host):
             problems.append(
                 f"gateways.{name}: nginx verifies names, not addresses; use a name"
             )
+    # A semicolon or a brace in a path would end our line and begin one of its own.
     problems += [
         f"{key}: {text!r} has characters that nginx would read as its own"
         for key, text in texts.items()
@@ -134,30 +138,12 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
         raise ConfigError(*problems)
 
 
-def _upstream_text(upstream: Upstream) -> str:
-    if isinstance(upstream, UnixAddress):
-        return f"unix:{upstream.path}"
-    return upstream.origin
-
-
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return False
     return True
-
-
-def _paths(config: RelayConfig, setting: Setting) -> Mapping[str, str]:
-    paths: dict[str, Path | None] = {
-        "--folder": setting.folder,
-        "upstream_ca_file": config.upstream_ca_file,
-    }
-    if config.tls is not None:
-        paths["tls.certificate"] = config.tls.certificate
-        paths["tls.key"] = config.tls.key
-        paths["tls.client_ca"] = config.tls.client_ca
-    return {key: str(path) for key, path in paths.items() if path is not None}
 
 
 def _head(config: RelayConfig, setting: Setting) -> Lines:
@@ -211,7 +197,8 @@ def _main(config: RelayConfig, setting: Setting) -> Lines:
     ]
 
 
-def _silence() -> Lines:
+def _silence(setting: Setting) -> Lines:
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return [
         *comment("Tell nothing: no log, no version, no marks on answers."),
         "access_log off;",
@@ -224,12 +211,6 @@ def _silence() -> Lines:
         f"default_type {refusals.PROBLEM_JSON};",
         *answer_fields(),
         "",
-    ]
-
-
-def _folders(setting: Setting) -> Lines:
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    return [
         *comment(
             "nginx insists on these folders; nothing of an exchange is ever in them.",
             "The copies are of key lists and bundles, which are public and the same",
@@ -242,7 +223,7 @@ def _folders(setting: Setting) -> Lines:
     ]
 
 
-def _client_limits(config: RelayConfig) -> Lines:
+def _limits(config: RelayConfig) -> Lines:
     limits = config.limits
     return [
         *comment(
@@ -263,12 +244,6 @@ def _client_limits(config: RelayConfig) -> Lines:
         f"client_body_buffer_size {limits.max_request_bytes};",
         "tcp_nodelay on;",
         "",
-    ]
-
-
-def _gateway_limits(config: RelayConfig) -> Lines:
-    limits = config.limits
-    return [
         *comment(
             "The gateway's hop. Of a request's fields none passes but those set in",
             "its location; both ways stream, back-pressure included; nothing is sent",
@@ -294,11 +269,6 @@ def _gateway_limits(config: RelayConfig) -> Lines:
         "proxy_ssl_protocols TLSv1.2 TLSv1.3;",
         f"proxy_ssl_trusted_certificate {config.upstream_ca_file or SYSTEM_CA_FILE};",
         "",
-    ]
-
-
-def _hidden() -> Lines:
-    return [
         *comment("Fields of a gateway's answer that stop here."),
         "proxy_headers_hash_max_size 2048;",
         "proxy_headers_hash_bucket_size 128;",
@@ -308,10 +278,19 @@ def _hidden() -> Lines:
 
 
 def _maps(config: RelayConfig) -> Lines:
+    # Of what a name may hold, a pattern reads the hyphen alone, and only in brackets.
     names = "|".join(re.escape(name).replace(r"\-", "-") for name in config.gateways)
+    hosts = [
+        *comment("Names that Host may give; nginx lowers it and drops the port."),
+        *map_to("$host", "host", {name.decode(): "1" for name in sorted(config.hosts)}),
+    ]
+    titles = {
+        f"1{status}": str(json.loads(refusals.refusal_body(refusal))["title"])
+        for status, refusal in OWN.items()
+    }
     return [
         "map_hash_bucket_size 128;",
-        *_hosts(config.hosts),
+        *(hosts if config.hosts else []),
         *comment("Paths as they were sent: nothing is decoded or normalised."),
         "map $request_uri $curtilage_known {",
         f'    "~^/(healthz|({names})(/keys|/bundle)?)([?#]|$)" 1;',
@@ -345,12 +324,13 @@ def _maps(config: RelayConfig) -> Lines:
                 "$upstream_http_content_type", f"{suffix}_type", {kind: kind}
             )
         ),
+        # Neither a key list nor a bundle: kept, an error would be everybody's.
         *map_to("$curtilage_keys_type$curtilage_bundle_type", "not_a_copy", {"": "1"}),
         *comment("Words of our own answers; a gateway's errors get ours as well."),
+        # Where no head came from a gateway, the status is nginx's own: so its 429 and
+        # 502 are told from a gateway's.
         *map_to("$upstream_header_time", "own", {"": "1", "-": "1"}),
-        *map_to(
-            "$curtilage_own$status", "title", _titles(), refusals.REFUSED_BY_GATEWAY
-        ),
+        *map_to("$curtilage_own$status", "title", titles, refusals.REFUSED_BY_GATEWAY),
         *map_to("$curtilage_own$status", "allow_post", {"1405": "POST"}),
         *map_to("$curtilage_own$status", "allow_get", {"1405": "GET"}),
         *map_to("$status", "health_type", {"200": "text/plain"}, refusals.PROBLEM_JSON),
@@ -372,26 +352,13 @@ def _maps(config: RelayConfig) -> Lines:
     ]
 
 
-def _hosts(hosts: Iterable[bytes]) -> Lines:
-    names = {host.decode(): "1" for host in sorted(hosts)}
-    if not names:
-        return []
-    return [
-        *comment("Names that Host may give; nginx lowers it and drops the port."),
-        *map_to("$host", "host", names),
-    ]
-
-
-def _titles() -> dict[str, str]:
-    return {f"1{status}": _title(refusal) for status, refusal in OWN.items()}
-
-
 def _zones(config: RelayConfig) -> Lines:
     lines = [
         *comment("All exchanges at once, whoever asks; the next one gets 429."),
         'limit_conn_zone "exchanges" zone=curtilage_exchanges:1m;',
         "limit_conn_status 429;",
         f"limit_req_status {RATE_STATUS};",
+        # Far below what error_log keeps: such a line names the client.
         "limit_conn_log_level info;",
         "limit_req_log_level info;",
     ]
@@ -427,7 +394,3 @@ def _zones(config: RelayConfig) -> Lines:
             f"    rate={rate(config.clients.requests_per_s)};",
         ]
     return [*lines, ""]
-
-
-def _title(refusal: Refusal) -> str:
-    return str(json.loads(refusals.refusal_body(refusal))["title"])

@@ -5,17 +5,12 @@ answered here, is a constant of the text.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from curtilage.relay import forward, refusals
-from curtilage.relay.config import (
-    HTTPUpstream,
-    Listen,
-    RelayConfig,
-    UnixAddress,
-    Upstream,
-)
+from curtilage.relay.config import Listen, RelayConfig, UnixAddress, Upstream
 from curtilage.relay.nginx.text import Lines, comment, indented, ms, pages, quoted
 from curtilage.relay.refusals import Refusal
 
@@ -38,7 +33,7 @@ OWN: Final[Mapping[int, Refusal]] = {
 }
 """Statuses that nginx itself may come to, and what they mean here."""
 TRUE: Final = r"~^\?1( *;.*)?$"
-"""A boolean Item; parameters are ignored (RFC 9651, section 1.1)."""
+"""A boolean Item; parameters are no error (RFC 9651, section 2)."""
 KEY_REFUSAL: Final = 422
 """Its content passes: the problem type tells a client that its key is old."""
 RATE_STATUS: Final = 598
@@ -47,6 +42,43 @@ _CLIENT_LEFT: Final = 499
 """nginx's own sign that a client went away; it lets nobody answer it."""
 _COPY_ERRORS: Final = (400, 413, 429, 500, 502, 504)
 """Statuses that a fetch of keys may have of its own; others become 502."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """Where a gateway is, in nginx's words.
+
+    Attributes:
+        scheme: of ``proxy_pass``; http on a UNIX socket.
+        authority: what Host says there.
+        host: its name, as its certificate has it.
+        address: of the server in its upstream block.
+    """
+
+    scheme: str
+    authority: str
+    host: str
+    address: str
+
+
+def gateway_of(upstream: Upstream) -> Gateway:
+    """Take an address apart."""
+    if isinstance(upstream, UnixAddress):
+        local = "localhost"
+        return Gateway(
+            scheme="http",
+            authority=local,
+            host=local,
+            address=f"unix:{upstream.path}",
+        )
+    url = urlsplit(upstream.origin)
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    return Gateway(
+        scheme=url.scheme,
+        authority=url.netloc,
+        host=host,
+        address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+    )
 
 
 def upstreams(gateways: Mapping[str, Upstream]) -> Lines:
@@ -58,7 +90,7 @@ def upstreams(gateways: Mapping[str, Upstream]) -> Lines:
     for name, upstream in gateways.items():
         lines += [
             f"upstream curtilage_{name} {{",
-            f"    server {_server_address(upstream)} max_fails=0;",
+            f"    server {gateway_of(upstream).address} max_fails=0;",
             "    keepalive 32;",
             "    keepalive_requests 1000000;",
             f"    keepalive_timeout {IDLE_UPSTREAM_S}s;",
@@ -69,17 +101,16 @@ def upstreams(gateways: Mapping[str, Upstream]) -> Lines:
 
 def server(config: RelayConfig) -> Lines:
     """Write the server block: every path and every refusal."""
+    hosts = [_refuse("$curtilage_host = ''", Refusal.MISDIRECTED)]
     lines = [
         *_listening(config),
         "server_name _;",
         "",
+        # In the order of ``forward``: what a request is about, before what it brings.
+        # nginx runs these before it looks for a location.
         *comment("A sealed request is known by its path alone."),
         _refuse("$request ~ '^[^ ]+ [^/]'", Refusal.MALFORMED),
-        *(
-            [_refuse("$curtilage_host = ''", Refusal.MISDIRECTED)]
-            if config.hosts
-            else []
-        ),
+        *(hosts if config.hosts else []),
         _refuse("$curtilage_known = 0", Refusal.UNKNOWN_PATH),
         _refuse("$http_expect != ''", Refusal.EXPECTATION),
         _refuse("$http_content_encoding != ''", Refusal.CONTENT_ENCODING),
@@ -99,9 +130,10 @@ def server(config: RelayConfig) -> Lines:
         "}",
     ]
     for name, upstream in config.gateways.items():
-        lines += ["", *_exchange(config, name, upstream)]
+        gateway = gateway_of(upstream)
+        lines += ["", *_exchange(config, name, gateway)]
         for suffix in COPIES:
-            lines += ["", *_copy(config, name, suffix, upstream)]
+            lines += ["", *_copy(config, name, suffix, gateway)]
     return ["server {", *indented(lines), "}"]
 
 
@@ -131,18 +163,27 @@ def _listening(config: RelayConfig) -> Lines:
 
 
 def _error_pages() -> Lines:
+    # Every status that is not ours is named: nginx sends its own page, or passes a
+    # gateway's, for any that has none here.
     special = {414, *range(494, 500), 501, RATE_STATUS, KEY_REFUSAL, *OWN}
     gateway = [code for code in range(401, 600) if code not in special]
+    # A refusal's content, with nginx's names in the places of status and title.
+    words = refusals.refused_body(KEY_REFUSAL).decode()
+    words = words.replace(str(KEY_REFUSAL), "$status")
+    words = words.replace(refusals.REFUSED_BY_GATEWAY, "$curtilage_title")
     return [
         *comment("nginx's own refusals in our words; redirects never pass."),
         *pages(OWN, "@refused"),
+        # A line or a head that is too long, a coding that nginx does not know: the
+        # built-in relay calls all of them malformed.
         *pages([414, 494, 501], "=400 @refused"),
+        # No certificate, a wrong one, or no TLS: such a client gets no word.
         *pages([495, 496, 497], "=444 @closed"),
         *pages([RATE_STATUS], "=429 @refused_rate"),
         *pages(range(300, 400), "=502 @refused_answer"),
         *pages(gateway, "@refused"),
         "location @refused {",
-        f"    return 500 {quoted(_template())};",
+        f"    return 500 {quoted(words)};",
         "}",
         "location @refused_answer {",
         f"    return 502 {_body(Refusal.GATEWAY_ANSWER)};",
@@ -158,29 +199,33 @@ def _error_pages() -> Lines:
     ]
 
 
-def _exchange(config: RelayConfig, name: str, upstream: Upstream) -> Lines:
+def _exchange(config: RelayConfig, name: str, gateway: Gateway) -> Lines:
+    share = f"limit_conn curtilage_shares {config.clients.exchanges};"
     body = [
         _refuse("$request_method != 'POST'", Refusal.METHOD),
         _refuse("$http_early_data != ''", Refusal.EARLY_DATA),
         _refuse("$curtilage_request_type = ''", Refusal.MEDIA_TYPE),
         _refuse("$curtilage_no_stream != ''", Refusal.INCREMENTAL),
         f"limit_conn curtilage_exchanges {config.limits.max_upstream};",
-        *_client_share(config),
+        *([share] if caps(config, config.clients.exchanges) else []),
         *_client_caps(config),
+        # A query would be a note from the client to the gateway.
         "set $args '';",
-        *_toward(upstream),
+        *_toward(gateway),
         "proxy_set_header Content-Type $curtilage_request_type;",
         "proxy_set_header Incremental $curtilage_incremental;",
         "add_header Content-Type $curtilage_answer_type always;",
         "add_header Incremental $curtilage_answer_incremental always;",
         *answer_fields("POST"),
-        f"proxy_pass {_scheme(upstream)}://curtilage_{name}{forward.GATEWAY_PATH};",
+        f"proxy_pass {gateway.scheme}://curtilage_{name}{forward.GATEWAY_PATH};",
     ]
     return [f"location = /{name} {{", *indented(body), "}"]
 
 
-def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Lines:
+def _copy(config: RelayConfig, name: str, suffix: str, gateway: Gateway) -> Lines:
     limits = config.limits
+    # The key of the cache as well: no byte that a client chose is in it, else each
+    # client could have a copy of its own.
     place = f"{name}/{suffix}"
     kept = {*_COPY_ERRORS, _CLIENT_LEFT, RATE_STATUS}
     others = [code for code in range(300, 600) if code not in kept]
@@ -198,7 +243,9 @@ def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Li
         f"proxy_cache_lock_timeout {ms(limits.fetch_timeout_s)};",
         f"proxy_cache_lock_age {ms(limits.fetch_timeout_s)};",
         f"proxy_read_timeout {ms(limits.fetch_timeout_s)};",
-        *_toward(upstream),
+        *_toward(gateway),
+        # A fetch is everybody's: nothing that one client sends with it goes on. And 0
+        # would be no bound at all.
         "proxy_set_header Content-Length '';",
         "proxy_pass_request_body off;",
         "client_max_body_size 1;",
@@ -207,7 +254,7 @@ def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Li
         *pages(_COPY_ERRORS, "@refused"),
         *pages([RATE_STATUS], "=429 @refused_rate"),
         *pages(others, "=502 @refused_answer"),
-        f"proxy_pass {_scheme(upstream)}://curtilage_{name}{_COPY_PATHS[suffix]};",
+        f"proxy_pass {gateway.scheme}://curtilage_{name}{_COPY_PATHS[suffix]};",
     ]
     return [f"location = /{place} {{", *indented(body), "}"]
 
@@ -215,12 +262,6 @@ def _copy(config: RelayConfig, name: str, suffix: str, upstream: Upstream) -> Li
 def caps(config: RelayConfig, cap: float) -> bool:
     """Return whether a cap is on; behind a UNIX socket all are one client."""
     return cap > 0 and not isinstance(config.listen, UnixAddress)
-
-
-def _client_share(config: RelayConfig) -> Lines:
-    if not caps(config, config.clients.exchanges):
-        return []
-    return [f"limit_conn curtilage_shares {config.clients.exchanges};"]
 
 
 def _client_caps(config: RelayConfig) -> Lines:
@@ -244,13 +285,15 @@ def answer_fields(method: str = "", *, control: str = "no-store") -> Lines:
     return lines
 
 
-def _toward(upstream: Upstream) -> Lines:
+def _toward(gateway: Gateway) -> Lines:
     lines = [
-        f"proxy_set_header Host {_authority(upstream)};",
+        f"proxy_set_header Host {gateway.authority};",
+        # Else nginx says "close", and each exchange would cost a handshake.
         "proxy_set_header Connection '';",
     ]
-    if is_tls(upstream):
-        lines.append(f"proxy_ssl_name {host_of(upstream)};")
+    if gateway.scheme == "https":
+        # nginx would look for the name of its upstream block in the certificate.
+        lines.append(f"proxy_ssl_name {gateway.host};")
     return lines
 
 
@@ -263,49 +306,9 @@ def _body(refusal: Refusal) -> str:
     return quoted(refusals.refusal_body(refusal).decode())
 
 
-def _template() -> str:
-    """Return a refusal's content with nginx's names for status and title."""
-    sample = refusals.refused_body(KEY_REFUSAL).decode()
-    sample = sample.replace(str(KEY_REFUSAL), "$status")
-    return sample.replace(refusals.REFUSED_BY_GATEWAY, "$curtilage_title")
-
-
 def listen_text(listen: Listen) -> str:
     """Write where clients come in."""
     if isinstance(listen, UnixAddress):
         return f"unix:{listen.path}"
     host = f"[{listen.host}]" if ":" in listen.host else listen.host
     return f"{host}:{listen.port}"
-
-
-def _server_address(upstream: Upstream) -> str:
-    if isinstance(upstream, UnixAddress):
-        return f"unix:{upstream.path}"
-    url = urlsplit(upstream.origin)
-    port = url.port or (443 if url.scheme == "https" else 80)
-    host = host_of(upstream)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _authority(upstream: Upstream) -> str:
-    if isinstance(upstream, UnixAddress):
-        return "localhost"
-    return urlsplit(upstream.origin).netloc
-
-
-def host_of(upstream: Upstream) -> str:
-    """Return a gateway's name, as its certificate has it."""
-    if isinstance(upstream, UnixAddress):
-        return "localhost"
-    return urlsplit(upstream.origin).hostname or ""
-
-
-def is_tls(upstream: Upstream) -> bool:
-    """Return whether a gateway is reached over TLS."""
-    return isinstance(upstream, HTTPUpstream) and _scheme(upstream) == "https"
-
-
-def _scheme(upstream: Upstream) -> str:
-    if isinstance(upstream, UnixAddress):
-        return "http"
-    return urlsplit(upstream.origin).scheme

@@ -132,6 +132,7 @@ def map_to(
 
 
 def _map_key(key: str) -> str:
+    # A Host may be called "default": bare, that line would let every other one in.
     return quoted(f"\\{key}" if key in _WORDS_OF_MAP else key)
 
 
@@ -144,6 +145,7 @@ def pages(codes: Iterable[int], target: str) -> Lines:
 
 def quoted(text: str) -> str:
     """Quote a text; variables in it stay variables."""
+    # The backslash first, or those that stand before the quotes would be doubled too.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
