@@ -18,7 +18,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
@@ -81,7 +81,7 @@ class Model:
             longest_s = transport.max_frames * transport.period_ms / 1000
             self._patience_s = longest_s / 2
 
-    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
         Raises:
@@ -148,7 +148,7 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
     return open_default_model()
 
 
-def _request(chat: ChatRequest) -> GenerateRequest:
+def _request(chat: ChatCompletionRequest) -> GenerateRequest:
     """Translate; a speaker's name is dropped, as no template here reads it."""
     return GenerateRequest(
         messages=tuple(

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from curtilage.enclave_server.answer.challenger import ChallengeShape, challenge_error
 from curtilage.enclave_server.errors import ChatError
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.openai_answers import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
@@ -358,7 +358,7 @@ def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
 
 
 def begin_content(
-    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
+    chat: ChatCompletionRequest, sealer: PaddedSealer, head: AnswerHead
 ) -> PaddedContent:
     """Set the answer's head, before anything is known of what it will say."""
     if chat.stream:

@@ -32,7 +32,7 @@ from curtilage.enclave_server.errors import (
     ChatError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.gateway import (
     RETRY_LATER,
     Exchange,
@@ -67,7 +67,7 @@ from curtilage.wire.shaping import TransportParameters
 class AnswersChat(Protocol):
     """Answers chat requests; see ``model.Model``."""
 
-    def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels."""
         ...
 
@@ -180,7 +180,7 @@ class AnswerRun:
             case CoverRequest():
                 self.outcome = Event.COVERED
                 write_cover(sealer, self._cover(asked, sealer.parameters))
-            case ChatRequest():
+            case ChatCompletionRequest():
                 return begin_content(asked, sealer, self._head)
         return None
 
@@ -230,7 +230,7 @@ class AnswerRun:
 
     def _start_model(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
         asked = self.exchange.asked
-        if model_run.content is not None and isinstance(asked, ChatRequest):
+        if model_run.content is not None and isinstance(asked, ChatCompletionRequest):
             # A token is an octet at least: more of them could not be sent.
             most = max(1, min(asked.max_tokens, sealer.room))
             model_run.start(self._model, replace(asked, max_tokens=most))
@@ -238,7 +238,7 @@ class AnswerRun:
 
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
         asked = self.exchange.asked
-        if not isinstance(asked, ChatRequest):
+        if not isinstance(asked, ChatCompletionRequest):
             yield await self._unpadded_whole(sealer, asked)
             return
         encoder = _encoder_of(asked, sealer, self._head)
@@ -316,7 +316,7 @@ class _ModelRun:
         self._all_said = False
         self._sent = asyncio.Event()
 
-    def start(self, model: AnswersChat, chat: ChatRequest) -> None:
+    def start(self, model: AnswersChat, chat: ChatCompletionRequest) -> None:
         """Let the model begin, once."""
         if self._task is None and self.content is not None and not self._sealer.ended:
             self._task = asyncio.create_task(self._run(self.content, model, chat))
@@ -340,7 +340,7 @@ class _ModelRun:
             await asyncio.wait({task})
 
     async def _run(
-        self, content: PaddedContent, model: AnswersChat, chat: ChatRequest
+        self, content: PaddedContent, model: AnswersChat, chat: ChatCompletionRequest
     ) -> None:
         try:
             async with aclosing(model.answer(chat)) as answers:
@@ -429,7 +429,9 @@ class _EventEncoder:
         return self._sealer.write(error_event(error)) + self._sealer.finish()
 
 
-def _encoder_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Encoder:
+def _encoder_of(
+    chat: ChatCompletionRequest, sealer: Sealer, head: AnswerHead
+) -> _Encoder:
     if chat.stream:
         return _EventEncoder(sealer, head)
     return _WholeEncoder(sealer, head, logprobs=chat.logprobs)

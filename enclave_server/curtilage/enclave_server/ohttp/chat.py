@@ -1,7 +1,7 @@
 """The chat request as it stands inside the encapsulation; pure, by hand.
 
-Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a
-validated ``ChatRequest``, or a ``ChatError`` that names a field and a code and
+Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a validated
+``ChatCompletionRequest``, or a ``ChatError`` that names a field and a code and
 nothing of what the sender wrote. Knows nothing of models or of the network.
 """
 
@@ -118,7 +118,7 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatCompletionRequest:
     """A request that may go to the model.
 
     Attributes:
@@ -142,7 +142,9 @@ class ChatRequest:
     logprobs: bool = False
 
 
-def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
+def parse_chat_completion_request(
+    content: bytes, limits: ChatLimits
+) -> ChatCompletionRequest:
     """Parse and validate one request body.
 
     Optional keys may be null, which means absent, as with OpenAI.
@@ -159,7 +161,7 @@ def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
     _optional(body, "model", _read_model, None)
-    return ChatRequest(
+    return ChatCompletionRequest(
         messages=_messages(body.get("messages"), limits),
         max_tokens=_optional(
             body,

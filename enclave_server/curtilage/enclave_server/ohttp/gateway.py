@@ -14,9 +14,9 @@ from typing import Final
 
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.ohttp.chat import (
+    ChatCompletionRequest,
     ChatLimits,
-    ChatRequest,
-    parse_chat_request,
+    parse_chat_completion_request,
 )
 from curtilage.enclave_server.ohttp.inner_requests import (
     ChallengeRequest,
@@ -168,7 +168,7 @@ class Terms:
     challenge_bucket: int | None = None
 
 
-Asked = ChatRequest | CoverRequest | ChallengeRequest | ChatError
+Asked = ChatCompletionRequest | CoverRequest | ChallengeRequest | ChatError
 """What to do, or why nothing is done."""
 
 
@@ -435,7 +435,7 @@ def _validate_date(request: bhttp.Request, now: datetime) -> None:
 
 def _chat(request: bhttp.Request, terms: Terms) -> Asked:
     _validate_fields(request)
-    return parse_chat_request(request.content, terms.chat)
+    return parse_chat_completion_request(request.content, terms.chat)
 
 
 def _cover(request: bhttp.Request, terms: Terms) -> Asked:
