@@ -171,7 +171,8 @@ def _translate(event: Event) -> Answer:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
         case Token(text=text, logprob=logprob):
-            return Piece(text=text, logprob=_finite(logprob))
+            impossible = logprob is not None and not math.isfinite(logprob)
+            return Piece(text=text, logprob=LOWEST_LOGPROB if impossible else logprob)
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so somebody else did.
             raise ModelError("the engine stopped in the middle")
@@ -181,12 +182,6 @@ def _translate(event: Event) -> Answer:
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
             )
-
-
-def _finite(logprob: float | None) -> float | None:
-    if logprob is None or math.isfinite(logprob):
-        return logprob
-    return LOWEST_LOGPROB
 
 
 def _ours(error: InferenceError) -> ModelError | ChatError:
