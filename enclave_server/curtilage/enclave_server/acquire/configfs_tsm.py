@@ -195,19 +195,14 @@ class _Entry:
             writes += 1
         self._write("inblob", report_data)
         provider = self._word("provider")
-        report = TsmReport(
-            provider=provider,
-            outblob=self._read("outblob", max(MAX_QUOTE_BYTES, MAX_REPORT_BYTES)),
-            auxblob=self._auxiliary(),
-        )
+        outblob = self._read("outblob", max(MAX_QUOTE_BYTES, MAX_REPORT_BYTES))
+        auxblob = b""
+        if self.folder.has(self.name, "auxblob"):
+            auxblob = self._read("auxblob", MAX_AUXILIARY_BYTES)
+        report = TsmReport(provider=provider, outblob=outblob, auxblob=auxblob)
         # configfs hands a binary attribute's octets on when the file is closed
         # and drops what that gives: a write that failed shows here alone.
         return report if self._number("generation") == before + writes else None
-
-    def _auxiliary(self) -> bytes:
-        if not self.folder.has(self.name, "auxblob"):
-            return b""
-        return self._read("auxblob", MAX_AUXILIARY_BYTES)
 
     def _number(self, attribute: str) -> int:
         word = self._word(attribute)
@@ -284,7 +279,9 @@ class TsmProvider:
         if report.provider == SNP_PROVIDER:
             return snp_evidence(report, endorsements)
         if report.provider == TDX_PROVIDER:
-            return _tdx_evidence(report, endorsements)
+            return TdxEvidence(
+                tee=Tee.TDX, quote=report.outblob, collateral=endorsements.collateral
+            )
         raise AcquisitionError("the kernel's provider is not known here")
 
 
@@ -311,12 +308,6 @@ def snp_evidence(report: TsmReport, endorsements: Endorsements) -> SnpEvidence:
     if len(evidence.report) > MAX_REPORT_BYTES:
         raise AcquisitionError("the report is too long")
     return evidence
-
-
-def _tdx_evidence(report: TsmReport, endorsements: Endorsements) -> TdxEvidence:
-    return TdxEvidence(
-        tee=Tee.TDX, quote=report.outblob, collateral=endorsements.collateral
-    )
 
 
 def _failed(what: str, error: OSError) -> AcquisitionError:
