@@ -92,8 +92,21 @@ async def _identify(arguments: _Arguments) -> None:
 
 
 async def _run(arguments: _Arguments) -> None:
+    identity = arguments.identity
+    settings = StaplerSettings(
+        endorsements=arguments.endorsements,
+        identity=Path(identity.removeprefix(_UNIX)),
+        by_socket=identity.startswith(_UNIX),
+        addresses=Addresses(
+            amd_kds=arguments.amd_kds,
+            intel_pcs=arguments.intel_pcs,
+            intel_certificates=arguments.intel_certificates,
+        ),
+        product=arguments.product,
+        interval_s=arguments.interval,
+    )
     async with Fetcher(proxy=arguments.proxy) as fetcher:
-        stapler = Stapler(_settings(arguments), fetcher, clock=_utc_now, notice=_notice)
+        stapler = Stapler(settings, fetcher, clock=_utc_now, notice=_notice)
         if arguments.once:
             await stapler.round()
         else:
@@ -116,22 +129,6 @@ async def _until_signalled(stapler: Stapler) -> None:
         for task in (running, stopping):
             task.cancel()
         await asyncio.gather(running, stopping, return_exceptions=True)
-
-
-def _settings(arguments: _Arguments) -> StaplerSettings:
-    identity = arguments.identity
-    return StaplerSettings(
-        endorsements=arguments.endorsements,
-        identity=Path(identity.removeprefix(_UNIX)),
-        by_socket=identity.startswith(_UNIX),
-        addresses=Addresses(
-            amd_kds=arguments.amd_kds,
-            intel_pcs=arguments.intel_pcs,
-            intel_certificates=arguments.intel_certificates,
-        ),
-        product=arguments.product,
-        interval_s=arguments.interval,
-    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -70,7 +70,15 @@ async def fetch_intel(
             "qe_identity_signature": enclave_signature,
         }
     ).encode()
-    _check(collateral)
+    # As a verifier would read it, so that no error page takes a good file's place.
+    if len(collateral) > MAX_COLLATERAL_BYTES:
+        raise FetchError("Intel: the collateral is longer than evidence may carry")
+    try:
+        parsed = parse_collateral(collateral)
+        parse_revocation_list(parsed.root_ca_crl, "root CRL")
+        parse_revocation_list(parsed.pck_crl, "PCK CRL")
+    except RefusedError as error:
+        raise FetchError(f"Intel: {error}") from None
     return {COLLATERAL_FILE: collateral}
 
 
@@ -116,14 +124,3 @@ def _chain(fetched: Fetched, header: str) -> str:
     if "-----BEGIN CERTIFICATE-----" not in value:
         raise FetchError(f"Intel: no chain in {header}")
     return value
-
-
-def _check(collateral: bytes) -> None:
-    if len(collateral) > MAX_COLLATERAL_BYTES:
-        raise FetchError("Intel: the collateral is longer than evidence may carry")
-    try:
-        parsed = parse_collateral(collateral)
-        parse_revocation_list(parsed.root_ca_crl, "root CRL")
-        parse_revocation_list(parsed.pck_crl, "PCK CRL")
-    except RefusedError as error:
-        raise FetchError(f"Intel: {error}") from None
