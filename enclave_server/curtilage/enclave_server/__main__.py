@@ -82,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from curtilage.enclave_server.acquire import command as evidence_command  # noqa: PLC0415 - another process
 
         return evidence_command.main(given[1:])
+    # Before there is a key or a question to dump.
     forbid_core_dumps()
     try:
         require_streams()

@@ -93,6 +93,8 @@ class Model:
         if self._engine.load().wait_s > self._patience_s:
             raise BusyError("too many requests wait")
         try:
+            # Closed with us: who hangs up stops the engine now, not when the collector
+            # comes by, and everybody behind him waits no longer.
             async with aclosing(self._engine.generate(_request(chat))) as events:
                 async for event in events:
                     yield _translate(event)
@@ -143,6 +145,8 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
             return verify_model_file(choice.path, choice.sha256)
     except ModelDigestError as error:
         raise ConfigError(f"model.sha256: {error}") from None
+    # The embedded one needs no digest in the configuration, as its own stands in the
+    # code; one that is named must be that.
     if choice.sha256 not in {"", DEFAULT_SHA256}:
         raise ConfigError("model.sha256: not the embedded default's")
     return open_default_model()

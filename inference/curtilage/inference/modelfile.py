@@ -124,6 +124,7 @@ def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
     expected = expected_sha256.lower()
     if SHA256_HEX.fullmatch(expected) is None:
         raise ModelFileError("the model's SHA-256 is not 64 hex digits")
+    # A pipe would keep its opener waiting.
     if path.exists() and not path.is_file():
         raise ModelFileError("the model file is not a regular file")
     return VerifiedModel(path, expected)

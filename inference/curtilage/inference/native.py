@@ -176,6 +176,8 @@ class Model(_Owned):
         super().__init__()
         params = lib.llama_model_default_params()
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+        # A file with numbers that are none is refused now, not in the middle of an
+        # answer.
         params.check_tensors = True
         loaded = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not loaded:
@@ -429,6 +431,7 @@ class Context(_Owned):
         try:
             return self._decode(chunk, sampled=last) != ABORTED
         finally:
+            # Off again: else the context would hold on to who asked.
             lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
             self._cancelled = _never
 
@@ -527,8 +530,11 @@ class Context(_Owned):
 
     def _decode(self, chunk: Sequence[int], *, sampled: bool) -> int:
         count = len(chunk)
+        # The library does not check: the batch has room for so many, and what is beyond
+        # is somebody else's memory.
         if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
             raise NativeError("llama_decode", count)
+        # Before the call: where it fails half way, what it has read is cleared too.
         self._touched = True
         batch = self._batch
         batch.n_tokens = count

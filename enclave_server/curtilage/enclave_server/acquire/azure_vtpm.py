@@ -58,6 +58,7 @@ class AzureTpmProvider:
         """
         try:
             hcl = self._tpm.nv_read(HCL_INDEX, MAX_HCL_BYTES)
+            # Before anything is signed: on a machine of another kind a quote is no use.
             report = _snp_report(hcl)
             quote = self._quote(qualifying_data_v2(report_data))
         except OSError as error:

@@ -159,6 +159,7 @@ def acquire_report(
         raise AcquisitionError(f"report data is not {REPORT_DATA_BYTES} bytes")
     if privilege_level is not None and not 0 <= privilege_level <= MAX_PRIVILEGE_LEVEL:
         raise AcquisitionError(f"privilege level is not 0 to {MAX_PRIVILEGE_LEVEL}")
+    # Drawn, so that nobody can have opened it before or write to it by guessing.
     name = f"curtilage-{random(16)}"
     try:
         folder.make(name)
@@ -188,6 +189,7 @@ class _Entry:
 
     def attempt(self, report_data: bytes, level: int | None) -> TsmReport | None:
         """Return a report, or None where somebody else has written meanwhile."""
+        # First: whatever others write from here on is counted.
         before = self._number("generation")
         writes = 1
         if level is not None:
@@ -245,6 +247,7 @@ def parse_certificate_table(data: bytes) -> Mapping[uuid.UUID, bytes]:
         name, offset, length = _TABLE_ENTRY.unpack_from(data, place)
         if not any(name):
             return found
+        # It is the host's table, who may be the attacker: no number of it is believed.
         if offset + length > len(data):
             raise AcquisitionError("the certificate table points outside itself")
         content = data[offset : offset + length]

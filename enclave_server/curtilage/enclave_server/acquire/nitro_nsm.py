@@ -71,6 +71,7 @@ class NsmDevice:
             fcntl.ioctl(descriptor, NSM_IOCTL, vectors)
         finally:
             os.close(descriptor)
+        # The driver puts the length of what it wrote in place of the room's.
         *_, length = _VECTORS.unpack(vectors)
         if length > MAX_RESPONSE_BYTES:
             raise OSError(errno.EMSGSIZE, "response longer than its buffer")
@@ -123,6 +124,7 @@ def parse_attestation_response(response: bytes) -> bytes:
         value = decode(response, where="NSM response", limit_bytes=MAX_RESPONSE_BYTES)
     except RefusedError as error:
         raise AcquisitionError(f"the device's response: {error.code}") from None
+    # The document is passed on unopened: who verifies it has its certificates in it.
     if isinstance(value, dict) and "Error" in value:
         # One of AWS's error names, nothing else: this goes to the error stream.
         word = value["Error"]

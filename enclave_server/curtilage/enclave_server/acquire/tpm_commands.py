@@ -123,11 +123,14 @@ class Tpm:
         """Read registers of the SHA-256 bank, in the order of their indices."""
         values: dict[int, bytes] = {}
         missing = sorted(set(indices))
+        # A TPM gives as many at a time as fit into its answer, eight say.
         while missing:
             reader = self._command(_PCR_READ, b"", _selection(missing))
+            # How often any register has changed: the values say more.
             reader.take(4)
             given = reader.selection()
             digests = reader.digests()
+            # At least one of those that are missing, or this would go on for ever.
             if (
                 not given
                 or len(given) != len(digests)

@@ -103,6 +103,8 @@ def read_release(directory: Path) -> ReleaseFiles:
             ``sandbox_not_applied``: this server puts itself into no sandbox, so
             it must not vouch for one whose digest somebody wrote down.
     """
+    # One after the other, while somebody outside may replace them: files that do not
+    # belong together do not verify, and the next round reads them again.
     manifest = _read(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES)
     proof = _text(directory / PROOF_FILE, MAX_PROOF_BYTES)
     checkpoint = _text(directory / CHECKPOINT_FILE, MAX_CHECKPOINT_BYTES)

@@ -77,6 +77,7 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         """Open the session."""
         self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
+            # The limit is of what comes: decompressed, a few octets may be gigabytes.
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "curtilage-stapler", "Accept-Encoding": "identity"},

@@ -105,6 +105,8 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
         FetchError: it is not that.
     """
     try:
+        # Found by a parser, but taken as it stands: encoded anew, the same value may be
+        # another text, and the signature is over the text.
         text = body.decode("utf-8")
         begin = re.match(rf'\s*{{\s*"{name}"\s*:\s*', text)
         if begin is None or text[begin.end()] != "{":
@@ -112,6 +114,7 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
         _, end = json.JSONDecoder().raw_decode(text, begin.end())
     except (ValueError, IndexError, RecursionError):
         raise FetchError(f"Intel: no {name}") from None
+    # To the very end: what else stood behind it would be signed by nobody.
     signature = _SIGNATURE.fullmatch(text, end)
     if signature is None:
         raise FetchError(f"Intel: {name} without its signature")
