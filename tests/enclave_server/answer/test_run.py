@@ -30,8 +30,8 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     error_type,
     piece_event,
 )
-from curtilage.enclave_server.ohttp.sealing import Fields
 from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.bhttp import Fields
 
 HEAD = AnswerHead(answer_id="chatcmpl-1", created=3, model="m")
 END = Ending(finish_reason="stop", prompt_tokens=2, completion_tokens=1)

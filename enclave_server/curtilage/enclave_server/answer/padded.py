@@ -37,7 +37,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     tellable,
     text_bytes,
 )
-from curtilage.enclave_server.ohttp.sealing import Fields, PaddedSealer
+from curtilage.enclave_server.ohttp.sealing import PaddedSealer
 from curtilage.enclave_server.telemetry import Event
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.frames import fill_event_stream, fill_json
@@ -387,7 +387,7 @@ def write_error(
     A release whose frames are too short for all of it still tells the status.
     """
     error = tellable(error)
-    fields: Fields = ((b"content-type", error_type(error)),)
+    fields = ((b"content-type", error_type(error)),)
     begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
     try:
         begin(error.status, (*fields, *error.fields))

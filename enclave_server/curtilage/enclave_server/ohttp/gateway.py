@@ -34,13 +34,13 @@ from curtilage.enclave_server.ohttp.receipts import NO_RECEIPT, Receipting, take
 from curtilage.enclave_server.ohttp.sealing import (
     ChunkedOutput,
     ChunkedSealer,
-    Fields,
     PaddedSealer,
     PlainOutput,
     PlainSealer,
     Sealer,
 )
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.bhttp import Fields
 from curtilage.wire.dates import WINDOW, format_date, parse_date
 from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
