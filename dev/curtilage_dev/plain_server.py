@@ -16,7 +16,10 @@ from contextlib import aclosing
 from aiohttp import web
 
 from curtilage.enclave_server.model import Model
-from curtilage.enclave_server.ohttp.chat import ChatLimits, parse_chat_request
+from curtilage.enclave_server.ohttp.chat import (
+    ChatLimits,
+    parse_chat_completion_request,
+)
 from curtilage.enclave_server.ohttp.openai_answers import (
     AnswerHead,
     Begun,
@@ -63,7 +66,7 @@ async def _serve(engine: PlayedEngine) -> None:
 
 
 async def _answer(model: Model, request: web.BaseRequest) -> web.StreamResponse:
-    chat = parse_chat_request(await request.read(), ChatLimits())
+    chat = parse_chat_completion_request(await request.read(), ChatLimits())
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     async with aclosing(model.answer(chat)) as answers:

@@ -60,7 +60,7 @@ OUTWARD = {
 }
 
 
-class Watch:
+class AuditHook:
     """Sees what this process does to the outside while it is ``on``."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Watch:
             self.on = False
 
 
-WATCH = Watch()
-sys.addaudithook(WATCH)
+HOOK = AuditHook()
+sys.addaudithook(HOOK)
 
 
 async def timed_parts(*scripts: Script) -> Parts:
@@ -133,7 +133,7 @@ async def test_no_outbound_socket_exists_while_answering() -> None:
     async with serving(parts) as address:
         # Ours are connected before the door is shut.
         streams = [await connect(address) for _ in raw]
-        with WATCH.watching() as seen:
+        with HOOK.watching() as seen:
             for data, (_, writer) in zip(raw, streams, strict=True):
                 writer.write(data)
             answers = [await read_answer(reader) for reader, _ in streams]
@@ -147,7 +147,7 @@ async def test_no_outbound_socket_exists_while_answering() -> None:
 
 def test_the_watch_sees_a_connection() -> None:
     with (
-        WATCH.watching() as seen,
+        HOOK.watching() as seen,
         socket.socket() as caller,
         pytest.raises(PermissionError),
     ):

@@ -23,7 +23,7 @@ from curtilage.enclave_server.model import (
     Model,
     open_model,
 )
-from curtilage.enclave_server.ohttp.chat import ChatMessage, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import (
@@ -40,7 +40,7 @@ from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire.shaping import PADDED, UNPADDED
 from support.enclave_deployment import make_world
 
-CHAT = ChatRequest(
+CHAT = ChatCompletionRequest(
     messages=(ChatMessage(role="user", content="canary-9", name="ann"),),
     logprobs=True,
 )

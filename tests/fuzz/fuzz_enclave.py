@@ -18,9 +18,9 @@ from curtilage.enclave_server.errors import (
     ConfigError,
 )
 from curtilage.enclave_server.ohttp.chat import (
+    ChatCompletionRequest,
     ChatLimits,
-    ChatRequest,
-    parse_chat_request,
+    parse_chat_completion_request,
 )
 from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
@@ -103,7 +103,7 @@ def check_dispatch(data: bytes) -> None:
             request = bhttp.decode_request(data)
             assert request.authority == b"curtilage.invalid"
             assert dict(request.fields)[b"date"]
-            known = ChatRequest | CoverRequest | ChallengeRequest
+            known = ChatCompletionRequest | CoverRequest | ChallengeRequest
             assert isinstance(opened.asked, known)
             # At most one trailer, and only for one who gave a key for it.
             asked = any(name == KEY_FIELD for name, _ in request.fields)
@@ -113,7 +113,7 @@ def check_dispatch(data: bytes) -> None:
 def check_chat_json(data: bytes) -> None:
     """A request within its limits, or an error with a known code."""
     try:
-        request = parse_chat_request(data, LIMITS)
+        request = parse_chat_completion_request(data, LIMITS)
     except ChatError as error:
         check_error(error)
         return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from curtilage.enclave_server.answer.run import AnswerRun, AnswersChallenges
 from curtilage.enclave_server.errors import BusyError, ModelError
-from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
 from curtilage.enclave_server.ohttp.keys import ReceiptTerms, make_key
 from curtilage.enclave_server.ohttp.openai_answers import (
@@ -53,9 +53,11 @@ class Playing:
     begun: int = 0
     closed: int = 0
     said: int = 0
-    asked: list[ChatRequest] = field(default_factory=list[ChatRequest])
+    asked: list[ChatCompletionRequest] = field(
+        default_factory=list[ChatCompletionRequest]
+    )
 
-    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         self.begun += 1
         self.asked.append(chat)
         try:

@@ -26,9 +26,10 @@ from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.process import (
     OutputError,
     forbid_core_dumps,
+    notice,
+    out,
     parse,
     require_streams,
-    say,
     version,
 )
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from curtilage.enclave_server.acquire import command as evidence_command  # noqa: PLC0415 - another process
 
         return evidence_command.main(given[1:])
+    # Before there is a key or a question to dump.
     forbid_core_dumps()
     try:
         require_streams()
@@ -96,18 +98,16 @@ def _command(options: argparse.Namespace) -> int:
         config = _read_config(path)
         if options.check:
             return _check(config)
-        asyncio.run(
-            serve_until_signalled(config, Surroundings(out=_out, notice=_notice))
-        )
+        asyncio.run(serve_until_signalled(config, Surroundings(out=out, notice=notice)))
     except ConfigError as error:
         for problem in error.problems:
-            _notice(f"{path}: {problem}")
+            notice(f"{path}: {problem}")
         return EXIT_CONFIG
     except EnclaveError as error:
-        _notice(f"cannot serve: {error}")
+        notice(f"cannot serve: {error}")
         return EXIT_FAILED
     except OSError as error:
-        _notice(f"cannot listen: {error.strerror or type(error).__name__}")
+        notice(f"cannot listen: {error.strerror or type(error).__name__}")
         return EXIT_FAILED
     return EXIT_OK
 
@@ -160,16 +160,8 @@ def _check(config: EnclaveConfig) -> int:
         server_context(config.tls)
     if config.model.path is not None and not config.model.path.is_file():
         raise ConfigError("model.path: no such file")
-    _notice("the configuration is good")
+    notice("the configuration is good")
     return EXIT_OK
-
-
-def _out(line: str) -> None:
-    say(sys.stdout, line + "\n")
-
-
-def _notice(line: str) -> None:
-    say(sys.stderr, line + "\n")
 
 
 if __name__ == "__main__":

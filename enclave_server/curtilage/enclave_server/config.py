@@ -227,33 +227,36 @@ def parse_config(text: str) -> EnclaveConfig:
         table: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not TOML: {error}") from None
-    reader = Table(table, "")
-    config = _read_config(reader)
-    if reader.problems or config is None:
-        raise ConfigError(*reader.problems)
-    return config
-
-
-def _read_config(top: Table) -> EnclaveConfig | None:
+    top = Table(table, "")
     # The stricter environment comes first: it stands in for a wrong word.
     environment = Environment(top.one_of("environment", tuple(Environment)))
     listen = top.listen("listen")
-    tls = _read_tls(top.table("tls")) if top.has("tls") else None
+    tls = None
+    if top.has("tls"):
+        files = top.table("tls")
+        tls = TLSFiles(certificate=files.path("certificate"), key=files.path("key"))
+        files.finish()
     _check_listen(top, listen, tls, environment)
     evidence = top.unix_path("evidence")
     release = top.path("release")
     anchors = tuple(
         _read_anchor(table, environment) for table in top.tables("trust_anchors")
     )
-    _check_anchors(top, anchors)
+    # One label of the binding says what is emulated, so there is no mixture.
+    if len({anchor.kind == "emulated" for anchor in anchors}) > 1:
+        top.problem("trust_anchors", "must all be emulated, or none of them")
+    # A device's evidence is signed by the machine's: alone it binds no key of ours.
+    if anchors and all(anchor.is_device for anchor in anchors):
+        top.problem("trust_anchors", "none of them is a CPU's")
     log = _read_log(top.table("log"))
     model = _read_model(top.table("model"))
     limits = _read_limits(top.table("limits", optional=True))
     freshness = _read_freshness(top.table("freshness", optional=True))
     challenge = _read_challenge(top.table("challenge", optional=True))
     top.finish()
+    # Last: what was read in place of a wrong value must never be served with.
     if top.problems:
-        return None
+        raise ConfigError(*top.problems)
     return EnclaveConfig(
         environment=environment,
         listen=listen,
@@ -269,15 +272,11 @@ def _read_config(top: Table) -> EnclaveConfig | None:
     )
 
 
-def _read_tls(table: Table) -> TLSFiles:
-    files = TLSFiles(certificate=table.path("certificate"), key=table.path("key"))
-    table.finish()
-    return files
-
-
 def _check_listen(
     top: Table, listen: Listen, tls: TLSFiles | None, environment: Environment
 ) -> None:
+    # What is sealed stays so without TLS; but whoever is on the line would see which
+    # gateway is meant, and could pose as it.
     if listen.path is not None:
         if tls is not None:
             top.problem("tls", 'is for a TCP address; "listen" is a UNIX socket')
@@ -303,14 +302,6 @@ def _read_anchor(table: Table, environment: Environment) -> AnchorFile:
     return anchor
 
 
-def _check_anchors(top: Table, anchors: tuple[AnchorFile, ...]) -> None:
-    """Refuse a mixture: one label of the binding says what is emulated."""
-    if len({anchor.kind == "emulated" for anchor in anchors}) > 1:
-        top.problem("trust_anchors", "must all be emulated, or none of them")
-    if anchors and all(anchor.is_device for anchor in anchors):
-        top.problem("trust_anchors", "none of them is a CPU's")
-
-
 def _read_challenge(table: Table) -> ChallengeChoice:
     usual = ChallengeChoice()
     choice = ChallengeChoice(
@@ -324,7 +315,11 @@ def _read_challenge(table: Table) -> ChallengeChoice:
 
 
 def _read_log(table: Table) -> LogKeys:
-    witnesses = tuple(_read_witness(item) for item in table.tables("witnesses"))
+    witnesses: list[Witness] = []
+    for item in table.tables("witnesses"):
+        witnesses.append(Witness(name=item.text("name"), key=item.key("key")))
+        item.finish()
+    # One witness under two names, or two keys, would be a quorum of one.
     if len({witness.name for witness in witnesses}) != len(witnesses) or len(
         {witness.key for witness in witnesses}
     ) != len(witnesses):
@@ -332,7 +327,7 @@ def _read_log(table: Table) -> LogKeys:
     log = LogKeys(
         origin=table.text("origin"),
         key=table.key("key"),
-        witnesses=witnesses,
+        witnesses=tuple(witnesses),
         quorum=table.integer("quorum", 1, max(1, len(witnesses)), default=1),
         max_checkpoint_age_s=table.integer(
             "max_checkpoint_age_s", 60, 30 * 86400, default=86400
@@ -340,12 +335,6 @@ def _read_log(table: Table) -> LogKeys:
     )
     table.finish()
     return log
-
-
-def _read_witness(table: Table) -> Witness:
-    witness = Witness(name=table.text("name"), key=table.key("key"))
-    table.finish()
-    return witness
 
 
 def _read_model(table: Table) -> ModelChoice:
@@ -392,6 +381,8 @@ def _read_limits(table: Table) -> Limits:
 
 def _read_freshness(table: Table) -> Freshness:
     usual = Freshness()
+    # Never more than the usual lifetime: what was recorded on the line can be opened
+    # as long as the private key is there, and clients take no window that is longer.
     lifetime = table.integer(
         "key_lifetime_s", 60, usual.key_lifetime_s, default=usual.key_lifetime_s
     )

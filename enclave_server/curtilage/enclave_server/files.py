@@ -17,10 +17,12 @@ def read_ordinary(path: Path, most: int, *, links: bool = True) -> bytes:
     Raises:
         OSError: it cannot be opened or read, or is no ordinary file.
     """
+    # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
     follow = 0 if links else os.O_NOFOLLOW
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | follow
     descriptor = os.open(path, flags)
     try:
+        # Of what was opened, not of the path: that may lead elsewhere by now.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not an ordinary file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:

@@ -18,7 +18,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
@@ -81,7 +81,7 @@ class Model:
             longest_s = transport.max_frames * transport.period_ms / 1000
             self._patience_s = longest_s / 2
 
-    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
         Raises:
@@ -93,6 +93,8 @@ class Model:
         if self._engine.load().wait_s > self._patience_s:
             raise BusyError("too many requests wait")
         try:
+            # Closed with us: who hangs up stops the engine now, not when the collector
+            # comes by, and everybody behind him waits no longer.
             async with aclosing(self._engine.generate(_request(chat))) as events:
                 async for event in events:
                     yield _translate(event)
@@ -143,12 +145,14 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
             return verify_model_file(choice.path, choice.sha256)
     except ModelDigestError as error:
         raise ConfigError(f"model.sha256: {error}") from None
+    # The embedded one needs no digest in the configuration, as its own stands in the
+    # code; one that is named must be that.
     if choice.sha256 not in {"", DEFAULT_SHA256}:
         raise ConfigError("model.sha256: not the embedded default's")
     return open_default_model()
 
 
-def _request(chat: ChatRequest) -> GenerateRequest:
+def _request(chat: ChatCompletionRequest) -> GenerateRequest:
     """Translate; a speaker's name is dropped, as no template here reads it."""
     return GenerateRequest(
         messages=tuple(
@@ -171,7 +175,8 @@ def _translate(event: Event) -> Answer:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
         case Token(text=text, logprob=logprob):
-            return Piece(text=text, logprob=_finite(logprob))
+            impossible = logprob is not None and not math.isfinite(logprob)
+            return Piece(text=text, logprob=LOWEST_LOGPROB if impossible else logprob)
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so somebody else did.
             raise ModelError("the engine stopped in the middle")
@@ -181,12 +186,6 @@ def _translate(event: Event) -> Answer:
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
             )
-
-
-def _finite(logprob: float | None) -> float | None:
-    if logprob is None or math.isfinite(logprob):
-        return logprob
-    return LOWEST_LOGPROB
 
 
 def _ours(error: InferenceError) -> ModelError | ChatError:

@@ -10,10 +10,13 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Final, TextIO
 
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
+UNIX: Final = "unix:"
+"""Stands before a socket's path."""
 
 
 class OutputError(Exception):
@@ -84,6 +87,28 @@ def say(stream: TextIO, text: str) -> None:
     except OSError:
         _discard(stream)
         raise OutputError from None
+
+
+def out(line: str) -> None:
+    """Write a line to standard output; see ``say``."""
+    say(sys.stdout, line + "\n")
+
+
+def notice(line: str) -> None:
+    """Write a line to standard error; see ``say``."""
+    say(sys.stderr, line + "\n")
+
+
+def unix_path(text: str) -> Path:
+    """Read ``unix:`` and an absolute path, as an argument's type.
+
+    Raises:
+        argparse.ArgumentTypeError: it is something else.
+    """
+    # Absolute: a relative one depends on who started us.
+    if not text.startswith(f"{UNIX}/"):
+        raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
+    return Path(text.removeprefix(UNIX))
 
 
 def _discard(stream: TextIO) -> None:

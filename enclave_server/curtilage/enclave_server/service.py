@@ -107,7 +107,11 @@ async def running(
     """Start the enclave, yield its address, stop it; raises as above."""
     counters = Counters()
     silence_libraries()
-    _silence_loop(counters)
+    # Count what no task awaited; the default handler would print it whole, a question
+    # in some frame's variables with it.
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, _context: counters.count(Event.INTERNAL_ERROR)
+    )
     # First, and before a key is drawn that evidence would vouch for: a client that
     # trusts this enclave would seal to it what it cannot open, or what others can.
     try:
@@ -119,6 +123,7 @@ async def running(
     model = await _with_progress(
         surroundings.open_model(config), "loading the model", surroundings.notice
     )
+    # Held in memory alone, so that whoever has the disk has no key.
     keys = KeyRing()
     source = surroundings.open_evidence(config)
     keeper = BundleKeeper(
@@ -130,8 +135,17 @@ async def running(
         counters=counters,
         clock=surroundings.clock,
     )
+    challenger = None
+    if config.challenge.enabled:
+        challenger = Challenger(
+            bases=keeper,
+            source=source,
+            least_interval_s=config.challenge.least_interval_s,
+            clock=asyncio.get_running_loop().time,
+        )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
+        # Before the address is open: whoever connects finds evidence, or nobody.
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
         model.keep_to(held.verified.transport)
@@ -151,12 +165,14 @@ async def running(
                 ),
                 transport=held.verified.transport,
                 clock=surroundings.clock,
-                challenges=_challenger(config, keeper, source),
+                challenges=challenger,
                 sweep=gc.collect,
             )
         )
         stack.push_async_callback(server.stop)
         address = await server.start(config.listen, tls)
+        # The stack ends them in the other order: first nothing is renewed any more,
+        # then answers under way come to their end, and the model goes last.
         renewing = asyncio.create_task(keeper.run(_unheard(surroundings.notice)))
         stack.push_async_callback(_cancelled, renewing)
         # What is there now stays. Left out of each sweep, one takes less than half a
@@ -166,19 +182,6 @@ async def running(
         stack.callback(gc.unfreeze)
         surroundings.out(json.dumps({"ready": True, "listen": address}))
         yield address
-
-
-def _challenger(
-    config: EnclaveConfig, keeper: BundleKeeper, source: EvidenceSource
-) -> Challenger | None:
-    if not config.challenge.enabled:
-        return None
-    return Challenger(
-        bases=keeper,
-        source=source,
-        least_interval_s=config.challenge.least_interval_s,
-        clock=asyncio.get_running_loop().time,
-    )
 
 
 def tell_honestly(held: Held, notice: Callable[[str], None]) -> None:
@@ -208,15 +211,6 @@ def _unheard(notice: Callable[[str], None]) -> Callable[[str], None]:
             notice(line)
 
     return tell
-
-
-def _silence_loop(counters: Counters) -> None:
-    """Count what no task awaited; the default handler would print it whole."""
-
-    def handle(_loop: asyncio.AbstractEventLoop, _context: dict[str, object]) -> None:
-        counters.count(Event.INTERNAL_ERROR)
-
-    asyncio.get_running_loop().set_exception_handler(handle)
 
 
 async def _with_progress(

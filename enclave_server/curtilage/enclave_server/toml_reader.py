@@ -90,6 +90,7 @@ class Table:
     def integer(self, key: str, lowest: int, highest: int, *, default: int) -> int:
         """Read an integer within bounds."""
         value = self._values.pop(key, default)
+        # bool is an int to Python, not to TOML.
         if not isinstance(value, int) or isinstance(value, bool):
             self.problem(key, "an integer is required")
             return default
@@ -128,6 +129,7 @@ class Table:
             value = base64.b64decode(text, validate=True) if value is None else value
         except (RefusedError, ValueError):
             value = b""
+        # What stands there is not told: by mistake it may be a private key.
         if len(value) != KEY_BYTES:
             self.problem(key, f"must be {KEY_BYTES} bytes in base64, or a vkey")
         return value
@@ -137,6 +139,7 @@ class Table:
         value = self.text(key)
         if value.startswith("unix:/"):
             return Listen(path=Path(value.removeprefix("unix:")))
+        # The last colon: an IPv6 address has its own, between brackets.
         host, _, port = value.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not _is_address(host) or not _is_port(port):

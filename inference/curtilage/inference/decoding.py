@@ -85,14 +85,33 @@ def answer(
         TemplateError: the model cannot take these turns.
         NativeError: the library failed; the context is not to be used again.
     """
+    settings = request.settings
+    made = 0
+    finish: Finish = "cancelled"
     try:
-        prompt = build_prompt(loaded, request.messages, request.settings.max_tokens)
+        prompt = build_prompt(loaded, request.messages, settings.max_tokens)
         yield Started(prompt_tokens=len(prompt))
-        asked = _Asked(request.settings, cancelled, yields)
-        ending = yield from _generate(loaded, prompt, asked)
+        if _read(loaded.context, prompt, cancelled):
+            # One for each request: it carries the state of a chain of draws.
+            sampler = Sampler(
+                Draw(
+                    temperature=settings.temperature,
+                    top_p=settings.top_p,
+                    seed=choose_seed(settings.seed),
+                )
+            )
+            try:
+                asked = _Asked(settings, cancelled, yields)
+                made, finish = yield from _sample(loaded, sampler, prompt, asked)
+            finally:
+                sampler.free()
     finally:
+        # However it ended: by an error, or because nobody listens and the iterator was
+        # closed. The next request must find nothing of this one.
         loaded.context.clear()
-    yield ending
+    # Behind the overwriting: who reads ``Done`` may rely on it.
+    usage = Usage(prompt_tokens=len(prompt), completion_tokens=made)
+    yield Done(usage=usage, finish=finish)
 
 
 def build_prompt(
@@ -104,6 +123,7 @@ def build_prompt(
         ContextTooLongError: prompt and answer do not fit.
         TemplateError: the model cannot take these turns.
     """
+    # By the octets first, then by the tokens: see ``MAX_BYTES_PER_TOKEN``.
     parts = loaded.template.render(messages)
     size = sum(len(part.text.encode()) for part in parts)
     if size > loaded.context.size * MAX_BYTES_PER_TOKEN:
@@ -158,24 +178,6 @@ class _Asked:
     yields: Callable[[], bool]
 
 
-def _generate(
-    loaded: Loaded, prompt: list[int], asked: _Asked
-) -> Generator[Event | Paused, None, Done]:
-    if not _read(loaded.context, prompt, asked.cancelled):
-        return _done(prompt, 0, "cancelled")
-    draw = Draw(
-        temperature=asked.settings.temperature,
-        top_p=asked.settings.top_p,
-        seed=choose_seed(asked.settings.seed),
-    )
-    sampler = Sampler(draw)
-    try:
-        made, finish = yield from _sample(loaded, sampler, prompt, asked)
-    finally:
-        sampler.free()
-    return _done(prompt, made, finish)
-
-
 def _read(
     context: Context, tokens: Sequence[int], cancelled: Callable[[], bool]
 ) -> bool:
@@ -210,6 +212,7 @@ def _sample(
         if text.stopped:
             return made + 1, "stop"
         said.append(token)
+        # The last token is not read: nothing is drawn behind it.
         if made + 1 == settings.max_tokens:
             break
         if not asked.yields():
@@ -236,6 +239,8 @@ def _pause(
             kept.append(saved)
         context.clear()
         yield Paused()
+        # Whoever goes on may have waited for long: what was cancelled meanwhile is not
+        # put back, only to be cleared again.
         if saved is None:
             return _read(context, tokens, asked.cancelled)
         if not asked.cancelled():
@@ -251,8 +256,3 @@ def _pause(
 def _rest(text: TextAssembler) -> Iterator[Token]:
     if rest := text.flush():
         yield Token(text=rest)
-
-
-def _done(prompt: Sequence[int], made: int, finish: Finish) -> Done:
-    usage = Usage(prompt_tokens=len(prompt), completion_tokens=made)
-    return Done(usage=usage, finish=finish)

@@ -255,7 +255,13 @@ class LlamaCppEngine:
     # The owner thread's side.
 
     def _own(self) -> None:
-        _yield_to_others(self._niceness)
+        if self._niceness and sys.platform == "linux":
+            # For this thread, and for those of the library that it will start. Refused
+            # where it is that low already, or by a sandbox.
+            with contextlib.suppress(OSError):
+                os.setpriority(
+                    os.PRIO_PROCESS, threading.get_native_id(), self._niceness
+                )
         try:
             loaded, info = self._open()
         except InferenceError as problem:
@@ -271,6 +277,7 @@ class LlamaCppEngine:
         check_machine()
         model = Model(str(self._file.load_path))
         try:
+            # After the loading, not before: what was hashed is what was loaded.
             self._file.check_unchanged()
             _refuse_split(model)
             template, source = _template_of(model)
@@ -303,7 +310,14 @@ class LlamaCppEngine:
                 # What they have begun with is freed with the context.
                 self._drop(lambda job: job.steps is not None)
                 try:
-                    loaded = self._renewed(loaded)
+                    # One that failed may hold anything: another takes its place.
+                    loaded.context.free()
+                    context = Context(
+                        loaded.model, tokens=loaded.context.size, threads=self._threads
+                    )
+                    loaded = Loaded(
+                        model=loaded.model, template=loaded.template, context=context
+                    )
                 except Exception:  # noqa: BLE001 - as above; nothing works now
                     self._fail()
                     loaded.model.free()
@@ -337,6 +351,7 @@ class LlamaCppEngine:
                     job.steps = steps
                     self._queue.append(job)
                 break
+            # Cancelled by ``close``, not by who asked: that must not look like an end.
             if self._closing and isinstance(event, Done):
                 raise EngineClosedError("the engine was closed")
             job.post(event)
@@ -346,14 +361,6 @@ class LlamaCppEngine:
     def _turn_is_over(self) -> bool:
         # An answer takes several, and asks about the one that is now.
         return self._turn.is_over()
-
-    def _renewed(self, loaded: Loaded) -> Loaded:
-        """Make a new context in place of one that failed."""
-        loaded.context.free()
-        context = Context(
-            loaded.model, tokens=loaded.context.size, threads=self._threads
-        )
-        return Loaded(model=loaded.model, template=loaded.template, context=context)
 
     def _fail(self) -> None:
         with self._changed:
@@ -380,14 +387,6 @@ class LlamaCppEngine:
             )
 
 
-def _yield_to_others(niceness: int) -> None:
-    """Lower this thread's priority, and that of the threads it will start."""
-    if niceness and sys.platform == "linux":
-        # Refused where it is that low already, or by a sandbox.
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
-
-
 def available_cpus() -> int:
     """Return how many CPUs this process may use, at most ``MAX_THREADS``."""
     if hasattr(os, "sched_getaffinity"):
@@ -411,6 +410,8 @@ def _template_of(model: Model) -> tuple[ChatTemplate, str]:
 
 def _public(problem: Exception) -> InferenceError:
     """Return the error that the asker may see: ours as it is, else no cause."""
+    # Without the frames that it went through: they hold the question, and who asked may
+    # keep the error for long.
     if isinstance(problem, NativeError):
         return NativeError(problem.call, problem.code)
     if isinstance(problem, InferenceError):

@@ -80,6 +80,8 @@ class VerifiedModel:
         Raises:
             ModelFileError: it is not the file that was hashed any more.
         """
+        # Both: the descriptor tells whether it was written to, the path whether another
+        # was put in its place.
         try:
             now = _identity(os.fstat(self._file.fileno()))
             there = _identity(self.load_path.stat())
@@ -102,6 +104,7 @@ class VerifiedModel:
             digest.update(chunk)
         if digest.hexdigest() != self.sha256:
             raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
+        # Written to behind the reader, the file would not be what was hashed.
         if _identity(os.fstat(self._file.fileno())) != before:
             raise ModelFileError("the model file changed while it was hashed")
         return before
@@ -121,6 +124,7 @@ def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
     expected = expected_sha256.lower()
     if SHA256_HEX.fullmatch(expected) is None:
         raise ModelFileError("the model's SHA-256 is not 64 hex digits")
+    # A pipe would keep its opener waiting.
     if path.exists() and not path.is_file():
         raise ModelFileError("the model file is not a regular file")
     return VerifiedModel(path, expected)

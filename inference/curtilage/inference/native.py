@@ -176,6 +176,8 @@ class Model(_Owned):
         super().__init__()
         params = lib.llama_model_default_params()
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
+        # A file with numbers that are none is refused now, not in the middle of an
+        # answer.
         params.check_tensors = True
         loaded = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not loaded:
@@ -225,9 +227,14 @@ class Model(_Owned):
     def marker_texts(self) -> tuple[str, str]:
         """Return the texts of the first-token and the end marker."""
         self._own()
-        markers = (lib.llama_vocab_bos(self._vocab), lib.llama_vocab_eos(self._vocab))
-        begin, end = (self._token_text(int(token)) for token in markers)
-        return begin, end
+        texts: list[str] = []
+        for marker in (lib.llama_vocab_bos, lib.llama_vocab_eos):
+            token = int(marker(self._vocab))
+            # A vocabulary without it says -1.
+            known = token >= 0
+            text = bytes(lib.llama_vocab_get_text(self._vocab, token)) if known else b""
+            texts.append(text.decode(errors="replace"))
+        return texts[0], texts[1]
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """Return the tokens of a text, without any marker added.
@@ -279,12 +286,6 @@ class Model(_Owned):
             self._vocab, token, buffer, len(buffer), 0, False
         )
         return int(size)
-
-    def _token_text(self, token: int) -> str:
-        if token < 0:
-            return ""
-        data = bytes(lib.llama_vocab_get_text(self._vocab, token))
-        return data.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +377,14 @@ class Context(_Owned):
         self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
 
     def _made(self) -> "tuple[lib.llama_context_p, lib.llama_memory_t]":
-        params = _context_params(self.size, self._threads)
+        params: lib.llama_context_params = lib.llama_context_default_params()
+        params.n_ctx = self.size
+        params.n_batch = params.n_ubatch = PREFILL_CHUNK
+        # One conversation: no sequence of another request can stand beside it.
+        params.n_seq_max = 1
+        # Explicit: the default is half the CPUs.
+        params.n_threads = params.n_threads_batch = self._threads
+        params.no_perf = True
         made = lib.llama_init_from_model(self._model.handle, params)
         if not made:
             raise NativeError("llama_init_from_model", 0)
@@ -423,6 +431,7 @@ class Context(_Owned):
         try:
             return self._decode(chunk, sampled=last) != ABORTED
         finally:
+            # Off again: else the context would hold on to who asked.
             lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
             self._cancelled = _never
 
@@ -521,8 +530,11 @@ class Context(_Owned):
 
     def _decode(self, chunk: Sequence[int], *, sampled: bool) -> int:
         count = len(chunk)
+        # The library does not check: the batch has room for so many, and what is beyond
+        # is somebody else's memory.
         if not 1 <= count <= PREFILL_CHUNK or self._next + count > self.size:
             raise NativeError("llama_decode", count)
+        # Before the call: where it fails half way, what it has read is cleared too.
         self._touched = True
         batch = self._batch
         batch.n_tokens = count
@@ -539,17 +551,6 @@ class Context(_Owned):
             self._next += count
             self._has_logits = sampled
         return code
-
-
-def _context_params(tokens: int, threads: int) -> lib.llama_context_params:
-    params: lib.llama_context_params = lib.llama_context_default_params()
-    params.n_ctx = tokens
-    params.n_batch = params.n_ubatch = PREFILL_CHUNK
-    params.n_seq_max = 1
-    # Explicit: the default is half the CPUs.
-    params.n_threads = params.n_threads_batch = threads
-    params.no_perf = True
-    return params
 
 
 def _never() -> bool:

@@ -205,11 +205,14 @@ class CancelToken:
         with self._lock:
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
+        # Outside the lock: a callback may want to be forgotten, which takes it.
         for callback in callbacks:
             callback()
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call back on ``cancel``, at once if it came already."""
+        # Looked at under the lock: cancelled between the look and the noting, it would
+        # never be called.
         with self._lock:
             if not self._event.is_set():
                 self._callbacks.append(callback)

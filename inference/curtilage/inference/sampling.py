@@ -57,14 +57,11 @@ class SamplingSettings:
             raise RequestError("top_p is not above 0 and at most 1")
         if self.seed is not None and self.seed.bit_length() > MAX_SEED_BITS:
             raise RequestError(f"seed has more than {MAX_SEED_BITS} bits")
-        _validate_stop(self.stop)
-
-
-def _validate_stop(stop: tuple[str, ...]) -> None:
-    if len(stop) > MAX_STOP_STRINGS:
-        raise RequestError(f"more than {MAX_STOP_STRINGS} stop strings")
-    if not all(1 <= len(text) <= MAX_STOP_CHARS for text in stop):
-        raise RequestError(f"a stop string is not 1 to {MAX_STOP_CHARS} characters")
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise RequestError(f"more than {MAX_STOP_STRINGS} stop strings")
+        # An empty one is found everywhere, and would end the answer before it begins.
+        if not all(1 <= len(text) <= MAX_STOP_CHARS for text in self.stop):
+            raise RequestError(f"a stop string is not 1 to {MAX_STOP_CHARS} characters")
 
 
 def choose_seed(

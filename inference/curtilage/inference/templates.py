@@ -118,7 +118,15 @@ class ChatTemplate:
         self._names = {"bos_token": bos_token, "eos_token": eos_token}
         environment = _Environment(self._budget)
         try:
-            tree = _bound(environment.parse(source), environment)
+            tree = environment.parse(source)
+            # Another template would be code that nobody pinned together with the model.
+            others = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
+            if next(tree.find_all(others), None) is not None:
+                raise TemplateError("the chat template names another template")
+            # Into the tree, before it is compiled: from then on no round and no piece
+            # of output passes the budget by.
+            _Bounds().visit(tree)
+            tree.set_environment(environment)
             self._template = environment.from_string(tree)
         except _TEMPLATE_FAULTS:
             # The cause quotes the template, which is the model's, not ours.
@@ -152,6 +160,9 @@ class ChatTemplate:
             return self._render(messages, random(16).hex())
 
     def _render(self, messages: Sequence[ChatMessage], nonce: str) -> tuple[Part, ...]:
+        # Random, so that nothing else that a template writes is taken for a text, and
+        # a part of a word is known for what it is. An empty text has none: a template
+        # that looks whether there is a text must find that there is not.
         words = {
             f"{nonce}x{index}x": message.content
             for index, message in enumerate(messages)
@@ -159,32 +170,28 @@ class ChatTemplate:
         }
         turns = [
             {
-                "role": _template_role(message.role),
+                # Templates know 'system' only; OpenAI renamed it 'developer'.
+                "role": "system" if message.role == "developer" else message.role,
                 "content": f"{nonce}x{index}x" if message.content else "",
             }
             for index, message in enumerate(messages)
         ]
-        return _put_back(self._run(turns), words, nonce)
-
-    def _run(self, turns: list[dict[str, str]]) -> str:
         self._budget.reset()
         try:
-            return self._template.render(
+            output = self._template.render(
                 messages=turns, add_generation_prompt=True, **self._names
             )
         except TemplateError:
             raise
         except _TEMPLATE_FAULTS:
             raise TemplateError("the chat template refuses these turns") from None
-
-
-def _template_role(role: str) -> str:
-    # Templates know 'system' only; OpenAI renamed it 'developer'.
-    return "system" if role == "developer" else role
+        return _put_back(output, words, nonce)
 
 
 def _put_back(output: str, words: dict[str, str], nonce: str) -> tuple[Part, ...]:
     """Split the output at the words and put each text in its place."""
+    # Each at least once: without a turn the model would answer another conversation
+    # than was inspected.
     pieces = re.split(f"({nonce}x[0-9]+x)", output)
     if missing := words.keys() - set(pieces):
         raise TemplateError(f"the chat template leaves out {len(missing)} of the turns")
@@ -253,6 +260,8 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     @override
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
+        # jinja2 guards ``format`` and its like against leaks, not against size: a few
+        # ``replace`` or ``center`` make gigabytes of a word.
         if isinstance(obj, str):
             return attr in _STRING_METHODS
         return super().is_safe_attribute(obj, attr, value)
@@ -266,6 +275,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             return _add(left, right)
         if not (isinstance(left, int | float) and isinstance(right, int | float)):
             raise TemplateError("the chat template calculates with what is no number")
+        # Ten digits and two operators take minutes, and nothing can interrupt them.
         if operator == "**":
             raise TemplateError("the chat template uses an operator not allowed")
         return left * right if operator == "*" else left % right
@@ -282,7 +292,12 @@ class _Bounds(NodeTransformer):
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802 - jinja2's name
         self.generic_visit(node)
-        node.nodes = [_call("take_text", [_expression(n)]) for n in node.nodes]
+        # What stands between the tags is data, not an expression that can be passed.
+        pieces = [
+            nodes.Const(each.data) if isinstance(each, nodes.TemplateData) else each
+            for each in node.nodes
+        ]
+        node.nodes = [_call("take_text", [piece]) for piece in pieces]
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - jinja2's name
@@ -295,28 +310,8 @@ class _Bounds(NodeTransformer):
         return node
 
 
-def _expression(node: nodes.Node) -> nodes.Expr:
-    if isinstance(node, nodes.TemplateData):
-        return nodes.Const(node.data)
-    return cast("nodes.Expr", node)
-
-
 def _call(name: str, arguments: list[nodes.Expr]) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
-
-
-def _bound(tree: nodes.Template, environment: jinja2.Environment) -> nodes.Template:
-    """Return the template with its budget in it.
-
-    Raises:
-        TemplateError: it includes or imports another one.
-    """
-    others = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
-    if next(tree.find_all(others), None) is not None:
-        raise TemplateError("the chat template names another template")
-    _Bounds().visit(tree)
-    tree.set_environment(environment)
-    return tree
 
 
 def _scalar_text(value: object) -> str:

@@ -38,11 +38,13 @@ class TextAssembler:
         if self.stopped:
             return ""
         text = self._held + new
+        # Over what was held back as well: a stop string may have begun there.
         found = [at for stop in self._stop if (at := text.find(stop)) >= 0]
         if found:
             self.stopped = True
             self._held = ""
             return text[: min(found)]
+        # What may still become a stop string stays here: once out, it is out.
         held = 0 if last else max((_overlap(text, s) for s in self._stop), default=0)
         cut = len(text) - held
         self._held = text[cut:]

@@ -15,7 +15,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatMessage, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.gateway import Exchange
 from curtilage.enclave_server.ohttp.openai_answers import (
     ERROR_CODES,
@@ -30,8 +30,8 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     error_type,
     piece_event,
 )
-from curtilage.enclave_server.ohttp.sealing import Fields
 from curtilage.enclave_server.telemetry import Event
+from curtilage.wire.bhttp import Fields
 
 HEAD = AnswerHead(answer_id="chatcmpl-1", created=3, model="m")
 END = Ending(finish_reason="stop", prompt_tokens=2, completion_tokens=1)
@@ -61,7 +61,7 @@ class Playing:
         self.delay_s = delay_s
         self.closed = False
 
-    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         assert chat.messages
         try:
             for answer in self.answers:
@@ -80,7 +80,7 @@ async def play(
     delay_s: float = 0,
     limit_s: float = 600,
 ) -> tuple[list[bytes], Event]:
-    chat = ChatRequest(
+    chat = ChatCompletionRequest(
         messages=(ChatMessage(role="user", content="hi"),),
         stream=stream,
         logprobs=logprobs,

@@ -681,7 +681,7 @@ async def test_unforeseen_failure_of_dispatch_is_sealed(
     def fail(*_: object) -> None:
         raise RuntimeError("canary")
 
-    monkeypatch.setattr(gateway, "parse_chat_request", fail)
+    monkeypatch.setattr(gateway, "parse_chat_completion_request", fail)
     parts = await make_parts()
     assert await answer_inside(parts, seal(parts.key, form=form)) == (
         500,

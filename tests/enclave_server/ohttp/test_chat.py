@@ -13,7 +13,7 @@ from curtilage.enclave_server.ohttp.chat import (
     ROLES,
     ChatLimits,
     ChatMessage,
-    parse_chat_request,
+    parse_chat_completion_request,
 )
 from curtilage.enclave_server.ohttp.openai_answers import ERROR_CODES
 
@@ -23,12 +23,14 @@ USER = {"role": "user", "content": "hi"}
 
 
 def parse(**body: object) -> object:
-    return parse_chat_request(json.dumps({"messages": [USER], **body}).encode(), LIMITS)
+    return parse_chat_completion_request(
+        json.dumps({"messages": [USER], **body}).encode(), LIMITS
+    )
 
 
 def refusal(content: bytes, limits: ChatLimits = LIMITS) -> ChatError:
     with pytest.raises(ChatError) as caught:
-        parse_chat_request(content, limits)
+        parse_chat_completion_request(content, limits)
     error = caught.value
     assert error.__suppress_context__ or error.__context__ is None
     return error
@@ -41,7 +43,7 @@ def refused(**body: object) -> tuple[str, str | None]:
 
 
 def test_request_with_everything_is_read() -> None:
-    request = parse_chat_request(
+    request = parse_chat_completion_request(
         json.dumps(
             {
                 "messages": [
@@ -71,7 +73,9 @@ def test_absent_and_null_keys_take_the_defaults() -> None:
         ("max_tokens", "temperature", "top_p", "seed", "stop", "stream", "logprobs")
     )
     assert parse(**nulls) == parse()
-    request = parse_chat_request(json.dumps({"messages": [USER]}).encode(), LIMITS)
+    request = parse_chat_completion_request(
+        json.dumps({"messages": [USER]}).encode(), LIMITS
+    )
     assert request.max_tokens == DEFAULT_MAX_TOKENS
     assert request.seed is None
     assert not request.stream
@@ -79,7 +83,9 @@ def test_absent_and_null_keys_take_the_defaults() -> None:
 
 def test_default_max_tokens_stays_within_the_limit() -> None:
     content = json.dumps({"messages": [USER]}).encode()
-    assert parse_chat_request(content, ChatLimits(max_tokens=9)).max_tokens == 9
+    assert (
+        parse_chat_completion_request(content, ChatLimits(max_tokens=9)).max_tokens == 9
+    )
 
 
 def test_one_stop_string_may_stand_alone() -> None:
@@ -163,7 +169,7 @@ def test_text_may_hold_whatever_it_likes(text: str) -> None:
     body = {"messages": [{"role": "user", "content": TEXTS[text]}]}
     for indent in (None, 1):
         content = json.dumps(body, indent=indent).encode()
-        chat = parse_chat_request(content, ChatLimits())
+        chat = parse_chat_completion_request(content, ChatLimits())
         assert chat.messages[0].content == TEXTS[text]
 
 
@@ -172,7 +178,10 @@ def test_most_messages_that_are_taken_are_not_too_complex() -> None:
     message = {"role": "user", "content": 'a "word" {}', "name": "ann"}
     body = {"messages": [message] * limits.max_messages, "stop": ["a", "b"]}
     content = json.dumps(body, indent=2).encode()
-    assert len(parse_chat_request(content, limits).messages) == limits.max_messages
+    assert (
+        len(parse_chat_completion_request(content, limits).messages)
+        == limits.max_messages
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,7 +296,7 @@ PATIENT = settings(
 def test_any_bytes_give_a_request_or_a_refusal(content: bytes) -> None:
     code: str | None = None
     try:
-        parse_chat_request(content, LIMITS)
+        parse_chat_completion_request(content, LIMITS)
     except ChatError as error:
         code = error.code
     assert code is None or code in ERROR_CODES
@@ -301,4 +310,4 @@ def test_any_bytes_give_a_request_or_a_refusal(content: bytes) -> None:
 def test_any_text_arrives_unchanged(text: str, *, escaped: bool) -> None:
     body = {"messages": [{"role": "user", "content": text}]}
     content = json.dumps(body, ensure_ascii=escaped).encode()
-    assert parse_chat_request(content, LIMITS).messages[0].content == text
+    assert parse_chat_completion_request(content, LIMITS).messages[0].content == text

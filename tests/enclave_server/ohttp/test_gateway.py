@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.enclave_server.errors import ChatError
-from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatLimits
 from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
     UNKNOWN_KEY,
@@ -97,7 +97,7 @@ def inner_error(sealed: Sealed, form: str = CHUNKED) -> bhttp.Response:
 def test_request_is_opened_and_its_answer_sealed(form: str, suite: Suite) -> None:
     sealed = seal(KEY, inner_request(chat_body(stream=True)), form=form, suite=suite)
     exchange = open_(sealed.message, form)
-    assert isinstance(exchange.asked, ChatRequest)
+    assert isinstance(exchange.asked, ChatCompletionRequest)
     assert exchange.asked.stream
     sealer = sealer_of(exchange)
     data = sealer.begin(200, ((b"content-type", b"text/plain"),))
@@ -231,7 +231,7 @@ def test_unknown_key_id_is_told_apart() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_same_request_twice_is_refused_inside(form: str) -> None:
     sealed = seal(KEY, form=form)
-    assert isinstance(open_(sealed.message, form).asked, ChatRequest)
+    assert isinstance(open_(sealed.message, form).asked, ChatCompletionRequest)
     response = inner_error(sealed, form)
     assert (response.status, error_code(response)) == (400, "replayed")
 
@@ -239,12 +239,12 @@ def test_same_request_twice_is_refused_inside(form: str) -> None:
 def test_request_that_does_not_open_is_not_remembered() -> None:
     message = seal(KEY).message
     outer(message[:-1] + bytes([message[-1] ^ 1]))
-    assert isinstance(open_(message).asked, ChatRequest)
+    assert isinstance(open_(message).asked, ChatCompletionRequest)
 
 
 def test_full_replay_set_refuses_inside() -> None:
     key = fresh_key(capacity=1)
-    assert isinstance(open_(seal(key).message, key=key).asked, ChatRequest)
+    assert isinstance(open_(seal(key).message, key=key).asked, ChatCompletionRequest)
     sealed = seal(key)
     exchange = open_(sealed.message, key=key)
     assert isinstance(exchange.asked, ChatError)
@@ -319,7 +319,7 @@ def test_inner_fields_that_change_the_meaning_are_refused(
 )
 def test_json_by_another_spelling_is_taken(value: bytes) -> None:
     sealed = seal(KEY, inner_request(fields=dated(((b"content-type", value),))))
-    assert isinstance(open_(sealed.message).asked, ChatRequest)
+    assert isinstance(open_(sealed.message).asked, ChatCompletionRequest)
 
 
 def test_inner_fields_of_no_use_are_ignored() -> None:
@@ -329,7 +329,7 @@ def test_inner_fields_of_no_use_are_ignored() -> None:
         (b"x-unknown", b"y"),
     )
     sealed = seal(KEY, inner_request(fields=dated(fields)))
-    assert isinstance(open_(sealed.message).asked, ChatRequest)
+    assert isinstance(open_(sealed.message).asked, ChatCompletionRequest)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_message_of_tiny_chunks_is_not_opened_to_its_end() -> None:
     config = KEY.gateway_keys[0].config
     inner = inner_request(b" " * 20_000 + chat_body())
     few = chunked.seal_chunked_request(config, inner, chunk_bytes=1024).message
-    assert isinstance(open_(few).asked, ChatRequest)
+    assert isinstance(open_(few).asked, ChatCompletionRequest)
     many = chunked.seal_chunked_request(config, inner, chunk_bytes=1).message
     assert outer(many) is UNDECAPSULATED
 
@@ -433,5 +433,5 @@ def test_largest_of_our_own_messages_is_within_all_bounds(form: str) -> None:
     text = 'a "quoted" \\ line {[,:]}\n' * 30_000
     body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
     opened = open_(seal(KEY, inner_request(body), form=form).message, form)
-    assert isinstance(opened.asked, ChatRequest)
+    assert isinstance(opened.asked, ChatCompletionRequest)
     assert opened.asked.messages[0].content == text

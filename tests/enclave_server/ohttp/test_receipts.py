@@ -29,7 +29,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
 from curtilage.enclave_server.ohttp.keys import (
     KeyRing,
@@ -221,7 +221,7 @@ async def test_refusal_without_a_key_has_no_receipt(refused: str) -> None:
 
 
 class _Nobody:
-    async def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         assert chat.messages
         yield Begun()
         yield END

@@ -8,7 +8,7 @@ import pytest
 
 from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.errors import ChatError
-from curtilage.enclave_server.ohttp.chat import ChatLimits, ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatLimits
 from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
     Exchange,
@@ -102,7 +102,7 @@ def test_date_within_a_minute_is_taken(offset_s: int) -> None:
     opened = open_at(
         key := fresh_key(), seal(key, inner_request(fields=fields)).message
     )
-    assert isinstance(opened.asked, ChatRequest)
+    assert isinstance(opened.asked, ChatCompletionRequest)
 
 
 @pytest.mark.parametrize("path", [b"/v1/models", b"/v1/cover", b"/"])

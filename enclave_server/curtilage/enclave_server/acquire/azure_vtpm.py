@@ -58,6 +58,7 @@ class AzureTpmProvider:
         """
         try:
             hcl = self._tpm.nv_read(HCL_INDEX, MAX_HCL_BYTES)
+            # Before anything is signed: on a machine of another kind a quote is no use.
             report = _snp_report(hcl)
             quote = self._quote(qualifying_data_v2(report_data))
         except OSError as error:
@@ -80,19 +81,17 @@ class AzureTpmProvider:
     def _quote(self, qualifying: bytes) -> TpmQuote:
         """Quote, with the values that stood in the registers meanwhile."""
         for _ in range(ATTEMPTS):
+            # A quote holds a digest of the registers, not their values: those read
+            # before and after must be the ones that it is over.
             before = self._tpm.pcr_read(_ALL)
             message, signature = self._tpm.quote(ATTESTATION_KEY, qualifying, _ALL)
-            if self._tpm.pcr_read(_ALL) == before:
-                return _bounded(message, signature, before)
+            if self._tpm.pcr_read(_ALL) != before:
+                continue
+            long = len(message) > MAX_TPM_MESSAGE_BYTES
+            if long or len(signature) > MAX_TPM_SIGNATURE_BYTES:
+                raise AcquisitionError("the quote is too long")
+            return TpmQuote(message=message, signature=signature, pcrs=before)
         raise AcquisitionError(f"the registers changed, {ATTEMPTS} times")
-
-
-def _bounded(
-    message: bytes, signature: bytes, pcrs: tuple[tuple[int, bytes], ...]
-) -> TpmQuote:
-    if len(message) > MAX_TPM_MESSAGE_BYTES or len(signature) > MAX_TPM_SIGNATURE_BYTES:
-        raise AcquisitionError("the quote is too long")
-    return TpmQuote(message=message, signature=signature, pcrs=pcrs)
 
 
 def _snp_report(hcl: bytes) -> bytes:

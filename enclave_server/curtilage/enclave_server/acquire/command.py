@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,11 +14,14 @@ from curtilage.enclave_server.acquire.process import (
     EvidenceSettings,
 )
 from curtilage.enclave_server.process import (
+    UNIX,
     OutputError,
     forbid_core_dumps,
+    notice,
+    out,
     parse,
     require_streams,
-    say,
+    unix_path,
 )
 from curtilage.enclave_server.telemetry import silence_libraries
 from curtilage.sandbox.wall import local_server
@@ -28,7 +30,6 @@ DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
 """What any provider writes to; one that is not there when we begin stays shut."""
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
-_UNIX: Final = "unix:"
 
 DESCRIPTION: Final = """\
 Talk to the TEE device for curtilage-enclave, as a process of its own. Signs what
@@ -102,15 +103,17 @@ def _run(arguments: EvidenceArguments) -> int:
         listen=arguments.listen,
         identify=arguments.identify,
     )
-    server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), _notice)
+    server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), notice)
     sockets = [path.parent for path in (settings.listen, settings.identify) if path]
+    # Before the socket is there, and for good: whatever a request may do to this
+    # process, it reaches no network and writes to the device and these folders alone.
     wall = local_server([*map(Path, DEVICES), *sockets])
     for layer in wall.missing:
-        _notice(f"no wall: {layer}")
+        notice(f"no wall: {layer}")
     try:
-        asyncio.run(serve_until_signalled(server, settings, _out))
+        asyncio.run(serve_until_signalled(server, settings, out))
     except OSError as error:
-        _notice(f"cannot listen: {error.strerror or type(error).__name__}")
+        notice(f"cannot listen: {error.strerror or type(error).__name__}")
         return EXIT_FAILED
     return EXIT_OK
 
@@ -130,7 +133,7 @@ async def serve_until_signalled(
         loop.add_signal_handler(number, stop.set)
     try:
         await server.start()
-        out(json.dumps({"ready": True, "listen": f"{_UNIX}{settings.listen}"}))
+        out(json.dumps({"ready": True, "listen": f"{UNIX}{settings.listen}"}))
         await stop.wait()
     finally:
         await server.close()
@@ -149,10 +152,10 @@ def _parser() -> argparse.ArgumentParser:
         help="tsm: SEV-SNP or TDX by configfs; nsm: Nitro; azure-vtpm: Azure SEV-SNP",
     )
     parser.add_argument("--endorsements", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--listen", required=True, type=_unix_path, metavar="unix:PATH")
+    parser.add_argument("--listen", required=True, type=unix_path, metavar="unix:PATH")
     parser.add_argument(
         "--identify",
-        type=_unix_path,
+        type=unix_path,
         metavar="unix:PATH",
         help="a second socket, for the stapler: tells which machine this is, no more",
     )
@@ -164,17 +167,3 @@ def _parser() -> argparse.ArgumentParser:
         help="VMPL of a SEV-SNP report (default: the kernel's own)",
     )
     return parser
-
-
-def _unix_path(text: str) -> Path:
-    if not text.startswith(f"{_UNIX}/"):
-        raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
-    return Path(text.removeprefix(_UNIX))
-
-
-def _out(line: str) -> None:
-    say(sys.stdout, line + "\n")
-
-
-def _notice(line: str) -> None:
-    say(sys.stderr, line + "\n")

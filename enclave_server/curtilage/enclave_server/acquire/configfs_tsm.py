@@ -159,6 +159,7 @@ def acquire_report(
         raise AcquisitionError(f"report data is not {REPORT_DATA_BYTES} bytes")
     if privilege_level is not None and not 0 <= privilege_level <= MAX_PRIVILEGE_LEVEL:
         raise AcquisitionError(f"privilege level is not 0 to {MAX_PRIVILEGE_LEVEL}")
+    # Drawn, so that nobody can have opened it before or write to it by guessing.
     name = f"curtilage-{random(16)}"
     try:
         folder.make(name)
@@ -188,6 +189,7 @@ class _Entry:
 
     def attempt(self, report_data: bytes, level: int | None) -> TsmReport | None:
         """Return a report, or None where somebody else has written meanwhile."""
+        # First: whatever others write from here on is counted.
         before = self._number("generation")
         writes = 1
         if level is not None:
@@ -195,19 +197,14 @@ class _Entry:
             writes += 1
         self._write("inblob", report_data)
         provider = self._word("provider")
-        report = TsmReport(
-            provider=provider,
-            outblob=self._read("outblob", max(MAX_QUOTE_BYTES, MAX_REPORT_BYTES)),
-            auxblob=self._auxiliary(),
-        )
+        outblob = self._read("outblob", max(MAX_QUOTE_BYTES, MAX_REPORT_BYTES))
+        auxblob = b""
+        if self.folder.has(self.name, "auxblob"):
+            auxblob = self._read("auxblob", MAX_AUXILIARY_BYTES)
+        report = TsmReport(provider=provider, outblob=outblob, auxblob=auxblob)
         # configfs hands a binary attribute's octets on when the file is closed
         # and drops what that gives: a write that failed shows here alone.
         return report if self._number("generation") == before + writes else None
-
-    def _auxiliary(self) -> bytes:
-        if not self.folder.has(self.name, "auxblob"):
-            return b""
-        return self._read("auxblob", MAX_AUXILIARY_BYTES)
 
     def _number(self, attribute: str) -> int:
         word = self._word(attribute)
@@ -250,6 +247,7 @@ def parse_certificate_table(data: bytes) -> Mapping[uuid.UUID, bytes]:
         name, offset, length = _TABLE_ENTRY.unpack_from(data, place)
         if not any(name):
             return found
+        # It is the host's table, who may be the attacker: no number of it is believed.
         if offset + length > len(data):
             raise AcquisitionError("the certificate table points outside itself")
         content = data[offset : offset + length]
@@ -284,7 +282,9 @@ class TsmProvider:
         if report.provider == SNP_PROVIDER:
             return snp_evidence(report, endorsements)
         if report.provider == TDX_PROVIDER:
-            return _tdx_evidence(report, endorsements)
+            return TdxEvidence(
+                tee=Tee.TDX, quote=report.outblob, collateral=endorsements.collateral
+            )
         raise AcquisitionError("the kernel's provider is not known here")
 
 
@@ -311,12 +311,6 @@ def snp_evidence(report: TsmReport, endorsements: Endorsements) -> SnpEvidence:
     if len(evidence.report) > MAX_REPORT_BYTES:
         raise AcquisitionError("the report is too long")
     return evidence
-
-
-def _tdx_evidence(report: TsmReport, endorsements: Endorsements) -> TdxEvidence:
-    return TdxEvidence(
-        tee=Tee.TDX, quote=report.outblob, collateral=endorsements.collateral
-    )
 
 
 def _failed(what: str, error: OSError) -> AcquisitionError:

@@ -66,6 +66,7 @@ def _read(path: Path, limit: int) -> bytes:
     try:
         data = read_ordinary(path, limit + 1, links=False)
     except FileNotFoundError:
+        # Which of them there are depends on the machine's maker and on its provider.
         return b""
     except OSError as error:
         raise AcquisitionError(f"{path.name}: {type(error).__name__}") from None

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Final, Protocol
 
-from curtilage.attest.encoding.cbor import CborValue, decode
+from curtilage.attest.encoding.cbor import decode
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_DOCUMENT_BYTES,
@@ -71,6 +71,7 @@ class NsmDevice:
             fcntl.ioctl(descriptor, NSM_IOCTL, vectors)
         finally:
             os.close(descriptor)
+        # The driver puts the length of what it wrote in place of the room's.
         *_, length = _VECTORS.unpack(vectors)
         if length > MAX_RESPONSE_BYTES:
             raise OSError(errno.EMSGSIZE, "response longer than its buffer")
@@ -123,8 +124,13 @@ def parse_attestation_response(response: bytes) -> bytes:
         value = decode(response, where="NSM response", limit_bytes=MAX_RESPONSE_BYTES)
     except RefusedError as error:
         raise AcquisitionError(f"the device's response: {error.code}") from None
+    # The document is passed on unopened: who verifies it has its certificates in it.
     if isinstance(value, dict) and "Error" in value:
-        raise AcquisitionError(f"the device refused: {_word(value['Error'])}")
+        # One of AWS's error names, nothing else: this goes to the error stream.
+        word = value["Error"]
+        known = isinstance(word, str) and word.isascii() and word.isalpha()
+        said = str(word)[:32] if known else "unknown error"
+        raise AcquisitionError(f"the device refused: {said}")
     attestation = value.get("Attestation") if isinstance(value, dict) else None
     document = attestation.get("document") if isinstance(attestation, dict) else None
     if not isinstance(document, bytes) or not document:
@@ -132,9 +138,3 @@ def parse_attestation_response(response: bytes) -> bytes:
     if len(document) > MAX_DOCUMENT_BYTES:
         raise AcquisitionError("the document is too long")
     return document
-
-
-def _word(value: CborValue) -> str:
-    """Return one of AWS's error names, nothing else."""
-    known = isinstance(value, str) and value.isascii() and value.isalpha()
-    return str(value)[:32] if known else "unknown error"

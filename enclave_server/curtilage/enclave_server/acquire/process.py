@@ -145,7 +145,7 @@ class EvidenceServer:
         allowed: frozenset[int],
     ) -> None:
         # Whoever hangs up, says too little or asks for what is not there gets
-        # no answer.
+        # no answer: not even an error, which would tell a stranger what there is.
         failures = (asyncio.IncompleteReadError, OSError, TimeoutError)
         try:
             with suppress(*failures):
@@ -158,6 +158,8 @@ class EvidenceServer:
 
     async def _answer(self, request: bytes, allowed: frozenset[int]) -> bytes:
         asked, data = request[0], request[1:]
+        # By the socket, before the device hears of it: who may only ask which machine
+        # this is could else have a binding of his own signed, and pose as us.
         if asked not in allowed:
             return b""
         try:
@@ -180,6 +182,7 @@ class EvidenceServer:
             return encode_devices(())
         if asked == IDENTITY:
             return await self._identified()
+        # Counted before the turn is waited for: an identity gives way to it at once.
         self._wanted += 1
         self._unwanted.clear()
         try:

@@ -99,7 +99,12 @@ class Tpm:
             index: the handle, such as 0x01400001.
             limit: a longer index is refused unread.
         """
-        size = self._nv_size(index)
+        reader = self._command(_NV_READ_PUBLIC, struct.pack(">I", index), b"")
+        public = _Response(reader.sized())
+        # Index, name algorithm, attributes; then the policy and the size.
+        public.take(4 + 2 + 4)
+        public.sized()
+        size = public.number(2)
         if size > limit:
             raise AcquisitionError(f"the index is longer than {limit} bytes")
         data = b""
@@ -118,11 +123,14 @@ class Tpm:
         """Read registers of the SHA-256 bank, in the order of their indices."""
         values: dict[int, bytes] = {}
         missing = sorted(set(indices))
+        # A TPM gives as many at a time as fit into its answer, eight say.
         while missing:
             reader = self._command(_PCR_READ, b"", _selection(missing))
+            # How often any register has changed: the values say more.
             reader.take(4)
             given = reader.selection()
             digests = reader.digests()
+            # At least one of those that are missing, or this would go on for ever.
             if (
                 not given
                 or len(given) != len(digests)
@@ -157,44 +165,31 @@ class Tpm:
         message = reader.sized()
         return message, reader.rest()
 
-    def _nv_size(self, index: int) -> int:
-        reader = self._command(_NV_READ_PUBLIC, struct.pack(">I", index), b"")
-        public = _Response(reader.sized())
-        # Index, name algorithm, attributes; then the policy and the size.
-        public.take(4 + 2 + 4)
-        public.sized()
-        return public.number(2)
-
     def _command(
         self, code: int, handles: bytes, parameters: bytes, *, authorised: bool = False
     ) -> "_Response":
         body = handles + (_AUTHORISATION if authorised else b"") + parameters
         tag = _SESSIONS if authorised else _NO_SESSIONS
         command = _HEADER.pack(tag, _HEADER.size + len(body), code) + body
-        content = self._answered(command, tag)
-        return _Response(_Response(content).counted() if authorised else content)
-
-    def _answered(self, command: bytes, tag: int) -> bytes:
         for attempt in range(1, ATTEMPTS + 1):
             response = self._channel.transmit(command)
-            status, content = _parse_response(response, tag)
-            if not status:
-                return content
-            if status not in _AGAIN or attempt == ATTEMPTS:
-                raise AcquisitionError(f"the TPM refused: 0x{status:x}")
-            self._sleep(RETRY_S)
+            if len(response) < _HEADER.size:
+                raise AcquisitionError("the TPM's response is too short")
+            given, size, status = _HEADER.unpack_from(response)
+            if size != len(response):
+                raise AcquisitionError("the TPM's response is not as long as it says")
+            if status:
+                if status not in _AGAIN or attempt == ATTEMPTS:
+                    raise AcquisitionError(f"the TPM refused: 0x{status:x}")
+                self._sleep(RETRY_S)
+                continue
+            # A refusal has the tag of a command without sessions, an answer that of its
+            # command: with sessions its parameters begin elsewhere.
+            if given != tag:
+                raise AcquisitionError("the TPM's response has another tag")
+            content = _Response(response[_HEADER.size :])
+            return _Response(content.counted()) if authorised else content
         raise AcquisitionError("the TPM was not asked")  # pragma: no cover - returned
-
-
-def _parse_response(response: bytes, tag: int) -> tuple[int, bytes]:
-    if len(response) < _HEADER.size:
-        raise AcquisitionError("the TPM's response is too short")
-    given, size, status = _HEADER.unpack_from(response)
-    if size != len(response):
-        raise AcquisitionError("the TPM's response is not as long as it says")
-    if not status and given != tag:
-        raise AcquisitionError("the TPM's response has another tag")
-    return status, response[_HEADER.size :]
 
 
 def _selection(indices: Sequence[int]) -> bytes:

@@ -129,6 +129,8 @@ class Challenger:
         Raises:
             ChatError: 503 ``busy``; 400 for a base that this key never had.
         """
+        # Before the interval is begun: a base that was never ours costs no other client
+        # his challenge.
         base = self._bases.base_of(key, challenge.base)
         if base is None:
             raise ChatError(400, "out_of_range", param="b0")
@@ -137,6 +139,8 @@ class Challenger:
         too_soon = self._not_before is not None and now < self._not_before
         if under_way or too_soon:
             raise ChatError(503, "busy", fields=RETRY_LATER)
+        # From the begin, and not taken back where it fails or is cancelled: else who
+        # hangs up at once could keep the device busy for all others.
         self._not_before = now + self._least_interval_s
         data = challenge_report_data(
             base, challenge.nonce, emulated=self._bases.emulated

@@ -58,8 +58,11 @@ class Pacer:
     async def ticks(self) -> AsyncGenerator[None]:
         """Yield at every tick, for ever."""
         for number in count(1):
+            # From the first one, never from the last: delays must not add up to a pace
+            # that tells how busy we were.
             due = self._accepted + number * self._period_s
             wait_s = due - self._timer.clock()
             self.late += wait_s <= -self._period_s
+            # Also for no time at all: who is late must not keep others from running.
             await self._timer.sleep(max(wait_s, 0.0))
             yield

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from curtilage.enclave_server.answer.challenger import ChallengeShape, challenge_error
 from curtilage.enclave_server.errors import ChatError
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.openai_answers import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
@@ -37,7 +37,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     tellable,
     text_bytes,
 )
-from curtilage.enclave_server.ohttp.sealing import Fields, PaddedSealer
+from curtilage.enclave_server.ohttp.sealing import PaddedSealer
 from curtilage.enclave_server.telemetry import Event
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.frames import fill_event_stream, fill_json
@@ -108,7 +108,11 @@ class PaddedStream:
         match answer:
             case Begun(prompt_tokens=prompt_tokens):
                 self._prompt_tokens = prompt_tokens
-                self._begin_stream(first_event(self._head))
+                event = first_event(self._head)
+                if len(event) > self._room():
+                    self._cut()
+                else:
+                    self._sealer.write(event)
             case Piece():
                 self._take_piece(answer)
             case Ending():
@@ -118,6 +122,8 @@ class PaddedStream:
         """End in an error event; see the Protocol."""
         if self._sealer.ended:
             return
+        # What was said stays said: the frames before it are out, and the client has
+        # shown them.
         self._flush()
         event = error_event(error)
         if len(event) <= self._sealer.room:
@@ -142,13 +148,9 @@ class PaddedStream:
         waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
         return self._sealer.room - waiting - self._end_bytes
 
-    def _begin_stream(self, event: bytes) -> None:
-        if len(event) > self._room():
-            self._cut()
-            return
-        self._sealer.write(event)
-
     def _take_piece(self, piece: Piece) -> None:
+        # A log-probability belongs to one token, so such a piece is an event of its own
+        # and cannot wait for others.
         if piece.logprob is not None:
             event = piece_event(self._head, piece)
             if len(event) > self._room():
@@ -162,6 +164,7 @@ class PaddedStream:
             self._cut()
             return
         self._tokens += 1
+        # Counted, yet nothing waits: bytes of a character that is not whole yet.
         if piece.text:
             self._waiting.append(piece.text)
             self._waiting_bytes += octets
@@ -173,6 +176,8 @@ class PaddedStream:
             self._waiting_bytes = 0
 
     def _cut(self) -> None:
+        # Out of room before the first word: it was not the answer that was too long,
+        # but the wait for it.
         if not self._tokens:
             self.fail(ChatError(504, "time_limit"))
             return
@@ -231,6 +236,7 @@ class PaddedWhole:
         """End in an error object; see the Protocol."""
         if self._sealer.ended:
             return
+        # Nothing of it is out, and it would not be JSON with an error behind it.
         self._pieces.clear()
         content = encode_error(error)
         if len(content) <= self._sealer.room:
@@ -292,12 +298,17 @@ class PaddedChallenge:
 
     def fail(self, error: ChatError) -> None:
         """End in an error; see the Protocol."""
+        # Even where the answer has ended: the device is for whoever asks next.
         self._acquiring.cancel()
         if self._begun and self._sealer.ended:
             return
         if self._begun:
-            self._tell(error)
+            content = encode_error(error)
+            if len(content) <= self._room():
+                self._sealer.write(content)
+            self._sealer.end()
         else:
+            # Whatever it says, in the bucket that all of them have.
             self._begun = True
             write_error(self._sealer, error, least_bucket=self._shape.bucket)
         self.outcome = outcome_of(error)
@@ -331,12 +342,6 @@ class PaddedChallenge:
         self._sealer.end()
         self.outcome = Event.CHALLENGED
 
-    def _tell(self, error: ChatError) -> None:
-        content = encode_error(error)
-        if len(content) <= self._room():
-            self._sealer.write(content)
-        self._sealer.end()
-
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
@@ -358,7 +363,7 @@ def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
 
 
 def begin_content(
-    chat: ChatRequest, sealer: PaddedSealer, head: AnswerHead
+    chat: ChatCompletionRequest, sealer: PaddedSealer, head: AnswerHead
 ) -> PaddedContent:
     """Set the answer's head, before anything is known of what it will say."""
     if chat.stream:
@@ -382,7 +387,7 @@ def write_error(
     A release whose frames are too short for all of it still tells the status.
     """
     error = tellable(error)
-    fields: Fields = ((b"content-type", error_type(error)),)
+    fields = ((b"content-type", error_type(error)),)
     begin = partial(sealer.begin, filler=fill_json, least_bucket=least_bucket)
     try:
         begin(error.status, (*fields, *error.fields))

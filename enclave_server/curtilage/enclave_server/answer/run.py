@@ -32,7 +32,7 @@ from curtilage.enclave_server.errors import (
     ChatError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatRequest
+from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
 from curtilage.enclave_server.ohttp.gateway import (
     RETRY_LATER,
     Exchange,
@@ -67,7 +67,7 @@ from curtilage.wire.shaping import TransportParameters
 class AnswersChat(Protocol):
     """Answers chat requests; see ``model.Model``."""
 
-    def answer(self, chat: ChatRequest) -> AsyncGenerator[Answer]:
+    def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels."""
         ...
 
@@ -146,6 +146,7 @@ class AnswerRun:
         return self._unpadded(sealer)
 
     async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
+        asked = self.exchange.asked
         period_s = sealer.parameters.period_ms / 1000
         pacer = Pacer(self._accepted, period_s, self._timer)
         model_run = _ModelRun(self._begin(sealer), sealer, self.exchange.receipt)
@@ -155,15 +156,24 @@ class AnswerRun:
                     self._tick(model_run, sealer)
                     if data := sealer.next():
                         yield data
-                    self._count(sealer, pacer)
+                    self.late = pacer.late > 0
+                    self.batches = sealer.sent // sealer.parameters.first_bucket
                     if sealer.over:
                         return
                     # Not before the first frame is out: it must not wait.
-                    self._start_model(model_run, sealer)
+                    if model_run.content is not None and isinstance(
+                        asked, ChatCompletionRequest
+                    ):
+                        # A token is an octet at least: more of them could not be sent.
+                        most = max(1, min(asked.max_tokens, sealer.room))
+                        model_run.start(self._model, replace(asked, max_tokens=most))
+                    model_run.wake()
         finally:
             if not sealer.over:
                 # What was said to the end has still not been sent to the end.
                 self.outcome = Event.ANSWER_CANCELLED
+            # However it ended, closed in the middle included: the device and the room
+            # are for the next, and a model that nobody reads must not go on.
             if self._acquiring is not None:
                 self._acquiring.cancel()
             if self._covers is not None:
@@ -171,38 +181,34 @@ class AnswerRun:
             await model_run.stop()
 
     def _begin(self, sealer: PaddedSealer) -> PaddedContent | None:
+        """Set the answer's head; None where all of it is said already."""
         asked = self.exchange.asked
         match asked:
             case ChatError():
                 self._refuse(sealer, asked)
             case ChallengeRequest():
-                return self._begin_challenge(sealer, asked)
+                try:
+                    challenges, acquiring = self._acquire(asked)
+                except ChatError as error:
+                    self._refuse(sealer, error)
+                else:
+                    shape = challenges.shape(sealer.parameters)
+                    return PaddedChallenge(sealer, acquiring, shape)
             case CoverRequest():
                 self.outcome = Event.COVERED
-                write_cover(sealer, self._cover(asked, sealer.parameters))
-            case ChatRequest():
+                bucket = asked.bucket
+                if self._covers is not None:
+                    bucket = self._covers.take(asked, sealer.parameters)
+                    # Noted at once, so that it is given back whatever comes now.
+                    self._covered = bucket
+                write_cover(sealer, bucket)
+            case ChatCompletionRequest():
                 return begin_content(asked, sealer, self._head)
         return None
-
-    def _cover(self, cover: CoverRequest, transport: TransportParameters) -> int:
-        if self._covers is None:
-            return cover.bucket
-        self._covered = self._covers.take(cover, transport)
-        return self._covered
 
     def _refuse(self, sealer: PaddedSealer, error: ChatError) -> None:
         self.outcome = outcome_of(error)
         write_error(sealer, error, least_bucket=self.exchange.least_bucket)
-
-    def _begin_challenge(
-        self, sealer: PaddedSealer, challenge: ChallengeRequest
-    ) -> PaddedContent | None:
-        try:
-            challenges, acquiring = self._acquire(challenge)
-        except ChatError as error:
-            self._refuse(sealer, error)
-            return None
-        return PaddedChallenge(sealer, acquiring, challenges.shape(sealer.parameters))
 
     def _acquire(
         self, challenge: ChallengeRequest
@@ -215,8 +221,11 @@ class AnswerRun:
         return challenges, self._acquiring
 
     def _tick(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
+        """Let the content get ready for the frame that goes out now."""
         if model_run.content is None:
             return
+        # Before the content's own tick: an answer whose time is over gets no further
+        # frame of text, only its end.
         if self._timer.clock() >= self._deadline:
             model_run.content.fail(ChatError(504, "time_limit"))
         model_run.content.tick()
@@ -224,24 +233,17 @@ class AnswerRun:
             model_run.abandon()
         self.outcome = model_run.content.outcome
 
-    def _count(self, sealer: PaddedSealer, pacer: Pacer) -> None:
-        self.late = pacer.late > 0
-        self.batches = sealer.sent // sealer.parameters.first_bucket
-
-    def _start_model(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
-        asked = self.exchange.asked
-        if model_run.content is not None and isinstance(asked, ChatRequest):
-            # A token is an octet at least: more of them could not be sent.
-            most = max(1, min(asked.max_tokens, sealer.room))
-            model_run.start(self._model, replace(asked, max_tokens=most))
-        model_run.wake()
-
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
         asked = self.exchange.asked
-        if not isinstance(asked, ChatRequest):
+        if not isinstance(asked, ChatCompletionRequest):
             yield await self._unpadded_whole(sealer, asked)
             return
-        encoder = _encoder_of(asked, sealer, self._head)
+        encoder: _Encoder = (
+            _EventEncoder(sealer, self._head)
+            if asked.stream
+            else _WholeEncoder(sealer, self._head, logprobs=asked.logprobs)
+        )
+        refusal: ChatError | None
         try:
             async with aclosing(self._model.answer(asked)) as answers:
                 while (answer := await self._next(answers)) is not None:
@@ -251,44 +253,49 @@ class AnswerRun:
                         self.outcome = Event.ANSWERED
                     if data := encoder.take(answer):
                         yield data
-            self._require_ending()
+            # A model that stops without an ending has failed: else the client would
+            # see an answer that was cut.
+            answered = self.outcome is Event.ANSWERED
+            refusal = None if answered else ChatError(SERVER_FAULT, "internal_error")
         except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
             refusal = _as_chat_error(error)
+        # Not in the handler: while it yields, the error would hold the frames that it
+        # went through, and the question in them.
+        if refusal is not None:
             self.outcome = outcome_of(refusal)
             yield encoder.fail(refusal)
+
+    async def _next(self, answers: AsyncGenerator[Answer]) -> Answer | None:
+        # By the deadline of the whole answer: one limit for waiting and writing.
+        left_s = self._deadline - self._timer.clock()
+        async with asyncio.timeout(left_s):
+            return await anext(answers, None)
 
     async def _unpadded_whole(
         self, sealer: Sealer, asked: CoverRequest | ChallengeRequest | ChatError
     ) -> bytes:
-        try:
-            content = await self._whole(asked)
-        except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
-            refusal = challenge_error(error)
+        refusal: ChatError | None = None
+        content = b""
+        match asked:
+            case ChatError():
+                refusal = asked
+            case CoverRequest():
+                # The gateway knows none where answers are not padded.
+                refusal = ChatError(404, "not_found")
+            case ChallengeRequest():
+                try:
+                    _, acquiring = self._acquire(asked)
+                    async with asyncio.timeout(WAIT_S):
+                        content = await acquiring
+                except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
+                    refusal = challenge_error(error)
+        if refusal is not None:
             self.outcome = outcome_of(refusal)
             return seal_error(sealer, refusal)
         self.outcome = Event.CHALLENGED
         fields = ((b"content-type", JSON_TYPE),)
         begun = sealer.begin(STATUS_OK, fields)
         return begun + sealer.write(content) + sealer.finish()
-
-    async def _whole(self, asked: CoverRequest | ChallengeRequest | ChatError) -> bytes:
-        if isinstance(asked, ChatError):
-            raise asked
-        if isinstance(asked, CoverRequest):
-            # The gateway knows none where answers are not padded.
-            raise ChatError(404, "not_found")
-        _, acquiring = self._acquire(asked)
-        async with asyncio.timeout(WAIT_S):
-            return await acquiring
-
-    def _require_ending(self) -> None:
-        if self.outcome is not Event.ANSWERED:
-            raise ChatError(SERVER_FAULT, "internal_error")
-
-    async def _next(self, answers: AsyncGenerator[Answer]) -> Answer | None:
-        left_s = self._deadline - self._timer.clock()
-        async with asyncio.timeout(left_s):
-            return await anext(answers, None)
 
 
 class _ModelRun:
@@ -316,7 +323,7 @@ class _ModelRun:
         self._all_said = False
         self._sent = asyncio.Event()
 
-    def start(self, model: AnswersChat, chat: ChatRequest) -> None:
+    def start(self, model: AnswersChat, chat: ChatCompletionRequest) -> None:
         """Let the model begin, once."""
         if self._task is None and self.content is not None and not self._sealer.ended:
             self._task = asyncio.create_task(self._run(self.content, model, chat))
@@ -340,7 +347,7 @@ class _ModelRun:
             await asyncio.wait({task})
 
     async def _run(
-        self, content: PaddedContent, model: AnswersChat, chat: ChatRequest
+        self, content: PaddedContent, model: AnswersChat, chat: ChatCompletionRequest
     ) -> None:
         try:
             async with aclosing(model.answer(chat)) as answers:
@@ -351,15 +358,13 @@ class _ModelRun:
                     self._all_said = isinstance(answer, Ending)
                     if self._sealer.ended and not self._all_said:
                         return
-                    await self._wait_for_room(content)
+                    # What is read faster than it is sent would have to be kept.
+                    while content.is_behind and not self._sealer.ended:
+                        self._sent.clear()
+                        await self._sent.wait()
             content.fail(ChatError(SERVER_FAULT, "internal_error"))
         except Exception as error:  # noqa: BLE001 - the edge: what failed is told sealed
             content.fail(_as_chat_error(error))
-
-    async def _wait_for_room(self, content: PaddedContent) -> None:
-        while content.is_behind and not self._sealer.ended:
-            self._sent.clear()
-            await self._sent.wait()
 
 
 class _Encoder(Protocol):
@@ -427,12 +432,6 @@ class _EventEncoder:
             return seal_error(self._sealer, error)
         # The status is out already, so the stream itself says what happened.
         return self._sealer.write(error_event(error)) + self._sealer.finish()
-
-
-def _encoder_of(chat: ChatRequest, sealer: Sealer, head: AnswerHead) -> _Encoder:
-    if chat.stream:
-        return _EventEncoder(sealer, head)
-    return _WholeEncoder(sealer, head, logprobs=chat.logprobs)
 
 
 def _as_chat_error(error: Exception) -> ChatError:

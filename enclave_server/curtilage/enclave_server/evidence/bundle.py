@@ -20,7 +20,7 @@ from curtilage.attest.binding import (
     report_data_v2,
 )
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.evidence import Anchor, CpuEvidence, EvidenceBundle, GpuEvidence
+from curtilage.attest.evidence import Anchor, EvidenceBundle, GpuEvidence
 from curtilage.attest.evidence_json import encode_bundle, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
@@ -174,30 +174,28 @@ class BundleKeeper:
             BundleError: the bundle does not verify.
         """
         async with self._renewing:
-            await self._renew(self._clock())
-
-    async def _renew(self, now: datetime) -> None:
-        try:
-            files = read_release(self._config.release)
-            key = self._key_for(now, files)
-            held = await self._make(key, files, now)
-        except EvidenceError:
-            self._counters.count(Event.EVIDENCE_FAILED)
-            raise
-        except BundleError:
-            self._counters.count(Event.BUNDLE_REFUSED)
-            raise
-        if key is not self._keys.current:
-            self._keys.install(key)
-            self._counters.count(Event.KEY_MADE)
-        self._held = held
-        self._remember(held, now)
-        self._counters.count(Event.BUNDLE_MADE)
-
-    def _remember(self, held: Held, now: datetime) -> None:
-        """Keep the bases of bundles that some client may still hold."""
-        live = [each for each in self._bases if now < each.verified.expires_at]
-        self._bases = [*live, held][-MAX_BASES:]
+            now = self._clock()
+            try:
+                files = read_release(self._config.release)
+                key = self._key_for(now, files)
+                held = await self._make(key, files, now)
+            except EvidenceError:
+                self._counters.count(Event.EVIDENCE_FAILED)
+                raise
+            except BundleError:
+                self._counters.count(Event.BUNDLE_REFUSED)
+                raise
+            # Nothing is awaited from here on: no client is given a key without its
+            # bundle, nor seals to one that is not in the ring.
+            if key is not self._keys.current:
+                self._keys.install(key)
+                self._counters.count(Event.KEY_MADE)
+            self._held = held
+            # A challenge names the base of the bundle that its client holds, which may
+            # be an earlier one; none holds what has expired.
+            live = [each for each in self._bases if now < each.verified.expires_at]
+            self._bases = [*live, held][-MAX_BASES:]
+            self._counters.count(Event.BUNDLE_MADE)
 
     def due_in_s(self, now: datetime) -> float:
         """Return the seconds until ``renew`` should be called next.
@@ -231,7 +229,10 @@ class BundleKeeper:
             self._keys.expire(now)
             due_s = self.due_in_s(now)
             if due_s > 0:
-                await sleep(min(due_s, POLL_S, self._expiry_s(now)))
+                # Also when a window ends: its private key goes then, not later.
+                expires_s = self._keys.expires_in_s(now)
+                ends_s = POLL_S if expires_s is None else expires_s
+                await sleep(min(due_s, POLL_S, ends_s))
                 continue
             try:
                 await self.renew()
@@ -239,127 +240,106 @@ class BundleKeeper:
                 notice(f"evidence not renewed: {error}")
                 await sleep(RETRY_S)
 
-    def _expiry_s(self, now: datetime) -> float:
-        expires_s = self._keys.expires_in_s(now)
-        return POLL_S if expires_s is None else expires_s
-
     def _key_for(self, now: datetime, files: ReleaseFiles) -> ServerKey:
-        current = self._keys.current
+        current, held = self._keys.current, self._held
         freshness = self._config.freshness
         if (
             current is not None
+            and held is not None
             and not current.replay.is_nearly_full
             and now.timestamp() - current.not_before < freshness.rotate_s
-            and self._is_of_release(files)
+            # A receipt names the manifest that the client verified: one for a key.
+            and held.verified.release_digest == files.digest
         ):
             return current
+        receipts = None
+        if offers_receipts(files.manifest.transport):
+            receipts = ReceiptTerms(
+                release_digest=files.digest,
+                model_digest=bytes.fromhex(self._model_sha256),
+            )
         return make_key(
             now=now,
             lifetime_s=freshness.key_lifetime_s,
             replay_capacity=self._config.limits.max_requests_per_key,
             avoid=self._keys.key_ids,
-            receipts=self._receipt_terms(files),
-        )
-
-    def _is_of_release(self, files: ReleaseFiles) -> bool:
-        # A receipt names the manifest that the client verified: one for a key.
-        held = self._held
-        return held is not None and held.verified.release_digest == files.digest
-
-    def _receipt_terms(self, files: ReleaseFiles) -> ReceiptTerms | None:
-        if not offers_receipts(files.manifest.transport):
-            return None
-        return ReceiptTerms(
-            release_digest=files.digest,
-            model_digest=bytes.fromhex(self._model_sha256),
+            receipts=receipts,
         )
 
     async def _make(self, key: ServerKey, files: ReleaseFiles, now: datetime) -> Held:
+        # Before anything is signed: evidence would vouch for a model that is not the
+        # one that answers.
         if self._model_sha256 not in files.manifest.models:
             raise BundleError(
                 "model_not_released", "the release does not list the loaded model"
             )
         anchor = _anchor_of(files, self._config.log)
-        base = base_hash_v2(_binding_inputs(key, files, anchor))
+        transport = files.manifest.transport.encode()
+        # Everything that a client relies on is in B0: what is left out of it, whoever
+        # carries the bundle could exchange.
+        base = base_hash_v2(
+            BindingInputs(
+                key_configs=key.key_configs,
+                not_before=key.not_before,
+                not_after=key.not_after,
+                release_digest=files.digest,
+                anchor_origin=anchor.origin,
+                anchor_size=anchor.size,
+                anchor_root=anchor.root,
+                anchor_time=anchor.time,
+                receipt_public_key=key.receipt_public_key,
+                transport_parameters=transport,
+            )
+        )
         # Devices first: their nonces come from the base, and the CPU's evidence
         # signs what they signed.
-        devices = await self._devices(base)
+        devices: tuple[GpuEvidence, ...] = ()
+        if device_kinds(self._anchors):
+            devices = await self._source.acquire_devices(base)
         signed = _signed_devices(devices)
         evidence = await self._source.acquire(
             report_data_v2(base, signed, emulated=self.emulated)
         )
-        bundle = _encode(key, files, anchor, evidence, devices)
-        verified = self._verify(bundle, files)
-        self._require_same_transport(verified)
+        bundle = encode_bundle(
+            EvidenceBundle(
+                key_configs=key.key_configs,
+                not_before=key.not_before,
+                not_after=key.not_after,
+                release=files.release,
+                anchor=anchor,
+                cpu=evidence,
+                receipt_public_key=key.receipt_public_key,
+                transport_parameters=transport,
+                devices=devices,
+            )
+        )
         return Held(
             key=key,
             bundle=bundle,
-            verified=verified,
+            verified=self._verify(bundle, files),
             made=now,
             evidence_bytes=len(encode_cpu_evidence(evidence)),
         )
 
-    async def _devices(self, base: bytes) -> tuple[GpuEvidence, ...]:
-        if not device_kinds(self._anchors):
-            return ()
-        return await self._source.acquire_devices(base)
-
-    def _require_same_transport(self, verified: VerifiedKey) -> None:
-        """Refuse a release that shapes answers otherwise than we already do."""
+    def _verify(self, bundle: bytes, files: ReleaseFiles) -> VerifiedKey:
+        """Verify our own bundle as a client would, and that it changes no shape."""
+        expectations = expectations_of(self._config, self._anchors, files.manifest)
+        try:
+            # By the clock of now, not of when it was begun: evidence may take its time.
+            verified = verify(bundle, expectations, now=self._clock())
+        except RefusedError as error:
+            raise BundleError(
+                error.code, f"our own bundle is refused: {error}"
+            ) from None
+        # The server took the shape of its answers from the first bundle. Another one
+        # would promise lengths and a pace that no answer has.
         held = self._held
         if held is not None and held.verified.transport != verified.transport:
             raise BundleError(
                 "transport_changed",
                 "the release's transport parameters changed; restart to use them",
             )
-
-    def _verify(self, bundle: bytes, files: ReleaseFiles) -> VerifiedKey:
-        expectations = expectations_of(self._config, self._anchors, files.manifest)
-        try:
-            return verify(bundle, expectations, now=self._clock())
-        except RefusedError as error:
-            raise BundleError(
-                error.code, f"our own bundle is refused: {error}"
-            ) from None
-
-
-def _binding_inputs(
-    key: ServerKey, files: ReleaseFiles, anchor: Anchor
-) -> BindingInputs:
-    return BindingInputs(
-        key_configs=key.key_configs,
-        not_before=key.not_before,
-        not_after=key.not_after,
-        release_digest=files.digest,
-        anchor_origin=anchor.origin,
-        anchor_size=anchor.size,
-        anchor_root=anchor.root,
-        anchor_time=anchor.time,
-        receipt_public_key=key.receipt_public_key,
-        transport_parameters=files.manifest.transport.encode(),
-    )
-
-
-def _encode(
-    key: ServerKey,
-    files: ReleaseFiles,
-    anchor: Anchor,
-    evidence: CpuEvidence,
-    devices: tuple[GpuEvidence, ...],
-) -> bytes:
-    return encode_bundle(
-        EvidenceBundle(
-            key_configs=key.key_configs,
-            not_before=key.not_before,
-            not_after=key.not_after,
-            release=files.release,
-            anchor=anchor,
-            cpu=evidence,
-            receipt_public_key=key.receipt_public_key,
-            transport_parameters=files.manifest.transport.encode(),
-            devices=devices,
-        )
-    )
+        return verified
 
 
 def _signed_devices(devices: tuple[GpuEvidence, ...]) -> tuple[SignedDevice, ...]:

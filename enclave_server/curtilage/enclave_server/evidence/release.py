@@ -103,6 +103,8 @@ def read_release(directory: Path) -> ReleaseFiles:
             ``sandbox_not_applied``: this server puts itself into no sandbox, so
             it must not vouch for one whose digest somebody wrote down.
     """
+    # One after the other, while somebody outside may replace them: files that do not
+    # belong together do not verify, and the next round reads them again.
     manifest = _read(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES)
     proof = _text(directory / PROOF_FILE, MAX_PROOF_BYTES)
     checkpoint = _text(directory / CHECKPOINT_FILE, MAX_CHECKPOINT_BYTES)
@@ -128,6 +130,8 @@ def _read_consistency(path: Path) -> tuple[bytes, ...]:
     """Read one hash in base64 for each line; no file is no hash."""
     if not path.exists():
         return ()
+    # Every line has its end, the last one too: a file that was cut while somebody wrote
+    # it is refused rather than read as a shorter proof.
     lines = _text(path, MAX_CONSISTENCY_BYTES).split("\n")
     hashes = tuple(decode_base64(line, "consistency") for line in lines[:-1])
     if lines[-1] or any(len(value) != DIGEST_BYTES for value in hashes):
@@ -222,26 +226,24 @@ def _read_anchor(file: AnchorFile) -> TrustAnchor:
     kind = AnchorKind(file.kind)
     if file.certificate is None:
         return TrustAnchor.of_vendor(kind, file.product)
-    read = _public_key if kind is AnchorKind.TPM else _certificate
+    what = "key" if kind is AnchorKind.TPM else "certificate"
     try:
-        der = read(_read(file.certificate, MAX_PEM_BYTES))
+        pem = _read(file.certificate, MAX_PEM_BYTES)
+        # A TPM's attestation key is pinned itself: no vendor's root vouches for it.
+        if kind is AnchorKind.TPM:
+            der = load_pem_public_key(pem).public_bytes(
+                Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+            )
+        else:
+            der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
     except (BundleError, ValueError, UnsupportedAlgorithm):
-        what = "key" if kind is AnchorKind.TPM else "certificate"
         raise ConfigError(f"trust_anchors: no {what} in {file.certificate}") from None
     return TrustAnchor.of_certificate(kind, file.product, der)
 
 
-def _certificate(pem: bytes) -> bytes:
-    return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
-
-
-def _public_key(pem: bytes) -> bytes:
-    key = load_pem_public_key(pem)
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
 def _read(path: Path, limit: int) -> bytes:
     try:
+        # One octet more than allowed: what is longer shows without being read whole.
         data = read_ordinary(path, limit + 1)
     except OSError as error:
         raise BundleError(

@@ -80,23 +80,20 @@ class SocketEvidenceSource:
             raise EvidenceError(f"report data is not {DATA_BYTES} bytes")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._exchange(asked, data)
+                reader, writer = await asyncio.open_unix_connection(self._path)  # noqa: TID251 - a door
+                try:
+                    writer.write(encode_request(asked, data))
+                    await writer.drain()
+                    length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
+                    if length > MAX_ANSWER_BYTES[asked]:
+                        # Checked before anything is read into memory.
+                        raise EvidenceError("the evidence is too large")
+                    return await reader.readexactly(length)
+                finally:
+                    writer.close()
         except TimeoutError:
             raise EvidenceError("the evidence process took too long") from None
         except (OSError, asyncio.IncompleteReadError) as error:
             raise EvidenceError(
                 f"the evidence process did not answer: {type(error).__name__}"
             ) from None
-
-    async def _exchange(self, asked: int, data: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(self._path)  # noqa: TID251 - a door
-        try:
-            writer.write(encode_request(asked, data))
-            await writer.drain()
-            length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
-            if length > MAX_ANSWER_BYTES[asked]:
-                # Checked before anything is read into memory.
-                raise EvidenceError("the evidence is too large")
-            return await reader.readexactly(length)
-        finally:
-            writer.close()

@@ -31,7 +31,6 @@ from curtilage.enclave_server.ohttp.gateway import (
     UNDECAPSULATED,
     UNKNOWN_KEY,
     UNSUPPORTED_TYPE,
-    Exchange,
     Form,
     OuterAnswer,
     OuterError,
@@ -277,7 +276,12 @@ class EnclaveServer:
         try:
             return await self._route(request)
         except OuterError as error:
-            self._count(_event_of(error.answer))
+            event = Event.OUTER_REFUSED
+            if error.answer is UNKNOWN_KEY:
+                event = Event.KEY_UNKNOWN
+            elif error.answer is UNDECAPSULATED:
+                event = Event.UNOPENABLE
+            self._count(event)
             return _respond(error.answer)
         finally:
             connection.end_request()
@@ -383,7 +387,15 @@ class EnclaveServer:
         run: AnswerRun,
     ) -> web.StreamResponse:
         exchange = run.exchange
-        response = web.StreamResponse(headers=_sealed_fields(exchange, form))
+        fields = {
+            "Server": SERVER_NAME,
+            "Content-Type": exchange.sealer.media_type,
+            "Cache-Control": "private, no-store",
+        }
+        if form is Form.CHUNKED:
+            # Else a relay that buffers would hold the frames until the last.
+            fields["Incremental"] = "?1"
+        response = web.StreamResponse(headers=fields)
         try:
             if not isinstance(exchange.sealer, PaddedSealer) and form is Form.CHUNKED:
                 # Sent at once: the relay need not wait for the first token.
@@ -423,12 +435,6 @@ class EnclaveServer:
             raise ConnectionResetError from None
 
 
-def _event_of(answer: OuterAnswer) -> Event:
-    if answer is UNKNOWN_KEY:
-        return Event.KEY_UNKNOWN
-    return Event.UNOPENABLE if answer is UNDECAPSULATED else Event.OUTER_REFUSED
-
-
 def _respond(answer: OuterAnswer) -> web.Response:
     response = web.Response(
         status=answer.status,
@@ -458,14 +464,3 @@ def _public(content: bytes, content_type: str) -> web.Response:
             "Cache-Control": PUBLIC_CACHE,
         },
     )
-
-
-def _sealed_fields(exchange: Exchange, form: Form) -> dict[str, str]:
-    fields = {
-        "Server": SERVER_NAME,
-        "Content-Type": exchange.sealer.media_type,
-        "Cache-Control": "private, no-store",
-    }
-    if form is Form.CHUNKED:
-        fields["Incremental"] = "?1"
-    return fields

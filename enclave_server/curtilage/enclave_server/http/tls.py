@@ -5,7 +5,6 @@ a file is told with what to do about it, never with what is in it.
 """
 
 import ssl  # noqa: TID251 - a door
-from pathlib import Path
 from typing import Final
 
 from curtilage.enclave_server.config import TLSFiles
@@ -20,43 +19,31 @@ def server_context(files: TLSFiles) -> ssl.SSLContext:
     Raises:
         ConfigError: a file cannot be used.
     """
+    # Opened before the library does: its errors do not say which of the two it was.
     for key, path in (("certificate", files.certificate), ("key", files.key)):
-        _require_readable(key, path)
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"tls.{key}: cannot be read ({type(error).__name__}); it must be a PEM"
+                " file that this user may read"
+            ) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([HTTP_1_1])
     try:
         # With a passphrase given, the library does not ask the terminal for one.
-        context.load_cert_chain(files.certificate, files.key, password=_none)
+        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except (ssl.SSLError, ValueError, OSError) as error:
-        raise ConfigError(_advice(error)) from None
-    return context
-
-
-def _none() -> str:
-    return ""
-
-
-def _require_readable(key: str, path: Path) -> None:
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(
+                "tls.key: does not belong to tls.certificate; the certificate file"
+                " must begin with the certificate that was made for this key"
+            ) from None
         raise ConfigError(
-            f"tls.{key}: cannot be read ({type(error).__name__}); it must be a PEM"
-            " file that this user may read"
+            "tls: certificate and key cannot be used together; both must be PEM, the"
+            " server's certificate first, the key without a passphrase"
+            " (openssl pkey -in KEY -out PLAIN removes one)"
         ) from None
-
-
-def _advice(error: Exception) -> str:
-    reason = error.reason if isinstance(error, ssl.SSLError) else ""
-    if reason == "KEY_VALUES_MISMATCH":
-        return (
-            "tls.key: does not belong to tls.certificate; the certificate file"
-            " must begin with the certificate that was made for this key"
-        )
-    return (
-        "tls: certificate and key cannot be used together; both must be PEM, the"
-        " server's certificate first, the key without a passphrase"
-        " (openssl pkey -in KEY -out PLAIN removes one)"
-    )
+    return context

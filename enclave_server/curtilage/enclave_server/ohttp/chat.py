@@ -1,18 +1,18 @@
 """The chat request as it stands inside the encapsulation; pure, by hand.
 
-Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a
-validated ``ChatRequest``, or a ``ChatError`` that names a field and a code and
+Takes the bytes of an OpenAI-style ``chat/completions`` body and gives a validated
+``ChatCompletionRequest``, or a ``ChatError`` that names a field and a code and
 nothing of what the sender wrote. Knows nothing of models or of the network.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeGuard, TypeVar
 
 from curtilage.enclave_server.errors import ChatError
 
-_Value = TypeVar("_Value")
+_Default = TypeVar("_Default", int, None)
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 """Who may speak; the template maps ``developer`` and ``tool`` as it can."""
@@ -92,7 +92,6 @@ MAX_STOP_STRINGS: Final = 4
 MAX_SEED: Final = 2**63 - 1
 """The seed is a signed integer of 64 bits, as with OpenAI."""
 MAX_TEMPERATURE: Final = 2
-MAX_NUMBER: Final = 100
 MAX_QUOTES: Final = 16384
 """Of the strings of one content: those of 1024 messages with names, and more."""
 MAX_STRUCTURE_BYTES: Final = 16384
@@ -118,7 +117,7 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatCompletionRequest:
     """A request that may go to the model.
 
     Attributes:
@@ -142,7 +141,9 @@ class ChatRequest:
     logprobs: bool = False
 
 
-def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
+def parse_chat_completion_request(
+    content: bytes, limits: ChatLimits
+) -> ChatCompletionRequest:
     """Parse and validate one request body.
 
     Optional keys may be null, which means absent, as with OpenAI.
@@ -158,36 +159,34 @@ def parse_chat_request(content: bytes, limits: ChatLimits) -> ChatRequest:
     # the rest of it says.
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
-    _optional(body, "model", _read_model, None)
-    return ChatRequest(
-        messages=_messages(body.get("messages"), limits),
-        max_tokens=_optional(
-            body,
-            "max_tokens",
-            lambda value: _integer(value, "max_tokens", 1, limits.max_tokens),
-            min(DEFAULT_MAX_TOKENS, limits.max_tokens),
-        ),
-        temperature=_optional(
-            body, "temperature", _read_temperature, DEFAULT_TEMPERATURE
-        ),
-        top_p=_optional(body, "top_p", _read_top_p, DEFAULT_TOP_P),
-        seed=_optional(body, "seed", _read_seed, None),
-        stop=_optional(
-            body, "stop", lambda value: _read_stop(value, limits.max_stop_chars), ()
-        ),
-        stream=_optional(body, "stream", _read_stream, False),
-        logprobs=_optional(body, "logprobs", _read_logprobs, False),
+    # One model is loaded; a sender who names another must not get this one instead.
+    model = body.get("model")
+    if model is not None and model != MODEL_ID:
+        raise ChatError(400, "model_not_found", param="model")
+    # Counted before any of them is looked at: the templates loop over them all.
+    turns = body.get("messages")
+    if not _is_list(turns) or not turns:
+        raise ChatError(400, "invalid_value", param="messages")
+    if len(turns) > limits.max_messages:
+        raise ChatError(400, "too_many_messages", param="messages")
+    messages = tuple(_message(turn, limits) for turn in turns)
+    usual = min(DEFAULT_MAX_TOKENS, limits.max_tokens)
+    max_tokens = _integer(body, "max_tokens", 1, limits.max_tokens, usual)
+    temperature = _number(body, "temperature", MAX_TEMPERATURE, DEFAULT_TEMPERATURE)
+    top_p = _number(body, "top_p", 1, DEFAULT_TOP_P)
+    # A nucleus of no probability holds no token that could be drawn.
+    if top_p == 0:
+        raise ChatError(400, "out_of_range", param="top_p")
+    return ChatCompletionRequest(
+        messages=messages,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=_integer(body, "seed", -MAX_SEED - 1, MAX_SEED, None),
+        stop=_stop(body, limits.max_stop_chars),
+        stream=_boolean(body, "stream"),
+        logprobs=_boolean(body, "logprobs"),
     )
-
-
-def _optional(
-    body: Mapping[str, object],
-    key: str,
-    read: Callable[[object], _Value],
-    default: _Value,
-) -> _Value:
-    value = body.get(key)
-    return default if value is None else read(value)
 
 
 def json_object(content: bytes) -> dict[str, object]:
@@ -264,20 +263,6 @@ def _refuse_unknown(
             )
 
 
-def _read_model(value: object) -> None:
-    # One model is loaded; a sender who names another must not get this one instead.
-    if value != MODEL_ID:
-        raise ChatError(400, "model_not_found", param="model")
-
-
-def _messages(value: object, limits: ChatLimits) -> tuple[ChatMessage, ...]:
-    if not _is_list(value) or not value:
-        raise ChatError(400, "invalid_value", param="messages")
-    if len(value) > limits.max_messages:
-        raise ChatError(400, "too_many_messages", param="messages")
-    return tuple(_message(item, limits) for item in value)
-
-
 def _message(value: object, limits: ChatLimits) -> ChatMessage:
     if not _is_object(value):
         raise ChatError(400, "invalid_value", param="messages")
@@ -287,19 +272,11 @@ def _message(value: object, limits: ChatLimits) -> ChatMessage:
     role = value.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise ChatError(400, "invalid_value", param="role")
-    name = value.get("name")
-    return ChatMessage(
-        role=role,
-        content=_text(value.get("content"), "content"),
-        name=None if name is None else _name(name, limits),
-    )
-
-
-def _name(value: object, limits: ChatLimits) -> str:
-    name = _text(value, "name")
-    if not 1 <= len(name) <= limits.max_name_chars:
+    content = _text(value.get("content"), "content")
+    name = None if value.get("name") is None else _text(value["name"], "name")
+    if name is not None and not 1 <= len(name) <= limits.max_name_chars:
         raise ChatError(400, "invalid_value", param="name")
-    return name
+    return ChatMessage(role=role, content=content, name=name)
 
 
 def _text(value: object, param: str) -> str:
@@ -314,49 +291,48 @@ def _text(value: object, param: str) -> str:
     return value
 
 
-def _integer(value: object, param: str, lowest: int, highest: int) -> int:
+def _integer(
+    body: Mapping[str, object], key: str, lowest: int, highest: int, default: _Default
+) -> int | _Default:
+    value = body.get(key)
+    if value is None:
+        return default
     # bool is an int to Python, not to JSON.
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ChatError(400, "invalid_value", param=param)
+        raise ChatError(400, "invalid_value", param=key)
     if not lowest <= value <= highest:
-        raise ChatError(400, "out_of_range", param=param)
+        raise ChatError(400, "out_of_range", param=key)
     return value
 
 
-def _number(value: object, param: str) -> float:
+def _number(
+    body: Mapping[str, object], key: str, highest: int, default: float
+) -> float:
+    value = body.get(key)
+    if value is None:
+        return default
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ChatError(400, "invalid_value", param=param)
+        raise ChatError(400, "invalid_value", param=key)
     # Before float(), where an integer of 400 digits overflows; 1e999 is infinite.
-    if not 0 <= value <= MAX_NUMBER:
-        raise ChatError(400, "out_of_range", param=param)
+    if not 0 <= value <= highest:
+        raise ChatError(400, "out_of_range", param=key)
     return float(value)
 
 
-def _boolean(value: object, param: str) -> bool:
+def _boolean(body: Mapping[str, object], key: str) -> bool:
+    # Not by truth: the text "false" is true to Python, and its sender meant no.
+    value = body.get(key)
+    if value is None:
+        return False
     if not isinstance(value, bool):
-        raise ChatError(400, "invalid_value", param=param)
+        raise ChatError(400, "invalid_value", param=key)
     return value
 
 
-def _read_temperature(value: object) -> float:
-    number = _number(value, "temperature")
-    if not 0 <= number <= MAX_TEMPERATURE:
-        raise ChatError(400, "out_of_range", param="temperature")
-    return number
-
-
-def _read_top_p(value: object) -> float:
-    number = _number(value, "top_p")
-    if not 0 < number <= 1:
-        raise ChatError(400, "out_of_range", param="top_p")
-    return number
-
-
-def _read_seed(value: object) -> int | None:
-    return _integer(value, "seed", -MAX_SEED - 1, MAX_SEED)
-
-
-def _read_stop(value: object, max_chars: int) -> tuple[str, ...]:
+def _stop(body: Mapping[str, object], max_chars: int) -> tuple[str, ...]:
+    value = body.get("stop")
+    if value is None:
+        return ()
     # One string or a list of them, as with OpenAI.
     items = value if _is_list(value) else [value]
     if len(items) > MAX_STOP_STRINGS:
@@ -366,11 +342,3 @@ def _read_stop(value: object, max_chars: int) -> tuple[str, ...]:
     if not all(1 <= len(text) <= max_chars for text in strings):
         raise ChatError(400, "out_of_range", param="stop")
     return strings
-
-
-def _read_stream(value: object) -> bool:
-    return _boolean(value, "stream")
-
-
-def _read_logprobs(value: object) -> bool:
-    return _boolean(value, "logprobs")

@@ -14,9 +14,9 @@ from typing import Final
 
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.ohttp.chat import (
+    ChatCompletionRequest,
     ChatLimits,
-    ChatRequest,
-    parse_chat_request,
+    parse_chat_completion_request,
 )
 from curtilage.enclave_server.ohttp.inner_requests import (
     ChallengeRequest,
@@ -34,13 +34,13 @@ from curtilage.enclave_server.ohttp.receipts import NO_RECEIPT, Receipting, take
 from curtilage.enclave_server.ohttp.sealing import (
     ChunkedOutput,
     ChunkedSealer,
-    Fields,
     PaddedSealer,
     PlainOutput,
     PlainSealer,
     Sealer,
 )
 from curtilage.wire import bhttp, chunked, ohttp
+from curtilage.wire.bhttp import Fields
 from curtilage.wire.dates import WINDOW, format_date, parse_date
 from curtilage.wire.encapsulation import HEADER_BYTES, GatewayKey
 from curtilage.wire.errors import UnknownKeyError, WireError
@@ -168,7 +168,7 @@ class Terms:
     challenge_bucket: int | None = None
 
 
-Asked = ChatRequest | CoverRequest | ChallengeRequest | ChatError
+Asked = ChatCompletionRequest | CoverRequest | ChallengeRequest | ChatError
 """What to do, or why nothing is done."""
 
 
@@ -225,14 +225,24 @@ def open_exchange(
         # An oracle that told causes apart would be asked until it opened something.
         raise OuterError(UNDECAPSULATED) from None
     key = keys[message[0]]
-    inner = _read_inner(content)
-    request, least_bucket = inner.request, 0
+    # Sealed from here on, whatever happens: outside the seal even "malformed" would
+    # tell the relay something of what is inside. The receipt's secret goes no further
+    # than this function.
+    request: bhttp.Request | ChatError
+    secret = b""
+    try:
+        request, secret = take_secret(bhttp.decode_request(content, REQUEST_LIMITS))
+    except WireError:
+        request = ChatError(400, "invalid_request")
+    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
+        request = ChatError(500, "internal_error")
     receipt: Receipting = NO_RECEIPT
+    least_bucket = 0
     if not isinstance(request, ChatError):
         # Before the request is looked into: a refusal has a receipt as well.
         if key.receipts is not None:
             served_at = int(terms.now.timestamp())
-            receipt = key.receipts.begin(inner.secret, request.content, served_at)
+            receipt = key.receipts.begin(secret, request.content, served_at)
         # By the path alone, so that no length gives a refusal of a challenge away.
         if request.path == CHALLENGE_PATH:
             least_bucket = terms.challenge_bucket or 0
@@ -243,27 +253,6 @@ def open_exchange(
         receipt=receipt,
         least_bucket=least_bucket,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inner:
-    """What was inside: a request or why it is none, and the receipt's secret."""
-
-    request: bhttp.Request | ChatError = field(repr=False)
-    secret: bytes = field(default=b"", repr=False)
-
-
-def _read_inner(content: bytes) -> _Inner:
-    """Decode what was sealed; its receipt key ends here, nothing else sees it."""
-    # Sealed from here on, whatever happens: outside the seal even "malformed" would
-    # tell the relay something of what is inside.
-    try:
-        request, secret = take_secret(bhttp.decode_request(content, REQUEST_LIMITS))
-    except WireError:
-        return _Inner(request=ChatError(400, "invalid_request"))
-    except Exception:  # noqa: BLE001 - from here on every failure must be sealed
-        return _Inner(request=ChatError(500, "internal_error"))
-    return _Inner(request=request, secret=secret)
 
 
 def _asked(
@@ -394,22 +383,37 @@ def _refuse_replay(key: ServerKey, message: bytes) -> None:
         raise ChatError(400, "replayed")
 
 
-_Handler = Callable[[bhttp.Request, Terms], Asked]
-
-
 def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
-    """Find the handler in an exact table; nothing else exists."""
-    _validate_date(request, terms.now)
+    """Check the one Date, look for the target in an exact table, and parse.
+
+    Nothing but what is in the table exists.
+    """
+    # RFC 9458, section 6.5.1. With a window, the replay set need remember no longer
+    # than a key lives. The refusal holds our time, so that a client whose clock is
+    # wrong may use it.
+    values = _values(request, b"date")
+    if len(values) != 1 or not is_in_window(values[0], terms.now):
+        fields = ((b"date", format_date(terms.now)), (b"cache-control", b"no-store"))
+        raise ChatError(400, "date", fields=fields)
+    parsers: dict[bytes, Callable[[bytes], Asked]] = {
+        CHAT_PATH: lambda content: parse_chat_completion_request(content, terms.chat)
+    }
+    # Without padding an answer has no length that could be pretended.
+    if terms.transport.shape is Shape.PADDED:
+        buckets = terms.transport.buckets
+        parsers[COVER_PATH] = lambda content: parse_cover_request(content, buckets)
+    if terms.challenge_bucket is not None:
+        parsers[CHALLENGE_PATH] = parse_challenge_request
     # Scheme and authority too: a request that was meant for another target is not ours.
-    methods = _targets(terms).get((request.scheme, request.authority, request.path))
-    if methods is None:
+    target = (request.scheme, request.authority)
+    parse = parsers.get(request.path)
+    if parse is None or target != (TARGET_SCHEME, TARGET_AUTHORITY):
         raise ChatError(404, "not_found")
-    handler = methods.get(request.method)
-    if handler is None:
+    if request.method != b"POST":
         # RFC 9110, section 15.5.6: a 405 must say what is allowed.
-        allowed = b", ".join(methods)
-        raise ChatError(405, "method_not_allowed", fields=((b"allow", allowed),))
-    return handler(request, terms)
+        raise ChatError(405, "method_not_allowed", fields=((b"allow", b"POST"),))
+    _validate_fields(request)
+    return parse(request.content)
 
 
 def is_in_window(value: bytes, now: datetime) -> bool:
@@ -423,39 +427,16 @@ def is_in_window(value: bytes, now: datetime) -> bool:
     return moment is not None and abs(moment - now.replace(microsecond=0)) <= WINDOW
 
 
-def _validate_date(request: bhttp.Request, now: datetime) -> None:
-    """Check the one Date that every request must have (RFC 9458, 6.5.1)."""
-    # With a window, the replay set need remember no longer than a key lives. The
-    # refusal holds our time, so that a client whose clock is wrong may use it.
-    values = _values(request, b"date")
-    if len(values) != 1 or not is_in_window(values[0], now):
-        fields = ((b"date", format_date(now)), (b"cache-control", b"no-store"))
-        raise ChatError(400, "date", fields=fields)
-
-
-def _chat(request: bhttp.Request, terms: Terms) -> Asked:
-    _validate_fields(request)
-    return parse_chat_request(request.content, terms.chat)
-
-
-def _cover(request: bhttp.Request, terms: Terms) -> Asked:
-    _validate_fields(request)
-    return parse_cover_request(request.content, terms.transport.buckets)
-
-
-def _challenge(request: bhttp.Request, _terms: Terms) -> Asked:
-    _validate_fields(request)
-    return parse_challenge_request(request.content)
-
-
 def _validate_fields(request: bhttp.Request) -> None:
     """Check the inner fields that would change what the content means.
 
     All others are ignored: nothing acts on them and nothing is forwarded.
     """
-    # Not form data, not text: another parser's reading is never asked for.
-    values = _values(request, b"content-type")
-    if len(values) != 1 or not _is_json(values[0]):
+    # Not form data, not text: another parser's reading is never asked for. The charset
+    # that JSON has anyway may be named.
+    named = [each.lower() for each in _values(request, b"content-type")]
+    types = [each.replace(b" ", b"") for each in named]
+    if types not in ([b"application/json"], [b"application/json;charset=utf-8"]):
         raise ChatError(415, "unsupported_media_type")
     if _values(request, b"content-encoding"):
         raise ChatError(415, "unsupported_media_type")
@@ -467,33 +448,3 @@ def _validate_fields(request: bhttp.Request) -> None:
 
 def _values(request: bhttp.Request, name: bytes) -> list[bytes]:
     return [value for key, value in request.fields if key == name]
-
-
-def _is_json(value: bytes) -> bool:
-    """Accept ``application/json``, also with the charset that it has anyway."""
-    return value.lower().replace(b" ", b"") in {
-        b"application/json",
-        b"application/json;charset=utf-8",
-    }
-
-
-_Targets = Mapping[tuple[bytes, bytes, bytes], Mapping[bytes, _Handler]]
-
-
-def _at(path: bytes, handler: _Handler) -> _Targets:
-    return {(TARGET_SCHEME, TARGET_AUTHORITY, path): {b"POST": handler}}
-
-
-_CHAT_TARGETS: Final = _at(CHAT_PATH, _chat)
-_COVER_TARGETS: Final = _at(COVER_PATH, _cover)
-_CHALLENGE_TARGETS: Final = _at(CHALLENGE_PATH, _challenge)
-
-
-def _targets(terms: Terms) -> _Targets:
-    # Without padding an answer has no length that could be pretended.
-    padded = terms.transport.shape is Shape.PADDED
-    return {
-        **_CHAT_TARGETS,
-        **(_COVER_TARGETS if padded else {}),
-        **({} if terms.challenge_bucket is None else _CHALLENGE_TARGETS),
-    }

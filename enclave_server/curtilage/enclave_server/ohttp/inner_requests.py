@@ -109,7 +109,10 @@ class CoverRoom:
         # Cover is cheap to ask for and dear to give: without a bound, one sender with
         # many of the longest would hold every connection for hours.
         usual = 0
-        while usual < cover.bucket and _seconds(transport, usual + 1) <= LONGEST_S:
+        while usual < cover.bucket:
+            frames = transport.frames_of(usual + 1)
+            if frames * transport.period_ms > LONGEST_S * 1000:
+                break
             usual += 1
         if usual and not self._free:
             return 0
@@ -120,7 +123,3 @@ class CoverRoom:
         """Note that an answer of this bucket has ended."""
         # The shortest took no room.
         self._free += bucket > 0
-
-
-def _seconds(transport: TransportParameters, bucket: int) -> float:
-    return transport.frames_of(bucket) * transport.period_ms / 1000

@@ -288,7 +288,9 @@ class KeyRing:
         successor also goes when its replay set is full: nothing more can be
         opened with it.
         """
-        self._drop(lambda key: not _is_live(key, now) or self._is_spent(key))
+        # The second at which the window ends is over already, as for a verifier.
+        at = now.timestamp()
+        self._drop(lambda key: at >= key.not_after or self._is_spent(key))
 
     def expires_in_s(self, now: datetime) -> float | None:
         """Return the seconds until the next window ends; None without keys."""
@@ -312,7 +314,3 @@ class KeyRing:
         self._keys = [key for key in self._keys if not is_over(key)]
         for key in ended:
             key.overwrite()
-
-
-def _is_live(key: ServerKey, now: datetime) -> bool:
-    return now.timestamp() < key.not_after

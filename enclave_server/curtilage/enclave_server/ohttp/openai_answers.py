@@ -302,6 +302,8 @@ def _usage(ending: Ending) -> dict[str, int]:
 
 
 def _encode(value: object) -> bytes:
+    # Letters as they are: escaped, those of many scripts take up to three times the
+    # room, and frames are what an answer costs. NaN is Python's, no JSON.
     return json.dumps(
         value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
     ).encode()

@@ -25,10 +25,9 @@ from curtilage.attest.receipt import (
     sign_receipt,
 )
 from curtilage.wire import bhttp
+from curtilage.wire.bhttp import Fields
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import Shape, TransportParameters
-
-Fields = tuple[tuple[bytes, bytes], ...]
 
 MIN_FRAME_BYTES: Final = 384
 """The trailer takes some 340 octets, and it must fit into one frame."""

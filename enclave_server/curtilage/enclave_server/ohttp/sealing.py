@@ -9,6 +9,7 @@ from typing import Protocol
 
 from curtilage.enclave_server.ohttp.receipts import NO_RECEIPT, Receipting
 from curtilage.wire import bhttp
+from curtilage.wire.bhttp import Fields
 from curtilage.wire.errors import ConsumedError
 from curtilage.wire.frames import (
     AnswerFramer,
@@ -19,8 +20,6 @@ from curtilage.wire.frames import (
 from curtilage.wire.hpke.suite import Suite
 from curtilage.wire.media import OHTTP_CHUNKED_RESPONSE, OHTTP_RESPONSE
 from curtilage.wire.shaping import TransportParameters
-
-Fields = tuple[tuple[bytes, bytes], ...]
 
 
 class SealsChunks(Protocol):

@@ -11,10 +11,12 @@ from typing import Final
 
 from curtilage.attest.amd_tcb import Product
 from curtilage.enclave_server.process import (
+    UNIX,
     OutputError,
+    notice,
     parse,
     require_streams,
-    say,
+    unix_path,
     version,
 )
 from curtilage.enclave_server.stapler.addresses import (
@@ -37,7 +39,6 @@ from curtilage.enclave_server.stapler.store import EndorsementStore
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
-_UNIX: Final = "unix:"
 
 DESCRIPTION: Final = """\
 Fetch what AMD or Intel say of this machine, outside the enclave, into files that
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError:
         return EXIT_FAILED
     except StaplerError as error:
-        _notice(f"curtilage-stapler: {error}")
+        notice(f"curtilage-stapler: {error}")
         return EXIT_FAILED
     return EXIT_OK
 
@@ -92,8 +93,21 @@ async def _identify(arguments: _Arguments) -> None:
 
 
 async def _run(arguments: _Arguments) -> None:
+    identity = arguments.identity
+    settings = StaplerSettings(
+        endorsements=arguments.endorsements,
+        identity=Path(identity.removeprefix(UNIX)),
+        by_socket=identity.startswith(UNIX),
+        addresses=Addresses(
+            amd_kds=arguments.amd_kds,
+            intel_pcs=arguments.intel_pcs,
+            intel_certificates=arguments.intel_certificates,
+        ),
+        product=arguments.product,
+        interval_s=arguments.interval,
+    )
     async with Fetcher(proxy=arguments.proxy) as fetcher:
-        stapler = Stapler(_settings(arguments), fetcher, clock=_utc_now, notice=_notice)
+        stapler = Stapler(settings, fetcher, clock=_utc_now, notice=notice)
         if arguments.once:
             await stapler.round()
         else:
@@ -118,22 +132,6 @@ async def _until_signalled(stapler: Stapler) -> None:
         await asyncio.gather(running, stopping, return_exceptions=True)
 
 
-def _settings(arguments: _Arguments) -> StaplerSettings:
-    identity = arguments.identity
-    return StaplerSettings(
-        endorsements=arguments.endorsements,
-        identity=Path(identity.removeprefix(_UNIX)),
-        by_socket=identity.startswith(_UNIX),
-        addresses=Addresses(
-            amd_kds=arguments.amd_kds,
-            intel_pcs=arguments.intel_pcs,
-            intel_certificates=arguments.intel_certificates,
-        ),
-        product=arguments.product,
-        interval_s=arguments.interval,
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="curtilage-stapler",
@@ -144,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True)
     identify = actions.add_parser("identify", help="store which machine this is")
     identify.add_argument(
-        "--socket", required=True, type=_unix_path, metavar="unix:PATH"
+        "--socket", required=True, type=unix_path, metavar="unix:PATH"
     )
     identify.add_argument("--out", required=True, type=Path, metavar="FILE")
     _add_product(identify)
@@ -179,12 +177,6 @@ def _add_product(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _unix_path(text: str) -> Path:
-    if not text.startswith(f"{_UNIX}/"):
-        raise argparse.ArgumentTypeError('must be "unix:" and an absolute path')
-    return Path(text.removeprefix(_UNIX))
-
-
 def _base(text: str) -> str:
     if not is_base_address(text):
         raise argparse.ArgumentTypeError(
@@ -202,10 +194,6 @@ def _interval(text: str) -> int:
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def _notice(line: str) -> None:
-    say(sys.stderr, line + "\n")
 
 
 if __name__ == "__main__":

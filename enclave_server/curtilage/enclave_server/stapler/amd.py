@@ -45,7 +45,11 @@ async def fetch_amd(
     if identity.has_vcek:
         url = vcek_url(base, identity.product, identity.chip_id, identity.tcb)
         vcek = await fetcher.get(url, limit=MAX_CERTIFICATE_BYTES)
-        files[VEK_FILE] = _certificate(vcek.body)
+        try:
+            parse_certificate(vcek.body, VEK_FILE)
+        except RefusedError:
+            raise FetchError("AMD: not a certificate") from None
+        files[VEK_FILE] = vcek.body
     chain = await fetcher.get(
         amd_chain_url(base, identity.product, vlek=identity.vlek),
         limit=MAX_CHAIN_BYTES,
@@ -54,7 +58,11 @@ async def fetch_amd(
     crl = await fetcher.get(
         amd_crl_url(base, identity.product, vlek=identity.vlek), limit=MAX_CRL_BYTES
     )
-    files[CRL_FILE] = _revocation_list(crl.body)
+    try:
+        parse_revocation_list(crl.body, CRL_FILE)
+    except RefusedError:
+        raise FetchError("AMD: not a revocation list") from None
+    files[CRL_FILE] = crl.body
     return files
 
 
@@ -74,16 +82,9 @@ def amd_expires(files: Mapping[str, bytes]) -> datetime | None:
     return min(*ends, next_update)
 
 
-def _certificate(der: bytes) -> bytes:
-    try:
-        parse_certificate(der, VEK_FILE)
-    except RefusedError:
-        raise FetchError("AMD: not a certificate") from None
-    return der
-
-
 def _split_chain(pem: bytes) -> tuple[bytes, bytes]:
     """Return the intermediate and the root, told apart by who issued them."""
+    # Not by their places: AMD puts the intermediate first, a mirror may not.
     try:
         loaded = x509.load_pem_x509_certificates(pem)
         ders = [each.public_bytes(Encoding.DER) for each in loaded]
@@ -95,11 +96,3 @@ def _split_chain(pem: bytes) -> tuple[bytes, bytes]:
     if len(roots) != 1 or len(others) != 1:
         raise FetchError("AMD: not one intermediate and one root")
     return others[0], roots[0]
-
-
-def _revocation_list(der: bytes) -> bytes:
-    try:
-        parse_revocation_list(der, CRL_FILE)
-    except RefusedError:
-        raise FetchError("AMD: not a revocation list") from None
-    return der

@@ -77,6 +77,7 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         """Open the session."""
         self._session = aiohttp.ClientSession(  # noqa: TID251 - a door
+            # The limit is of what comes: decompressed, a few octets may be gigabytes.
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "curtilage-stapler", "Accept-Encoding": "identity"},
@@ -117,7 +118,14 @@ class Fetcher:
             async with self._session.get(
                 url, proxy=self._proxy, allow_redirects=False
             ) as response:
-                _check_status(url, response.status)
+                status = response.status
+                if status != HTTP_OK:
+                    # A redirect too: it would lead out to whom nobody named.
+                    lasting = status not in PASSING
+                    raise FetchError(
+                        f"{_host(url)}: HTTP status {status}", lasting=lasting
+                    )
+                # Read to one octet beyond: a body that never ends is not waited for.
                 body = await response.content.read(limit + 1)
                 while body and len(body) <= limit and not response.content.at_eof():
                     body += await response.content.read(limit + 1 - len(body))
@@ -129,13 +137,6 @@ class Fetcher:
         if len(body) > limit:
             raise FetchError(f"{_host(url)}: more than {limit} bytes", lasting=True)
         return Fetched(body=body, headers=headers)
-
-
-def _check_status(url: str, status: int) -> None:
-    if status != HTTP_OK:
-        raise FetchError(
-            f"{_host(url)}: HTTP status {status}", lasting=status not in PASSING
-        )
 
 
 def _host(url: str) -> str:

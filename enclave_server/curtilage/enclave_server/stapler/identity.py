@@ -15,7 +15,6 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
     MAX_CPU_EVIDENCE_BYTES,
     AzureEvidence,
-    CpuEvidence,
     SnpEvidence,
     TdxEvidence,
 )
@@ -86,24 +85,22 @@ async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> 
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await _exchange(socket)
+            reader, writer = await asyncio.open_unix_connection(socket)  # noqa: TID251 - a door
+            try:
+                # The data is ignored: what identifies a machine binds nothing.
+                writer.write(encode_request(IDENTITY, bytes(DATA_BYTES)))
+                await writer.drain()
+                length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
+                # Before it is read into memory.
+                if length > MAX_CPU_EVIDENCE_BYTES:
+                    raise IdentityError("the evidence is too large")
+                return await reader.readexactly(length)
+            finally:
+                writer.close()
     except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
         raise IdentityError(
             f"the evidence process did not answer: {type(error).__name__}"
         ) from None
-
-
-async def _exchange(socket: Path) -> bytes:
-    reader, writer = await asyncio.open_unix_connection(socket)  # noqa: TID251 - a door
-    try:
-        writer.write(encode_request(IDENTITY, bytes(DATA_BYTES)))
-        await writer.drain()
-        length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
-        if length > MAX_CPU_EVIDENCE_BYTES:
-            raise IdentityError("the evidence is too large")
-        return await reader.readexactly(length)
-    finally:
-        writer.close()
 
 
 def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
@@ -117,20 +114,18 @@ def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
         IdentityError: unreadable, or of a kind that nothing is stapled to.
     """
     try:
-        return _identity(parse_cpu_evidence(data), product)
+        given = parse_cpu_evidence(data)
+        # Azure's paravisor wraps the report of the hardware that it runs on.
+        hardware = given.hardware if isinstance(given, AzureEvidence) else given
+        match hardware:
+            case SnpEvidence():
+                return _snp(parse_report(hardware.report), product)
+            case TdxEvidence():
+                return _tdx(hardware.quote)
+            case _:
+                raise IdentityError(f"nothing is stapled to {given.tee}")
     except RefusedError as error:
         raise IdentityError(f"the machine's evidence: {error}") from None
-
-
-def _identity(evidence: CpuEvidence, product: Product | None) -> Identity:
-    hardware = evidence.hardware if isinstance(evidence, AzureEvidence) else evidence
-    match hardware:
-        case SnpEvidence():
-            return _snp(parse_report(hardware.report), product)
-        case TdxEvidence():
-            return _tdx(hardware.quote)
-        case _:
-            raise IdentityError(f"nothing is stapled to {evidence.tee}")
 
 
 def _snp(report: SnpReport, product: Product | None) -> SnpIdentity:

@@ -70,7 +70,15 @@ async def fetch_intel(
             "qe_identity_signature": enclave_signature,
         }
     ).encode()
-    _check(collateral)
+    # As a verifier would read it, so that no error page takes a good file's place.
+    if len(collateral) > MAX_COLLATERAL_BYTES:
+        raise FetchError("Intel: the collateral is longer than evidence may carry")
+    try:
+        parsed = parse_collateral(collateral)
+        parse_revocation_list(parsed.root_ca_crl, "root CRL")
+        parse_revocation_list(parsed.pck_crl, "PCK CRL")
+    except RefusedError as error:
+        raise FetchError(f"Intel: {error}") from None
     return {COLLATERAL_FILE: collateral}
 
 
@@ -97,6 +105,8 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
         FetchError: it is not that.
     """
     try:
+        # Found by a parser, but taken as it stands: encoded anew, the same value may be
+        # another text, and the signature is over the text.
         text = body.decode("utf-8")
         begin = re.match(rf'\s*{{\s*"{name}"\s*:\s*', text)
         if begin is None or text[begin.end()] != "{":
@@ -104,6 +114,7 @@ def split_signed(body: bytes, name: str) -> tuple[str, str]:
         _, end = json.JSONDecoder().raw_decode(text, begin.end())
     except (ValueError, IndexError, RecursionError):
         raise FetchError(f"Intel: no {name}") from None
+    # To the very end: what else stood behind it would be signed by nobody.
     signature = _SIGNATURE.fullmatch(text, end)
     if signature is None:
         raise FetchError(f"Intel: {name} without its signature")
@@ -116,14 +127,3 @@ def _chain(fetched: Fetched, header: str) -> str:
     if "-----BEGIN CERTIFICATE-----" not in value:
         raise FetchError(f"Intel: no chain in {header}")
     return value
-
-
-def _check(collateral: bytes) -> None:
-    if len(collateral) > MAX_COLLATERAL_BYTES:
-        raise FetchError("Intel: the collateral is longer than evidence may carry")
-    try:
-        parsed = parse_collateral(collateral)
-        parse_revocation_list(parsed.root_ca_crl, "root CRL")
-        parse_revocation_list(parsed.pck_crl, "PCK CRL")
-    except RefusedError as error:
-        raise FetchError(f"Intel: {error}") from None

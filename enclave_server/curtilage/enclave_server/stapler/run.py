@@ -5,7 +5,7 @@ what there is; whether that still does is for whoever verifies to say.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,6 @@ from curtilage.enclave_server.stapler.amd import amd_expires, fetch_amd
 from curtilage.enclave_server.stapler.errors import IdentityError, StaplerError
 from curtilage.enclave_server.stapler.fetch import Fetches
 from curtilage.enclave_server.stapler.identity import (
-    Identity,
     SnpIdentity,
     ask_identity,
     identity_of,
@@ -88,11 +87,30 @@ class Stapler:
         Raises:
             StaplerError: something was not to be had; what there was is there.
         """
-        identity = identity_of(await self._evidence(), product=self._settings.product)
-        files = await self._fetch(identity)
-        written = [name for name, data in files.items() if self._put(name, data)]
-        expires = _expires(identity, files)
-        self._notice(_told(written, expires))
+        settings = self._settings
+        if settings.by_socket:
+            evidence = await ask_identity(settings.identity)
+        else:
+            evidence = _read_identity(settings.identity)
+        identity = identity_of(evidence, product=settings.product)
+        if isinstance(identity, SnpIdentity):
+            base = settings.addresses.amd_kds
+            files = await fetch_amd(self._fetcher, base, identity)
+            expires = amd_expires(files)
+        else:
+            files = await fetch_intel(self._fetcher, settings.addresses, identity)
+            expires = intel_expires(files)
+        # Nothing is written before everything was had: the files are of one round.
+        written: list[str] = []
+        for name, data in files.items():
+            if self._store.read(name) != data:
+                self._store.write(name, data)
+                written.append(name)
+        changed = ", ".join(sorted(written))
+        what = f"renewed {changed}" if written else "nothing has changed"
+        if expires is not None:
+            what += f"; good until {expires:%Y-%m-%d %H:%M} UTC"
+        self._notice(what)
         return expires
 
     async def run(
@@ -107,6 +125,7 @@ class Stapler:
                 pause_s = self._pause_s(expires)
             except StaplerError as error:
                 self._notice(f"not renewed: {error}")
+                # Twice as long each time: vendors answer those last who ask too often.
                 pause_s = min(
                     LEAST_PAUSE_S * 2.0**failures, float(self._settings.interval_s)
                 )
@@ -120,29 +139,6 @@ class Stapler:
         left_s = (expires - self._clock()) / timedelta(seconds=1)
         return max(float(LEAST_PAUSE_S), min(interval_s, left_s / 2))
 
-    async def _evidence(self) -> bytes:
-        if self._settings.by_socket:
-            return await ask_identity(self._settings.identity)
-        return _read_identity(self._settings.identity)
-
-    async def _fetch(self, identity: Identity) -> Mapping[str, bytes]:
-        addresses = self._settings.addresses
-        if isinstance(identity, SnpIdentity):
-            return await fetch_amd(self._fetcher, addresses.amd_kds, identity)
-        return await fetch_intel(self._fetcher, addresses, identity)
-
-    def _put(self, name: str, data: bytes) -> bool:
-        if self._store.read(name) == data:
-            return False
-        self._store.write(name, data)
-        return True
-
-
-def _expires(identity: Identity, files: Mapping[str, bytes]) -> datetime | None:
-    if isinstance(identity, SnpIdentity):
-        return amd_expires(files)
-    return intel_expires(files)
-
 
 def _read_identity(path: Path) -> bytes:
     try:
@@ -152,10 +148,3 @@ def _read_identity(path: Path) -> bytes:
     if len(data) > MAX_CPU_EVIDENCE_BYTES:
         raise IdentityError(f"{path.name}: more than {MAX_CPU_EVIDENCE_BYTES} bytes")
     return data
-
-
-def _told(written: list[str], expires: datetime | None) -> str:
-    what = f"renewed {', '.join(sorted(written))}" if written else "nothing has changed"
-    if expires is None:
-        return what
-    return f"{what}; good until {expires:%Y-%m-%d %H:%M} UTC"

@@ -43,6 +43,8 @@ class EndorsementStore:
         """
         temporary = self._directory / f".{name}.{secrets.token_hex(8)}"
         try:
+            # Beside the file, so that the renaming is one step; under a name by which
+            # nobody reads.
             self._directory.mkdir(parents=True, exist_ok=True)
             _write_whole(temporary, data)
             temporary.replace(self._directory / name)
@@ -53,6 +55,7 @@ class EndorsementStore:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
+    # O_EXCL follows no link: what somebody put there first is not written through.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
