@@ -20,7 +20,7 @@ from curtilage.evaluation.datasets import read_set
 from curtilage.evaluation.rows import Gold, Part, Row, in_part, sampled
 from curtilage.evaluation.statistics import Estimate, share_of
 from curtilage.policy.decision.decide import Decision, Inspection, decide
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy, full_scan
 
@@ -110,7 +110,7 @@ class Judged:
         """Tell whether a finding of these classes touches the marked characters."""
         return any(
             found.data_class in classes
-            and found.view is View.RAW
+            and found.normalization is Normalization.RAW
             and found.start < gold.end
             and gold.start < found.end
             for found in self.inspection.findings

@@ -33,7 +33,7 @@ from curtilage.client.pseudonyms.vault import (
 )
 from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Decision, Inspection
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import counting, scores_of
 from curtilage.policy.document.model import Policy
@@ -200,7 +200,7 @@ def _found_places(
             continue
         if finding.where not in texts:
             raise KeptHomeError(Obstacle.ACROSS_TEXTS)
-        if finding.view is not View.RAW:
+        if finding.normalization is not Normalization.RAW:
             raise KeptHomeError(Obstacle.OTHER_VIEW)
         place = fitted(texts[finding.where], finding)
         places.setdefault(finding.where, []).append(place)

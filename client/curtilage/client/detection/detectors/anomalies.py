@@ -22,7 +22,7 @@ from curtilage.client.detection.detectors.patterns.secrets import (
 from curtilage.client.detection.detectors.readings import Reading, hidden_text
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import words
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 _DETECTOR = "language"
 _OBFUSCATION = "obfuscation"
@@ -169,7 +169,7 @@ _UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
 class NumberRunDetector:
     """Find seven digits and more that nothing else may have recognised.
 
-    A run in the compact view counts only where the view made a digit of it:
+    A run in the compact reading counts only where that made a digit of it:
     joining lines would otherwise turn every table into a number.
     """
 
@@ -183,8 +183,9 @@ class NumberRunDetector:
         """Yield each run, but no grouped amount and no span of years."""
         for match in self._run.finditer(reading.text):
             start, end = match.span()
-            if reading.view is View.COMPACT and reading.made.isdisjoint(
-                range(start, end)
+            if (
+                reading.normalization is Normalization.COMPACT
+                and reading.made.isdisjoint(range(start, end))
             ):
                 continue
             if self._is_harmless(reading.text, match):

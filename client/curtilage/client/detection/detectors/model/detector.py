@@ -86,7 +86,7 @@ _OLDEST_SAFE = 89  # 45 CFR 164.514(b)(2)(i)(C): ages over 89 are identifiers
 
 
 def ner_detectors(plan: NerPlan) -> Equipment:
-    """Return what looks for names under a policy, and the views it reads.
+    """Return what looks for names under a policy, and the readings it takes.
 
     Never raises: a model that cannot be loaded becomes a detector that does,
     on every text.

@@ -13,7 +13,7 @@ from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.lexicon import PersonMarkerDetector
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 MAX_CHARS: Final = 200  # of one excerpt
 MAX_EXCERPTS: Final = 8
@@ -70,7 +70,7 @@ def _first(text: str) -> str:
 
 def _about_people(text: str) -> Iterator[_Excerpt]:
     """Yield the sentences that have a word for a person outside polite frames."""
-    reading = Reading(view=View.RAW, text=text)
+    reading = Reading(normalization=Normalization.RAW, text=text)
     places = sorted(span.start for span in _MARKERS.find(reading))
     for match in _SENTENCE.finditer(text) if places else ():
         count = _between(places, match.start(), match.end())

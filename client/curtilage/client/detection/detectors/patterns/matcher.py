@@ -21,7 +21,7 @@ from curtilage.client.detection.detectors.patterns.prefilter import (
 from curtilage.client.detection.detectors.patterns.rule import ANY_DIGIT, PatternRule
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import MAX_SCORE, Span
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 SHORT = 3  # characters: a shorter word of a prefilter stands in too many texts
 _DIGIT = re.compile(r"\d")
@@ -93,7 +93,7 @@ class PatternSet:
         if not mask:
             return
         shown = _Shown(text)
-        compact = reading.view is View.COMPACT
+        compact = reading.normalization is Normalization.COMPACT
         for at in positions(mask):
             compiled = self._rules[at]
             if (compiled.everywhere or not compact) and shown.passes(compiled.rule):
