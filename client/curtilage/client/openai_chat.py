@@ -219,7 +219,7 @@ HANDLED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatCompletionRequest:
     """A parsed request.
 
     Attributes:
@@ -231,7 +231,7 @@ class ChatRequest:
     include_usage: bool
 
 
-def parse_chat_request(body: bytes) -> ChatRequest:
+def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     """Parse the body of ``POST /v1/chat/completions``.
 
     Raises:
@@ -250,7 +250,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     messages, others = turns_of(request.get("messages"))
     require_text(others)
     stream = _flag(request, "stream")
-    return ChatRequest(
+    return ChatCompletionRequest(
         query=Query(messages=messages, settings=_settings(request), stream=stream),
         include_usage=_include_usage(request),
     )

@@ -41,12 +41,12 @@ from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
     TOO_MANY,
-    ChatRequest,
+    ChatCompletionRequest,
     ChunkBuilder,
     JsonObject,
     completion_object,
     error_object,
-    parse_chat_request,
+    parse_completion_request,
     provenance_headers,
 )
 from curtilage.client.session import Session
@@ -176,7 +176,7 @@ class _Endpoint:
             raise UsageError("the content type must be application/json")
         if "Content-Encoding" in request.headers:
             raise UsageError("a compressed request is not accepted")
-        chat = parse_chat_request(content)
+        chat = parse_completion_request(content)
         stream = self._session.stream(chat.query)
         try:
             if chat.query.stream:
@@ -238,7 +238,7 @@ async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamRe
 
 
 async def _streamed(
-    request: web.BaseRequest, chat: ChatRequest, stream: AnswerStream
+    request: web.BaseRequest, chat: ChatCompletionRequest, stream: AnswerStream
 ) -> web.StreamResponse:
     provenance = await stream.begin()
     response = web.StreamResponse(
