@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
+from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.data_files import MissingSetError
@@ -27,14 +28,6 @@ from curtilage.policy.document.model import Policy, full_scan
 BATCH: Final = 32
 _KEY: Final = bytes(32)  # of a vault that hides nothing: the data is public
 _SHORT: Final = 3  # a unit of fewer characters is in every text
-
-
-class InspectsMany(Protocol):
-    """What is used of the detectors."""
-
-    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield one inspection for each query, in order."""
-        ...
 
 
 class FindsSpans(Protocol):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from curtilage.client import telemetry
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
@@ -172,6 +172,14 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 def _is_failure(finding: Finding) -> bool:
     return finding.data_class in {"uncertain.error", "uncertain.timeout"}
+
+
+class InspectsMany(Protocol):
+    """What whoever looks at many queries needs of the detectors."""
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield one inspection for each query, in order."""
+        ...
 
 
 class Inspector:

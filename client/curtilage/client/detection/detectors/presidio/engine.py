@@ -49,8 +49,8 @@ _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
 
 
-class SpacyPipeline(Protocol):
-    """What is used of spaCy's pipeline."""
+class HasMemoryZone(Protocol):
+    """What is used of spaCy's pipeline; its own type of this method is unknown."""
 
     def memory_zone(self) -> AbstractContextManager[object]:
         """Return a zone after which no word is kept of those split in it."""
@@ -321,9 +321,9 @@ def _score_of(recognizer: Patterned, found: str, score: float) -> float:
     return score if valid is None else float(valid)
 
 
-def blank_pipeline(engine: "NlpEngine") -> "SpacyPipeline":
+def blank_pipeline(engine: "NlpEngine") -> "HasMemoryZone":
     """Return the tokenizer inside the engine, whose words must not pile up."""
-    pipelines = cast("Mapping[str, SpacyPipeline]", vars(engine)["nlp"])
+    pipelines = cast("Mapping[str, HasMemoryZone]", vars(engine)["nlp"])
     return pipelines[LANGUAGE]
 
 
