@@ -110,6 +110,7 @@ def _fits(span: Span, length: int) -> bool:
 
 
 def _is_number(value: object, most: int) -> bool:
+    # ``type``: in Python, true is an int.
     return type(value) is int and 0 <= value <= most
 
 
@@ -141,27 +142,22 @@ def _best_apart(spans: Sequence[Span]) -> list[Span]:
     """Return the best spans that do not overlap, in the text's order."""
     kept: list[Span] = []
     for span in sorted(spans, key=lambda each: (each.start, each.end)):
-        if kept and span.start < kept[-1].end:
-            kept[-1] = _better(kept[-1], span)
-        else:
+        if not kept or span.start >= kept[-1].end:
             kept.append(span)
+            continue
+        last = kept[-1]
+        best = max(
+            last,
+            span,
+            key=lambda each: (each.validated, each.score, each.end - each.start),
+        )
+        # Listed only where both are: an exclusion must not remove a span that
+        # swallowed one which it does not concern.
+        if last.listed != span.listed:
+            common = tuple(name for name in last.listed if name in span.listed)
+            best = replace(best, listed=common)
+        kept[-1] = best
     return kept
-
-
-def _better(one: Span, other: Span) -> Span:
-    """Return the better one; listed only where both are.
-
-    An exclusion must not remove a span that swallowed one it does not concern.
-    """
-    best = max(one, other, key=_rank)
-    if one.listed == other.listed:
-        return best
-    common = tuple(name for name in one.listed if name in other.listed)
-    return replace(best, listed=common)
-
-
-def _rank(span: Span) -> tuple[bool, int, int]:
-    return span.validated, span.score, span.end - span.start
 
 
 def to_fields(leaf: int, span: Span) -> SpanFields:

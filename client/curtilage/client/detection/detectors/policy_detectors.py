@@ -110,11 +110,12 @@ class PolicyDetector:
         """Build it.
 
         Raises:
-            ValueError: its pattern, its check or its entries cannot be used.
+            KeyError: there is no check of that name.
+            ValueError: its pattern or its entries cannot be used.
         """
         self._plan = plan
         self._places = _places_of(plan)
-        self._check = _check_of(plan.validate)
+        self._check = checks.NAMED[plan.validate] if plan.validate else None
         self._excluded = frozenset(map(folded, plan.exclude))
         self._context = _words_in_order(plan.context) if plan.context else None
 
@@ -148,15 +149,6 @@ class PolicyDetector:
             score=min(plan.base_score + boost, MAX_SCORE),
             validated=self._check is not None,
         )
-
-
-def _check_of(name: str) -> Callable[[str], bool] | None:
-    """Return a check by its name.
-
-    Raises:
-        KeyError: there is none of that name.
-    """
-    return checks.NAMED[name] if name else None
 
 
 def _is_near(place: Place, context: Sequence[Place], window: int) -> bool:
@@ -273,9 +265,6 @@ class ExactValues:
                 value, end = value + part, word.end()
                 if len(value) > MAX_ENTRY_CHARS:
                     break
-                if value and self._is_one(value):
+                digest = hmac.digest(self._salt, value.encode(), "sha256")
+                if value and digest in self._digests:
                     yield first.start(), end
-
-    def _is_one(self, value: str) -> bool:
-        digest = hmac.digest(self._salt, value.encode(), "sha256")
-        return digest in self._digests
