@@ -196,6 +196,8 @@ def _parse_one(
     value: object, places: Sequence[Where], lists: frozenset[str]
 ) -> Finding:
     fields = cast("list[object]", value) if isinstance(value, list) else []
+    # Exactly these fields and types. In Python, ``true`` matches ``int``; it is refused
+    # below, with what is out of range.
     match fields:
         case [
             int(leaf),

@@ -117,16 +117,15 @@ class Restorer:
 
     def _first_held(self, text: str, start: int) -> int:
         """Return where the longest end begins that could become a stand-in."""
-        at = max(len(text) - self._longest, start)
-        while at < len(text) and not self._could_become(text[at:]):
-            at += 1
-        return at
-
-    def _could_become(self, end: str) -> bool:
-        if end[0] not in self._first:
-            return False
-        at = bisect_left(self._sorted, end)
-        return at < len(self._sorted) and self._sorted[at].startswith(end)
+        for at in range(max(len(text) - self._longest, start), len(text)):
+            if text[at] not in self._first:
+                continue
+            # Sorted: what begins with an end stands right behind its place.
+            end = text[at:]
+            place = bisect_left(self._sorted, end)
+            if place < len(self._sorted) and self._sorted[place].startswith(end):
+                return at
+        return len(text)
 
     def _restored(self, match: re.Match[str], *, joined: bool) -> str:
         # No answer has so many, and each takes time: an enclave that sends nothing

@@ -87,6 +87,7 @@ class Reading:
 
 def readings(text: str) -> Iterator[Reading]:
     """Yield the raw text, then every reading that differs from those before."""
+    # Each is made of the one before, since disguises are stacked.
     yield Reading(normalization=Normalization.RAW, text=text)
     folded = fold(text)
     if folded != text:

@@ -13,8 +13,8 @@ from typing import Protocol
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
-    Prefilter,
     Prefilters,
+    prefilter_named_by,
 )
 from curtilage.client.detection.detectors.readings import Reading, readings
 from curtilage.client.detection.spans import Span, checked, merge, whole
@@ -168,7 +168,7 @@ class _Stage:
             for form in Normalization
         }
         prefilters = {
-            form: [_prefilter_of(detector) for detector in detectors]
+            form: list(map(prefilter_named_by, detectors))
             for form, detectors in self._by_form.items()
         }
         self._prefilters = {
@@ -227,11 +227,6 @@ class _Stage:
         if reading.text.isascii():
             mask &= self._plain[reading.normalization]
         return [each for at, each in enumerate(detectors) if mask >> at & 1]
-
-
-def _prefilter_of(detector: Detector) -> Prefilter:
-    prefilter = getattr(detector, "prefilter", OPEN)
-    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 class _Unreadable(Reading):

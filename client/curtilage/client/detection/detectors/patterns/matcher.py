@@ -80,7 +80,10 @@ class PatternSet:
     def __init__(self, rules: Iterable[PatternRule]) -> None:
         self._rules = [_compiled(rule) for rule in rules]
         # Two prefilters for each: as read off the expression, and as written down.
-        read = [_read_off(each.rule) for each in self._rules]
+        read = [
+            prefilter_of(each.rule.regex, flags=0 if each.rule.cased else re.IGNORECASE)
+            for each in self._rules
+        ]
         self._prefilters = Prefilters(
             [*read, *(_written(each.rule) for each in self._rules)]
         )
@@ -98,10 +101,6 @@ class PatternSet:
             compiled = self._rules[at]
             if (compiled.everywhere or not compact) and shown.passes(compiled.rule):
                 yield from _matches(compiled, text)
-
-
-def _read_off(rule: PatternRule) -> Prefilter:
-    return prefilter_of(rule.regex, flags=0 if rule.cased else re.IGNORECASE)
 
 
 def _written(rule: PatternRule) -> Prefilter:
