@@ -30,7 +30,7 @@ from curtilage.client.openai_chat import (
     ChunkBuilder,
     completion_object,
     error_object,
-    parse_chat_request,
+    parse_completion_request,
     provenance_headers,
     query_from,
 )
@@ -55,7 +55,7 @@ def body(**fields: object) -> bytes:
 
 
 def test_parse_takes_what_openai_clients_send() -> None:
-    chat = parse_chat_request(
+    chat = parse_completion_request(
         body(
             model="curtilage",
             max_completion_tokens=7,
@@ -78,12 +78,12 @@ def test_parse_takes_what_openai_clients_send() -> None:
 
 
 def test_parse_forwards_no_name_of_the_user() -> None:
-    chat = parse_chat_request(body(user=CANARY, metadata={"ward": CANARY}))
+    chat = parse_completion_request(body(user=CANARY, metadata={"ward": CANARY}))
     assert CANARY.encode() not in chat.query.payload()
 
 
 def test_every_text_is_a_leaf() -> None:
-    chat = parse_chat_request(
+    chat = parse_completion_request(
         json.dumps(
             {
                 "messages": [
@@ -133,7 +133,7 @@ def test_a_part_that_is_not_text_is_refused_by_name(words: str, part: object) ->
     text = {"type": "text", "text": "what is on it?"}
     messages = [TURN, {"role": "user", "content": [text, part]}]
     with pytest.raises(UnsupportedContentError, match=words) as refused:
-        parse_chat_request(json.dumps({"messages": messages}).encode())
+        parse_completion_request(json.dumps({"messages": messages}).encode())
     assert refused.value.param == "messages[1].content[1]"
     assert CANARY not in str(refused.value)
     status, value = error_object(refused.value)
@@ -153,7 +153,7 @@ def test_what_else_a_turn_holds_is_refused_by_name(
 ) -> None:
     messages: list[dict[str, object]] = [{**TURN}, {"role": role, **turn}, {**TURN}]
     for given in (
-        lambda: parse_chat_request(json.dumps({"messages": messages}).encode()),
+        lambda: parse_completion_request(json.dumps({"messages": messages}).encode()),
         lambda: query_from(messages, {}, stream=False),
     ):
         with pytest.raises(UnsupportedContentError, match=words) as refused:
@@ -167,7 +167,7 @@ def test_an_answer_that_comes_back_as_a_turn_is_text() -> None:
     empty: list[object] = []
     turn: dict[str, object] = {"role": "assistant", "content": "4", **nothing}
     messages = [TURN, {**turn, "annotations": empty, "tool_calls": None}, TURN]
-    chat = parse_chat_request(json.dumps({"messages": messages}).encode())
+    chat = parse_completion_request(json.dumps({"messages": messages}).encode())
     assert [message.content for message in chat.query.messages] == [
         "hello",
         "4",
@@ -180,7 +180,7 @@ def test_an_answer_that_comes_back_as_a_turn_is_text() -> None:
 def test_a_turn_without_text_is_refused(role: str, content: object) -> None:
     messages = [{"role": role, "content": content}]
     with pytest.raises(UsageError, match=r"messages\[0\]\.content must be"):
-        parse_chat_request(json.dumps({"messages": messages}).encode())
+        parse_completion_request(json.dumps({"messages": messages}).encode())
 
 
 def test_who_asks_for_a_decision_alone_gets_places() -> None:
@@ -246,7 +246,7 @@ def test_the_body_names_who_answered() -> None:
 )
 def test_parse_refuses(fields: dict[str, object], param: str | None) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_chat_request(body(**fields))
+        parse_completion_request(body(**fields))
     assert refused.value.param == param
     assert CANARY not in str(refused.value)
 
@@ -266,7 +266,7 @@ def test_parse_refuses(fields: dict[str, object], param: str | None) -> None:
 )
 def test_parse_refuses_bytes(data: bytes) -> None:
     with pytest.raises(UsageError):
-        parse_chat_request(data)
+        parse_completion_request(data)
 
 
 def test_query_from_takes_one_question() -> None:

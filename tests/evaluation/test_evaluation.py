@@ -41,7 +41,7 @@ from curtilage.evaluation.timing import (
     worker_sockets,
 )
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import PATIENT_MS, Policy, Thresholds, full_scan
@@ -66,7 +66,7 @@ def found_in(text: str) -> Iterator[Finding]:
                 end=match.end(),
                 score=80,
                 validated=False,
-                view=View.RAW,
+                normalization=Normalization.RAW,
                 where=Where(message=0, role="user", json_path="content"),
             )
 

@@ -9,7 +9,7 @@ from fuzz.common import Harness, hold
 
 from curtilage.client.answer import Delta
 from curtilage.client.errors import ClientError, EnclaveError, UsageError
-from curtilage.client.openai_chat import parse_chat_request
+from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.remote.answer_reader import (
     ContentReader,
     content_reader,
@@ -126,7 +126,7 @@ def check_head(data: bytes) -> None:
 def check_chat_request(data: bytes) -> None:
     """A query that can be asked, or a UsageError that does not quote it."""
     try:
-        request = parse_chat_request(data)
+        request = parse_completion_request(data)
     except UsageError as error:
         hold(len(str(error)) < 200)
         return

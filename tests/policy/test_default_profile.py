@@ -2,7 +2,7 @@ import pytest
 
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.document.model import PACKS
@@ -36,7 +36,7 @@ def route_of(*names: str) -> Route:
             end=1000 * index + 5,
             score=60,
             validated=False,
-            view=View.RAW,
+            normalization=Normalization.RAW,
             where=Where(message=index, role="user", json_path="content"),
         )
         for index, name in enumerate(names)

@@ -6,7 +6,7 @@ import pytest
 
 from curtilage.policy.decision.classes import CLASSES, is_uncertain
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import PROFILES, load_profile, profile_text
 from curtilage.policy.document.model import PACKS, Policy
@@ -26,7 +26,7 @@ def route_of(policy: Policy, *names: str, score: int = 60) -> Route:
             end=100 * index + 5,
             score=score,
             validated=False,
-            view=View.RAW,
+            normalization=Normalization.RAW,
             where=Where(message=0, role="user", json_path="content"),
         )
         for index, name in enumerate(names)

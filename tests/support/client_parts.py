@@ -9,7 +9,7 @@ from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secr
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 
 ORGANISATION = bytes(range(32))
 
@@ -22,7 +22,7 @@ def finding(data_class: str, *, score: int = 90) -> Finding:
         end=1,
         score=score,
         validated=False,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
     )
 

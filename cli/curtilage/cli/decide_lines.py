@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import Protocol, cast
+from typing import cast
 
+from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Where
@@ -26,14 +27,6 @@ _LINE_FIELDS = frozenset({"id", "text", "messages"})
 _MESSAGE_FIELDS = frozenset({"role", "content", "name"})
 
 LineId = str | int | None
-
-
-class InspectsMany(Protocol):
-    """What bulk decisions need of the detectors."""
-
-    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield one inspection for each query, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Final
 
-from curtilage.cli.decide_lines import InspectsMany
 from curtilage.cli.terminal import err, err_again, progress
 from curtilage.client.assemble import inspector_for
-from curtilage.client.detection.inspection import CheckedInspector
+from curtilage.client.detection.inspection import CheckedInspector, InspectsMany
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.model import Policy, full_scan

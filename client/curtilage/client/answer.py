@@ -168,6 +168,8 @@ class AnswerStream:
         Raises:
             ClientError: no answer is possible, or none is allowed.
         """
+        # The first event, taken ahead: by then the session has said who answers, which
+        # must be told before the text is (an HTTP head, a line on a terminal).
         if self._waiting is None and not self._pieces and self._finished is None:
             self._waiting = await anext(self._events)
         return self.provenance
@@ -179,6 +181,7 @@ class AnswerStream:
             ClientError: as ``begin``; also when the answer was cut.
         """
         await self.begin()
+        # Whoever leaves in the middle stops the model, too.
         async with aclosing(self._events):
             event, self._waiting = self._waiting, None
             while event is not None:

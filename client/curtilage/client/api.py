@@ -233,7 +233,7 @@ class SyncClient:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._thread is None or self._loop.is_closed():
-            work.close()
+            work.close()  # or Python would warn of a coroutine that nobody awaited
             self._require_started()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -267,4 +267,5 @@ class _Runner(Protocol):
 
 
 async def _next(pieces: AsyncIterator[Delta]) -> Delta | None:
+    # A loop on another thread takes coroutines only, and ``anext`` returns none.
     return await anext(pieces, None)

@@ -22,7 +22,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry, data_directory
-from curtilage.client.remote.access import RelayAccess, read_access
+from curtilage.client.remote.access import read_access
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
@@ -155,10 +155,13 @@ def ways_out(config: ClientConfig) -> WaysOut:
     if config.relay is None:
         return WaysOut(absent=_absent(config.policy))
     development = attestation is not None and attestation.environment == "development"
+    # Without TLS on this machine alone, and under a development policy alone: the
+    # relay sees who asks, and so would whoever sits on the way to it.
     relay = RelayAddress.parse(config.relay, plain_loopback=development)
     mirror = named.mirror and MirrorAddress.parse(
         named.mirror, plain_loopback=development
     )
+    # The policy's own addresses are known to be apart; this is the relay's turn.
     require_apart(
         development=development,
         relay=config.relay,
@@ -175,10 +178,16 @@ def ways_out(config: ClientConfig) -> WaysOut:
     if attestation is None:
         # No evidence could be believed, so no connection is made.
         return WaysOut(absent=_absent(config.policy))
+    advice = None
+    if access.readable_by_others is not None:
+        advice = (
+            f"{access.readable_by_others}: others on this machine can read it; "
+            "chmod 600"
+        )
     return WaysOut(
         transport=RelayTransport(relay, access=access),
         mirror=MirrorTransport(mirror) if mirror else None,
-        advice=_advice(access),
+        advice=advice,
     )
 
 
@@ -186,9 +195,3 @@ def _absent(policy: Policy) -> FailureReason:
     if policy.attestation is None:
         return FailureReason.NO_ENCLAVE_NAMED
     return FailureReason.NOT_CONFIGURED
-
-
-def _advice(access: RelayAccess) -> str | None:
-    if access.readable_by_others is None:
-        return None
-    return f"{access.readable_by_others}: others on this machine can read it; chmod 600"

@@ -112,28 +112,25 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     path = flags.policy or environ.get("CURTILAGE_POLICY")
     policy, source = read_usable_policy(path)
     key = flags.policy_key or environ.get("CURTILAGE_POLICY_KEY")
+
+    def access_file(flag: str | None, name: str) -> Path | None:
+        said = flag or environ.get(f"CURTILAGE_RELAY_{name}")
+        return Path(said) if said else None
+
     return ClientConfig(
         policy=policy,
         policy_source=source,
         relay=flags.relay or environ.get("CURTILAGE_RELAY"),
-        relay_access=_access_files(flags, environ),
+        relay_access=AccessFiles(
+            ca=access_file(flags.relay_ca, "CA"),
+            certificate=access_file(flags.relay_certificate, "CERTIFICATE"),
+            certificate_key=access_file(flags.relay_certificate_key, "CERTIFICATE_KEY"),
+            key=access_file(flags.relay_key_file, "KEY_FILE"),
+        ),
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
-    )
-
-
-def _access_files(flags: Flags, environ: Mapping[str, str]) -> AccessFiles:
-    def file(flag: str | None, name: str) -> Path | None:
-        said = flag or environ.get(f"CURTILAGE_RELAY_{name}")
-        return Path(said) if said else None
-
-    return AccessFiles(
-        ca=file(flags.relay_ca, "CA"),
-        certificate=file(flags.relay_certificate, "CERTIFICATE"),
-        certificate_key=file(flags.relay_certificate_key, "CERTIFICATE_KEY"),
-        key=file(flags.relay_key_file, "KEY_FILE"),
     )
 
 
@@ -179,7 +176,7 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
     policy, source = read_policy(path)
     found = [*_broken_detectors(policy), *_broken_model(policy)]
     if found:
-
+        # Read once more: the tree knows on which lines things stand, the policy not.
         def complain(tree: Tree) -> list[Complaint]:
             return list(as_written(found, tree))
 
@@ -239,6 +236,8 @@ def read_beside(policy: Path, name: str) -> bytes:
         OSError: it cannot be read, is too large, or lies elsewhere, links
             followed.
     """
+    # Links are followed first: what lies elsewhere is not the policy's, whatever name
+    # beside it leads there.
     folder = policy.resolve().parent
     path = (folder / name).resolve()
     if not path.is_relative_to(folder):

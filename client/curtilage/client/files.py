@@ -32,6 +32,8 @@ def open_ordinary(path: Path) -> BinaryIO:
     Raises:
         OSError: it cannot be opened, or is no ordinary file.
     """
+    # Opened without waiting, then looked at by its descriptor: a path that was looked
+    # at first could name something else by the time it is opened.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -129,27 +131,25 @@ def locked(path: Path, wait_s: float) -> Generator[None]:
         OSError: it cannot be opened.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-    try:
-        _take_lock(descriptor, wait_s)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _take_lock(descriptor: int, wait_s: float) -> None:
     # By asking again, since a blocking flock cannot be given an end, and a writer
     # that was stopped must not stop us all.
     until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise TimeoutError(errno.ETIMEDOUT, "held by another process") from None
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TimeoutError(
+                        errno.ETIMEDOUT, "held by another process"
+                    ) from None
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        else:
-            return
+        yield
+    finally:
+        # Lets go of the lock; the kernel does the same where this process is killed.
+        os.close(descriptor)
 
 
 def folder_digest(folder: Path) -> str:

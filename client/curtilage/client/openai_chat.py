@@ -147,25 +147,20 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
     others: list[Other] = []
     for number, each in enumerate(cast("list[object]", value)):
         part = cast("JsonObject", each) if isinstance(each, dict) else {}
-        text = part.get("text")
+        text, named = part.get("text"), part.get("type")
+        # Exactly these two fields: a text with a third beside it would be answered
+        # without what the third says.
         if part == {"type": "text", "text": text} and isinstance(text, str):
             texts.append(text)
-        else:
-            others.append(
-                Other(
-                    where=Where(
-                        message=index, role=role, json_path=f"content[{number}]"
-                    ),
-                    kind=_kind_of(part),
-                )
+            continue
+        kind = PARTS.get(named) if isinstance(named, str) else None
+        others.append(
+            Other(
+                where=Where(message=index, role=role, json_path=f"content[{number}]"),
+                kind=kind or "a part of a kind that is not known",
             )
+        )
     return "\n".join(texts), others
-
-
-def _kind_of(part: JsonObject) -> str:
-    named = part.get("type")
-    known = PARTS.get(named) if isinstance(named, str) else None
-    return known or "a part of a kind that is not known"
 
 
 MODEL_ID: Final = "curtilage"
@@ -219,7 +214,7 @@ HANDLED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatCompletionRequest:
     """A parsed request.
 
     Attributes:
@@ -231,7 +226,7 @@ class ChatRequest:
     include_usage: bool
 
 
-def parse_chat_request(body: bytes) -> ChatRequest:
+def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     """Parse the body of ``POST /v1/chat/completions``.
 
     Raises:
@@ -250,10 +245,12 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     messages, others = turns_of(request.get("messages"))
     require_text(others)
     stream = _flag(request, "stream")
-    return ChatRequest(
-        query=Query(messages=messages, settings=_settings(request), stream=stream),
-        include_usage=_include_usage(request),
-    )
+    query = Query(messages=messages, settings=_settings(request), stream=stream)
+    options = request.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise UsageError("stream_options must be an object", param="stream_options")
+    asked = cast("JsonObject", options or {}).get("include_usage")
+    return ChatCompletionRequest(query=query, include_usage=asked is True)
 
 
 def query_from(
@@ -283,7 +280,13 @@ def query_from(
     parsed, others = turns_of(given)
     if answered:
         require_text(others)
-    request = {name: _listed(value) for name, value in options.items()}
+    # ``stop`` may come as a tuple, which JSON has not.
+    request: JsonObject = {
+        name: list(cast("tuple[object, ...]", value))
+        if isinstance(value, tuple)
+        else value
+        for name, value in options.items()
+    }
     return Query(
         messages=parsed,
         settings=_settings(request),
@@ -369,8 +372,26 @@ def sse(value: JsonObject) -> bytes:
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
     """Return the HTTP status and the OpenAI-style body that tell an error."""
-    status, kind, code = _error_kind(error)
     param = error.param if isinstance(error, UsageError) else None
+    match error:
+        case UsageError():
+            status, kind, code = 400, "invalid_request_error", error.code
+        case BlockedError():
+            status, kind, code = 403, "policy_error", "blocked_by_policy"
+        case BusyError():
+            status, kind = TOO_MANY, "rate_limit_error"
+            code = "rate_limit_exceeded"
+        case LocalUnavailableError():
+            status, kind, code = error.http_status, "unavailable_error", error.code
+            if status == TOO_MANY:
+                kind = "rate_limit_error"
+            elif status < SERVER_ERROR:
+                kind = "invalid_request_error"
+        case EnclaveError() | IncompleteAnswerError():
+            status, kind, code = 502, "unavailable_error", error.reason.value
+        case _:
+            # Nothing of it is told: it may quote what somebody wrote.
+            status, kind, code = 500, "server_error", "internal"
     return status, {
         "error": {"message": str(error), "type": kind, "param": param, "code": code}
     }
@@ -415,40 +436,21 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
     return headers
 
 
-def _error_kind(error: ClientError) -> tuple[int, str, str]:
-    match error:
-        case UsageError():
-            return 400, "invalid_request_error", error.code
-        case BlockedError():
-            return 403, "policy_error", "blocked_by_policy"
-        case BusyError():
-            return TOO_MANY, "rate_limit_error", "rate_limit_exceeded"
-        case LocalUnavailableError():
-            kind = "unavailable_error"
-            if error.http_status == TOO_MANY:
-                kind = "rate_limit_error"
-            elif error.http_status < SERVER_ERROR:
-                kind = "invalid_request_error"
-            return error.http_status, kind, error.code
-        case EnclaveError() | IncompleteAnswerError():
-            return 502, "unavailable_error", error.reason.value
-        case _:
-            return 500, "server_error", "internal"
-
-
 def _parse_object(body: bytes) -> JsonObject:
     if len(body) > MAX_REQUEST_BYTES:
         raise UsageError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     try:
         value: object = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise UsageError("the request is not a JSON object in UTF-8") from None
+        value = None  # a parser's message quotes what it could not read
     if not isinstance(value, dict):
         raise UsageError("the request is not a JSON object in UTF-8")
     return cast("JsonObject", value)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+    # RFC 8259, section 4: readers differ in which of two equal names they keep. What
+    # was inspected must be what any reader behind us would answer.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key")
@@ -461,12 +463,13 @@ def _answerer(provenance: Provenance) -> JsonObject:
 
 def _settings(request: JsonObject) -> Settings:
     given = Settings()
+    seed = request.get("seed")
     limit = request.get("max_completion_tokens", request.get("max_tokens"))
     return Settings(
         max_tokens=_integer("max_tokens", limit, given.max_tokens, (1, MAX_TOKENS)),
         temperature=_number(request, "temperature", given.temperature, (0, 2)),
         top_p=_number(request, "top_p", given.top_p, (0.001, 1)),
-        seed=_seed(request.get("seed")),
+        seed=None if seed is None else _integer("seed", seed, 0, (0, 2**32 - 1)),
         stop=_stop(request.get("stop")),
         logprobs=_flag(request, "logprobs"),
     )
@@ -476,6 +479,7 @@ def _integer(name: str, value: object, default: int, bounds: tuple[int, int]) ->
     if value is None:
         return default
     low, high = bounds
+    # In Python, true is a number.
     if (
         not isinstance(value, int)
         or isinstance(value, bool)
@@ -492,19 +496,14 @@ def _number(
     if value is None:
         return default
     low, high = bounds
-    if not _is_number(value) or not low <= cast("float", value) <= high:
+    # NaN, which Python reads in JSON, is in no range either.
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not low <= value <= high
+    ):
         raise UsageError(f"{name} must be a number, {low} to {high}", param=name)
-    return float(cast("float", value))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _seed(value: object) -> int | None:
-    if value is None:
-        return None
-    return _integer("seed", value, 0, (0, 2**32 - 1))
+    return float(value)
 
 
 def _stop(value: object) -> tuple[str, ...]:
@@ -526,15 +525,6 @@ def _flag(request: JsonObject, name: str) -> bool:
     return bool(value)
 
 
-def _include_usage(request: JsonObject) -> bool:
-    options = request.get("stream_options")
-    if options is None:
-        return False
-    if not isinstance(options, dict):
-        raise UsageError("stream_options must be an object", param="stream_options")
-    return cast("JsonObject", options).get("include_usage") is True
-
-
 def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
     if not pairs:
         return None
@@ -550,12 +540,6 @@ def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
         ],
         "refusal": None,
     }
-
-
-def _listed(value: object) -> object:
-    return (
-        list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
-    )
 
 
 def _usage(finished: Finished) -> JsonObject:

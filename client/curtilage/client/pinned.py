@@ -38,6 +38,8 @@ class PinnedConversations:
 
     def add(self, query: Query) -> None:
         """Remember the conversation as it stands now."""
+        # The whole of it alone: its earlier turns were judged by themselves, and what
+        # begins like it need not be about the same.
         for digest in islice(
             self._digests(query), max(len(query.messages) - 1, 0), None
         ):
@@ -57,6 +59,8 @@ class PinnedConversations:
 
     def _digests(self, query: Query) -> Iterator[bytes]:
         """Yield one digest for each beginning of the conversation."""
+        # Keyed: a bare digest, wherever it turned up, would confirm a guess. Each is
+        # over the one before, so that one pass serves for all beginnings.
         digest = b""
         for message in query.messages:
             digest = hmac.digest(self._key, digest + message.encoded(), "sha256")

@@ -139,7 +139,12 @@ class Query:
         settings = self.settings
         rung = max(bisect_right(MAX_TOKENS_SENT, settings.max_tokens) - 1, 0)
         body: dict[str, object] = {
-            "messages": [_message_object(message) for message in self.messages],
+            "messages": [
+                {"role": each.role}
+                | ({} if each.name is None else {"name": each.name})
+                | {"content": each.content}
+                for each in self.messages
+            ],
             "max_tokens": MAX_TOKENS_SENT[rung],
             "temperature": abs(round(float(settings.temperature), _SENT_PLACES)),
             "top_p": max(round(float(settings.top_p), _SENT_PLACES), _LEAST_TOP_P),
@@ -168,11 +173,6 @@ def _encoded(body: dict[str, object]) -> bytes:
 
 def _leaf(index: int, role: str, json_path: str, text: str) -> Leaf:
     return Leaf(where=Where(message=index, role=role, json_path=json_path), text=text)
-
-
-def _message_object(message: Message) -> dict[str, str]:
-    named = {} if message.name is None else {"name": message.name}
-    return {"role": message.role, **named, "content": message.content}
 
 
 def single_query(text: str) -> Query:

@@ -63,6 +63,7 @@ def first_step(decision: Decision) -> Step:
         return Refuse()
     if decision.route is Route.DEIDENTIFY:
         return Rewrite()
+    # Both: the route is a word, the ``Allowed`` is what the seal door asks to see.
     if decision.route is Route.ENCLAVE and decision.allowed is not None:
         return AskEnclave(decision.allowed, classes=decision.classes)
     return AskLocal()

@@ -48,7 +48,12 @@ from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings, CoverTraffic
-from curtilage.client.remote.draining import MAX_RUNNING, TIMER, Drains, Timer
+from curtilage.client.remote.draining import (
+    MAX_RUNNING,
+    TIMER,
+    ExchangeSupervisor,
+    Timer,
+)
 from curtilage.client.remote.enclave import (
     FIRST_EVENT_S,
     AttemptRecorded,
@@ -214,7 +219,7 @@ class Session:
             ),
             parts.clock,
             first_s=parts.first_s,
-            drains=Drains(most=parts.most_running, timer=parts.timer),
+            supervisor=ExchangeSupervisor(most=parts.most_running, timer=parts.timer),
             notify=parts.notify,
         )
         if parts.cover is not None:

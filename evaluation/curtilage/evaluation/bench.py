@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
+from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.data_files import MissingSetError
@@ -20,21 +21,13 @@ from curtilage.evaluation.datasets import read_set
 from curtilage.evaluation.rows import Gold, Part, Row, in_part, sampled
 from curtilage.evaluation.statistics import Estimate, share_of
 from curtilage.policy.decision.decide import Decision, Inspection, decide
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy, full_scan
 
 BATCH: Final = 32
 _KEY: Final = bytes(32)  # of a vault that hides nothing: the data is public
 _SHORT: Final = 3  # a unit of fewer characters is in every text
-
-
-class InspectsMany(Protocol):
-    """What is used of the detectors."""
-
-    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield one inspection for each query, in order."""
-        ...
 
 
 class FindsSpans(Protocol):
@@ -110,7 +103,7 @@ class Judged:
         """Tell whether a finding of these classes touches the marked characters."""
         return any(
             found.data_class in classes
-            and found.view is View.RAW
+            and found.normalization is Normalization.RAW
             and found.start < gold.end
             and gold.start < found.end
             for found in self.inspection.findings

@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import single_query
-from curtilage.evaluation.bench import (
-    Bench,
-    InspectsMany,
-    Judged,
-)
+from curtilage.evaluation.bench import Bench, Judged
 from curtilage.evaluation.datasets import DIALOGUE
 from curtilage.evaluation.figures import CurvePoint
 from curtilage.evaluation.identifiers import IDENTIFYING, SET, with_kind

@@ -22,9 +22,9 @@ from curtilage.evaluation.names import fairness, names, pupa
 from curtilage.evaluation.rows import sampled
 from curtilage.evaluation.statistics import share_of
 from curtilage.evaluation.timing import (
-    Inspects,
     Look,
     SocketCount,
+    TimedInspector,
     latency,
     sockets,
 )
@@ -33,7 +33,7 @@ from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.model import Policy
 
 
-class Detectors(Inspects, Closes, Protocol):
+class Detectors(TimedInspector, Closes, Protocol):
     """Detectors that were started for one purpose."""
 
 

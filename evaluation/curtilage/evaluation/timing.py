@@ -40,7 +40,7 @@ _NOTE: Final = (
 Look = Callable[[str], object]
 
 
-class Inspects(Protocol):
+class TimedInspector(Protocol):
     """What is timed: the detectors with their worker."""
 
     @property
@@ -57,7 +57,7 @@ class Inspects(Protocol):
         ...
 
 
-Start = Callable[[Policy], Inspects]
+Start = Callable[[Policy], TimedInspector]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def _modes(policy: Policy) -> Iterator[Mode]:
 
 
 def _by_length(
-    mode: Mode, look: Look, inspector: Inspects, texts: Sequence[str]
+    mode: Mode, look: Look, inspector: TimedInspector, texts: Sequence[str]
 ) -> Iterator[Figure]:
     for length in LENGTHS:
         chosen = texts_of(texts, length, TEXTS)

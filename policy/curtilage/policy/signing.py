@@ -41,7 +41,7 @@ from curtilage.attest.encoding.strict_json import (
     parse_object,
 )
 from curtilage.attest.errors import RefusedError
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 
 FORMAT: Final = "curtilage/policy-signature/v1"
 SIGNATURE_LIMIT_BYTES: Final = 1024  # ours have about 340
@@ -262,7 +262,7 @@ def stale_finding() -> Finding:
         end=0,
         score=100,
         validated=False,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=_WHOLE_QUERY,
     )
 

@@ -34,7 +34,7 @@ LIGHT = """
 import sys, time, re, os
 from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW
+from curtilage.client.detection.detectors.scanner import EVERY_FORM
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 class Faulty:
@@ -50,7 +50,7 @@ worker.read_plan(requests)
 worker.serve(
     requests,
     replies,
-    Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))),
+    Scanner((*own_equipment(), (Faulty(), EVERY_FORM))),
     compute_only(),
 )
 """

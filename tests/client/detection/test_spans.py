@@ -14,7 +14,7 @@ from curtilage.client.detection.spans import (
     parse_findings,
     to_fields,
 )
-from curtilage.policy.decision.findings import View, Where
+from curtilage.policy.decision.findings import Normalization, Where
 
 HERE = Where(message=0, role="user", json_path="content")
 CLASSES = ("financial.pan", "identifier.direct.email", "uncertain.number_run")
@@ -27,7 +27,7 @@ def span(
     data_class: str = "financial.pan",
     score: int = 50,
     validated: bool = False,
-    view: View = View.RAW,
+    normalization: Normalization = Normalization.RAW,
 ) -> Span:
     return Span(
         data_class=data_class,
@@ -36,7 +36,7 @@ def span(
         end=end,
         score=score,
         validated=validated,
-        view=view,
+        normalization=normalization,
     )
 
 
@@ -49,7 +49,7 @@ def any_span(draw: st.DrawFn) -> Span:
         data_class=draw(st.sampled_from(CLASSES)),
         score=draw(st.integers(0, 100)),
         validated=draw(st.booleans()),
-        view=draw(st.sampled_from(list(View))),
+        normalization=draw(st.sampled_from(list(Normalization))),
     )
 
 
@@ -67,12 +67,21 @@ def test_merge_keeps_neighbours_apart() -> None:
 
 def test_merge_drops_what_another_view_merely_repeats() -> None:
     raw = span(0, 4)
-    assert merge([raw, span(1, 5, view=View.NFKC)]) == (raw,)
+    assert merge([raw, span(1, 5, normalization=Normalization.NFKC)]) == (raw,)
 
 
 def test_merge_keeps_what_only_another_view_shows() -> None:
-    found = merge([span(0, 4), span(1, 5, view=View.NFKC), span(9, 12, view=View.NFKC)])
-    assert {each.view for each in found} == {View.RAW, View.NFKC}
+    found = merge(
+        [
+            span(0, 4),
+            span(1, 5, normalization=Normalization.NFKC),
+            span(9, 12, normalization=Normalization.NFKC),
+        ]
+    )
+    assert {each.normalization for each in found} == {
+        Normalization.RAW,
+        Normalization.NFKC,
+    }
 
 
 def test_merge_bounds_the_number_of_spans() -> None:

@@ -30,7 +30,7 @@ CANARY = "zq7canary4711"
 LIGHT = """
 import sys, time, re
 from curtilage.client.detection.detectors import __main__ as worker
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW
+from curtilage.client.detection.detectors.scanner import EVERY_FORM
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
@@ -45,7 +45,7 @@ requests, replies = worker.take_streams()
 wall = compute_only()
 refuse_network_and_files()
 worker.serve(
-    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_VIEW))), wall
+    requests, replies, Scanner((*own_equipment(), (Faulty(), EVERY_FORM))), wall
 )
 """
 HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'

@@ -18,7 +18,7 @@ LIGHT = """
 import os, re, sys, time
 from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Scanner
+from curtilage.client.detection.detectors.scanner import EVERY_FORM, Scanner
 class Faulty:
     id = "faulty"
     def find(self, reading):
@@ -30,7 +30,7 @@ def send(value):
     worker.write_frame(replies, worker.encode_frame(value))
 worker.read_plan(requests)
 time.sleep({start_s})
-worker.serve(requests, replies, Scanner([(Faulty(), EVERY_VIEW)]), compute_only())
+worker.serve(requests, replies, Scanner([(Faulty(), EVERY_FORM)]), compute_only())
 """
 HANG = r're.match(r"(a+)+$", "a" * 64 + "b")'
 

@@ -13,7 +13,7 @@ from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findin
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 
@@ -56,7 +56,7 @@ def place(
         end=end,
         score=80,
         validated=False,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=where,
     )
 
@@ -253,7 +253,7 @@ KEPT: dict[str, tuple[Query, list[Finding], Obstacle]] = {
     ),
     "found in a disguise": (
         PLAIN,
-        [found(PLAIN, "Ann"), at(PLAIN, view=View.NFKC)],
+        [found(PLAIN, "Ann"), at(PLAIN, normalization=Normalization.NFKC)],
         Obstacle.OTHER_VIEW,
     ),
     "found across texts": (
@@ -478,4 +478,7 @@ def test_what_the_policy_excludes_is_not_replaced() -> None:
 )
 def test_names_of_services_are_no_people(text: str) -> None:
     """Others replaced S3, EKS and C4 (litellm PR 21949)."""
-    assert list(NameDetector().find(Reading(view=View.RAW, text=text))) == []
+    assert (
+        list(NameDetector().find(Reading(normalization=Normalization.RAW, text=text)))
+        == []
+    )

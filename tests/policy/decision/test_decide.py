@@ -13,7 +13,7 @@ from curtilage.policy.decision.decide import (
     decide,
     pins,
 )
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import Rulebook
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
@@ -62,7 +62,7 @@ def found(
     score: int = 60,
     start: int = 0,
     message: int = 0,
-    view: View = View.RAW,
+    normalization: Normalization = Normalization.RAW,
     *,
     validated: bool = False,
     path: str = "content",
@@ -75,7 +75,7 @@ def found(
         end=start + 5,
         score=score,
         validated=validated,
-        view=view,
+        normalization=normalization,
         where=Where(message=message, role="user", json_path=path),
         listed=listed,
     )
@@ -109,7 +109,7 @@ FINDINGS = st.builds(
     st.integers(-1, 101),
     st.integers(0, 200),
     st.integers(0, 2),
-    st.sampled_from(View),
+    st.sampled_from(Normalization),
     validated=st.booleans(),
     path=st.sampled_from(["content", "name"]),
     listed=st.sampled_from([(), ("listed.txt",), ("other.txt", "listed.txt")]),
@@ -273,11 +273,19 @@ def test_distinct_counts_within_its_scope() -> None:
     [
         ("span", found("marker.first_person", start=4), True),
         ("span", found("marker.first_person", start=5), False),
-        ("span", found("marker.first_person", start=99, view=View.NFKC), True),
+        (
+            "span",
+            found("marker.first_person", start=99, normalization=Normalization.NFKC),
+            True,
+        ),
         ("span", found("marker.first_person", path="name"), False),
         ("window", found("marker.first_person", start=65), True),
         ("window", found("marker.first_person", start=66), False),
-        ("window", found("marker.first_person", start=99, view=View.NFKC), True),
+        (
+            "window",
+            found("marker.first_person", start=99, normalization=Normalization.NFKC),
+            True,
+        ),
         ("window", found("marker.first_person", path="name"), False),
         ("window", found("marker.first_person", message=1), False),
         ("message", found("marker.first_person", start=9999), True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import (
     DetectionPlan,
@@ -250,7 +250,7 @@ def test_exit_classes_are_those_that_settle_the_route(name: str) -> None:
             end=9,
             score=1,
             validated=True,
-            view=View.COMPACT,
+            normalization=Normalization.COMPACT,
             where=Where(message=2, role="tool", json_path="content"),
         )
         inspection = Inspection(

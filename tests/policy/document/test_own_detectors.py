@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.load import load_policy, pack_text
@@ -257,7 +257,7 @@ def found(
         end=5,
         score=60,
         validated=validated,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
         listed=listed,
     )

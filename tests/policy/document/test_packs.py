@@ -6,7 +6,7 @@ import pytest
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.policy.decision.classes import CLASSES, expand
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_pack, load_policy, pack_text, read_pack
 from curtilage.policy.document.model import PACKS
@@ -155,7 +155,7 @@ def route_of(packs: str, *names: str) -> Route:
             end=5,
             score=60,
             validated=False,
-            view=View.RAW,
+            normalization=Normalization.RAW,
             where=Where(message=index, role="user", json_path="content"),
         )
         for index, name in enumerate(names)

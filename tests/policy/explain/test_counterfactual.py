@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.explain import counterfactual
@@ -65,7 +65,7 @@ def found(
         end=start + 5,
         score=score,
         validated=validated,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=Where(message=message, role="user", json_path="content"),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from curtilage.policy.decision.decide import Decision, Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy
@@ -33,7 +33,12 @@ rules:
 
 
 ANYWHERE = Absent(
-    data_class="secret.token", where=None, start=0, end=0, view=View.RAW, score=60
+    data_class="secret.token",
+    where=None,
+    start=0,
+    end=0,
+    normalization=Normalization.RAW,
+    score=60,
 )
 NOTHING = Change(
     absent=(),
@@ -54,7 +59,7 @@ def found(name: str, start: int = 0, where: Where = CONTENT) -> Finding:
         end=start + 5,
         score=60,
         validated=False,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=where,
     )
 
@@ -159,7 +164,9 @@ def test_explain_tells_no_change_of_what_may_leave() -> None:
 
 def test_explain_tells_other_texts_and_readings_by_name() -> None:
     name = Where(message=2, role="user", json_path="name")
-    decoded = replace(found("secret.token", where=name), view=View.DECODED)
+    decoded = replace(
+        found("secret.token", where=name), normalization=Normalization.DECODED
+    )
     assert told(decoded)[2] == (
         "  secret.token at characters 0-5 of message 3, name (decoded reading)"
         ", score 60"

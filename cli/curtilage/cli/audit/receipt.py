@@ -25,7 +25,7 @@ from curtilage.client.audit.record import (
 )
 from curtilage.client.errors import UsageError
 from curtilage.client.files import read_start
-from curtilage.client.openai_chat import parse_chat_request
+from curtilage.client.openai_chat import parse_completion_request
 from curtilage.client.remote.receipts import proves_answer, proves_question
 
 _MAX_CONTENT: Final = 16 * 1024 * 1024
@@ -180,7 +180,7 @@ def _asked(receipt: Receipt, secret: bytes, file: bytes) -> bool:
     if proves_question(receipt, secret, file):
         return True
     try:
-        payload = parse_chat_request(file).query.payload()
+        payload = parse_completion_request(file).query.payload()
     except UsageError:
         return False
     return proves_question(receipt, secret, payload)

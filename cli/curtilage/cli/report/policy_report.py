@@ -17,7 +17,7 @@ from curtilage.cli.report.figures import measurements
 from curtilage.cli.report.html import rendered
 from curtilage.policy.decision.classes import expand
 from curtilage.policy.decision.decide import DIGEST_BYTES, Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import Rule, Within
 from curtilage.policy.document.load import load_pack
@@ -194,7 +194,7 @@ def _route_alone(policy: Policy, name: str) -> Route:
         end=1,
         score=100,
         validated=False,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
     )
     alone = Inspection(

@@ -94,6 +94,8 @@ def parse_key(text: str) -> NoteKey:
         raise _refused("not a verifier key") from None
     key = NoteKey(name=name, public_key=data[1:])
     shaped = len(data) == 1 + PUBLIC_KEY_BYTES and data[0] == ED25519
+    # Encoded again and compared: base64 has several spellings of some keys, and the
+    # id between the two plus signs is a hash of name and key.
     if (
         LOG_NAME.fullmatch(name) is None
         or not shaped
@@ -128,35 +130,33 @@ def verify_head(text: str, key: NoteKey) -> AuditHead:
     """
     if len(text) > MAX_CHECKPOINT_BYTES:
         raise _refused("checkpoint: too long")
+    # Nobody witnesses a log of one's own: only whoever keeps a checkpoint elsewhere.
     trusted = TrustedLog(origin=key.name, key=key, witnesses=())
     try:
         checkpoint = verify_checkpoint(text, trusted)
         lines = parse_note(text).body[:-1].split("\n")
     except RefusedError as refusal:
         raise _refused(f"checkpoint: {refusal}") from None
-    head, time = _extensions(lines)
-    return AuditHead(
-        log=checkpoint.origin,
-        size=checkpoint.size,
-        root=checkpoint.root,
-        head=head,
-        time=time,
-    )
-
-
-def _extensions(lines: list[str]) -> tuple[str, datetime]:
+    # The three lines of any C2SP checkpoint, then our two extension lines. A sixth
+    # would be signed and read by nobody.
     if len(lines) != _BODY_LINES:
         raise _refused("checkpoint: not five lines")
     head, time = lines[3], lines[4]
-    text = head.removeprefix(_HEAD)
-    if not head.startswith(_HEAD) or _HASH.fullmatch(text) is None:
+    if not head.startswith(_HEAD) or _HASH.fullmatch(head[len(_HEAD) :]) is None:
         raise _refused("checkpoint: no head")
     if not time.startswith(_TIME):
         raise _refused("checkpoint: no time")
     try:
-        return text, parse_time(time.removeprefix(_TIME))
+        signed_at = parse_time(time.removeprefix(_TIME))
     except ValueError:
         raise _refused("checkpoint: no time") from None
+    return AuditHead(
+        log=checkpoint.origin,
+        size=checkpoint.size,
+        root=checkpoint.root,
+        head=head.removeprefix(_HEAD),
+        time=signed_at,
+    )
 
 
 def _refused(detail: str) -> AuditRefusedError:

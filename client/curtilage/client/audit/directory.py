@@ -152,7 +152,12 @@ class AuditDirectory:
         with self.locked(10.0):
             if self.made:
                 return
-            if self._holds_records():
+            # The public key is written last, so a crash while a log is made leaves
+            # its first line at most. More than that is a log that has lost its keys,
+            # and new ones would let it be made up anew.
+            numbers = self.segments()
+            only = b"".join(self.read_segment(1)) if numbers == [1] else b""
+            if numbers not in ([], [1]) or only.count(b"\n") > 1:
                 raise AuditError(f"{self.path}: there is a log, but its keys are gone")
             self._make(random, organisation or random(KEY_BYTES), now)
 
@@ -255,24 +260,25 @@ class AuditDirectory:
         with as_audit_error(path):
             descriptor = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
-                self._append_note(descriptor, note)
+                size = os.fstat(descriptor).st_size
+                start = max(0, size - MAX_CHECKPOINT_BYTES)
+                end = os.pread(descriptor, MAX_CHECKPOINT_BYTES, start)
+                # The last line of a whole note is a signature. What a crash cut
+                # short is signed again, by the note that is written now.
+                last = end[:-1].rpartition(b"\n")[2]
+                whole = end.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
+                if end and not whole:
+                    size = self.notes()[1]
+                    self.disk.truncate(descriptor, size)
+                try:
+                    self.write_all(descriptor, note)
+                except OSError:
+                    # Half a note, and the next one joined to it, would both be lost.
+                    with suppress(OSError):
+                        self.disk.truncate(descriptor, size)
+                    raise
             finally:
                 os.close(descriptor)
-
-    def _append_note(self, descriptor: int, note: bytes) -> None:
-        size = os.fstat(descriptor).st_size
-        end = os.pread(
-            descriptor, MAX_CHECKPOINT_BYTES, max(0, size - MAX_CHECKPOINT_BYTES)
-        )
-        if end and not _ends_note(end):  # it is signed again
-            size = self.notes()[1]
-            self.disk.truncate(descriptor, size)
-        try:
-            self.write_all(descriptor, note)
-        except OSError:
-            with suppress(OSError):
-                self.disk.truncate(descriptor, size)
-            raise
 
     def set_aside(self, name: str, data: bytes) -> None:
         """Keep bytes that are about to be cut off."""
@@ -314,13 +320,6 @@ class AuditDirectory:
             mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & _OTHERS:
             raise AuditError(f"{self.path}: others may enter it; chmod 700 it")
-
-    def _holds_records(self) -> bool:
-        """Tell whether there is more than a crash leaves while a log is made."""
-        numbers = self.segments()
-        if numbers != [1]:
-            return bool(numbers)
-        return b"".join(self.read_segment(1)).count(b"\n") > 1
 
     def _make(
         self, random: Callable[[int], bytes], organisation: bytes, now: datetime
@@ -370,12 +369,6 @@ def parse_organisation_key(text: str) -> bytes:
     if _HEX_KEY.fullmatch(text) is None:
         raise AuditError("the organisation's key is not 64 hex digits")
     return bytes.fromhex(text)
-
-
-def _ends_note(data: bytes) -> bool:
-    """Tell whether bytes end with a whole note: its last line is a signature."""
-    last = data[:-1].rpartition(b"\n")[2]
-    return data.endswith(b"\n") and last.startswith(SIGNATURE_MARK)
 
 
 @contextmanager

@@ -45,6 +45,8 @@ class Exporter:
 
     def see(self, line: Line, data: bytes) -> None:
         """Write a line if it may be a record of the span."""
+        # Written as it comes, and cut back in ``end``: that a line lies behind the span
+        # is known only once a later one is seen, and a log may be larger than memory.
         self._span.see(line)
         if isinstance(line, AuditRecord) and self._span.begun:
             self._size += self._file.write(self._row(line, data))
@@ -82,6 +84,8 @@ def as_it_is(record: AuditRecord, data: bytes) -> bytes:
 
 def as_csv(record: AuditRecord, data: bytes) -> bytes:
     """Return a row of a table; no field of a record can begin a formula."""
+    # A spreadsheet takes what begins with "=", "+", "-" or "@" for a formula, and may
+    # fetch what it names. A record's fields are empty, or begin with a letter or digit.
     del data
     classes = " ".join(f"{name}={count}" for name, count in record.classes.items())
     values: dict[str, str] = {

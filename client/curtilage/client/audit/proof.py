@@ -10,7 +10,7 @@ the log counts again and must find the same document.
 What is counted are classes found, however weakly, and also those that an
 exclusion of the policy passed over: too many rather than too few. So it is with
 time: where the clock went back, records count that lie in the span by position
-(``audit_span``), and the proof says how many do by nothing else.
+(``span``), and the proof says how many do by nothing else.
 """
 
 import base64
@@ -110,7 +110,9 @@ def when_of_classes(patterns: list[str]) -> str:
 
 def _parts(pattern: str) -> list[str]:
     if "." in pattern:
-        _require_known(pattern)
+        # Refuses what is no class; a policy's own can be known by its form only.
+        own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
+        expand(pattern, own=own)
         return [pattern]
     parts: list[str] = []
     for part in (f"{pattern}.*", f"topic.{pattern}"):
@@ -122,11 +124,6 @@ def _parts(pattern: str) -> list[str]:
     if not parts:
         raise ValueError(f"{pattern!r} names no data class and no branch of them")
     return parts
-
-
-def _require_known(pattern: str) -> None:
-    own = frozenset({pattern}) if is_own_class(pattern) else frozenset[str]()
-    expand(pattern, own=own)
 
 
 class Counter:
@@ -193,7 +190,28 @@ class Counter:
             checkpoint: the text of the checkpoint up to which was counted.
             key: the log's key.
         """
-        claim = self.claim
+        claim, span = self.claim, self._span
+        clock: dict[str, object] = {}
+        # What a span is worth; nothing where the clock cannot have moved it.
+        if span.ends and span.steps_back:
+            by_position = self._sure[_BY_POSITION]
+            clock = {"steps_back": span.steps_back, _BY_POSITION: by_position}
+        matches = self._matches[: self._sure["matching"]]
+        matching: list[dict[str, object]] = [{"seq": each.seq} for each in matches]
+        # All with their paths or none: a tree over every line is what paths cost.
+        if 0 < len(matches) <= MAX_PATHS:
+            tree = Tree(self._hashes)
+            matching = [
+                {
+                    "seq": each.seq,
+                    "record": each.line.decode("ascii"),
+                    "path": [
+                        base64.b64encode(node).decode()
+                        for node in tree.inclusion(each.seq)
+                    ],
+                }
+                for each in matches
+            ]
         return {
             "format": FORMAT,
             "log": self._head.log,
@@ -212,10 +230,10 @@ class Counter:
                 "head": self._head.head,
             },
             "counted": {name: self._sure[name] for name in _COUNTED},
-            **self._clock(),
+            **({"clock": clock} if clock else {}),
             "unseen": self.unseen,
             "checkpoint": checkpoint,
-            "matching": self._paths(),
+            "matching": matching,
         }
 
     def _count(self, line: AuditRecord, data: bytes) -> None:
@@ -236,28 +254,6 @@ class Counter:
             self._open["matching_about_somebody"] += _SOMEBODY.holds(scores)
             shown = data if len(self._matches) < MAX_PATHS else b""
             self._matches.append(Match(seq=line.seq, line=shown))
-
-    def _clock(self) -> dict[str, object]:
-        """Say what a span is worth; nothing where the clock cannot have moved it."""
-        if not (self._span.ends and self._span.steps_back):
-            return {}
-        told = {"steps_back": self._span.steps_back}
-        return {"clock": {**told, _BY_POSITION: self._sure[_BY_POSITION]}}
-
-    def _paths(self) -> list[dict[str, object]]:
-        matches = self._matches[: self._sure["matching"]]
-        if not matches or len(matches) > MAX_PATHS:
-            return [{"seq": match.seq} for match in matches]
-        tree = Tree(self._hashes)
-        return [_shown(match, tree.inclusion(match.seq)) for match in matches]
-
-
-def _shown(match: Match, path: tuple[bytes, ...]) -> dict[str, object]:
-    return {
-        "seq": match.seq,
-        "record": match.line.decode("ascii"),
-        "path": [base64.b64encode(each).decode() for each in path],
-    }
 
 
 def encode_proof(document: Mapping[str, object]) -> bytes:
@@ -298,17 +294,29 @@ def parse_proof(data: bytes, key: NoteKey) -> Proof:
             "dict[str, object]",
             json.loads(data.decode("ascii"), object_pairs_hook=_each_once),
         )
-        claim, checkpoint, size = _claimed(fields)
+        asked = cast("dict[str, str | None]", fields["claim"])
+        claim = Claim(
+            when=str(asked["when"]),
+            outcome=Outcome(str(asked["outcome"])),
+            since=_time(asked["from"]),
+            until=_time(asked["to"]),
+        )
+        checkpoint = str(fields["checkpoint"])
+        size = cast("dict[str, int]", fields["range"])["last"] + 1
+        matching = list(cast("list[dict[str, object]]", fields["matching"]))
         canonical = encode_proof(fields) == data
+        known = fields["format"] == FORMAT
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise _refused("not an audit proof") from None
+    if not known:
+        raise _refused("not an audit proof")
     # One spelling for each proof, so that every reader reads the same in it.
     if not canonical:
         raise _refused("not in its canonical form")
     head = verify_head(checkpoint, key)
     if head.size != size:
         raise _refused("its checkpoint is of another size")
-    for match in cast("list[dict[str, object]]", fields["matching"]):
+    for match in matching:
         _check_path(match, head)
     return Proof(claim=claim, fields=fields, checkpoint=checkpoint, head=head)
 
@@ -318,21 +326,6 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len({key for key, _ in pairs}) < len(pairs):
         raise _refused("a key is repeated in it")
     return dict(pairs)
-
-
-def _claimed(fields: Mapping[str, object]) -> tuple[Claim, str, int]:
-    if fields["format"] != FORMAT:
-        raise ValueError("another format")
-    claim = cast("dict[str, str | None]", fields["claim"])
-    covered = cast("dict[str, int]", fields["range"])
-    read = Claim(
-        when=str(claim["when"]),
-        outcome=Outcome(str(claim["outcome"])),
-        since=_time(claim["from"]),
-        until=_time(claim["to"]),
-    )
-    list(cast("list[object]", fields["matching"]))
-    return read, str(fields["checkpoint"]), covered["last"] + 1
 
 
 def _check_path(match: Mapping[str, object], head: AuditHead) -> None:

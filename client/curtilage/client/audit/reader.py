@@ -180,7 +180,13 @@ class LogToRead:
         texts = (note.decode("utf-8", "replace") for note in own)
         # The log's own ones keep their order, so that one out of order shows.
         notes = heapq.merge(sorted(self.kept, key=_size), texts, key=_size)
-        return verify_log(self._segments(now), notes, self.key, see=self._told(see))
+
+        def seen(line: Line, data: bytes) -> None:
+            see(line, data)
+            if line.seq % TOLD_EVERY == 0:
+                self.progress(line.seq)
+
+        return verify_log(self._segments(now), notes, self.key, see=seen)
 
     def _segments(self, now: "_Moment") -> Iterator[Segment]:
         count, end, signed = 0, now.end, _size(now.last)
@@ -198,14 +204,6 @@ class LogToRead:
             if count >= signed and number > end[0]:
                 return
             yield Segment(number=number, lines=lines(number))
-
-    def _told(self, see: See) -> See:
-        def seen(line: Line, data: bytes) -> None:
-            see(line, data)
-            if line.seq % TOLD_EVERY == 0:
-                self.progress(line.seq)
-
-        return seen
 
 
 def _size(note: str) -> int:

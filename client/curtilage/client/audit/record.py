@@ -315,12 +315,47 @@ def encode_line(line: Line) -> bytes:
     Raises:
         ValueError: a field holds what could be free text, or is out of bounds.
     """
+    fields: dict[str, object] = {
+        "v": VERSION,
+        "seq": _count(line.seq),
+        "prev": _hash(line.prev),
+        "time": time_text(line.time),
+    }
     if isinstance(line, SegmentStart):
-        fields = _segment_fields(line)
+        fields |= {
+            "kind": _SEGMENT,
+            "log": _word(line.log),
+            "segment": _count(line.segment),
+            "tree": [_hash(each) for each in line.tree],
+        }
     elif isinstance(line, ReceiptLine):
-        fields = _receipt_fields(line)
+        fields |= {
+            "kind": _RECEIPT,
+            "query": _hex(line.query, QUERY_ID_BYTES),
+            "attempt": _count(line.attempt),
+            "id": _hex(line.receipt_id, RECEIPT_ID_BYTES),
+            "key": _hex(line.public_key, PUBLIC_KEY_BYTES),
+            "receipt": _hex(line.receipt, RECEIPT_BYTES),
+        }
     else:
-        fields = _record_fields(line)
+        # A class's name comes from whoever found it: what is no name could be a word
+        # of the query, and is refused as every other field that could be free text.
+        for name in line.classes:
+            _require(len(name) <= _NAME_CHARS and _CLASS.fullmatch(name) is not None)
+        fields |= {
+            "kind": _DECISION,
+            "commitment": _hash(line.commitment),
+            "query": _hex(line.query, QUERY_ID_BYTES),
+            "attempt": _count(line.attempt),
+            "policy": _word(line.policy),
+            "classes": {name: _count(n) for name, n in line.classes.items()},
+            "route": line.route.value,
+            "outcome": line.outcome.value,
+            "rule": _word(line.rule),
+            "verdict": line.verdict and _word(line.verdict),
+            "fallback": line.fallback and _word(line.fallback),
+            "messages": _count(line.messages),
+        }
     return _ENCODER.encode(fields).encode("ascii")
 
 
@@ -363,59 +398,10 @@ def _not_a_record() -> AuditRefusedError:
     return AuditRefusedError(AuditStep.FORM, "not a record in its canonical form")
 
 
-def _record_fields(record: AuditRecord) -> dict[str, object]:
-    for name in record.classes:
-        _require(_is_class_name(name))
-    return {
-        "v": VERSION,
-        "kind": _DECISION,
-        "seq": _count(record.seq),
-        "prev": _hash(record.prev),
-        "time": time_text(record.time),
-        "commitment": _hash(record.commitment),
-        "query": _hex(record.query, QUERY_ID_BYTES),
-        "attempt": _count(record.attempt),
-        "policy": _word(record.policy),
-        "classes": {name: _count(n) for name, n in record.classes.items()},
-        "route": record.route.value,
-        "outcome": record.outcome.value,
-        "rule": _word(record.rule),
-        "verdict": record.verdict and _word(record.verdict),
-        "fallback": record.fallback and _word(record.fallback),
-        "messages": _count(record.messages),
-    }
-
-
-def _segment_fields(start: SegmentStart) -> dict[str, object]:
-    return {
-        "v": VERSION,
-        "kind": _SEGMENT,
-        "seq": _count(start.seq),
-        "prev": _hash(start.prev),
-        "time": time_text(start.time),
-        "log": _word(start.log),
-        "segment": _count(start.segment),
-        "tree": [_hash(each) for each in start.tree],
-    }
-
-
-def _receipt_fields(line: ReceiptLine) -> dict[str, object]:
-    return {
-        "v": VERSION,
-        "kind": _RECEIPT,
-        "seq": _count(line.seq),
-        "prev": _hash(line.prev),
-        "time": time_text(line.time),
-        "query": _hex(line.query, QUERY_ID_BYTES),
-        "attempt": _count(line.attempt),
-        "id": _hex(line.receipt_id, RECEIPT_ID_BYTES),
-        "key": _hex(line.public_key, PUBLIC_KEY_BYTES),
-        "receipt": _hex(line.receipt, RECEIPT_BYTES),
-    }
-
-
 def _line_of(value: object) -> Line:
     """Build a line; whatever is missing, unknown or odd shows when encoded."""
+    # No check beyond types here: ``parse_line`` encodes what came out and compares,
+    # so each field's bounds stand in one place.
     fields = cast("dict[str, object]", value)
     if fields["kind"] == _SEGMENT:
         return SegmentStart(
@@ -437,6 +423,7 @@ def _line_of(value: object) -> Line:
             public_key=_text(fields["key"]),
             receipt=_text(fields["receipt"]),
         )
+    classes = cast("dict[str, object]", fields["classes"])
     return AuditRecord(
         seq=_count(fields["seq"]),
         prev=_text(fields["prev"]),
@@ -445,7 +432,7 @@ def _line_of(value: object) -> Line:
         query=_text(fields["query"]),
         attempt=_count(fields["attempt"]),
         policy=_text(fields["policy"]),
-        classes=_classes(fields["classes"]),
+        classes={name: _count(count) for name, count in classes.items()},
         route=Route(_text(fields["route"])),
         outcome=Outcome(_text(fields["outcome"])),
         rule=_text(fields["rule"]),
@@ -453,11 +440,6 @@ def _line_of(value: object) -> Line:
         fallback=_text(fields["fallback"]),
         messages=_count(fields["messages"]),
     )
-
-
-def _classes(value: object) -> dict[str, int]:
-    counts = cast("dict[str, object]", value)
-    return {name: _count(count) for name, count in counts.items()}
 
 
 def _require(fits: bool) -> None:
@@ -471,6 +453,7 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
+    # ``type``: in Python, true is an int, and would be written as such.
     _require(type(value) is int and 0 <= value <= MAX_COUNT)
     return cast("int", value)
 
@@ -487,7 +470,3 @@ def _hash(value: str) -> str:
 def _hex(value: str, size_bytes: int) -> str:
     _require(len(value) == 2 * size_bytes and _HEX.fullmatch(value) is not None)
     return value
-
-
-def _is_class_name(name: str) -> bool:
-    return len(name) <= _NAME_CHARS and _CLASS.fullmatch(name) is not None

@@ -130,9 +130,12 @@ class QueryRecorder:
         entry = self._next_entry(
             Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
         )
+        # First of all: without the secret that is returned below, nothing is sealed.
         await _append_or_stay(self._trail, entry)
         receipt_id = self._random(RECEIPT_ID_BYTES)
         value = await self._trail.receipt_secret(receipt_id)
+        # No key to make it again: the receipt is verified all the same, and nobody can
+        # later be shown what it is about.
         if value is None:
             return ReceiptSecret()
         return ReceiptSecret(
@@ -192,6 +195,7 @@ class QueryRecorder:
             outcome: anything but ``ENCLAVE``.
             fallback: why the enclave does not answer although it might have.
         """
+        # Those must raise where they cannot be recorded; this only says so.
         if outcome in {Outcome.ENCLAVE, Outcome.COVER, Outcome.CHALLENGE}:
             raise ValueError("what leaves is recorded before it does")
         try:

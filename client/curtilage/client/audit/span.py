@@ -65,16 +65,15 @@ class Span:
         dated_back = self._peak is not None and line.time < self._peak
         self.begun = self._for_sure or dated_back
         self._peak = self._peak if dated_back else line.time
-        self._see_end(line.time)
-
-    def _see_end(self, time: datetime) -> None:
-        self.reached = self._is_before(time)
+        # The end, seen from the other side: what seemed too late was not, where a line
+        # behind it is older.
+        self.reached = self._is_before(line.time)
         if self.reached:
             self._ended = None
         elif self._ended is None:
-            self._ended = time
-        elif time < self._ended:
-            self.reached_before, self._ended = True, time
+            self._ended = line.time
+        elif line.time < self._ended:
+            self.reached_before, self._ended = True, line.time
 
     def holds(self, time: datetime) -> bool:
         """Tell whether a time lies in the span."""

@@ -74,11 +74,13 @@ class DiskAuditTrail:
         Raises:
             AuditError: it is not, so nothing may leave.
         """
+        # In a thread: a sync takes as long as the disk likes, and others are answered.
         try:
             await asyncio.to_thread(self._log.append, entry)
         except AuditError as error:
             self._problem = str(error)
             raise
+        # What could be free text is no field of a record. Nor is it told here.
         except ValueError:
             self._problem = "a record could not be written: a field is out of bounds"
             raise AuditError(self._problem) from None

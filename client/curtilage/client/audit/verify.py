@@ -226,7 +226,12 @@ class _Reader:
             raise self._wrong(AuditStep.FORM, "longer than any record")
         if not data.endswith(b"\n"):
             raise self._wrong(AuditStep.END, _TORN)
-        line = self._parsed(data := data[:-1])
+        data = data[:-1]
+        # 3. One spelling for each record, so that no two lines mean the same.
+        try:
+            line = parse_line(data)
+        except AuditRefusedError as refusal:
+            raise self._wrong(refusal.step, refusal.detail) from None
         self._in_order(line)
         self._bound(line)
         self._in_pace(line)
@@ -272,13 +277,6 @@ class _Reader:
         for note in notes:
             self._note = note
             yield note
-
-    def _parsed(self, data: bytes) -> Line:
-        # 3. One spelling for each record, so that no two lines mean the same.
-        try:
-            return parse_line(data)
-        except AuditRefusedError as refusal:
-            raise self._wrong(refusal.step, refusal.detail) from None
 
     def _in_order(self, line: Line) -> None:
         # 4. A gap is a dropped record; a step back, one inserted or moved.

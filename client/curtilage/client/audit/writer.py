@@ -257,13 +257,17 @@ class AuditLog:
                 self._let_go()
 
     def _append(self, line_of: "Callable[[Tail, datetime, AuditKeys], bytes]") -> None:
-        with self._writing() as (keys, here):
-            now = self._clock()
+        with self._writing() as (keys, opened):
+            here, now = opened, self._clock()
             if self._checkpoint_is_due(here.tail, now):
                 self._sign(keys, here.tail, now)
-            full = here.size_bytes >= self._limits.segment_bytes
-            current = self._rotated(keys, here, now) if full else here
-            self._write(current, line_of(current.tail, now, keys))
+            if here.size_bytes >= self._limits.segment_bytes:
+                # Signed first, so that the last checkpoint always reaches this far.
+                self._sign(keys, here.tail, now)
+                self._open = None
+                os.close(here.descriptor)
+                here = self._begin_segment(here.tail, now)
+            self._write(here, line_of(here.tail, now, keys))
 
     @contextmanager
     def _writing(self) -> Generator[tuple[AuditKeys, _Open]]:
@@ -314,13 +318,12 @@ class AuditLog:
         return not same or following.exists()
 
     def _catch_up(self, current: _Open) -> None:
+        # What others added since, read as if it were theirs: numbers, hashes and
+        # checkpoints must follow from what this writer knows.
         with as_audit_error(self._files.segment(current.tail.segment)):
             start, size = current.size_bytes, os.fstat(current.descriptor).st_size
-            added = (
-                os.pread(current.descriptor, size - start, start)
-                if (size > start)
-                else b""
-            )
+            more = max(size - start, 0)
+            added = os.pread(current.descriptor, more, start) if more else b""
         if size < start:
             raise self._cut("it became shorter")
         if added:
@@ -345,7 +348,12 @@ class AuditLog:
         if unsigned < 0:
             raise self._not_as_signed()
         self._require_pace(keys, current, self._signed)
-        self._require_seen()
+        # A log that was cut behind this writer's back, checkpoints and all, agrees
+        # with itself; this writer remembers.
+        with self._damage():
+            if self._seen is not None and not self._seen.is_in(self._files):
+                raise self._cut("it does not hold what was written to it")
+        # Only now: what is signed once is as good as true.
         if unsigned:
             self._sign(keys, current.tail, self._clock())
         return current
@@ -364,12 +372,6 @@ class AuditLog:
             newest = max(head.time for head in heads)
         if _is_late(current.latest, newest):
             raise self._cut("its last lines should have waited for a checkpoint")
-
-    def _require_seen(self) -> None:
-        """Refuse a log that was cut behind this writer's back."""
-        with self._damage():
-            if self._seen is not None and not self._seen.is_in(self._files):
-                raise self._cut("it does not hold what was written to it")
 
     def _read_previous(self, keys: AuditKeys, numbers: list[int]) -> _Open:
         previous = self._read_segment(keys, numbers[-2]) if len(numbers) > 1 else None
@@ -441,13 +443,6 @@ class AuditLog:
         with as_audit_error(path):
             self._files.sync_folder()
         return current
-
-    def _rotated(self, keys: AuditKeys, current: _Open, now: datetime) -> _Open:
-        # Signed first, so that the last checkpoint always reaches this far.
-        self._sign(keys, current.tail, now)
-        self._open = None
-        os.close(current.descriptor)
-        return self._begin_segment(current.tail, now)
 
     def _write(self, current: _Open, line: bytes) -> None:
         number = current.tail.segment + (current.size_bytes == 0)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from curtilage.client import telemetry
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
@@ -164,14 +164,19 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
             surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
-        if each.where == _TOLD and not (each.validated or _is_failure(each)):
+        failed = each.data_class in {"uncertain.error", "uncertain.timeout"}
+        if each.where == _TOLD and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
             yield each if each.where != _TOLD else replace(each, where=_WHOLE_QUERY)
 
 
-def _is_failure(finding: Finding) -> bool:
-    return finding.data_class in {"uncertain.error", "uncertain.timeout"}
+class InspectsMany(Protocol):
+    """What whoever looks at many queries needs of the detectors."""
+
+    def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
+        """Yield one inspection for each query, in order."""
+        ...
 
 
 class Inspector:
@@ -325,6 +330,8 @@ class Inspector:
             try:
                 answer = process.receive(each.limit_s)
                 found = parse_findings(answer, each.places, lists=self._lists)
+            # The first failure ends the batch: this process is drained or killed, and
+            # what is behind it goes to the next one.
             except WorkerError as error:
                 self._workers.failed(process, error.cause)
                 yield _failed(each, error.cause)

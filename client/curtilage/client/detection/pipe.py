@@ -17,6 +17,7 @@ SPARE: Final = "--spare"
 
 def encode_frame(value: object) -> bytes:
     """Return a value as JSON behind its length, 4 bytes, big-endian."""
+    # ASCII: as an escape, half a character passes, which UTF-8 could not carry.
     body = json.dumps(value, separators=(",", ":")).encode("ascii")
     return _HEADER.pack(len(body)) + body
 
@@ -33,6 +34,7 @@ def read_frame(stream: IO[bytes]) -> object | None:
     if len(header) != _HEADER.size:
         raise ValueError("a frame's length is cut")
     (length,) = _HEADER.unpack(header)
+    # Before a byte of it is held: a worker that was misled must not fill our memory.
     if length > MAX_FRAME_BYTES:
         raise ValueError("a frame is too long")
     body = _read(stream, length)

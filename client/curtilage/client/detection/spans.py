@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 
 MAX_SCORE = 100
-MAX_SPANS_PER_CLASS = 64  # of one text and view; more would change no decision
+MAX_SPANS_PER_CLASS = 64  # of one text and reading; more would change no decision
 MAX_DETECTOR_CHARS = 64
 MAX_OFFSET = 2**31
 _FIELDS = 9
@@ -32,11 +32,11 @@ class Span:
     Attributes:
         data_class: a name of the class tree.
         detector: who found it; a fixed name, never content.
-        start: first character, an offset into the text in this view.
+        start: first character, an offset into the text in this form.
         end: one past the last character.
         score: 0 to 100.
         validated: a check digit or checksum held.
-        view: the reading of the text to which the offsets belong.
+        normalization: the reading of the text to which the offsets belong.
         listed: the policy's lists in which the found text stands.
     """
 
@@ -46,7 +46,7 @@ class Span:
     end: int
     score: int
     validated: bool = False
-    view: View = View.RAW
+    normalization: Normalization = Normalization.RAW
     listed: tuple[str, ...] = ()
 
     def at(self, where: Where) -> Finding:
@@ -58,7 +58,7 @@ class Span:
             end=self.end,
             score=self.score,
             validated=self.validated,
-            view=self.view,
+            normalization=self.normalization,
             where=where,
             listed=self.listed,
         )
@@ -110,25 +110,30 @@ def _fits(span: Span, length: int) -> bool:
 
 
 def _is_number(value: object, most: int) -> bool:
+    # ``type``: in Python, true is an int.
     return type(value) is int and 0 <= value <= most
 
 
 def merge(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Join overlapping spans of one class and drop what adds nothing.
 
-    Of overlapping spans of one class in one view the best stays: a validated
+    Of overlapping spans of one class in one reading the best stays: a validated
     one first, then the highest score, then the longest. A span of another
-    view stays only where the raw text shows fewer of its class.
+    reading stays only where the raw text shows fewer of its class.
     """
-    by_view: dict[tuple[str, View], list[Span]] = defaultdict(list)
+    by_form: dict[tuple[str, Normalization], list[Span]] = defaultdict(list)
     for span in spans:
-        by_view[span.data_class, span.view].append(span)
-    kept = {key: _best_apart(group) for key, group in by_view.items()}
-    raw = {name: len(each) for (name, view), each in kept.items() if view is View.RAW}
+        by_form[span.data_class, span.normalization].append(span)
+    kept = {key: _best_apart(group) for key, group in by_form.items()}
+    raw = {
+        name: len(each)
+        for (name, form), each in kept.items()
+        if form is Normalization.RAW
+    }
     return tuple(
         span
-        for (name, view), group in sorted(kept.items())
-        if view is View.RAW or len(group) > raw.get(name, 0)
+        for (name, form), group in sorted(kept.items())
+        if form is Normalization.RAW or len(group) > raw.get(name, 0)
         for span in group[:MAX_SPANS_PER_CLASS]
     )
 
@@ -137,27 +142,22 @@ def _best_apart(spans: Sequence[Span]) -> list[Span]:
     """Return the best spans that do not overlap, in the text's order."""
     kept: list[Span] = []
     for span in sorted(spans, key=lambda each: (each.start, each.end)):
-        if kept and span.start < kept[-1].end:
-            kept[-1] = _better(kept[-1], span)
-        else:
+        if not kept or span.start >= kept[-1].end:
             kept.append(span)
+            continue
+        last = kept[-1]
+        best = max(
+            last,
+            span,
+            key=lambda each: (each.validated, each.score, each.end - each.start),
+        )
+        # Listed only where both are: an exclusion must not remove a span that
+        # swallowed one which it does not concern.
+        if last.listed != span.listed:
+            common = tuple(name for name in last.listed if name in span.listed)
+            best = replace(best, listed=common)
+        kept[-1] = best
     return kept
-
-
-def _better(one: Span, other: Span) -> Span:
-    """Return the better one; listed only where both are.
-
-    An exclusion must not remove a span that swallowed one it does not concern.
-    """
-    best = max(one, other, key=_rank)
-    if one.listed == other.listed:
-        return best
-    common = tuple(name for name in one.listed if name in other.listed)
-    return replace(best, listed=common)
-
-
-def _rank(span: Span) -> tuple[bool, int, int]:
-    return span.validated, span.score, span.end - span.start
 
 
 def to_fields(leaf: int, span: Span) -> SpanFields:
@@ -170,7 +170,7 @@ def to_fields(leaf: int, span: Span) -> SpanFields:
         span.end,
         span.score,
         span.validated,
-        span.view.value,
+        span.normalization.value,
         span.listed,
     )
 
@@ -196,6 +196,8 @@ def _parse_one(
     value: object, places: Sequence[Where], lists: frozenset[str]
 ) -> Finding:
     fields = cast("list[object]", value) if isinstance(value, list) else []
+    # Exactly these fields and types. In Python, ``true`` matches ``int``; it is refused
+    # below, with what is out of range.
     match fields:
         case [
             int(leaf),
@@ -205,7 +207,7 @@ def _parse_one(
             int(end),
             int(score),
             bool(validated),
-            str(view),
+            str(form),
             listed,
         ]:
             span = Span(
@@ -215,7 +217,7 @@ def _parse_one(
                 end=end,
                 score=score,
                 validated=validated,
-                view=_parse_view(view),
+                normalization=_parse_normalization(form),
                 listed=_parse_listed(listed, lists),
             )
         case _:
@@ -237,11 +239,11 @@ def _parse_listed(value: object, lists: frozenset[str]) -> tuple[str, ...]:
     return names
 
 
-def _parse_view(name: str) -> View:
+def _parse_normalization(name: str) -> Normalization:
     try:
-        return View(name)
+        return Normalization(name)
     except ValueError:
-        raise GarbageError("a finding names no view") from None
+        raise GarbageError("a finding names no normalization") from None
 
 
 def _is_name(name: str) -> bool:

@@ -58,22 +58,15 @@ def _seams_of(texts: Sequence[str]) -> Iterator[str]:
     the conversation goes on.
     """
     whole = JOINT.join(texts)
-    joints: list[int] = []
+    # Where a joint is near; stretches that overlap are one.
+    near: list[tuple[int, int]] = []
     at = -1
     for text in texts[:-1]:
         at += len(text) + 1
-        joints.append(at)
-    for start, end in _stretches(joints, len(whole)):
+        start, end = max(at - REACH, 0), min(at + REACH, len(whole))
+        if near and start <= near[-1][1]:
+            start = near.pop()[0]
+        near.append((start, end))
+    for start, end in near:
         for begin in range(start, max(end - REACH, start + 1), MAX_SEAM_CHARS - REACH):
             yield whole[begin : min(begin + MAX_SEAM_CHARS, end)]
-
-
-def _stretches(joints: Sequence[int], length: int) -> list[tuple[int, int]]:
-    """Return where a joint is near, overlapping stretches as one."""
-    found: list[tuple[int, int]] = []
-    for joint in joints:
-        start, end = max(joint - REACH, 0), min(joint + REACH, length)
-        if found and start <= found[-1][1]:
-            start = found.pop()[0]
-        found.append((start, end))
-    return found

@@ -110,7 +110,7 @@ class DetectorProcess:
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # a library's message may hold a text
             env=worker_environment(),
             bufsize=0,  # see ``write_frame``
         )
@@ -206,6 +206,8 @@ class DetectorProcess:
 
     def kill(self) -> None:
         """End the worker now; nothing it held is left. May be called twice."""
+        # The process first: then its pipes end, and with them the thread that reads.
+        # The one that writes waits for a frame, and is told that none comes.
         self._popen.kill()
         self._popen.wait()
         self._outgoing.put(None)

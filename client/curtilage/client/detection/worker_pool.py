@@ -79,6 +79,7 @@ class Workers:
     def failed(self, process: DetectorProcess, cause: RestartCause) -> None:
         """Put the spare in a worker's place, and find another in background."""
         with self._changed:
+            # By identity: it may have been replaced already, and its successor is well.
             if process is self._current:
                 self._failed.append((process, cause))
                 self._current, self._spare = self._spare, None
@@ -120,6 +121,8 @@ class Workers:
     def _start(self, in_background: bool) -> DetectorProcess:
         """Launch a worker and wait until it is warm; ``close`` may end it."""
         process = self._launch(in_background)
+        # Where ``close`` can see it, or closed here: one that starts while all is
+        # closed would be left to run.
         with self._changed:
             self._starting = process
             if self._closed:

@@ -91,7 +91,12 @@ class Server(web.Server):
         if len(self._open) >= self._most and not self._waiting:
             return False
         if len(self._open) >= self._most or len(self._waiting) >= self._most // 2:
-            self._close_one()
+            # Who has been silent for longest, or else who is slowest; never one whose
+            # question is being answered.
+            silent = (each for each in self._waiting if not each.speaks)
+            oldest = next(silent, None) or next(iter(self._waiting))
+            self.leave(oldest)
+            oldest.force_close()
         self._open.add(connection)
         self._waiting[connection] = None
         return True
@@ -109,13 +114,6 @@ class Server(web.Server):
         """Note that a connection waits for its next request."""
         if connection in self._open:
             self._waiting[connection] = None
-
-    def _close_one(self) -> None:
-        """Close who has been silent for longest, or else who is slowest."""
-        silent = (each for each in self._waiting if not each.speaks)
-        oldest = next(silent, None) or next(iter(self._waiting))
-        self.leave(oldest)
-        oldest.force_close()
 
 
 class Connection(web.RequestHandler):
@@ -160,7 +158,10 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget it."""
         self._server.leave(self)
-        self._stop_timers()
+        self._stop_request_timer()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
         super().connection_lost(exc)
 
     @override
@@ -237,12 +238,6 @@ class Connection(web.RequestHandler):
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
-
-    def _stop_timers(self) -> None:
-        self._stop_request_timer()
-        if self._unread_timer is not None:
-            self._unread_timer.cancel()
-            self._unread_timer = None
 
 
 def affordable_connections() -> int:

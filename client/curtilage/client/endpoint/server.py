@@ -41,12 +41,12 @@ from curtilage.client.openai_chat import (
     MAX_REQUEST_BYTES,
     MODEL_ID,
     TOO_MANY,
-    ChatRequest,
+    ChatCompletionRequest,
     ChunkBuilder,
     JsonObject,
     completion_object,
     error_object,
-    parse_chat_request,
+    parse_completion_request,
     provenance_headers,
 )
 from curtilage.client.session import Session
@@ -140,6 +140,8 @@ class _Endpoint:
     async def _checked(
         self, request: web.BaseRequest, connection: Connection
     ) -> web.StreamResponse:
+        # Before its path or its content is looked at: a page of some web site learns
+        # nothing by asking, not even what is here.
         if not _is_own(request):
             return _page(NOT_OURS, 403)
         handler = self._handler(request)
@@ -150,6 +152,7 @@ class _Endpoint:
             if expected.lower() != "100-continue":
                 return _page(NOT_EXPECTED, 417)
             await request.writer.write(CONTINUE)
+            # No part of an answer: an error that follows can still be told as one.
             request.writer.output_size = 0
         # All of it, before anything is done: until then others come first.
         body = await _body(request)
@@ -172,11 +175,13 @@ class _Endpoint:
     async def _chat(
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
+        # A page of a web site can post forms and plain text without asking a browser's
+        # leave, but not JSON; another bar behind ``_is_own``.
         if request.content_type != "application/json":
             raise UsageError("the content type must be application/json")
         if "Content-Encoding" in request.headers:
             raise UsageError("a compressed request is not accepted")
-        chat = parse_chat_request(content)
+        chat = parse_completion_request(content)
         stream = self._session.stream(chat.query)
         try:
             if chat.query.stream:
@@ -238,7 +243,7 @@ async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamRe
 
 
 async def _streamed(
-    request: web.BaseRequest, chat: ChatRequest, stream: AnswerStream
+    request: web.BaseRequest, chat: ChatCompletionRequest, stream: AnswerStream
 ) -> web.StreamResponse:
     provenance = await stream.begin()
     response = web.StreamResponse(

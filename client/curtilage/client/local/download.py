@@ -125,6 +125,8 @@ def _fetch(
         except OSError:
             raise ModelPullError("this file is being downloaded already") from None
         _download(request, file, progress, endpoint)
+        # On the medium before it has its name, or a power cut would leave the name on
+        # a file that was never hashed. Hashed by the same descriptor that was written.
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
@@ -215,9 +217,11 @@ def _download(
         metadata = hub.get_hf_file_metadata(  # pyright: ignore[reportUnknownMemberType]
             url, token=False, endpoint=endpoint
         )
+        # The digest decides; this only says sooner that it would be in vain.
         if metadata.commit_hash != request.revision:
             raise ModelPullError("the server answers with another revision")
         here = file.seek(0, os.SEEK_END)
+        # More than there is: left over from another file, so begun anew.
         if metadata.size is not None and here > metadata.size:
             here = file.seek(0)
             file.truncate()

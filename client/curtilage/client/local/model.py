@@ -221,7 +221,12 @@ class LocalModel:
             return
         try:
             engine = await asyncio.to_thread(self._make_engine)
-            await _start(engine)
+            try:
+                await engine.start()
+            except InferenceError:
+                # It holds the model's memory, and nobody else would give it back.
+                await engine.close()
+                raise
         except ModelDigestError as problem:
             raise LocalModelDigestError(
                 f"the local model {self.model_id!r} is another file: {problem}"
@@ -247,6 +252,8 @@ class LocalModel:
             UsageError: a setting is outside its range.
         """
         engine = self._running()
+        # The turn first, and given back last: the engine is stopped, and has wiped what
+        # it held, before the next one's text reaches it.
         try:
             async with (
                 self._turns.turn(_cost(query)),
@@ -301,14 +308,6 @@ def _engine(
     return LlamaCppEngine(
         verified, model_id=model_id, context_tokens=context_tokens, threads=threads
     )
-
-
-async def _start(engine: Engine) -> None:
-    try:
-        await engine.start()
-    except InferenceError:
-        await engine.close()
-        raise
 
 
 def _cost(query: Query) -> int:

@@ -153,18 +153,16 @@ class Registry:
             ModelRegistryError: its name stands for another file.
         """
         make_private(self._root)
+        # Asked again under the lock: another process may have taken the name since.
         with locked(self._root / "models.lock", math.inf):
             self.refuse_taken(entry)
             others = [other for other in self.entries() if other.name != entry.name]
-            self._write([*others, entry])
-
-    def _write(self, entries: Sequence[ModelEntry]) -> None:
-        document = {
-            "version": FORMAT_VERSION,
-            "models": [asdict(entry) for entry in entries],
-        }
-        with write_private_atomically(self._file) as file:
-            file.write(json.dumps(document, indent=2).encode() + b"\n")
+            document = {
+                "version": FORMAT_VERSION,
+                "models": [asdict(each) for each in (*others, entry)],
+            }
+            with write_private_atomically(self._file) as file:
+                file.write(json.dumps(document, indent=2).encode() + b"\n")
 
     def _parse(self, document: object) -> Iterator[ModelEntry]:
         try:

@@ -60,6 +60,8 @@ def moved(written: str, *, weeks: int) -> str | None:
     """
     if len(written) > MAX_DATE_CHARS or not written.isascii():
         return None
+    # Every form and not the first that fits: "3/4/1980" is a date in two of them, and
+    # two days. Moved by the wrong one, it would come back as a date nobody wrote.
     readings = [match for form in _FORMS if (match := form.fullmatch(written))]
     dated = [(match, day) for match in readings if (day := _date_of(match))]
     if len({day for _, day in dated}) != 1:
@@ -74,19 +76,19 @@ def moved(written: str, *, weeks: int) -> str | None:
 
 def _date_of(match: re.Match[str]) -> date | None:
     month = match["month"].lower()
-    number = int(month) if month.isdigit() else _month_number(month)
+    number = (
+        int(month)
+        if month.isdigit()
+        else next(
+            at
+            for at, full in enumerate(_MONTHS, start=1)
+            if full.startswith(month[:_SHORT_CHARS])
+        )
+    )
     try:
         return date(int(match["year"]), number, int(match["day"]))
     except ValueError:
         return None
-
-
-def _month_number(name: str) -> int:
-    return next(
-        number
-        for number, full in enumerate(_MONTHS, start=1)
-        if full.startswith(name[:_SHORT_CHARS])
-    )
 
 
 def _written_like(match: re.Match[str], day: date) -> str:
@@ -99,17 +101,13 @@ def _written_like(match: re.Match[str], day: date) -> str:
         "day": f"{day.day:{digits}}",
         "month": _month_like(old["month"], day.month, digits),
         "year": f"{day.year:04}",
-        "ordinal": _cased_like(old.get("ordinal", "x"), _ordinal(day.day)),
+        "ordinal": _cased_like(old.get("ordinal", "x"), _ORDINALS.get(day.day, "th")),
     }
     written, at = "", 0
     for name in sorted(old.keys() & new.keys(), key=match.start):
         written += match.string[at : match.start(name)] + new[name]
         at = match.end(name)
     return written + match.string[at:]
-
-
-def _ordinal(day: int) -> str:
-    return _ORDINALS.get(day, "th")
 
 
 def _month_like(old: str, number: int, digits: str) -> str:

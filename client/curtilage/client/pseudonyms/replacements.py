@@ -197,7 +197,9 @@ class Occurrences:
         """Yield every place at which one of them stands; they may overlap."""
         for forms in self._forms:
             for place in forms.places(text):
-                if not _is_ordinary(place.of(text)):
+                # "will" without a capital is no name, wherever "Will" is one.
+                word = place.of(text)
+                if not (word.islower() and word in COMMON):
                     yield place
 
 
@@ -224,11 +226,9 @@ class _Forms:
 
 
 def _all_spaced(values: Mapping[str, str]) -> dict[str, str]:
-    return {_spaced(each): name for each, name in values.items()}
-
-
-def _spaced(value: str) -> str:
-    return r"\s+".join(map(re.escape, value.split()))
+    return {
+        r"\s+".join(map(re.escape, each.split())): name for each, name in values.items()
+    }
 
 
 def _parts(value: str) -> Iterator[str]:
@@ -256,10 +256,6 @@ def _is_telling(value: str) -> bool:
     return digits >= _MIN_DIGITS or any(char.isalpha() for char in value)
 
 
-def _is_ordinary(word: str) -> bool:
-    return word.islower() and word in COMMON
-
-
 def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
     """Look for what is left of names in rewritten texts, in any spelling.
 
@@ -275,7 +271,9 @@ def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
     """
     people = (each for each, name in values.items() if kind_of(name) == _PERSON)
     parts = {part for each in people for part in _LETTERS.findall(_folded(each))}
-    telling = [each for each in parts if _is_left_telling(each)]
+    telling = [
+        each for each in parts - COMMON - _PARTICLES if len(each) >= _MIN_LEFT_CHARS
+    ]
     if not telling:
         return
     left = re.compile("|".join(map(re.escape, telling)))
@@ -283,10 +281,6 @@ def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
         plain = _folded(TOKEN.sub(" ", text))
         if any(left.search(word) for word in {*_LETTERS.findall(plain)} - COMMON):
             raise KeptHomeError(Obstacle.NAME_LEFT)
-
-
-def _is_left_telling(part: str) -> bool:
-    return len(part) >= _MIN_LEFT_CHARS and part not in COMMON | _PARTICLES
 
 
 def _folded(text: str) -> str:

@@ -44,7 +44,15 @@ class Restorer:
         self._sorted = sorted(values)
         self._longest = max(map(len, values), default=0)
         self._first = {each[:1] for each in values}
-        self._known = _pattern(values)
+        # Longest first, so that none is taken for a shorter one that it begins with. A
+        # date only where it stands alone: as digits of a longer number it is none.
+        forms = [
+            re.escape(each)
+            if each.startswith(OPENING)
+            else rf"(?<!\w){re.escape(each)}(?!\w)"
+            for each in sorted(values, key=len, reverse=True)
+        ]
+        self._known = re.compile("|".join(forms)) if forms else None
         self._before = ""  # the end of what came and was passed on, as it came
         self._watch = AddressWatch()  # of what was told
         self._held = ""
@@ -90,7 +98,13 @@ class Restorer:
             if last and text.startswith(OPENING, end):
                 raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
             end = len(text) if last else end
-        self.unknown += self._count_unknown(text[:end], len(self._before))
+        # Tokens that nobody sent, each where it ends: with as much of what was told
+        # before as one can have, since pieces cut where they like.
+        start = len(self._before)
+        self.unknown += sum(
+            match.end() > start and match[0] not in self._values
+            for match in TOKEN.finditer(text, max(start - _MAX_TOKEN_CHARS, 0), end)
+        )
         told.append(self._passed(text[at:end]))
         # Enough for a token nobody sent, and for the letter before a date.
         self._before = text[max(end - _MAX_TOKEN_CHARS, 0) : end]
@@ -103,42 +117,28 @@ class Restorer:
 
     def _first_held(self, text: str, start: int) -> int:
         """Return where the longest end begins that could become a stand-in."""
-        at = max(len(text) - self._longest, start)
-        while at < len(text) and not self._could_become(text[at:]):
-            at += 1
-        return at
-
-    def _could_become(self, end: str) -> bool:
-        if end[0] not in self._first:
-            return False
-        at = bisect_left(self._sorted, end)
-        return at < len(self._sorted) and self._sorted[at].startswith(end)
+        for at in range(max(len(text) - self._longest, start), len(text)):
+            if text[at] not in self._first:
+                continue
+            # Sorted: what begins with an end stands right behind its place.
+            end = text[at:]
+            place = bisect_left(self._sorted, end)
+            if place < len(self._sorted) and self._sorted[place].startswith(end):
+                return at
+        return len(text)
 
     def _restored(self, match: re.Match[str], *, joined: bool) -> str:
+        # No answer has so many, and each takes time: an enclave that sends nothing
+        # else must not hold this machine.
         self._seen += 1
         if self._seen > MAX_STAND_INS:
             raise EnclaveError(FailureReason.ANSWER_BROKEN)
+        # An address that the answer's author chose, with the name in it, would be
+        # fetched by whatever shows the answer (the module's head says more).
         if joined or self._watch.inside:
             self.in_urls += 1
             return match[0]
         return self._values[match[0]]
-
-    def _count_unknown(self, text: str, start: int) -> int:
-        tokens = TOKEN.finditer(text, max(start - _MAX_TOKEN_CHARS, 0))
-        return sum(
-            match.end() > start and match[0] not in self._values for match in tokens
-        )
-
-
-def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Return what finds every stand-in; a date only where it stands alone."""
-    longest_first = sorted(values, key=len, reverse=True)
-    return re.compile("|".join(map(_form, longest_first))) if values else None
-
-
-def _form(stand_in: str) -> str:
-    form = re.escape(stand_in)
-    return form if stand_in.startswith(OPENING) else rf"(?<!\w){form}(?!\w)"
 
 
 class AnswerRestorer:

@@ -10,7 +10,8 @@ reading of a text, across texts, in a stop string, half inside something else, i
 longer word) keeps the whole query home.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +34,7 @@ from curtilage.client.pseudonyms.vault import (
 )
 from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Decision, Inspection
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import counting, scores_of
 from curtilage.policy.document.model import Policy
@@ -117,50 +118,54 @@ def deidentify(
 
 def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentified:
     leaves = tuple(query.leaves())
-    _require_rewritable(query, leaves)
-    found = _found_places(leaves, findings)
-    replaced = _values(leaves, found)
-    places = _with_occurrences(leaves, found, replaced)
-    vault = Vault(key, source="\n".join(leaf.text for leaf in leaves))
-    texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
-    values: set[tuple[str, str]] = set()
-    for leaf in leaves:
-        for place in places.get(leaf.where, ()):
-            _require_content(leaf.where)
-            stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
-            texts[leaf.where].replace(place, stand_in)
-            values.add((place.data_class, stand_in))
-    _require_stops_apart(query, vault)
-    outgoing = {at: text.outgoing for at, text in texts.items()}
-    require_gone(replaced, outgoing.values())
-    return Deidentified(
-        query=_with_texts(query, outgoing),
-        reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
-        vault=vault,
-        counts=_counted(values),
-    )
-
-
-def _require_rewritable(query: Query, leaves: Iterable[Leaf]) -> None:
+    # In the answer, the source's own marks could not be told from ours.
     if any(OPENING in leaf.text or CLOSING in leaf.text for leaf in leaves):
         raise KeptHomeError(Obstacle.MARK_IN_SOURCE)
     # They are told token by token, and the tokens would be those of stand-ins.
     if query.settings.logprobs:
         raise KeptHomeError(Obstacle.LOGPROBS)
-
-
-def _require_content(where: Where) -> None:
-    if where.json_path.startswith("stop"):
+    # What was found, and every other place at which the same value stands: detectors
+    # may miss it there, and one that is left would say whom the token hides.
+    found = _found_places(leaves, findings)
+    replaced = {
+        place.of(leaf.text): place.data_class
+        for leaf in leaves
+        for place in found.get(leaf.where, ())
+    }
+    again = Occurrences(replaced)
+    places = {
+        leaf.where: apart((*found.get(leaf.where, ()), *again.places(leaf.text)))
+        for leaf in leaves
+    }
+    vault = Vault(key, source="\n".join(leaf.text for leaf in leaves))
+    texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
+    values: set[tuple[str, str]] = set()
+    for leaf in leaves:
+        for place in places[leaf.where]:
+            # What a speaker is called, or a stop string, is no text that the model
+            # could speak of with a stand-in in its place.
+            if leaf.where.json_path != "content":
+                stop = leaf.where.json_path.startswith("stop")
+                raise KeptHomeError(
+                    Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
+                )
+            stand_in = vault.stand_in(place.data_class, place.of(leaf.text))
+            texts[leaf.where].replace(place, stand_in)
+            values.add((place.data_class, stand_in))
+    # A stop string that is a part of a stand-in would cut it in two, and half of one
+    # cannot be restored.
+    if any(stop in each for stop in query.settings.stop for each in vault.values):
         raise KeptHomeError(Obstacle.STOP_STRING)
-    if where.json_path != "content":
-        raise KeptHomeError(Obstacle.NOT_CONTENT)
-
-
-def _require_stops_apart(query: Query, vault: Vault) -> None:
-    """Refuse a stop string that would cut a stand-in in two."""
-    for stop in query.settings.stop:
-        if any(stop in stand_in for stand_in in vault.values):
-            raise KeptHomeError(Obstacle.STOP_STRING)
+    outgoing = {at: text.outgoing for at, text in texts.items()}
+    # Last, over the very texts that would leave.
+    require_gone(replaced, outgoing.values())
+    counts = Counter(data_class for data_class, _ in values)
+    return Deidentified(
+        query=_with_texts(query, outgoing),
+        reading=_with_texts(query, {at: text.read for at, text in texts.items()}),
+        vault=vault,
+        counts=tuple(sorted(counts.items())),
+    )
 
 
 class _Rewritten:
@@ -198,39 +203,18 @@ def _found_places(
     for finding in findings:
         if kind_of(finding.data_class) is None:
             continue
+        # Found where two texts meet, or over the whole query: it has no one place.
         if finding.where not in texts:
             raise KeptHomeError(Obstacle.ACROSS_TEXTS)
-        if finding.view is not View.RAW:
+        # Its offsets are those of a text that was undone; nobody knows where it
+        # stands in the one that would be sent.
+        if finding.normalization is not Normalization.RAW:
             raise KeptHomeError(Obstacle.OTHER_VIEW)
         place = fitted(texts[finding.where], finding)
         places.setdefault(finding.where, []).append(place)
     if not places:
         raise KeptHomeError(Obstacle.NOTHING_FOUND)
     return {where: apart(each) for where, each in places.items()}
-
-
-def _values(
-    leaves: Iterable[Leaf], found: Mapping[Where, Sequence[Place]]
-) -> dict[str, str]:
-    """Return each value as it stands in a text, and its class."""
-    return {
-        place.of(leaf.text): place.data_class
-        for leaf in leaves
-        for place in found.get(leaf.where, ())
-    }
-
-
-def _with_occurrences(
-    leaves: Sequence[Leaf],
-    found: Mapping[Where, Sequence[Place]],
-    values: Mapping[str, str],
-) -> dict[Where, list[Place]]:
-    """Add every other place at which a value stands that was found once."""
-    search = Occurrences(values)
-    return {
-        leaf.where: apart((*found.get(leaf.where, ()), *search.places(leaf.text)))
-        for leaf in leaves
-    }
 
 
 def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
@@ -243,10 +227,3 @@ def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
         for index, message in enumerate(query.messages)
     )
     return replace(query, messages=tuple(messages))
-
-
-def _counted(values: Iterable[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int] = {}
-    for data_class, _ in values:
-        counts[data_class] = counts.get(data_class, 0) + 1
-    return tuple(sorted(counts.items()))

@@ -198,7 +198,10 @@ class Vault:
         if digest not in self._given:
             self._given[digest] = self._moved(kind, written) or self._token(kind)
         found = self._given[digest]
-        self._keep(found, written)
+        # The first spelling comes back; one with capitals is better than none.
+        known = self._values.get(found)
+        if known is None or (known.islower() and not written.islower()):
+            self._values[found] = written
         return found
 
     @property
@@ -219,26 +222,18 @@ class Vault:
     def _moved(self, kind: str, written: str) -> str | None:
         if kind != "DATE":
             return None
-        found = moved(written, weeks=self._weeks())
+        # One to 52 weeks, either way, never zero; the same for all dates of a
+        # conversation, so that what lies between two of them stays true.
+        number = int.from_bytes(hmac.digest(self._key, b"weeks", "sha256"), "big")
+        weeks = number % (2 * _MAX_WEEKS) - _MAX_WEEKS
+        found = moved(written, weeks=weeks if weeks < 0 else weeks + 1)
         # What the source says already would come back as something else.
         if found is None or found in self._source or found in self._values:
             return None
         return found
-
-    def _weeks(self) -> int:
-        """Return how far dates move: one to 52 weeks, either way, never zero."""
-        number = int.from_bytes(hmac.digest(self._key, b"weeks", "sha256"), "big")
-        weeks = number % (2 * _MAX_WEEKS) - _MAX_WEEKS
-        return weeks if weeks < 0 else weeks + 1
 
     def _token(self, kind: str) -> str:
         self._kinds[kind] += 1
         if self._kinds[kind] > MAX_NUMBER:
             raise VaultError("more values than tokens")
         return f"{OPENING}{kind}_{self._kinds[kind]}{CLOSING}"
-
-    def _keep(self, stand_in: str, written: str) -> None:
-        """Remember the first spelling; one with capitals is better than none."""
-        known = self._values.get(stand_in)
-        if known is None or (known.islower() and not written.islower()):
-            self._values[stand_in] = written

@@ -71,7 +71,8 @@ def read_access(
     return RelayAccess(
         tls=tls,
         api_key=_read_token(key),
-        readable_by_others=key if _is_readable_by_others(key) else None,
+        # Told, and not refused: on some mounts every file looks like this.
+        readable_by_others=key if key.stat().st_mode & _FOR_OTHERS else None,
     )
 
 
@@ -142,11 +143,6 @@ def _read_token(path: Path) -> str:
     if _TOKEN.fullmatch(token) is None:
         raise ConfigError(f"{path}: expected one API key and nothing else")
     return token.decode()
-
-
-def _is_readable_by_others(path: Path) -> bool:
-    # Told, and not refused: on some mounts every file looks like this.
-    return bool(path.stat().st_mode & _FOR_OTHERS)
 
 
 def _trouble(failure: OSError, otherwise: str) -> str:

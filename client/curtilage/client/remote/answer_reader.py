@@ -227,7 +227,9 @@ class JsonText(ContentReader):
 
     def _object_end(self) -> int | None:
         """Return where the first object ends, or None as long as it does not."""
-        while match := self._next_mark():
+        while match := (_INSIDE if self._quoted else _OUTSIDE).search(
+            self._object, self._scanned
+        ):
             token, self._scanned = match[0], match.end()
             if token == b'"':
                 self._quoted = not self._quoted
@@ -241,10 +243,6 @@ class JsonText(ContentReader):
                 return None
         self._scanned = len(self._object)
         return None
-
-    def _next_mark(self) -> re.Match[bytes] | None:
-        marks = _INSIDE if self._quoted else _OUTSIDE
-        return marks.search(self._object, self._scanned)
 
 
 class Completion(JsonText):

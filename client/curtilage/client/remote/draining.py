@@ -103,8 +103,8 @@ these hold a place at the gateway while the others wait there."""
 Send = Callable[[SealedExchange], AsyncGenerator[bytes]]
 
 
-class Drains:
-    """Keeps the exchanges that run.
+class ExchangeSupervisor:
+    """Keeps the exchanges that run: begins them, counts them, sees them end.
 
     Args:
         most: how many may run at a time.
@@ -142,7 +142,7 @@ class Drains:
         reader: AnswerReader,
         send: Send,
         attempt: Attempt,
-    ) -> "Watch":
+    ) -> "RunningExchange":
         """Send an exchange; return what its answer can be watched by.
 
         Args:
@@ -158,12 +158,12 @@ class Drains:
         self.require_room()
         # A task of its own: a caller that is cancelled must not cancel the exchange,
         # which would show on the wire that it was, and when.
-        watch = Watch(exchange, reader, attempt, self._timer)
-        task = asyncio.create_task(watch.run(send))
+        running = RunningExchange(exchange, reader, attempt, self._timer)
+        task = asyncio.create_task(running.run(send))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        task.add_done_callback(watch.over)
-        return watch
+        task.add_done_callback(running.over)
+        return running
 
     async def settle(self) -> None:
         """Wait until nothing runs; errors there have no reader any more."""
@@ -179,7 +179,7 @@ class Drains:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-class Watch:
+class RunningExchange:
     """One exchange that runs, and its events as long as somebody watches."""
 
     def __init__(

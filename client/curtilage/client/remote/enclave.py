@@ -31,7 +31,7 @@ from curtilage.client.answer import AnswerEvent
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
 from curtilage.client.query import Query
 from curtilage.client.remote.challenges import Challenges
-from curtilage.client.remote.draining import Drains
+from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.keys import KeySource, failure_of
 from curtilage.client.remote.requests import (
     Attempt,
@@ -91,7 +91,7 @@ class Enclave:
         clock: the time, aware UTC.
         first_s: how long to wait for an answer to begin.
         lengths: how long its last answers were; None: none is known yet.
-        drains: keeps the exchanges that run; None: one of its own.
+        supervisor: keeps the exchanges that run; None: one of its own.
         notify: called once where the clock is off.
     """
 
@@ -103,7 +103,7 @@ class Enclave:
         *,
         first_s: float = FIRST_EVENT_S,
         lengths: RecentLengths | None = None,
-        drains: Drains | None = None,
+        supervisor: ExchangeSupervisor | None = None,
         notify: Notify | None = None,
     ) -> None:
         self._transport = transport
@@ -111,14 +111,14 @@ class Enclave:
         self._clock = clock
         self._first_s = first_s
         self._lengths = lengths or RecentLengths()
-        self._drains = drains or Drains()
+        self._supervisor = supervisor or ExchangeSupervisor()
         self._notify = notify
         self._challenges = Challenges(clock)
 
     @property
     def running(self) -> int:
         """How many exchanges are on the wire."""
-        return self._drains.running
+        return self._supervisor.running
 
     async def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
         """Yield the enclave's answer; before each attempt, that it was recorded.
@@ -171,13 +171,13 @@ class Enclave:
 
     async def settle(self) -> None:
         """Wait until every exchange has run to its end."""
-        await self._drains.settle()
+        await self._supervisor.settle()
 
     async def close(self) -> None:
         """Cut off what still runs and close the ways out."""
         # Keys first: a renewal that is under way uses the transport.
         await self._keys.close()
-        await self._drains.close()
+        await self._supervisor.close()
         await self._transport.close()
 
     async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
@@ -219,7 +219,7 @@ class Enclave:
     ) -> AsyncGenerator[Step]:
         """Record, seal and send one attempt; yield its answer."""
         # First of all: what cannot be seen to the end of its bucket is not begun.
-        self._drains.require_room(share=request.share)
+        self._supervisor.require_room(share=request.share)
         if isinstance(request, ChatRequest):
             # What is too large, or not for this enclave, leaves no record of having
             # left: so both are known before it is recorded.
@@ -282,19 +282,21 @@ class Enclave:
         """Watch a padded exchange, which runs to its end by itself."""
         # Of a challenge, the whole bucket is awaited before the query follows.
         challenge = isinstance(attempt.request, ChallengeRequest)
-        watch = self._drains.start(exchange, reader, self._transport.send, attempt)
+        running = self._supervisor.start(
+            exchange, reader, self._transport.send, attempt
+        )
         try:
-            async with aclosing(watch.events()) as events:
+            async with aclosing(running.events()) as events:
                 async for event in events:
                     yield event
         except EnclaveError as failure:
             # Two requests side by side would say: this clock is wrong, or that
             # the second is a query which needs a challenge.
             if challenge or isinstance(failure, DateRefusedError):
-                await watch.settled()
+                await running.settled()
             raise
         if challenge:
-            await watch.settled()
+            await running.settled()
 
     async def _direct(
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt

@@ -71,7 +71,8 @@ class KeyStore:
             if self._in_force(self._key, now):
                 return self._key
             self._key = None
-        if self._refusal is not None and self._still_refused(now):
+        until = self._refused_until
+        if self._refusal is not None and until is not None and now < until:
             # A new one: an exception raised again and again grows its traceback.
             old = self._refusal
             raise type(old)(old.code, old.detail, step=old.step, steps=old.steps)
@@ -111,7 +112,8 @@ class KeyStore:
         # look like one, until the key has ended and the query that comes next must
         # wait.
         old = self._key
-        if old is not None and self._same(bundle):
+        same = hashlib.sha256(bundle).digest() == self._bundle_digest
+        if old is not None and same:
             raise RefusedError(RefusalCode.STALE, "the evidence was not renewed")
         try:
             fresh = self._accepted(bundle, now, mirrored)
@@ -174,12 +176,6 @@ class KeyStore:
         except RefusedError:
             return False
         return True
-
-    def _same(self, bundle: bytes) -> bool:
-        return hashlib.sha256(bundle).digest() == self._bundle_digest
-
-    def _still_refused(self, now: datetime) -> bool:
-        return self._refused_until is not None and now < self._refused_until
 
 
 EARLIEST: Final = 0.75

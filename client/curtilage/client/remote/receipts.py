@@ -101,21 +101,12 @@ class ReceiptCheck:
             raise RefusedError(
                 RefusalCode.RECEIPT_INVALID, f"receipt: {len(found)} of them, not one"
             )
-        # With the key that the evidence binds, never with one that comes along.
         receipt = decode_field(found[0], length=RECEIPT_BYTES)
-        verify_receipt(
-            receipt,
-            public_key=self._key.receipt_public_key,
-            expected=self._expected(),
-        )
-        return receipt
-
-    def _expected(self) -> ReceiptExpectation:
         key, sealed_at = self._key, int(self._date.timestamp())
         window_s = int(WINDOW.total_seconds())
         # All of it is known here beforehand: nothing that the receipt says of itself is
         # taken over, so one of another exchange, key or release does not verify.
-        return ReceiptExpectation(
+        expected = ReceiptExpectation(
             status=self._status,
             # The enclave opens nothing whose date is further from its own clock, and
             # nothing outside of the key's window.
@@ -130,3 +121,10 @@ class ReceiptCheck:
             request_mac=self._request_mac,
             answer_mac=self._answer_mac.digest(),
         )
+        # With the key that the evidence binds, never with one that comes along.
+        verify_receipt(
+            receipt,
+            public_key=key.receipt_public_key,
+            expected=expected,
+        )
+        return receipt

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class View(StrEnum):
-    """The reading of a text in which something was found."""
+class Normalization(StrEnum):
+    """The form of a text in which something was found: as written, or undone."""
 
-    # Offsets count characters of that reading: those of two views do not compare.
+    # Offsets count characters of that form: those of two do not compare.
     RAW = "raw"
     NFKC = "nfkc"
     CONFUSABLE = "confusable"
@@ -46,7 +46,7 @@ class Finding:
         end: one past the last character.
         score: 0 to 100; 65 and more is high confidence.
         validated: a check digit or checksum held.
-        view: the reading of the text to which the offsets belong.
+        normalization: the form of the text to which the offsets belong.
         where: the text's place in the conversation.
         listed: the policy's exclusion lists in which the found text stands.
     """
@@ -57,6 +57,6 @@ class Finding:
     end: int
     score: int
     validated: bool
-    view: View
+    normalization: Normalization
     where: Where
     listed: tuple[str, ...] = ()

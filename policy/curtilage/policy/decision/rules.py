@@ -225,12 +225,12 @@ def _groups(findings: Sequence[Finding], within: Within) -> Iterator[Sequence[Fi
 def _gap(one: Finding, other: Finding) -> int:
     """Return the number of characters between two findings.
 
-    Offsets of different views do not compare: such neighbours in one text
+    Offsets of different readings do not compare: such neighbours in one text
     count as overlapping, which can only make a rule fire more often.
     """
     # Two texts of one conversation have no distance: "near" never joins them.
     if one.where != other.where:
         return WINDOW_CHARS + 1
-    if one is other or one.view is not other.view:
+    if one is other or one.normalization is not other.normalization:
         return -1
     return max(one.start, other.start) - min(one.end, other.end)

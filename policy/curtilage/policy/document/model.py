@@ -19,7 +19,7 @@ from pydantic import (
 
 from curtilage.policy.decision.classes import CLASSES, expand
 from curtilage.policy.decision.conditions import MAX_SCORE, parse_condition
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     Exclusion,
@@ -446,7 +446,7 @@ def _settles(rule: Rule, data_class: str) -> bool:
         end=1,
         score=MAX_SCORE,
         validated=True,
-        view=View.RAW,
+        normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
     )
     return fires(rule, [found], scores_of([found]))

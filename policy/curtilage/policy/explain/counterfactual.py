@@ -20,7 +20,7 @@ from typing import Final
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
 from curtilage.policy.decision.conditions import MAX_SCORE
 from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route, most_private
 from curtilage.policy.decision.rules import DEFAULT, STRICT_TOPICS
 from curtilage.policy.document.model import Policy
@@ -43,9 +43,9 @@ class Absent:
     Attributes:
         data_class: what it was found to be.
         where: the text it is in, or None: wherever it was found.
-        start: first character, an offset into that text in ``view``.
+        start: first character, an offset into that text in ``normalization``.
         end: one past the last character.
-        view: the reading to which the offsets belong.
+        normalization: the reading to which the offsets belong.
         score: how surely it was found.
         below: had it been found with less than this, that would have been
             enough; None where no threshold matters.
@@ -55,7 +55,7 @@ class Absent:
     where: Where | None
     start: int
     end: int
-    view: View
+    normalization: Normalization
     score: int
     below: int | None = None
 
@@ -126,7 +126,7 @@ def _matches(absent: Absent, finding: Finding, name: str) -> bool:
         return False
     return absent.where is None or _place(finding) == (
         absent.where,
-        absent.view,
+        absent.normalization,
         absent.start,
         absent.end,
     )
@@ -275,7 +275,7 @@ class _Search:
             where=first.where if self._by_place else None,
             start=first.start,
             end=first.end,
-            view=first.view,
+            normalization=first.normalization,
             score=max(finding.score for finding in findings),
             below=below,
         )
@@ -302,8 +302,8 @@ def _outcome(
     return route, next(deciding, DEFAULT)
 
 
-def _place(finding: Finding) -> tuple[Where, View, int, int]:
-    return finding.where, finding.view, finding.start, finding.end
+def _place(finding: Finding) -> tuple[Where, Normalization, int, int]:
+    return finding.where, finding.normalization, finding.start, finding.end
 
 
 def class_of(policy: Policy, finding: Finding) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.decision.decide import Decision, Inspection
-from curtilage.policy.decision.findings import Finding, View, Where
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT, STICKY, STRICT_TOPICS, Rule
 from curtilage.policy.document.model import Policy
@@ -147,7 +147,8 @@ def _places(policy: Policy, findings: Sequence[Finding]) -> Iterator[str]:
         sure = "a check digit holds" if each.validated else f"score {each.score}"
         name = class_of(policy, each)
         how = "" if is_uncertain(name) else f", {sure}"
-        yield f"  {name}{_at(each.where, each.view, each.start, each.end)}{how}"
+        place = _at(each.where, each.normalization, each.start, each.end)
+        yield f"  {name}{place}{how}"
     if len(findings) > MAX_SHOWN:
         yield f"  and {len(findings) - MAX_SHOWN} more"
 
@@ -178,15 +179,15 @@ def _named(absent: Absent) -> str:
 def _absent_at(absent: Absent) -> str:
     if absent.where is None:
         return " anywhere"
-    return _at(absent.where, absent.view, absent.start, absent.end)
+    return _at(absent.where, absent.normalization, absent.start, absent.end)
 
 
-def _at(where: Where, view: View, start: int, end: int) -> str:
+def _at(where: Where, form: Normalization, start: int, end: int) -> str:
     """Say where; the whole query, which has no path, needs no word."""
     if not where.json_path:
         return " across the query" if end else ""
     path = "" if where.json_path == "content" else f", {where.json_path}"
-    reading = "" if view is View.RAW else f" ({view.value} reading)"
+    reading = "" if form is Normalization.RAW else f" ({form.value} reading)"
     return f" at characters {start}-{end} of message {where.message + 1}{path}{reading}"
 
 
@@ -194,7 +195,7 @@ def _finding(policy: Policy, finding: Finding) -> dict[str, object]:
     return {
         "class": class_of(policy, finding),
         "detector": finding.detector,
-        **_where(finding.where, finding.view),
+        **_where(finding.where, finding.normalization),
         "start": finding.start,
         "end": finding.end,
         "score": finding.score,
@@ -202,12 +203,12 @@ def _finding(policy: Policy, finding: Finding) -> dict[str, object]:
     }
 
 
-def _where(where: Where | None, view: View) -> dict[str, object]:
+def _where(where: Where | None, form: Normalization) -> dict[str, object]:
     return {
         "message": None if where is None else where.message,
         "role": None if where is None else where.role,
         "path": None if where is None else where.json_path,
-        "view": view.value,
+        "view": form.value,
     }
 
 
@@ -218,7 +219,7 @@ def _change(change: Change | None) -> dict[str, object] | None:
         "without": [
             {
                 "class": each.data_class,
-                **_where(each.where, each.view),
+                **_where(each.where, each.normalization),
                 "start": each.start,
                 "end": each.end,
                 "score": each.score,

@@ -6,7 +6,7 @@ import pytest
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
-    EVERY_VIEW,
+    EVERY_FORM,
     Detector,
     Equipment,
     Scanner,
@@ -46,7 +46,7 @@ class Counting:
 
 
 def fitted(*detectors: Detector) -> Equipment:
-    return tuple((each, EVERY_VIEW) for each in detectors)
+    return tuple((each, EVERY_FORM) for each in detectors)
 
 
 def span(name: str = "financial.pan") -> Span:

@@ -283,7 +283,7 @@ from curtilage.client.detection.detectors import __main__ as worker
 from curtilage.sandbox.wall import compute_only
 from curtilage.client.detection.detectors.all import equipment_of
 from curtilage.client.detection.detectors.scanner import Scanner
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 class Hanging:
     def __init__(self, inner):
         self.inner = inner
@@ -291,7 +291,8 @@ class Hanging:
     def id(self):
         return self.inner.id
     def find(self, reading):
-        if f"HANG {self.id} " in reading.text and reading.view is View.RAW:
+        raw = reading.normalization is Normalization.RAW
+        if raw and f"HANG {self.id} " in reading.text:
             time.sleep(1.2)
         return self.inner.find(reading)
 requests, replies = worker.take_streams()

@@ -15,7 +15,11 @@ from curtilage.client.detection.detectors.policy_detectors import (
     or_broken,
     own_detectors,
 )
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Detector, Scanner
+from curtilage.client.detection.detectors.scanner import (
+    EVERY_FORM,
+    Detector,
+    Scanner,
+)
 from curtilage.client.detection.spans import Span
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.dictionaries import edm_entry
@@ -140,7 +144,10 @@ def test_or_broken_keeps_what_can_be_built() -> None:
             return ()
 
     detector: Detector = Works()
-    assert or_broken("x", lambda: detector, EVERY_VIEW) == (detector, EVERY_VIEW)
+    assert or_broken("x", lambda: detector, EVERY_FORM) == (
+        detector,
+        EVERY_FORM,
+    )
 
 
 # --- words --------------------------------------------------------------------

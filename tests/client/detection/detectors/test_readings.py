@@ -12,15 +12,17 @@ from curtilage.client.detection.detectors.readings import (
     readings,
 )
 from curtilage.client.detection.detectors.respelling import compact
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 
-def text_in(view: View, text: str) -> str:
-    return next(each.text for each in readings(text) if each.view is view)
+def text_in(view: Normalization, text: str) -> str:
+    return next(each.text for each in readings(text) if each.normalization is view)
 
 
 def test_plain_text_has_one_reading() -> None:
-    assert [each.view for each in readings("a plain sentence")] == [View.RAW]
+    assert [each.normalization for each in readings("a plain sentence")] == [
+        Normalization.RAW
+    ]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_fold_undoes_typography(text: str, folded: str) -> None:
 
 
 def test_look_alikes_become_latin() -> None:
-    assert text_in(View.CONFUSABLE, "b\u043eb@c\u043erp.com") == "bob@corp.com"
+    assert text_in(Normalization.CONFUSABLE, "b\u043eb@c\u043erp.com") == "bob@corp.com"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_compact_marks_the_digits_it_made() -> None:
     reading = next(
         each
         for each in readings("five 36 22 one two three four")
-        if each.view is View.COMPACT
+        if each.normalization is Normalization.COMPACT
     )
     assert reading.text == "5 36 22 1 2 3 4"
     assert [reading.text[at] for at in sorted(reading.made)] == list("51234")
@@ -147,8 +149,9 @@ def test_repr_of_a_reading_shows_no_text() -> None:
 
 def test_a_reading_that_is_cut_says_so() -> None:
     decoded = {
-        each.view: each for each in readings("\ufdfa" * 3000 + " jsmith%40hospital.org")
-    }[View.DECODED]
+        each.normalization: each
+        for each in readings("\ufdfa" * 3000 + " jsmith%40hospital.org")
+    }[Normalization.DECODED]
     assert decoded.cut
     assert len(decoded.text) == MAX_DECODED_CHARS
 

@@ -32,7 +32,7 @@ from curtilage.client.detection.detectors.presidio.engine import (
 )
 from curtilage.client.detection.detectors.scanner import (
     AS_WRITTEN,
-    EVERY_VIEW,
+    EVERY_FORM,
     NOT_COMPACT,
     Equipment,
     Scanner,
@@ -41,7 +41,7 @@ from curtilage.client.detection.detectors.topics.lexicon import (
     LexiconDetector,
     PersonMarkerDetector,
 )
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import DetectionPlan
 
 WARM_UP_TEXT: Final = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
@@ -71,7 +71,7 @@ def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
     Those that always run, and those that look for names, which are dear.
     """
     build = partial(PresidioDetector, plan.recognizers)
-    presidio = or_broken(PRESIDIO, build, EVERY_VIEW - {View.COMPACT})
+    presidio = or_broken(PRESIDIO, build, EVERY_FORM - {Normalization.COMPACT})
     first = (
         *_own_but_names(),
         *([presidio] if plan.recognizers else []),
@@ -86,7 +86,7 @@ def digest_of(plan: DetectionPlan) -> bytes:
 
 
 def own_equipment() -> Equipment:
-    """Return this project's own detectors, each with the views it reads."""
+    """Return this project's own detectors, each with the readings it takes."""
     return (*_own_but_names(), (NameDetector(), AS_WRITTEN))
 
 
@@ -95,9 +95,9 @@ def _own_but_names() -> Equipment:
         (UndecodableDetector(), AS_WRITTEN),
         (ObfuscationDetector(), AS_WRITTEN),
         (InvisibleDetector(), AS_WRITTEN),
-        (LanguageDetector(), NOT_COMPACT - {View.NFKC, View.DECODED}),
-        (NumberRunDetector(), EVERY_VIEW),
-        (PatternSet((*PATTERNS, *SECRETS)), EVERY_VIEW),
+        (LanguageDetector(), NOT_COMPACT - {Normalization.NFKC, Normalization.DECODED}),
+        (NumberRunDetector(), EVERY_FORM),
+        (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),
         (PersonMarkerDetector(), AS_WRITTEN),

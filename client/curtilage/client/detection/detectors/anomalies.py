@@ -20,9 +20,9 @@ from curtilage.client.detection.detectors.patterns.secrets import (
     OPAQUE_TOKEN,
 )
 from curtilage.client.detection.detectors.readings import Reading, hidden_text
-from curtilage.client.detection.spans import Span
+from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.client.detection.wordlists import words
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 _DETECTOR = "language"
 _OBFUSCATION = "obfuscation"
@@ -85,7 +85,7 @@ class LanguageDetector:
         spans: list[Span] = []
         if not reading.text.isascii():
             spans = [
-                _span("uncertain.language", _DETECTOR, match)
+                _span("uncertain.language", _DETECTOR, match.span())
                 for match in _WORD.finditer(reading.text)
                 if not match[0].isascii() and _is_uncovered(match[0])
             ]
@@ -116,10 +116,10 @@ def _foreign_words(text: str) -> list[Span]:
     if not english:
         alone = [match for match in words if match[0] in _UNMISTAKABLE]
         if alone:
-            return [_span("uncertain.language", _DETECTOR, match) for match in alone]
+            return [_span("uncertain.language", _DETECTOR, m.span()) for m in alone]
     if len(distinct) < _MIN_FOREIGN_WORDS or len(foreign) <= english:
         return []
-    return [_span("uncertain.language", _DETECTOR, match) for match in foreign]
+    return [_span("uncertain.language", _DETECTOR, match.span()) for match in foreign]
 
 
 class ObfuscationDetector:
@@ -137,7 +137,10 @@ class ObfuscationDetector:
         mixed = [
             m for m in _WORD.finditer(text) if not m[0].isascii() and _is_mixed(m[0])
         ]
-        return [_span("uncertain.obfuscation", _OBFUSCATION, m) for m in hidden + mixed]
+        return [
+            _span("uncertain.obfuscation", _OBFUSCATION, match.span())
+            for match in hidden + mixed
+        ]
 
 
 def _is_mixed(word: str) -> bool:
@@ -150,13 +153,11 @@ def _is_mixed(word: str) -> bool:
     return look_alike and len(word) >= _MIN_MIXED_CHARS
 
 
-def _span(name: str, detector: str, match: re.Match[str]) -> Span:
+def _span(
+    name: str, detector: str, place: tuple[int, int], score: int = MAX_SCORE
+) -> Span:
     return Span(
-        data_class=name,
-        detector=detector,
-        start=match.start(),
-        end=match.end(),
-        score=100,
+        data_class=name, detector=detector, start=place[0], end=place[1], score=score
     )
 
 
@@ -169,7 +170,7 @@ _UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
 class NumberRunDetector:
     """Find seven digits and more that nothing else may have recognised.
 
-    A run in the compact view counts only where the view made a digit of it:
+    A run in the compact reading counts only where that made a digit of it:
     joining lines would otherwise turn every table into a number.
     """
 
@@ -183,13 +184,14 @@ class NumberRunDetector:
         """Yield each run, but no grouped amount and no span of years."""
         for match in self._run.finditer(reading.text):
             start, end = match.span()
-            if reading.view is View.COMPACT and reading.made.isdisjoint(
-                range(start, end)
+            if (
+                reading.normalization is Normalization.COMPACT
+                and reading.made.isdisjoint(range(start, end))
             ):
                 continue
             if self._is_harmless(reading.text, match):
                 continue
-            yield _span_of_oddity("uncertain.number_run", self.id, match.span(), 100)
+            yield _span("uncertain.number_run", self.id, match.span())
 
     def _is_harmless(self, text: str, match: re.Match[str]) -> bool:
         """Tell whether a run is an amount, and nothing near it says otherwise."""
@@ -216,7 +218,7 @@ class InvisibleDetector:
         if len(found) < _MIN_INVISIBLE:
             return []
         place = found[0].start(1), found[-1].end(1)
-        return [_span_of_oddity("uncertain.obfuscation", self.id, place, 100)]
+        return [_span("uncertain.obfuscation", self.id, place)]
 
 
 _MIN_INVISIBLE = 4
@@ -245,16 +247,12 @@ class OpaqueDetector:
             return
         for match in self._hex.finditer(reading.text):
             if entropy(match[0].lower()) >= _HEX_ENTROPY:
-                yield _span_of_oddity("secret.high_entropy", self.id, match.span(), 70)
+                yield _span("secret.high_entropy", self.id, match.span(), 70)
         for match in tokens:
             if hidden_text(match[0]) is not None:
-                yield _span_of_oddity(
-                    "uncertain.obfuscation", self.id, match.span(), 70
-                )
+                yield _span("uncertain.obfuscation", self.id, match.span(), 70)
             elif _is_random(match[0]):
-                yield _span_of_oddity(
-                    "uncertain.opaque_blob", self.id, match.span(), 70
-                )
+                yield _span("uncertain.opaque_blob", self.id, match.span(), 70)
 
 
 def entropy(text: str) -> float:
@@ -284,12 +282,4 @@ class UndecodableDetector:
         if reading.text.isascii() and "\0" not in reading.text:
             return
         for match in _UNDECODABLE.finditer(reading.text):
-            yield _span_of_oddity("uncertain.undecodable", self.id, match.span(), 100)
-
-
-def _span_of_oddity(
-    name: str, detector: str, place: tuple[int, int], score: int
-) -> Span:
-    return Span(
-        data_class=name, detector=detector, start=place[0], end=place[1], score=score
-    )
+            yield _span("uncertain.undecodable", self.id, match.span())

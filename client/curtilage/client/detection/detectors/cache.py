@@ -56,6 +56,7 @@ class FindingsCache:
 
     def name_of(self, text: str) -> bytes:
         """Return what stands for a text here; it cannot be guessed outside."""
+        # With the plan: under another, other detectors would have looked.
         content = text.encode("utf-8", "surrogatepass")
         named = self._plan_digest + content
         return hmac.digest(self._key, named, hashlib.sha256)

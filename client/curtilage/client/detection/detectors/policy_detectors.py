@@ -21,13 +21,13 @@ from curtilage.client.detection.detectors.patterns.re2 import (
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
     AS_WRITTEN,
-    EVERY_VIEW,
+    EVERY_FORM,
     NOT_COMPACT,
     Detector,
     Equipment,
 )
 from curtilage.client.detection.spans import MAX_SCORE, Span
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import OwnDetector
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, compacted, folded
 
@@ -78,26 +78,26 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
 
 
 def or_broken(
-    detector_id: str, build: Callable[[], Detector], views: frozenset[View]
-) -> tuple[Detector, frozenset[View]]:
-    """Return a detector with its views, or one that fails in its place."""
+    detector_id: str, build: Callable[[], Detector], forms: frozenset[Normalization]
+) -> tuple[Detector, frozenset[Normalization]]:
+    """Return a detector with the readings it takes, or one that fails in its place."""
     try:
-        return build(), views
+        return build(), forms
     except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
         return BrokenDetector(detector_id), AS_WRITTEN
 
 
 def own_detectors(plan: Iterable[OwnDetector]) -> Equipment:
-    """Return a policy's own detectors, each with the views it reads.
+    """Return a policy's own detectors, each with the readings it takes.
 
-    Never raises. In the compact view lines and spaces are joined: a pattern
+    Never raises. In the compact reading lines and spaces are joined: a pattern
     sees it only if a check tells its matches from accidents.
     """
     return tuple(
         or_broken(
             each.id,
             partial(PolicyDetector, each),
-            NOT_COMPACT if each.kind == "regex" and not each.validate else EVERY_VIEW,
+            NOT_COMPACT if each.kind == "regex" and not each.validate else EVERY_FORM,
         )
         for each in plan
     )
@@ -110,11 +110,12 @@ class PolicyDetector:
         """Build it.
 
         Raises:
-            ValueError: its pattern, its check or its entries cannot be used.
+            KeyError: there is no check of that name.
+            ValueError: its pattern or its entries cannot be used.
         """
         self._plan = plan
         self._places = _places_of(plan)
-        self._check = _check_of(plan.validate)
+        self._check = checks.NAMED[plan.validate] if plan.validate else None
         self._excluded = frozenset(map(folded, plan.exclude))
         self._context = _words_in_order(plan.context) if plan.context else None
 
@@ -148,15 +149,6 @@ class PolicyDetector:
             score=min(plan.base_score + boost, MAX_SCORE),
             validated=self._check is not None,
         )
-
-
-def _check_of(name: str) -> Callable[[str], bool] | None:
-    """Return a check by its name.
-
-    Raises:
-        KeyError: there is none of that name.
-    """
-    return checks.NAMED[name] if name else None
 
 
 def _is_near(place: Place, context: Sequence[Place], window: int) -> bool:
@@ -273,9 +265,6 @@ class ExactValues:
                 value, end = value + part, word.end()
                 if len(value) > MAX_ENTRY_CHARS:
                     break
-                if value and self._is_one(value):
+                digest = hmac.digest(self._salt, value.encode(), "sha256")
+                if value and digest in self._digests:
                     yield first.start(), end
-
-    def _is_one(self, value: str) -> bool:
-        digest = hmac.digest(self._salt, value.encode(), "sha256")
-        return digest in self._digests

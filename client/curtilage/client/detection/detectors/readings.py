@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from curtilage.client.detection.detectors.respelling import compact, made_in, unmarked
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 DECODE_LEVELS = 2
 MAX_DECODED_CHARS = 40_000  # or as the text was; what grows longer is cut
@@ -73,13 +73,13 @@ class Reading:
     """One reading of a text.
 
     Attributes:
-        view: which reading.
+        normalization: which reading.
         text: the text as read.
         made: offsets of digits that this reading produced.
         cut: whether this reading ends before the text does.
     """
 
-    view: View
+    normalization: Normalization
     text: str = field(repr=False)
     made: frozenset[int] = frozenset()
     cut: bool = False
@@ -87,19 +87,24 @@ class Reading:
 
 def readings(text: str) -> Iterator[Reading]:
     """Yield the raw text, then every reading that differs from those before."""
-    yield Reading(view=View.RAW, text=text)
+    # Each is made of the one before, since disguises are stacked.
+    yield Reading(normalization=Normalization.RAW, text=text)
     folded = fold(text)
     if folded != text:
-        yield Reading(view=View.NFKC, text=folded)
+        yield Reading(normalization=Normalization.NFKC, text=folded)
     replaced = folded if folded.isascii() else folded.translate(_LOOK_ALIKES)
     if replaced != folded:
-        yield Reading(view=View.CONFUSABLE, text=replaced)
+        yield Reading(normalization=Normalization.CONFUSABLE, text=replaced)
     decoded, cut = decode(replaced, most=max(MAX_DECODED_CHARS, len(text)))
     if decoded != replaced:
-        yield Reading(view=View.DECODED, text=decoded, cut=cut)
+        yield Reading(normalization=Normalization.DECODED, text=decoded, cut=cut)
     marked = compact(decoded)
     if marked != decoded:
-        yield Reading(view=View.COMPACT, text=unmarked(marked), made=made_in(marked))
+        yield Reading(
+            normalization=Normalization.COMPACT,
+            text=unmarked(marked),
+            made=made_in(marked),
+        )
 
 
 def fold(text: str) -> str:

@@ -13,19 +13,19 @@ from typing import Protocol
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.patterns.prefilter import (
     OPEN,
-    Prefilter,
     Prefilters,
+    prefilter_named_by,
 )
 from curtilage.client.detection.detectors.readings import Reading, readings
 from curtilage.client.detection.spans import Span, checked, merge, whole
 from curtilage.policy.decision.classes import is_uncertain
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import ExclusionList
 from curtilage.policy.document.dictionaries import folded
 
-EVERY_VIEW = frozenset(View)
-AS_WRITTEN = frozenset({View.RAW})
-NOT_COMPACT = EVERY_VIEW - {View.COMPACT}
+EVERY_FORM = frozenset(Normalization)
+AS_WRITTEN = frozenset({Normalization.RAW})
+NOT_COMPACT = EVERY_FORM - {Normalization.COMPACT}
 _DIGIT = re.compile(r"\d")
 _PASSING = frozenset({"uncertain.error", "uncertain.timeout"})
 
@@ -51,8 +51,8 @@ class Detector(Protocol):
         ...
 
 
-Equipment = tuple[tuple[Detector, frozenset[View]], ...]
-Detectors = Sequence[tuple[Detector, frozenset[View]]]
+Equipment = tuple[tuple[Detector, frozenset[Normalization]], ...]
+Detectors = Sequence[tuple[Detector, frozenset[Normalization]]]
 
 
 # --- the scan -------------------------------------------------------------------
@@ -144,7 +144,7 @@ def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
 
 
 class _Stage:
-    """Some detectors, sorted by the views they read."""
+    """Some detectors, sorted by the readings they take."""
 
     def __init__(
         self,
@@ -156,34 +156,34 @@ class _Stage:
         """Take the detectors.
 
         Args:
-            equipment: each with the views it reads.
+            equipment: each with the readings it takes.
             lists: texts whose findings are to be marked.
             follows: whether a stage before has said what could not be read.
         """
         self._as_written = follows and all(
-            views == AS_WRITTEN for _, views in equipment
+            forms == AS_WRITTEN for _, forms in equipment
         )
-        self._by_view = {
-            view: [detector for detector, views in equipment if view in views]
-            for view in View
+        self._by_form = {
+            form: [detector for detector, forms in equipment if form in forms]
+            for form in Normalization
         }
         prefilters = {
-            view: [_prefilter_of(detector) for detector in detectors]
-            for view, detectors in self._by_view.items()
+            form: list(map(prefilter_named_by, detectors))
+            for form, detectors in self._by_form.items()
         }
         self._prefilters = {
-            view: Prefilters(each)
+            form: Prefilters(each)
             if any(prefilter != OPEN for prefilter in each)
             else None
-            for view, each in prefilters.items()
+            for form, each in prefilters.items()
         }
         self._plain = {
-            view: sum(
+            form: sum(
                 1 << at
                 for at, each in enumerate(detectors)
                 if not _says(each, "beyond_ascii")
             )
-            for view, detectors in self._by_view.items()
+            for form, detectors in self._by_form.items()
         }
         self._marker = _Marker(lists)
         self._empty = not equipment
@@ -199,14 +199,14 @@ class _Stage:
             if isinstance(reading, _Unreadable):
                 yield whole("uncertain.error", "readings", len(text))
             same = False
-            if reading.view is not View.RAW:
+            if reading.normalization is not Normalization.RAW:
                 digits = _digit_words(text) if digits is None else digits
                 same = _digit_words(reading.text) == digits
             yield from self._found(reading, numbers=not same)
 
     def _read(self, text: str) -> Iterable[Reading]:
         if self._as_written:
-            return (Reading(view=View.RAW, text=text),)
+            return (Reading(normalization=Normalization.RAW, text=text),)
         return _read(text)
 
     def _found(self, reading: Reading, *, numbers: bool) -> Iterator[Span]:
@@ -219,19 +219,14 @@ class _Stage:
 
     def _called(self, reading: Reading) -> Iterable[Detector]:
         """Return the detectors whose prefilters the text passes."""
-        detectors = self._by_view[reading.view]
-        prefilters = self._prefilters[reading.view]
+        detectors = self._by_form[reading.normalization]
+        prefilters = self._prefilters[reading.normalization]
         if prefilters is None:
             return detectors
         mask = prefilters.passed(reading.text)
         if reading.text.isascii():
-            mask &= self._plain[reading.view]
+            mask &= self._plain[reading.normalization]
         return [each for at, each in enumerate(detectors) if mask >> at & 1]
-
-
-def _prefilter_of(detector: Detector) -> Prefilter:
-    prefilter = getattr(detector, "prefilter", OPEN)
-    return prefilter if isinstance(prefilter, Prefilter) else OPEN
 
 
 class _Unreadable(Reading):
@@ -243,7 +238,7 @@ def _read(text: str) -> tuple[Reading, ...]:
     try:
         return tuple(readings(text))
     except Exception:  # noqa: BLE001 - a text that cannot be read is uncertain
-        return (_Unreadable(view=View.RAW, text=text),)
+        return (_Unreadable(normalization=Normalization.RAW, text=text),)
 
 
 class _Marker:
@@ -296,6 +291,6 @@ def run(detector: Detector, reading: Reading) -> tuple[Span, ...]:
         spans = (whole("uncertain.timeout", "detectors", len(reading.text)),)
     except Exception:  # noqa: BLE001 - whatever went wrong, the text is uncertain
         spans = (whole("uncertain.error", "detectors", len(reading.text)),)
-    if not spans or reading.view is View.RAW:
+    if not spans or reading.normalization is Normalization.RAW:
         return spans
-    return tuple(replace(span, view=reading.view) for span in spans)
+    return tuple(replace(span, normalization=reading.normalization) for span in spans)

@@ -21,7 +21,7 @@ from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import Detector, run
 from curtilage.client.detection.spans import Span, merge
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import NerPlan
 from support.growth import grows_at_most
 
@@ -42,7 +42,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> NerDetector:
 
 
 def spans(detector: Detector, text: str) -> list[Span]:
-    return list(run(detector, Reading(view=View.RAW, text=text)))
+    return list(run(detector, Reading(normalization=Normalization.RAW, text=text)))
 
 
 def found(detector: Detector, text: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ def people_in(detector: Detector, text: str) -> set[str]:
 def test_engine_none_is_the_name_rules() -> None:
     ((chosen, views),) = ner_detectors(NerPlan(engine="none"))
     assert isinstance(chosen, NameDetector)
-    assert views == frozenset({View.RAW})
+    assert views == frozenset({Normalization.RAW})
 
 
 def test_embedded_model_that_is_missing_fails_on_every_text(
@@ -321,7 +321,7 @@ def test_model_never_makes_fewer_people_of_introductions(
 
 @given(st.text(max_size=120))
 def test_any_text_gives_spans_inside_it(text: str) -> None:
-    for each in DETECTORS[0].find(Reading(view=View.RAW, text=text)):
+    for each in DETECTORS[0].find(Reading(normalization=Normalization.RAW, text=text)):
         assert 0 <= each.start <= each.end <= len(text)
         assert is_class(each.data_class)
         assert 1 <= each.score <= 100

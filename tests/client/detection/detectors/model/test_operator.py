@@ -22,7 +22,7 @@ from curtilage.client.detection.detectors.model.operator import (
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import run
 from curtilage.client.files import folder_digest
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import Engine, NerPlan
 
 spacy = pytest.importorskip("spacy", reason="SKIPPED LOUDLY: needs the extra pii")
@@ -68,8 +68,8 @@ def plan(
 def classes_of(chosen: NerPlan, text: str) -> dict[str, str]:
     """What is found, by the words it stands on."""
     ((detector, views),) = ner_detectors(chosen)
-    assert views == frozenset({View.RAW})
-    spans = run(detector, Reading(view=View.RAW, text=text))
+    assert views == frozenset({Normalization.RAW})
+    spans = run(detector, Reading(normalization=Normalization.RAW, text=text))
     return {text[each.start : each.end]: each.data_class for each in spans}
 
 
@@ -254,7 +254,7 @@ def test_a_model_that_cannot_be_loaded_fails_on_every_text(broken: NerPlan) -> N
     ((detector, _),) = ner_detectors(broken)
     assert isinstance(detector, MissingModelDetector)
     for text in ("hello", "", TEXT):
-        (span,) = run(detector, Reading(view=View.RAW, text=text))
+        (span,) = run(detector, Reading(normalization=Normalization.RAW, text=text))
         assert span.data_class == "uncertain.error"
 
 

@@ -11,7 +11,7 @@ from curtilage.client.detection.detectors.names.capitals import (
 from curtilage.client.detection.detectors.names.cues import people
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.wordlists import bag, is_known, lowered
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 
 def names_in(text: str) -> set[str]:
@@ -139,5 +139,7 @@ def test_known_words_may_be_inflected(word: str, *, known: bool) -> None:
 
 @given(st.text(max_size=120))
 def test_detector_takes_any_text(text: str) -> None:
-    for span in NameDetector().find(Reading(view=View.RAW, text=text)):
+    for span in NameDetector().find(
+        Reading(normalization=Normalization.RAW, text=text)
+    ):
         assert 0 <= span.start < span.end <= len(text)

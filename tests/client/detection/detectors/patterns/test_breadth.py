@@ -11,7 +11,7 @@ from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.patterns.rule import PatternRule
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from support.equipment import every_pattern
 
 RULES = {rule.id: rule for rule in (*PATTERNS, *SECRETS) if rule not in IDENTITY}
@@ -325,7 +325,10 @@ HARMLESS = (
 
 
 def ids(rules: PatternSet, text: str) -> set[str]:
-    return {span.detector for span in rules.find(Reading(view=View.RAW, text=text))}
+    return {
+        span.detector
+        for span in rules.find(Reading(normalization=Normalization.RAW, text=text))
+    }
 
 
 EXAMPLES = [(name, text) for name, texts in {**FOUND, **KEYS}.items() for text in texts]

@@ -17,7 +17,7 @@ from curtilage.client.detection.detectors.patterns import (
 from curtilage.client.detection.detectors.patterns.government_ids import IDENTITY
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 GOV = "identifier.direct.gov_id."
 PATTERNS = PatternSet(IDENTITY)
@@ -267,7 +267,7 @@ BARE = {rule.id.removesuffix("-bare") for rule in IDENTITY if rule.id.endswith("
 
 
 def found(text: str) -> dict[str, bool]:
-    spans = PATTERNS.find(Reading(view=View.RAW, text=text))
+    spans = PATTERNS.find(Reading(normalization=Normalization.RAW, text=text))
     return {span.detector: span.validated for span in spans}
 
 

@@ -19,7 +19,7 @@ from curtilage.client.detection.detectors.patterns.matcher import PatternSet, fo
 from curtilage.client.detection.detectors.patterns.rule import PatternRule
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from support.equipment import every_pattern
 from support.growth import grows_at_most, seconds_of
 
@@ -27,8 +27,8 @@ RULES = (*PATTERNS, *SECRETS)
 WORDED = [rule for rule in RULES if rule.words]
 
 
-def raw(text: str, view: View = View.RAW) -> Reading:
-    return Reading(view=view, text=text)
+def raw(text: str, view: Normalization = Normalization.RAW) -> Reading:
+    return Reading(normalization=view, text=text)
 
 
 ONE = PatternRule(id="one", data_class="secret.token", regex="x", score=50)
@@ -218,7 +218,7 @@ def test_check_confirms_or_refutes() -> None:
 
 def test_compact_view_is_for_checked_rules_and_those_that_ask() -> None:
     def compact(rule: PatternRule) -> int:
-        return len(list(PatternSet([rule]).find(raw("x", View.COMPACT))))
+        return len(list(PatternSet([rule]).find(raw("x", Normalization.COMPACT))))
 
     assert compact(ONE) == 0
     assert compact(replace(ONE, everywhere=True)) == 1

@@ -17,7 +17,7 @@ from curtilage.client.detection.detectors.patterns.prefilter import (
 )
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Scanner
+from curtilage.client.detection.detectors.scanner import EVERY_FORM, Scanner
 from curtilage.client.detection.spans import Span
 
 RULES = (*PATTERNS, *SECRETS)
@@ -203,6 +203,6 @@ class Gated:
 
 def test_a_detector_with_a_prefilter_is_called_where_it_could_find_something() -> None:
     gated = Gated()
-    scanner = Scanner([(gated, EVERY_VIEW)])
+    scanner = Scanner([(gated, EVERY_FORM)])
     scanner.scan(["hay", "a NEEDLE", "n\u200beedle"])
     assert gated.seen == ["a NEEDLE", "needle"]

@@ -15,10 +15,14 @@ from curtilage.client.detection.detectors.presidio import engine as detect
 from curtilage.client.detection.detectors.presidio import phone as phones
 from curtilage.client.detection.detectors.presidio.catalog import RECOGNIZERS
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.scanner import EVERY_VIEW, Detector, Equipment
+from curtilage.client.detection.detectors.scanner import (
+    EVERY_FORM,
+    Detector,
+    Equipment,
+)
 from curtilage.client.detection.spans import Span
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from support.equipment import OWN_IDS, own
 from support.growth import takes_less_than
 
@@ -35,7 +39,7 @@ def presidio() -> detect.PresidioDetector:
 
 
 def raw(text: str) -> Reading:
-    return Reading(view=View.RAW, text=text)
+    return Reading(normalization=Normalization.RAW, text=text)
 
 
 def spans(presidio: detect.PresidioDetector, text: str) -> set[tuple[str, int]]:
@@ -201,7 +205,7 @@ FAULTS: dict[str, object] = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_faulty_detector_is_a_finding(fault: object) -> None:
-    equipment = (*own(), (cast("Detector", Faulty(fault)), EVERY_VIEW))
+    equipment = (*own(), (cast("Detector", Faulty(fault)), EVERY_FORM))
     (found,) = scan.scan(["a harmless question"], equipment)
     assert "uncertain.error" in {span.data_class for span in found}
     assert CANARY not in repr(found)
@@ -209,7 +213,7 @@ def test_a_faulty_detector_is_a_finding(fault: object) -> None:
 
 @pytest.mark.parametrize("index", range(len(OWN_IDS)), ids=OWN_IDS)
 def test_each_detector_of_ours_may_fail(index: int) -> None:
-    equipment: list[tuple[Detector, frozenset[View]]] = list(own())
+    equipment: list[tuple[Detector, frozenset[Normalization]]] = list(own())
     equipment[index] = (
         cast("Detector", Faulty(ValueError(CANARY))),
         equipment[index][1],
@@ -221,7 +225,7 @@ def test_each_detector_of_ours_may_fail(index: int) -> None:
 
 
 def test_a_timeout_of_a_detector_is_told_apart() -> None:
-    equipment: Equipment = ((cast("Detector", Faulty(TimeoutError())), EVERY_VIEW),)
+    equipment: Equipment = ((cast("Detector", Faulty(TimeoutError())), EVERY_FORM),)
     (found,) = scan.scan(["text"], equipment)
     assert {span.data_class for span in found} == {"uncertain.timeout"}
 
@@ -238,7 +242,7 @@ def test_a_text_that_cannot_be_read_is_uncertain(
 
 
 def test_no_finding_shows_a_text(presidio: detect.PresidioDetector) -> None:
-    equipment: Equipment = (*own(), (presidio, EVERY_VIEW))
+    equipment: Equipment = (*own(), (presidio, EVERY_FORM))
     text = (
         f"{CANARY} my password is {CANARY}, mail {CANARY}@{CANARY}.com, "
         f"name: {CANARY}, mrn {CANARY}, Dr {CANARY.title()}, diabetes"

@@ -19,7 +19,7 @@ from curtilage.client.detection.detectors.topics.phrases import (
 )
 from curtilage.client.detection.wordlists import bag
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 from support.equipment import own
 from support.growth import grows_at_most, seconds_of
 
@@ -243,7 +243,7 @@ def test_talk_of_confidentiality_is_not_confidential(text: str) -> None:
 
 def test_confidential_rules_take_linear_time() -> None:
     def cost(unit: str, times: int) -> float:
-        reading = Reading(view=View.RAW, text=unit * times)
+        reading = Reading(normalization=Normalization.RAW, text=unit * times)
         return seconds_of(lambda: list(LexiconDetector().find(reading)))
 
     for unit in ("our a b ", "do not send ", "this these our ", "process our local "):

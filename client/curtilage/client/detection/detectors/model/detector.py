@@ -86,7 +86,7 @@ _OLDEST_SAFE = 89  # 45 CFR 164.514(b)(2)(i)(C): ages over 89 are identifiers
 
 
 def ner_detectors(plan: NerPlan) -> Equipment:
-    """Return what looks for names under a policy, and the views it reads.
+    """Return what looks for names under a policy, and the readings it takes.
 
     Never raises: a model that cannot be loaded becomes a detector that does,
     on every text.
@@ -169,9 +169,6 @@ class NerDetector:
         for suspect in suspects(text):
             named.extend(self._weighed(text, suspect, opinion))
         yield from joined(text, named)
-        yield from self._topics(text, opinion)
-
-    def _topics(self, text: str, opinion: Opinion) -> Iterator[Span]:
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
                 yield self._whole(f"topic.{topic}", text, score)
@@ -199,7 +196,11 @@ class NerDetector:
 
     def _weighed(self, text: str, suspect: Suspect, opinion: Opinion) -> Iterator[Span]:
         """Yield a suspect as a person, unless the model clears it."""
-        over = [each for each in opinion.entities if _overlap(suspect, each)]
+        over = [
+            each
+            for each in opinion.entities
+            if suspect.start < each.end and each.start < suspect.end
+        ]
         if any(self._model.classes[each.kind] == PERSON for each in over):
             return
         likely = opinion.likelihood(self._model.person, suspect.start, suspect.end)
@@ -308,10 +309,6 @@ def _address_class(found: str) -> str | None:
     if _ZIP.fullmatch(found):
         return ZIP
     return CITY if _PLACE_NAME.search(found) else None
-
-
-def _overlap(suspect: Suspect, entity: Entity) -> bool:
-    return suspect.start < entity.end and entity.start < suspect.end
 
 
 def _beside(text: str, suspect: Suspect, entity: Entity) -> bool:

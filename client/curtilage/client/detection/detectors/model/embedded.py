@@ -197,7 +197,12 @@ class GuardModel:
         chances = self._by_kind(shares)
         return Judgement(
             entities=tuple(self._mentions(text, words.places, shares, chances)),
-            topics=self._topic_scores(topics),
+            topics={
+                topic: _calibrated(logit, self._manifest.thresholds.get(topic, 0.5))
+                for topic, logit in zip(
+                    self._manifest.topics, map(float, topics), strict=True
+                )
+            },
             _places=tuple(words.places),
             _kinds=self._kinds,
             _chances=chances.astype(np.float32),
@@ -210,7 +215,8 @@ class GuardModel:
         heads = _heads(encoding.word_ids)
         rows: list[Numbers] = []
         topics: list[Numbers] = []
-        for low, high, begin, end in _windows(len(encoding.ids), self._room):
+        room = self._manifest.max_pieces - 2  # the marks at both ends
+        for low, high, begin, end in _windows(len(encoding.ids), room):
             entities, about = self._run(encoding.ids[low:high])
             topics.append(about)
             rows.append(
@@ -220,10 +226,6 @@ class GuardModel:
             _Words(places=_places(encoding, heads), logits=np.concatenate(rows)),
             np.max(topics, axis=0),
         )
-
-    @property
-    def _room(self) -> int:
-        return self._manifest.max_pieces - 2
 
     def _run(self, pieces: Sequence[int]) -> tuple[Numbers, Numbers]:
         ids = np.array([[self._first, *pieces, self._last]], dtype=np.int64)
@@ -280,12 +282,6 @@ class GuardModel:
             end=places[last][1],
             score=_percent(float(_odds(chances[first : last + 1], column).max())),
         )
-
-    def _topic_scores(self, logits: Numbers) -> dict[str, int]:
-        return {
-            topic: _calibrated(float(logit), self._manifest.thresholds.get(topic, 0.5))
-            for topic, logit in zip(self._manifest.topics, logits, strict=True)
-        }
 
 
 def load_guard(folder: Traversable | None = None) -> GuardModel:

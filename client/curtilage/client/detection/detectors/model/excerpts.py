@@ -7,13 +7,13 @@ somebody speaks or is spoken of are also read alone. Refuses to judge them.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.lexicon import PersonMarkerDetector
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 MAX_CHARS: Final = 200  # of one excerpt
 MAX_EXCERPTS: Final = 8
@@ -43,7 +43,8 @@ def excerpts(text: str) -> tuple[str, ...]:
     somebody. None where the text is one sentence: that is judged anyway.
     """
     whole = text.strip()
-    if len(whole) <= len(_first(text)):
+    first = _SENTENCE.search(text)
+    if first is None or len(whole) <= len(first[0].strip()):
         return ()
     best = sorted(_afforded(text), key=lambda each: each.start)
     cut = (text[each.start : each.end].strip() for each in best)
@@ -63,20 +64,11 @@ def _afforded(text: str) -> Iterator[_Excerpt]:
         yield each
 
 
-def _first(text: str) -> str:
-    match = _SENTENCE.search(text)
-    return "" if match is None else match[0].strip()
-
-
 def _about_people(text: str) -> Iterator[_Excerpt]:
     """Yield the sentences that have a word for a person outside polite frames."""
-    reading = Reading(view=View.RAW, text=text)
+    reading = Reading(normalization=Normalization.RAW, text=text)
     places = sorted(span.start for span in _MARKERS.find(reading))
     for match in _SENTENCE.finditer(text) if places else ():
-        count = _between(places, match.start(), match.end())
+        count = bisect_left(places, match.end()) - bisect_left(places, match.start())
         if count:
             yield _Excerpt(start=match.start(), end=match.end(), markers=count)
-
-
-def _between(places: Sequence[int], start: int, end: int) -> int:
-    return bisect_left(places, end) - bisect_left(places, start)

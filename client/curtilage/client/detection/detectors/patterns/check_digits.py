@@ -68,6 +68,7 @@ def digits_of(text: str) -> str:
 def luhn(text: str) -> bool:
     """Tell whether 12 to 19 digits satisfy the Luhn formula (ISO/IEC 7812-1)."""
     digits = digits_of(text)
+    # Zeros alone satisfy it, and are nobody's number.
     return len(digits) in _PAN_DIGITS and len(set(digits)) > 1 and luhn_of(digits)
 
 

@@ -30,7 +30,7 @@ REACH = (
         gate="@",
         everywhere=True,
     ),
-    # "jane (at) corp": no dot follows, so that no view joins it.
+    # "jane (at) corp": no dot follows, so that no reading joins it.
     PatternRule(
         id="email-spoken",
         data_class="identifier.direct.email",

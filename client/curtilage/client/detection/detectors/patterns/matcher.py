@@ -21,7 +21,7 @@ from curtilage.client.detection.detectors.patterns.prefilter import (
 from curtilage.client.detection.detectors.patterns.rule import ANY_DIGIT, PatternRule
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import MAX_SCORE, Span
-from curtilage.policy.decision.findings import View
+from curtilage.policy.decision.findings import Normalization
 
 SHORT = 3  # characters: a shorter word of a prefilter stands in too many texts
 _DIGIT = re.compile(r"\d")
@@ -80,7 +80,10 @@ class PatternSet:
     def __init__(self, rules: Iterable[PatternRule]) -> None:
         self._rules = [_compiled(rule) for rule in rules]
         # Two prefilters for each: as read off the expression, and as written down.
-        read = [_read_off(each.rule) for each in self._rules]
+        read = [
+            prefilter_of(each.rule.regex, flags=0 if each.rule.cased else re.IGNORECASE)
+            for each in self._rules
+        ]
         self._prefilters = Prefilters(
             [*read, *(_written(each.rule) for each in self._rules)]
         )
@@ -93,15 +96,11 @@ class PatternSet:
         if not mask:
             return
         shown = _Shown(text)
-        compact = reading.view is View.COMPACT
+        compact = reading.normalization is Normalization.COMPACT
         for at in positions(mask):
             compiled = self._rules[at]
             if (compiled.everywhere or not compact) and shown.passes(compiled.rule):
                 yield from _matches(compiled, text)
-
-
-def _read_off(rule: PatternRule) -> Prefilter:
-    return prefilter_of(rule.regex, flags=0 if rule.cased else re.IGNORECASE)
 
 
 def _written(rule: PatternRule) -> Prefilter:

@@ -72,6 +72,12 @@ def prefilter_of(regex: str, *, flags: int = 0) -> Prefilter:
     return Prefilter(digits=min(digits, _MAX_DIGITS), run=run, words=_shortest(words))
 
 
+def prefilter_named_by(owner: object) -> Prefilter:
+    """Return what a detector says that it needs; one that says nothing is asked."""
+    prefilter = getattr(owner, "prefilter", OPEN)
+    return prefilter if isinstance(prefilter, Prefilter) else OPEN
+
+
 def any_of(prefilters: Iterable[Prefilter]) -> Prefilter:
     """Return what a text needs for one of several patterns to match."""
     given = tuple(prefilters)

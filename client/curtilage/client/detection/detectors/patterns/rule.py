@@ -40,7 +40,7 @@ class PatternRule:
         digits: the text must hold so many digits in a row, not more than
             eight signs apart.
         mixed: the text must hold a letter right beside a digit.
-        everywhere: runs also in the compact view, where lines and spaces are
+        everywhere: runs also in the compact reading, where lines and spaces are
             joined; a rule with a required check always does.
     """
 

@@ -216,7 +216,7 @@ PASSWORDS = (
         gate=ANY_DIGIT,
         words=_PASSWORD_WORDS[:6],
     ),
-    # What was spaced out and is joined again by the compact view.
+    # What was spaced out and is joined again by the compact reading.
     PatternRule(
         id="password-run-together",
         data_class="secret.password",

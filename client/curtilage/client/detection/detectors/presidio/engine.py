@@ -16,11 +16,11 @@ from typing_extensions import override
 
 from curtilage.client import telemetry
 from curtilage.client.detection.detectors.patterns.prefilter import (
-    OPEN,
     Prefilter,
     Prefilters,
     any_of,
     positions,
+    prefilter_named_by,
     prefilter_of,
 )
 from curtilage.client.detection.detectors.presidio.catalog import PHONE, RECOGNIZERS
@@ -49,8 +49,8 @@ _LONG_TOKEN = re.compile(r"\S{100,}")
 _NO_WORD = re.compile(r"[\W_]")
 
 
-class SpacyPipeline(Protocol):
-    """What is used of spaCy's pipeline."""
+class HasMemoryZone(Protocol):
+    """What is used of spaCy's pipeline; its own type of this method is unknown."""
 
     def memory_zone(self) -> AbstractContextManager[object]:
         """Return a zone after which no word is kept of those split in it."""
@@ -88,10 +88,11 @@ class PresidioDetector:
         self._recognizers = self._engine.registry.get_recognizers(
             language=LANGUAGE, all_fields=True
         )
-        self._prefilters = Prefilters(
-            [_prefilter_of(each) for each in self._recognizers]
-        )
-        self._contexts = {each.id: _context_of(each) for each in self._recognizers}
+        self._prefilters = Prefilters([*map(prefilter_named_by, self._recognizers)])
+        self._contexts = {
+            each.id: frozenset(map(_plain_lower, each.context or ()))
+            for each in self._recognizers
+        }
 
     @property
     def id(self) -> str:
@@ -169,15 +170,6 @@ class PresidioDetector:
                 nlp_artifacts=self._engine.nlp_engine.process_text(text, LANGUAGE),
                 recognizers=self._recognizers,
             )
-
-
-def _prefilter_of(recognizer: "EntityRecognizer") -> Prefilter:
-    prefilter = getattr(recognizer, "prefilter", OPEN)
-    return prefilter if isinstance(prefilter, Prefilter) else OPEN
-
-
-def _context_of(recognizer: "EntityRecognizer") -> frozenset[str]:
-    return frozenset(map(_plain_lower, recognizer.context or ()))
 
 
 def _plain_lower(text: str) -> str:
@@ -321,9 +313,9 @@ def _score_of(recognizer: Patterned, found: str, score: float) -> float:
     return score if valid is None else float(valid)
 
 
-def blank_pipeline(engine: "NlpEngine") -> "SpacyPipeline":
+def blank_pipeline(engine: "NlpEngine") -> "HasMemoryZone":
     """Return the tokenizer inside the engine, whose words must not pile up."""
-    pipelines = cast("Mapping[str, SpacyPipeline]", vars(engine)["nlp"])
+    pipelines = cast("Mapping[str, HasMemoryZone]", vars(engine)["nlp"])
     return pipelines[LANGUAGE]
 
 

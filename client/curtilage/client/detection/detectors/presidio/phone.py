@@ -127,7 +127,8 @@ def regions_of(window: str, regions: tuple[str, ...]) -> tuple[str, ...]:
     Too few digits for a region's shortest number, and for one abroad, are none
     of that region.
     """
-    longest = max((_count(match[0]) for match in _RUN.finditer(window)), default=0)
+    runs = (match[0] for match in _RUN.finditer(window))
+    longest = max((sum(map(str.isdecimal, run)) for run in runs), default=0)
     if longest >= ABROAD_DIGITS or _SPECIAL.search(window):
         return regions
     return tuple(each for each in regions if least_digits(each) <= longest)
@@ -144,10 +145,6 @@ def may_be_number(candidate: str, region: str) -> bool:
     if least_digits(region) <= len(digits) <= _most_digits(region):
         return True
     return ABROAD_DIGITS <= len(digits) <= _MAX_ABROAD and _leads_abroad(region, digits)
-
-
-def _count(run: str) -> int:
-    return sum(map(str.isdecimal, run))
 
 
 @cache
