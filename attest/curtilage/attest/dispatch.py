@@ -19,7 +19,6 @@ from curtilage.attest.evidence import (
     NitroEvidence,
     SnpEvidence,
     TdxEvidence,
-    TpmEvidence,
 )
 from curtilage.attest.expectations import Expectations, GpuExpectations, anchors_for
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
@@ -125,15 +124,49 @@ def _verify_cpu(evidence: CpuEvidence, judgement: _Judgement) -> CpuClaims:
     # By the type that the parser made, so by the kind that step 3 has looked at; each
     # branch takes the roots of that kind alone.
     if isinstance(evidence, SnpEvidence):
-        rules = _snp_rules(evidence, judgement)
-        return verify_snp(evidence, rules, now=judgement.now, log=judgement.log)
+        snp = _snp_rules(evidence, judgement)
+        return verify_snp(evidence, snp, now=judgement.now, log=judgement.log)
     if isinstance(evidence, TdxEvidence):
-        return _verify_tdx(evidence, judgement)
+        from curtilage.attest.tdx.verify import verify_tdx  # noqa: PLC0415 - as above
+
+        tdx = _tdx_rules(evidence, judgement)
+        return verify_tdx(evidence, tdx, now=judgement.now, log=judgement.log)
     if isinstance(evidence, NitroEvidence):
-        return _verify_nitro(evidence, judgement)
+        from curtilage.attest.nitro.verify import (  # noqa: PLC0415 - as above
+            NitroRules,
+            verify_nitro,
+        )
+
+        nitro = NitroRules(
+            anchors=anchors_for(judgement.expectations.roots, evidence.tee),
+            clock_skew_s=judgement.skew_s,
+            # A Nitro document carries a signed time, so its own age is asked besides
+            # the anchor's.
+            max_age_s=judgement.expectations.freshness.max_evidence_age_s,
+            measurements=judgement.accepted.measurements,
+        )
+        return verify_nitro(evidence, nitro, now=judgement.now, log=judgement.log)
     if isinstance(evidence, AzureEvidence):
-        return _verify_azure(evidence, judgement)
-    return _verify_tpm(evidence, judgement)
+        from curtilage.attest.azure.verify import (  # noqa: PLC0415 - as above
+            AzureRules,
+            verify_azure,
+        )
+
+        # Both sets of rules are made, and one is used: which hardware is below, only
+        # the evidence says.
+        azure = AzureRules(
+            snp=_snp_rules(evidence, judgement),
+            tdx=_tdx_rules(evidence, judgement),
+            measurements=judgement.accepted.measurements,
+        )
+        return verify_azure(evidence, azure, now=judgement.now, log=judgement.log)
+    from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
+
+    tpm = TpmRules(
+        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
+        measurements=judgement.accepted.measurements,
+    )
+    return verify_tpm(evidence, tpm, log=judgement.log)
 
 
 def _snp_rules(
@@ -165,66 +198,20 @@ def _tdx_rules(
     )
 
 
-def _verify_tdx(evidence: TdxEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tdx.verify import verify_tdx  # noqa: PLC0415 - as above
-
-    rules = _tdx_rules(evidence, judgement)
-    return verify_tdx(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.nitro.verify import (  # noqa: PLC0415 - as above
-        NitroRules,
-        verify_nitro,
-    )
-
-    rules = NitroRules(
-        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
-        clock_skew_s=judgement.skew_s,
-        # A Nitro document carries a signed time, so its own age is asked besides the
-        # anchor's.
-        max_age_s=judgement.expectations.freshness.max_evidence_age_s,
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_nitro(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.azure.verify import (  # noqa: PLC0415 - as above
-        AzureRules,
-        verify_azure,
-    )
-
-    # Both sets of rules are made, and one is used: which hardware is below, only the
-    # evidence says.
-    rules = AzureRules(
-        snp=_snp_rules(evidence, judgement),
-        tdx=_tdx_rules(evidence, judgement),
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_azure(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_tpm(evidence: TpmEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
-
-    rules = TpmRules(
-        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_tpm(evidence, rules, log=judgement.log)
-
-
 def _verify_gpu(
     evidence: GpuEvidence, judgement: _Judgement, index: int
 ) -> DeviceClaims:
     from curtilage.attest.nvidia.verify import GpuRules, verify_gpu  # noqa: PLC0415 - as above
 
-    expectations = judgement.expectations
+    expectations, released = judgement.expectations, judgement.accepted.gpu
     rules = GpuRules(
         anchors=anchors_for(expectations.roots, evidence.kind),
         # A release narrows what the policy accepts and cannot widen it.
-        expectations=_both(expectations.gpu, judgement.accepted.gpu),
+        expectations=GpuExpectations(
+            drivers=_common(expectations.gpu.drivers, released.drivers),
+            vbioses=_common(expectations.gpu.vbioses, released.vbioses),
+            golden=_common(expectations.gpu.golden, released.golden),
+        ),
         clock_skew_s=judgement.skew_s,
     )
     return verify_gpu(
@@ -232,19 +219,8 @@ def _verify_gpu(
     )
 
 
-def _both(policy: GpuExpectations, release: GpuRelease) -> GpuExpectations:
-    """Return what both accept; where a release says nothing, the policy's.
-
-    Capitals do not matter: NVIDIA writes VBIOS versions both ways.
-    """
-    return GpuExpectations(
-        drivers=_common(policy.drivers, release.drivers),
-        vbioses=_common(policy.vbioses, release.vbioses),
-        golden=_common(policy.golden, release.golden),
-    )
-
-
 def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
+    """Return what both accept; where a release says nothing, the policy's."""
     # An empty list says nothing, it does not say "none": so a release without GPUs need
     # not list any.
     if not release:
