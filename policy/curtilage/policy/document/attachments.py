@@ -29,6 +29,8 @@ def digest_of(
     <name> <digest>`` by name; a digest is SHA-256 of the bytes in hexadecimal.
     No policy reads like these lines, so the two kinds cannot be confused.
     """
+    # Packs in the policy's order, for their rules come in it; files by name, for the
+    # order in which they were read means nothing.
     lines = [f"pack {name} {_sha256(packs[name].encode())}" for name in packs]
     lines += [f"file {name} {_sha256(files[name])}" for name in sorted(files)]
     digest = _sha256(text.encode())
@@ -76,11 +78,14 @@ class Attachments:
         self.lists.append(made)
 
     def _content(self, name: str) -> bytes:
+        # Once: a file that changes between two readings would put other words in force
+        # than those that the digest is of.
         if name not in self.contents:
             if self.files is None:
                 raise ValueError("no file can be read here")
             try:
                 self.contents[name] = self.files(name)
+            # Not the system's words, which hold the path on this machine.
             except OSError:
                 raise ValueError("the file cannot be read") from None
         return self.contents[name]
