@@ -294,7 +294,16 @@ def driver_version(report: SpdmReport) -> str:
     Raises:
         RefusedError: ``malformed``.
     """
-    return _text(report, OPAQUE_DRIVER, "driver version")
+    raw = report.opaque.get(OPAQUE_DRIVER, b"")
+    text = raw.removesuffix(b"\0")
+    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
+    # must not look alike.
+    if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
+        raise malformed("driver version: not a terminated text")
+    # It is shown on terminals, where control characters are commands.
+    if not (text.isascii() and text.decode("ascii").isprintable()):
+        raise malformed("driver version: not printable")
+    return text.decode("ascii")
 
 
 def vbios_version(report: SpdmReport) -> str:
@@ -313,16 +322,3 @@ def vbios_version(report: SpdmReport) -> str:
     if any(raw[len(parts) :]):
         parts += raw[len(parts) :]
     return ".".join(f"{part:02x}" for part in parts)
-
-
-def _text(report: SpdmReport, kind: int, name: str) -> str:
-    raw = report.opaque.get(kind, b"")
-    text = raw.removesuffix(b"\0")
-    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
-    # must not look alike.
-    if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
-        raise malformed(f"{name}: not a terminated text")
-    # It is shown on terminals, where control characters are commands.
-    if not (text.isascii() and text.decode("ascii").isprintable()):
-        raise malformed(f"{name}: not printable")
-    return text.decode("ascii")
