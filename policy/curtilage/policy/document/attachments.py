@@ -65,17 +65,18 @@ class Attachments:
                 found.append((("detectors", "own", index, "file"), str(error)))
         own = frozenset(each.data_class for each in document.detectors.own)
         for index, each in enumerate(document.exclude):
+            if not each.dictionary:
+                continue
             try:
-                if each.dictionary:
-                    self._list(each.dictionary, expand(each.pattern, own=own))
+                classes = tuple(sorted(expand(each.pattern, own=own)))
+                entries = words_of(self._content(each.dictionary))
             except ValueError as error:
                 found.append((("exclude", index, "dictionary"), str(error)))
+                continue
+            self.lists.append(
+                ExclusionList(name=each.dictionary, classes=classes, entries=entries)
+            )
         return found
-
-    def _list(self, name: str, classes: frozenset[str]) -> None:
-        entries = words_of(self._content(name))
-        made = ExclusionList(name=name, classes=tuple(sorted(classes)), entries=entries)
-        self.lists.append(made)
 
     def _content(self, name: str) -> bytes:
         # Once: a file that changes between two readings would put other words in force

@@ -143,12 +143,26 @@ class _Search:
         self._by_place = True
         self._names = [class_of(policy, each) for each in inspection.findings]
 
-    def outcome(self, gone: _Things) -> tuple[Route, str]:
-        """Return the route and the deciding rule without these."""
-        pinned = self._inspection.pinned and _HISTORY not in gone
+    def outcome(
+        self, gone: _Things, scores: Mapping[int, int] | None = None
+    ) -> tuple[Route, str]:
+        """Return the route and the deciding rule without these.
+
+        Args:
+            gone: what is away.
+            scores: the highest score of a finding, by its index; None: its own.
+        """
+        inspection = self._inspection
+        if scores is not None:
+            findings = tuple(
+                replace(each, score=min(each.score, scores.get(index, MAX_SCORE)))
+                for index, each in enumerate(inspection.findings)
+            )
+            inspection = replace(inspection, findings=findings)
+        pinned = inspection.pinned and _HISTORY not in gone
         return _outcome(
             self._policy,
-            _without(self._inspection, gone, pinned=pinned),
+            _without(inspection, gone, pinned=pinned),
             default=_DEFAULT not in gone,
         )
 
@@ -197,8 +211,8 @@ class _Search:
                 below=below,
             )
 
-    def _changes(self, gone: _Things) -> bool:
-        route, _ = self.outcome(gone)
+    def _changes(self, gone: _Things, scores: Mapping[int, int] | None = None) -> bool:
+        route, _ = self.outcome(gone, scores)
         return route.privacy < self.decision.route.privacy
 
     def _units(self) -> Iterator[_Things]:
@@ -250,27 +264,11 @@ class _Search:
         while high - low > 1:
             middle = (low + high) // 2
             lowered = {**scores, **dict.fromkeys(unit, middle)}
-            if self._changes_at(away, lowered):
+            if self._changes(away, lowered):
                 low = middle
             else:
                 high = middle
         return high if low >= 0 else None
-
-    def _changes_at(self, away: _Things, scores: Mapping[int, int]) -> bool:
-        lowered = replace(
-            self._inspection,
-            findings=tuple(
-                replace(each, score=min(each.score, scores.get(index, MAX_SCORE)))
-                for index, each in enumerate(self._inspection.findings)
-            ),
-        )
-        pinned = lowered.pinned and _HISTORY not in away
-        route, _ = _outcome(
-            self._policy,
-            _without(lowered, away, pinned=pinned),
-            default=_DEFAULT not in away,
-        )
-        return route.privacy < self.decision.route.privacy
 
 
 def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspection:
