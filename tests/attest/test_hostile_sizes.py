@@ -56,8 +56,8 @@ from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import refuse_token
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import parse_report
+from curtilage.attest.tdx.certificates import parse_platform
 from curtilage.attest.tdx.collateral import parse_collateral
-from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tpm.quote import parse_attest
 from curtilage.attest.verify import verify

@@ -18,8 +18,8 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations
 from curtilage.attest.steps import StepLog
+from curtilage.attest.tdx.certificates import parse_platform
 from curtilage.attest.tdx.collateral import parse_collateral
-from curtilage.attest.tdx.pck import parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
 from curtilage_dev.emulated.dcap import (

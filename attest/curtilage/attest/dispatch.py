@@ -19,7 +19,6 @@ from curtilage.attest.evidence import (
     NitroEvidence,
     SnpEvidence,
     TdxEvidence,
-    TpmEvidence,
 )
 from curtilage.attest.expectations import Expectations, GpuExpectations, anchors_for
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
@@ -58,7 +57,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judgement:
+class _Arguments:
     """One verifier's arguments, beside the evidence."""
 
     expectations: Expectations
@@ -84,10 +83,10 @@ def verify_cpu(
     Raises:
         RefusedError: the first step that does not hold.
     """
-    judgement = _Judgement(
+    arguments = _Arguments(
         expectations=expectations, accepted=accepted, now=now, log=log
     )
-    return _available(lambda: _verify_cpu(evidence, judgement))
+    return _available(lambda: _verify_cpu(evidence, arguments))
 
 
 def verify_device_report(
@@ -104,10 +103,10 @@ def verify_device_report(
     Raises:
         RefusedError: the first step that does not hold.
     """
-    judgement = _Judgement(
+    arguments = _Arguments(
         expectations=expectations, accepted=accepted, now=now, log=log
     )
-    return _available(lambda: _verify_gpu(evidence, judgement, index))
+    return _available(lambda: _verify_gpu(evidence, arguments, index))
 
 
 def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
@@ -121,130 +120,107 @@ def _available(verifier: Callable[[], _ClaimsT]) -> _ClaimsT:
         ) from None
 
 
-def _verify_cpu(evidence: CpuEvidence, judgement: _Judgement) -> CpuClaims:
+def _verify_cpu(evidence: CpuEvidence, arguments: _Arguments) -> CpuClaims:
     # By the type that the parser made, so by the kind that step 3 has looked at; each
     # branch takes the roots of that kind alone.
     if isinstance(evidence, SnpEvidence):
-        rules = _snp_rules(evidence, judgement)
-        return verify_snp(evidence, rules, now=judgement.now, log=judgement.log)
+        snp = _snp_rules(evidence, arguments)
+        return verify_snp(evidence, snp, now=arguments.now, log=arguments.log)
     if isinstance(evidence, TdxEvidence):
-        return _verify_tdx(evidence, judgement)
+        from curtilage.attest.tdx.verify import verify_tdx  # noqa: PLC0415 - as above
+
+        tdx = _tdx_rules(evidence, arguments)
+        return verify_tdx(evidence, tdx, now=arguments.now, log=arguments.log)
     if isinstance(evidence, NitroEvidence):
-        return _verify_nitro(evidence, judgement)
+        from curtilage.attest.nitro.verify import (  # noqa: PLC0415 - as above
+            NitroRules,
+            verify_nitro,
+        )
+
+        nitro = NitroRules(
+            anchors=anchors_for(arguments.expectations.roots, evidence.tee),
+            clock_skew_s=arguments.skew_s,
+            # A Nitro document carries a signed time, so its own age is asked besides
+            # the anchor's.
+            max_age_s=arguments.expectations.freshness.max_evidence_age_s,
+            measurements=arguments.accepted.measurements,
+        )
+        return verify_nitro(evidence, nitro, now=arguments.now, log=arguments.log)
     if isinstance(evidence, AzureEvidence):
-        return _verify_azure(evidence, judgement)
-    return _verify_tpm(evidence, judgement)
+        from curtilage.attest.azure.verify import (  # noqa: PLC0415 - as above
+            AzureRules,
+            verify_azure,
+        )
+
+        # Both sets of rules are made, and one is used: which hardware is below, only
+        # the evidence says.
+        azure = AzureRules(
+            snp=_snp_rules(evidence, arguments),
+            tdx=_tdx_rules(evidence, arguments),
+            measurements=arguments.accepted.measurements,
+        )
+        return verify_azure(evidence, azure, now=arguments.now, log=arguments.log)
+    from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
+
+    tpm = TpmRules(
+        anchors=anchors_for(arguments.expectations.roots, evidence.tee),
+        measurements=arguments.accepted.measurements,
+    )
+    return verify_tpm(evidence, tpm, log=arguments.log)
 
 
 def _snp_rules(
-    evidence: SnpEvidence | AzureEvidence, judgement: _Judgement
+    evidence: SnpEvidence | AzureEvidence, arguments: _Arguments
 ) -> SnpRules:
-    expectations = judgement.expectations
+    expectations = arguments.expectations
     return SnpRules(
         # Of Azure's kind for Azure's evidence: the hardware inside is judged by the
         # roots of the kind that the policy named.
         anchors=anchors_for(expectations.roots, evidence.tee),
         expectations=expectations.snp,
-        clock_skew_s=judgement.skew_s,
-        release_min_tcb=judgement.accepted.min_tcb,
-        measurements=judgement.accepted.measurements,
+        clock_skew_s=arguments.skew_s,
+        release_min_tcb=arguments.accepted.min_tcb,
+        measurements=arguments.accepted.measurements,
     )
 
 
 def _tdx_rules(
-    evidence: TdxEvidence | AzureEvidence, judgement: _Judgement
+    evidence: TdxEvidence | AzureEvidence, arguments: _Arguments
 ) -> "TdxRules":
     from curtilage.attest.tdx.verify import TdxRules  # noqa: PLC0415 - see the module's text
 
-    expectations = judgement.expectations
+    expectations = arguments.expectations
     return TdxRules(
         anchors=anchors_for(expectations.roots, evidence.tee),
         expectations=expectations.tdx,
-        clock_skew_s=judgement.skew_s,
-        measurements=judgement.accepted.measurements,
+        clock_skew_s=arguments.skew_s,
+        measurements=arguments.accepted.measurements,
     )
-
-
-def _verify_tdx(evidence: TdxEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tdx.verify import verify_tdx  # noqa: PLC0415 - as above
-
-    rules = _tdx_rules(evidence, judgement)
-    return verify_tdx(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_nitro(evidence: NitroEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.nitro.verify import (  # noqa: PLC0415 - as above
-        NitroRules,
-        verify_nitro,
-    )
-
-    rules = NitroRules(
-        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
-        clock_skew_s=judgement.skew_s,
-        # A Nitro document carries a signed time, so its own age is asked besides the
-        # anchor's.
-        max_age_s=judgement.expectations.freshness.max_evidence_age_s,
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_nitro(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_azure(evidence: AzureEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.azure.verify import (  # noqa: PLC0415 - as above
-        AzureRules,
-        verify_azure,
-    )
-
-    # Both sets of rules are made, and one is used: which hardware is below, only the
-    # evidence says.
-    rules = AzureRules(
-        snp=_snp_rules(evidence, judgement),
-        tdx=_tdx_rules(evidence, judgement),
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_azure(evidence, rules, now=judgement.now, log=judgement.log)
-
-
-def _verify_tpm(evidence: TpmEvidence, judgement: _Judgement) -> CpuClaims:
-    from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
-
-    rules = TpmRules(
-        anchors=anchors_for(judgement.expectations.roots, evidence.tee),
-        measurements=judgement.accepted.measurements,
-    )
-    return verify_tpm(evidence, rules, log=judgement.log)
 
 
 def _verify_gpu(
-    evidence: GpuEvidence, judgement: _Judgement, index: int
+    evidence: GpuEvidence, arguments: _Arguments, index: int
 ) -> DeviceClaims:
     from curtilage.attest.nvidia.verify import GpuRules, verify_gpu  # noqa: PLC0415 - as above
 
-    expectations = judgement.expectations
+    expectations, released = arguments.expectations, arguments.accepted.gpu
     rules = GpuRules(
         anchors=anchors_for(expectations.roots, evidence.kind),
         # A release narrows what the policy accepts and cannot widen it.
-        expectations=_both(expectations.gpu, judgement.accepted.gpu),
-        clock_skew_s=judgement.skew_s,
+        expectations=GpuExpectations(
+            drivers=_common(expectations.gpu.drivers, released.drivers),
+            vbioses=_common(expectations.gpu.vbioses, released.vbioses),
+            golden=_common(expectations.gpu.golden, released.golden),
+        ),
+        clock_skew_s=arguments.skew_s,
     )
     return verify_gpu(
-        evidence, rules, index=index, now=judgement.now, log=judgement.log
-    )
-
-
-def _both(policy: GpuExpectations, release: GpuRelease) -> GpuExpectations:
-    """Return what both accept; where a release says nothing, the policy's.
-
-    Capitals do not matter: NVIDIA writes VBIOS versions both ways.
-    """
-    return GpuExpectations(
-        drivers=_common(policy.drivers, release.drivers),
-        vbioses=_common(policy.vbioses, release.vbioses),
-        golden=_common(policy.golden, release.golden),
+        evidence, rules, index=index, now=arguments.now, log=arguments.log
     )
 
 
 def _common(policy: frozenset[str], release: tuple[str, ...]) -> frozenset[str]:
+    """Return what both accept; where a release says nothing, the policy's."""
     # An empty list says nothing, it does not say "none": so a release without GPUs need
     # not list any.
     if not release:

@@ -240,7 +240,14 @@ def cpu_object(evidence: CpuEvidence) -> dict[str, object]:
     # By type, never by the name of the kind: genuine and emulated evidence of one kind
     # have the same keys.
     if isinstance(evidence, SnpEvidence):
-        return _snp_object(evidence)
+        return {
+            "tee": evidence.tee.value,
+            "report": encode_base64(evidence.report),
+            "vek": encode_base64(evidence.vek),
+            "ask": encode_base64(evidence.ask),
+            "crl": encode_base64(evidence.crl),
+            "ark": encode_base64(evidence.ark),
+        }
     if isinstance(evidence, TdxEvidence):
         return {
             "tee": evidence.tee.value,
@@ -311,17 +318,6 @@ def parse_device(fields: Fields) -> GpuEvidence:
             "chain", limit=MAX_GPU_CHAIN, item_limit=MAX_CERTIFICATE_BYTES
         ),
     )
-
-
-def _snp_object(evidence: SnpEvidence) -> dict[str, object]:
-    return {
-        "tee": evidence.tee.value,
-        "report": encode_base64(evidence.report),
-        "vek": encode_base64(evidence.vek),
-        "ask": encode_base64(evidence.ask),
-        "crl": encode_base64(evidence.crl),
-        "ark": encode_base64(evidence.ark),
-    }
 
 
 def _quote_object(quote: TpmQuote) -> dict[str, object]:

@@ -18,7 +18,6 @@ from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
     Expectations,
-    LogExpectations,
     TrustAnchor,
 )
 from curtilage.attest.log.note import ML_DSA_44_KEY_BYTES, PUBLIC_KEY_BYTES
@@ -42,14 +41,33 @@ def validate_expectations(expectations: Expectations) -> None:
     # Words first, so that everything below may take them for kinds that exist.
     _refuse_unknown(expectations)
     _refuse_unisolated_in_production(expectations)
-    _refuse_empty({**_sets_of_evidence(expectations), **_sets_of_bundles(expectations)})
+    log, freshness = expectations.log, expectations.freshness
+    _refuse_empty(
+        {
+            **_sets_of_evidence(expectations),
+            "release names": expectations.release_names,
+            "log witnesses": log.witnesses,
+            "transport parameters": expectations.transport,
+        }
+    )
     _validate_evidence(expectations)
-    _validate_log(expectations.log)
-    freshness = expectations.freshness
+    keys = [log.public_key, *log.witnesses.values()]
+    if len(log.public_key) != PUBLIC_KEY_BYTES:
+        raise _invalid(f"the log's key is not {PUBLIC_KEY_BYTES} bytes")
+    if any(len(key) not in WITNESS_KEY_BYTES for key in log.witnesses.values()):
+        raise _invalid("a witness's key is neither Ed25519 nor ML-DSA-44")
+    # Under two names one witness would count twice, and a log that is its own
+    # witness vouches for nothing.
+    if len(set(keys)) != len(keys):
+        raise _invalid("a log key is named twice")
+    # Zero would be a log without witnesses, which can show each client a tree of its
+    # own.
+    if not 1 <= log.quorum <= len(log.witnesses):
+        raise _invalid("the quorum is not between 1 and the number of witnesses")
     _require_positive(
         freshness.max_key_lifetime_s,
         freshness.max_evidence_age_s,
-        expectations.log.max_checkpoint_age_s,
+        log.max_checkpoint_age_s,
     )
 
 
@@ -109,26 +127,12 @@ def _refuse_empty(sets: dict[str, Collection[object]]) -> None:
         raise _invalid(f"permits nothing: no {', no '.join(empty)}")
 
 
-def _sets_of_bundles(expectations: Expectations) -> dict[str, Collection[object]]:
-    return {
-        "release names": expectations.release_names,
-        "log witnesses": expectations.log.witnesses,
-        "transport parameters": expectations.transport,
-    }
-
-
 def _sets_of_evidence(expectations: Expectations) -> dict[str, Collection[object]]:
-    return {
+    tees = frozenset(Tee(tee) for tee in expectations.required_cpu_tees)
+    sets: dict[str, Collection[object]] = {
         "trust anchors": expectations.roots,
         "required CPU TEEs": expectations.required_cpu_tees,
-        **_sets_of_kinds(expectations),
     }
-
-
-def _sets_of_kinds(expectations: Expectations) -> dict[str, Collection[object]]:
-    """Return the sets that matter for the kinds that are named."""
-    tees = frozenset(Tee(tee) for tee in expectations.required_cpu_tees)
-    sets: dict[str, Collection[object]] = {}
     # Only of the kinds that are named: who accepts no TDX need not say which status of
     # it would do.
     if tees & SNP_TEES:
@@ -151,7 +155,17 @@ def _sets_of_kinds(expectations: Expectations) -> dict[str, Collection[object]]:
 def _validate_evidence(expectations: Expectations) -> None:
     for anchor in expectations.roots:
         _validate_anchor(anchor)
-    _validate_numbers(expectations)
+    _require_positive(expectations.snp.max_crl_age_s)
+    # A negative allowance would refuse clocks that are right.
+    if expectations.freshness.clock_skew_s < 0:
+        raise _invalid("the clock skew is negative")
+    if expectations.snp.min_version < OLDEST_REPORT_VERSION:
+        raise _invalid("the minimum report version does not exist")
+    if expectations.tdx.min_tcb_evaluation_number < 0:
+        raise _invalid("the minimum TCB evaluation number is negative")
+    counts = expectations.required_devices.values()
+    if not all(1 <= count <= MAX_DEVICES for count in counts):
+        raise _invalid(f"a number of devices is not between 1 and {MAX_DEVICES}")
     _validate_measurements(expectations)
 
 
@@ -175,36 +189,6 @@ def _validate_anchor(anchor: TrustAnchor) -> None:
         raise _invalid(
             f"a trust anchor of kind {anchor.kind} is not that vendor's root"
         )
-
-
-def _validate_log(log: LogExpectations) -> None:
-    keys = [log.public_key, *log.witnesses.values()]
-    if len(log.public_key) != PUBLIC_KEY_BYTES:
-        raise _invalid(f"the log's key is not {PUBLIC_KEY_BYTES} bytes")
-    if any(len(key) not in WITNESS_KEY_BYTES for key in log.witnesses.values()):
-        raise _invalid("a witness's key is neither Ed25519 nor ML-DSA-44")
-    # Under two names one witness would count twice, and a log that is its own
-    # witness vouches for nothing.
-    if len(set(keys)) != len(keys):
-        raise _invalid("a log key is named twice")
-    # Zero would be a log without witnesses, which can show each client a tree of its
-    # own.
-    if not 1 <= log.quorum <= len(log.witnesses):
-        raise _invalid("the quorum is not between 1 and the number of witnesses")
-
-
-def _validate_numbers(expectations: Expectations) -> None:
-    _require_positive(expectations.snp.max_crl_age_s)
-    # A negative allowance would refuse clocks that are right.
-    if expectations.freshness.clock_skew_s < 0:
-        raise _invalid("the clock skew is negative")
-    if expectations.snp.min_version < OLDEST_REPORT_VERSION:
-        raise _invalid("the minimum report version does not exist")
-    if expectations.tdx.min_tcb_evaluation_number < 0:
-        raise _invalid("the minimum TCB evaluation number is negative")
-    counts = expectations.required_devices.values()
-    if not all(1 <= count <= MAX_DEVICES for count in counts):
-        raise _invalid(f"a number of devices is not between 1 and {MAX_DEVICES}")
 
 
 def _require_positive(*numbers: int) -> None:

@@ -245,7 +245,13 @@ def open_receipt(data: bytes, *, public_key: bytes) -> Receipt:
     if signed[0] != RECEIPT_VERSION:
         raise _invalid(f"version is not {RECEIPT_VERSION}")
     # Before a field is read: what was not signed by the enclave is nobody's word.
-    _check_signature(signed, signature, public_key)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public_key)
+        # The label keeps apart what this key signs: no receipt is ever a signature over
+        # something else of ours.
+        key.verify(signature, _LABEL + signed)
+    except (InvalidSignature, ValueError):
+        raise _invalid("the signature does not hold") from None
     _, status, served_at, *digests = _LAYOUT.unpack(signed)
     key_configs, release, model, request, answer = digests
     try:
@@ -319,16 +325,6 @@ def decode_field(value: bytes, *, length: int) -> bytes:
     if len(data) != length:
         raise _invalid(f"not {length} bytes in base64url")
     return data
-
-
-def _check_signature(signed: bytes, signature: bytes, public_key: bytes) -> None:
-    try:
-        key = Ed25519PublicKey.from_public_bytes(public_key)
-        # The label keeps apart what this key signs: no receipt is ever a signature over
-        # something else of ours.
-        key.verify(signature, _LABEL + signed)
-    except (InvalidSignature, ValueError):
-        raise _invalid("the signature does not hold") from None
 
 
 def _invalid(detail: str) -> RefusedError:

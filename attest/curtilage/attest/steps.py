@@ -1,7 +1,8 @@
 """The steps of a verification, in the order in which they run.
 
-Knows the names of the steps of a bundle and of a SEV-SNP report; every other
-kind of evidence names its own. What each step checks stands beside it.
+Knows the names of the steps of a bundle, of a SEV-SNP report and of a TDX quote,
+as a person reads them, for these are checked in several modules; every other kind
+of evidence names its steps where it checks them.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ _ResultT = TypeVar("_ResultT")
 
 
 class Check(StrEnum):
-    """The steps of a bundle and of a SEV-SNP report, as a person reads them."""
+    """The steps of a bundle and of a SEV-SNP report."""
 
     EXPECTATIONS = "expectations"
     BUNDLE = "bundle"
@@ -51,6 +52,37 @@ class Check(StrEnum):
     TRANSPORT = "transport parameters"
     CHALLENGE = "challenge"
     CHALLENGE_BINDING = "challenge binding"
+
+
+class TdxCheck(StrEnum):
+    """The steps of a TDX quote."""
+
+    # Shape and dates: what can be refused without anybody's key.
+    QUOTE_LAYOUT = "quote layout"
+    COLLATERAL_LAYOUT = "collateral layout"
+    COLLATERAL_DATES = "collateral dates"
+    # From the pinned root to the signed statements about the platform.
+    CERTIFICATES = "certificates"
+    PINNED_ROOT = "pinned root"
+    CERTIFICATE_CHAINS = "certificate chains"
+    CERTIFICATE_DATES = "certificate dates"
+    COLLATERAL_SIGNATURES = "collateral signatures"
+    COLLATERAL_PLATFORM = "collateral's platform"
+    REVOCATION = "revocation lists"
+    # From the platform's key to the quote.
+    QUOTING_ENCLAVE = "quoting enclave"
+    QUOTE_SIGNATURE = "quote signature"
+    QE_IDENTITY = "quoting enclave's identity"
+    # What the quote says, held against Intel's statements and the policy.
+    DEBUGGING = "debugging"
+    TDX_MODULE = "TDX module"
+    TCB_LEVEL = "TCB level"
+    EVALUATION_NUMBER = "TCB evaluation number"
+    TCB_STATUS = "TCB status"
+    TD_ATTRIBUTES = "trust domain's attributes"
+    # After our own steps, so that each of them has been seen to refuse by itself.
+    SECOND_OPINION = "second opinion"
+    MEASUREMENT = "measurement"
 
 
 class StepLog:

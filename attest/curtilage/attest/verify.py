@@ -380,6 +380,19 @@ def _verify_challenge(
 def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
     bundle, manifest, claims = findings.bundle, findings.manifest, findings.claims
     expiries = _expiries(findings, setting.expectations)
+    # What a data class may demand and this evidence shows.
+    shown = {
+        Claim.HARDWARE: claims.tee.isolates,
+        # A policy for development may let emulated devices pass; they show nothing.
+        Claim.GPU: any(not device.kind.emulated for device in findings.devices),
+        # The enclave serves no model but those that its release lists.
+        Claim.WEIGHTS: bool(manifest.models),
+        # Which sandboxes keep an enclave from writing is for the policy to say.
+        Claim.NO_WRITE: manifest.sandbox in setting.expectations.sandbox,
+    }
+    # A TPM's quote need not have register 0; then the first that is there.
+    names = [name for name in _FIRST_REGISTERS if name in claims.registers]
+    first = (names or sorted(claims.registers))[0]
     return VerifiedKey(
         key_configs=bundle.key_configs,
         key_configs_digest=_digest(bundle.key_configs),
@@ -393,13 +406,13 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         release_version=manifest.version,
         release_digest=hashlib.sha256(bundle.release.manifest).digest(),
         model_digests=frozenset(bytes.fromhex(each) for each in manifest.models),
-        measurement=_first_register(claims),
+        measurement=claims.registers[first],
         transport=manifest.transport,
         expectations_digest=setting.expectations.digest,
         claims=claims,
         min_tcb=MappingProxyType(dict(manifest.min_tcb)),
         devices=findings.devices,
-        shows=_shows(findings, setting.expectations),
+        shows=frozenset(claim for claim, holds in shown.items() if holds),
         anchor_time=moment(bundle.anchor.time),
         anchor_vouched=moment(findings.vouched),
         b0=findings.b0,
@@ -438,20 +451,6 @@ def _expiries(
     )
 
 
-def _shows(findings: _Findings, expectations: Expectations) -> frozenset[Claim]:
-    """Return what a data class may demand and this evidence shows."""
-    shown = {
-        Claim.HARDWARE: findings.claims.tee.isolates,
-        # A policy for development may let emulated devices pass; they show nothing.
-        Claim.GPU: any(not device.kind.emulated for device in findings.devices),
-        # The enclave serves no model but those that its release lists.
-        Claim.WEIGHTS: bool(findings.manifest.models),
-        # Which sandboxes keep an enclave from writing is for the policy to say.
-        Claim.NO_WRITE: findings.manifest.sandbox in expectations.sandbox,
-    }
-    return frozenset(claim for claim, holds in shown.items() if holds)
-
-
 def _links(findings: _Findings) -> tuple[Link, ...]:
     bundle, manifest = findings.bundle, findings.manifest
     release = f"{manifest.name} {manifest.version}"
@@ -474,12 +473,6 @@ def _links(findings: _Findings) -> tuple[Link, ...]:
             not_after=moment(bundle.not_after),
         ),
     )
-
-
-def _first_register(claims: CpuClaims) -> str:
-    # A TPM's quote need not have register 0; then the first that is there.
-    named = [name for name in _FIRST_REGISTERS if name in claims.registers]
-    return claims.registers[(named or sorted(claims.registers))[0]]
 
 
 def _verdict_id(expectations: Expectations, claims: CpuClaims) -> str:

@@ -20,7 +20,7 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ClientError, ConfigError, UsageError
 from curtilage.client.files import read_text
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
-from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
+from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
 
@@ -104,7 +104,7 @@ def provenance_line(provenance: Provenance) -> str:
         many = sum(count for _, count in provenance.deidentified)
         why += f"; {many} left as pseudonyms only"
     if provenance.obstacle is not None:
-        why += f"; it did not leave: {EXPLAINED_OBSTACLE[provenance.obstacle]}"
+        why += f"; it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
     if not provenance.recorded:
         why += "; NOT in the audit trail, which cannot be written"
     return f"[{_who(provenance)}; found: {found}; {why}]"

@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from curtilage.attest.tdx.certificates import SGX_EXTENSION
+from curtilage.attest.tdx.certificates import SGX_EXTENSION, PckPlatform
 from curtilage.attest.tdx.endorsements import PCK_NAME, ROOT_NAME, SIGNER_NAME
-from curtilage.attest.tdx.pck import PckPlatform
 from curtilage_dev.emulated.collateral import (
     PCESVN,
     QeIdentityFields,

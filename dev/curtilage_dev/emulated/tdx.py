@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.tdx import quote as layout
-from curtilage.attest.tdx.pck import PckPlatform
+from curtilage.attest.tdx.certificates import PckPlatform
 from curtilage.attest.tdx.verify import TD_SEPT_VE_DISABLE
 from curtilage_dev.emulated.changes import unchanged
 from curtilage_dev.emulated.collateral import QE_MRSIGNER

@@ -171,8 +171,7 @@ def parse_cases(text: str, *, source: str = "cases") -> CaseFile:
         PolicyError: with all problems, each with its line.
     """
     parser = _Parser()
-    tree = read_tree(text, parser.complaints, source=source)
-    del tree
+    read_tree(text, parser.complaints, source=source)
     return CaseFile(
         cases=tuple(parser.cases["cases"]),
         known_misses=tuple(parser.cases["known_misses"]),
@@ -186,6 +185,7 @@ def parse_case_lines(text: str, *, source: str = "cases") -> CaseFile:
         PolicyError: with all problems, each with its line.
     """
     parser, problems = _Parser(), list[Problem]()
+    # Line by line, so that every problem has its line, as in YAML.
     for number, line in enumerate(text.splitlines()[: MAX_LINES + 1], start=1):
         if number > MAX_LINES:
             problems.append(_problem(number, (), f"more than {MAX_LINES} lines"))
@@ -228,6 +228,7 @@ def _shipped(name: str) -> CaseFile:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # The library would keep the last of two in silence, and test another route.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
@@ -282,6 +283,7 @@ class _Parser:
             if not is_class(name):
                 found.append(((*place, "classes", index), "unknown class"))
         yield from found
+        # A case with anything wrong is none: half of it could hold by accident.
         if not found:
             self.cases[kind].append(
                 Case(id=str(tree["id"]), turns=turns, routes=routes, **lists)

@@ -23,13 +23,8 @@ from curtilage.attest.expectations import (
 from curtilage.attest.requirements import Requirement
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.document.attestation import (
-    Attestation,
-    Demand,
-    Freshness,
     Gpu,
-    MinTCB,
     Platforms,
-    Releases,
     Snp,
     Tdx,
 )
@@ -47,16 +42,31 @@ def expectations_from(policy: Policy) -> Expectations:
     attestation = policy.attestation
     if attestation is None:
         return _nothing(policy.digest)
+    releases, freshness = attestation.releases, attestation.freshness
     return Expectations(
         environment=Environment(attestation.environment),
-        roots=_roots(attestation),
+        roots=tuple(
+            TrustAnchor(
+                kind=AnchorKind(anchor.kind),
+                product=anchor.product or "",
+                fingerprint=anchor.sha256,
+                certificate_der=anchor.certificate or b"",
+            )
+            for anchor in attestation.trust_anchors
+        ),
         required_cpu_tees=frozenset(attestation.required_cpu_tees),
         required_devices={
             str(kind): count for kind, count in attestation.required_devices.items()
         },
-        release_names=frozenset(attestation.releases.names),
-        denied_releases=frozenset(attestation.releases.denied),
-        log=_log(attestation.releases),
+        release_names=frozenset(releases.names),
+        denied_releases=frozenset(releases.denied),
+        log=LogExpectations(
+            origin=releases.log.origin,
+            public_key=releases.log.key,
+            witnesses={each.name: each.key for each in releases.log.witnesses},
+            quorum=releases.log.quorum,
+            max_checkpoint_age_s=releases.max_checkpoint_age_s,
+        ),
         measurements={
             str(tee): accepted for tee, accepted in attestation.measurements.items()
         },
@@ -65,7 +75,11 @@ def expectations_from(policy: Policy) -> Expectations:
         gpu=_gpu(attestation.gpu),
         sandbox=frozenset(attestation.sandbox),
         platforms=_platforms(attestation.platforms),
-        freshness=_freshness(attestation.freshness),
+        freshness=FreshnessExpectations(
+            max_key_lifetime_s=freshness.max_key_lifetime_s,
+            max_evidence_age_s=freshness.max_evidence_age_s,
+            clock_skew_s=freshness.clock_skew_s,
+        ),
         transport=transport_expectations(policy),
         digest=policy.digest,
     )
@@ -87,30 +101,29 @@ def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
     if attestation is None:
         return Requirement()
     found = frozenset(classes)
+    # A class that nobody knows may be any of them, so every demand applies.
     unknown = not all(name in policy.classes or is_uncertain(name) for name in found)
     result = Requirement()
     for demand in attestation.classes:
         covered = frozenset[str]().union(
             *(covered_classes(name, own=policy.classes) for name in demand.classes)
         )
-        if unknown or covered & found:
-            result = _added(result, demand)
+        if not unknown and not covered & found:
+            continue
+        tees = result.cpu_tees
+        if demand.cpu_tees is not None:
+            # The kinds that all of them accept; where there are none, nothing leaves.
+            more = frozenset[str](demand.cpu_tees)
+            tees = more if tees is None else tees & more
+        result = Requirement(
+            claims=result.claims | {Claim(name) for name in demand.require},
+            cpu_tees=tees,
+            max_evidence_age_s=_lower(
+                result.max_evidence_age_s, demand.max_evidence_age_s
+            ),
+            challenge_age_s=_lower(result.challenge_age_s, demand.challenge_age_s),
+        )
     return result
-
-
-def _added(requirement: Requirement, demand: Demand) -> Requirement:
-    tees = requirement.cpu_tees
-    if demand.cpu_tees is not None:
-        more = frozenset[str](demand.cpu_tees)
-        tees = more if tees is None else tees & more
-    return Requirement(
-        claims=requirement.claims | {Claim(name) for name in demand.require},
-        cpu_tees=tees,
-        max_evidence_age_s=_lower(
-            requirement.max_evidence_age_s, demand.max_evidence_age_s
-        ),
-        challenge_age_s=_lower(requirement.challenge_age_s, demand.challenge_age_s),
-    )
 
 
 def _lower(first: int | None, second: int | None) -> int | None:
@@ -126,6 +139,8 @@ def transport_expectations(policy: Policy) -> frozenset[TransportParameters]:
 
 
 def _nothing(digest: str) -> Expectations:
+    # Empty everywhere, and production: ``attest`` refuses this before it looks at any
+    # evidence. There is no value that would mean "do not check".
     return Expectations(
         environment=Environment.PRODUCTION,
         roots=(),
@@ -142,33 +157,22 @@ def _nothing(digest: str) -> Expectations:
     )
 
 
-def _roots(attestation: Attestation) -> tuple[TrustAnchor, ...]:
-    return tuple(
-        TrustAnchor(
-            kind=AnchorKind(anchor.kind),
-            product=anchor.product or "",
-            fingerprint=anchor.sha256,
-            certificate_der=anchor.certificate or b"",
-        )
-        for anchor in attestation.trust_anchors
-    )
-
-
-def _log(releases: Releases) -> LogExpectations:
-    return LogExpectations(
-        origin=releases.log.origin,
-        public_key=releases.log.key,
-        witnesses={witness.name: witness.key for witness in releases.log.witnesses},
-        quorum=releases.log.quorum,
-        max_checkpoint_age_s=releases.max_checkpoint_age_s,
-    )
-
-
 def _snp(snp: Snp | None) -> SnpExpectations:
+    # Without the section no report will do; the loader tells the author so.
     if snp is None:
         return SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset())
     return SnpExpectations(
-        min_tcb={minimum.product: _tcb(minimum) for minimum in snp.min_tcb},
+        min_tcb={
+            minimum.product: Tcb(
+                # Only Turin has this level, and there the loader insists on it.
+                fmc=minimum.fmc or 0,
+                bl=minimum.bl,
+                tee=minimum.tee,
+                snp=minimum.snp,
+                ucode=minimum.ucode,
+            )
+            for minimum in snp.min_tcb
+        },
         min_version=snp.min_version,
         vmpl=frozenset(snp.vmpl),
         allow_vlek=snp.allow_vlek,
@@ -205,23 +209,4 @@ def _platforms(platforms: Platforms | None) -> PlatformExpectations:
     return PlatformExpectations(
         deny=frozenset(platforms.deny),
         allow=None if allow is None else frozenset(allow),
-    )
-
-
-def _tcb(minimum: MinTCB) -> Tcb:
-    return Tcb(
-        # Only Turin has this level, and there the loader insists on it.
-        fmc=minimum.fmc or 0,
-        bl=minimum.bl,
-        tee=minimum.tee,
-        snp=minimum.snp,
-        ucode=minimum.ucode,
-    )
-
-
-def _freshness(freshness: Freshness) -> FreshnessExpectations:
-    return FreshnessExpectations(
-        max_key_lifetime_s=freshness.max_key_lifetime_s,
-        max_evidence_age_s=freshness.max_evidence_age_s,
-        clock_skew_s=freshness.clock_skew_s,
     )

@@ -35,7 +35,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from curtilage.attest.encoding.strict_json import (
-    Fields,
     canonical_json,
     encode_base64,
     parse_object,
@@ -137,6 +136,7 @@ def signature_problem(
     Raises:
         ValueError: ``now`` has no time zone: its meaning would be a guess.
     """
+    # Local time would move the span by hours.
     if now.tzinfo is None:
         raise ValueError("the time has no time zone")
     if signature is None:
@@ -145,12 +145,23 @@ def signature_problem(
         signed = parse_signature(signature)
     except SigningError as error:
         return str(error)
-    return _foreign(signed, policy_digest, public_key) or _untimely(signed, now)
+    foreign = _foreign(signed, policy_digest, public_key)
+    if foreign is not None:
+        return foreign
+    # The span last: it is the signer's word only once the signature holds.
+    second = now.timestamp()
+    if second < signed.not_before:
+        return "the signature of the policy is not valid yet"
+    # The last second is part of the span.
+    if second >= signed.not_after + 1:
+        return "the signature of the policy has expired"
+    return None
 
 
 def _foreign(
     signed: PolicySignature, policy_digest: str, public_key: bytes
 ) -> str | None:
+    # The id only for a better sentence: it is short, and the signature below decides.
     if signed.key_id != key_id(public_key):
         return f"another key signed the policy: {signed.key_id}"
     if signed.policy_digest != policy_digest:
@@ -160,15 +171,6 @@ def _foreign(
         Ed25519PublicKey.from_public_bytes(public_key).verify(signed.signature, message)
     except InvalidSignature:
         return "the signature of the policy is forged"
-    return None
-
-
-def _untimely(signed: PolicySignature, now: datetime) -> str | None:
-    second = now.timestamp()
-    if second < signed.not_before:
-        return "the signature of the policy is not valid yet"
-    if second >= signed.not_after + 1:
-        return "the signature of the policy has expired"
     return None
 
 
@@ -210,36 +212,36 @@ def parse_signature(data: bytes) -> PolicySignature:
         SigningError: not such a file.
     """
     try:
-        read = _read(parse_object(data, where="it", limit_bytes=SIGNATURE_LIMIT_BYTES))
+        fields = parse_object(data, where="it", limit_bytes=SIGNATURE_LIMIT_BYTES)
+        fields.require(_FIELDS)
+        if fields.text("format", limit=64) != FORMAT:
+            raise SigningError(f"not a policy signature: the format is not {FORMAT}")
+        signature = fields.octets("signature", limit=SIGNATURE_BYTES)
+        digest = fields.text("policy_digest", limit=71)
+        signer = fields.text("key_id", limit=_KEY_ID_HEX)
+        named = _DIGEST.fullmatch(digest) and re.fullmatch(r"[0-9a-f]{16}", signer)
+        if len(signature) != SIGNATURE_BYTES or not named:
+            raise SigningError("not a policy signature: a field has the wrong size")
+        read = PolicySignature(
+            policy_digest=digest,
+            not_before=fields.integer("not_before", maximum=MAX_TIME),
+            not_after=fields.integer("not_after", maximum=MAX_TIME),
+            key_id=signer,
+            signature=signature,
+        )
     except RefusedError as error:
         raise SigningError(f"not a policy signature: {error.detail}") from None
+    # One spelling: whoever compares two files compares two signatures.
     if read.encode() != data:
         raise SigningError("not a policy signature: it is not canonical JSON")
     return read
 
 
-def _read(fields: Fields) -> PolicySignature:
-    fields.require(_FIELDS)
-    if fields.text("format", limit=64) != FORMAT:
-        raise SigningError(f"not a policy signature: the format is not {FORMAT}")
-    signature = fields.octets("signature", limit=SIGNATURE_BYTES)
-    digest = fields.text("policy_digest", limit=71)
-    signer = fields.text("key_id", limit=_KEY_ID_HEX)
-    well_formed = _DIGEST.fullmatch(digest) and re.fullmatch(r"[0-9a-f]{16}", signer)
-    if len(signature) != SIGNATURE_BYTES or not well_formed:
-        raise SigningError("not a policy signature: a field has the wrong size")
-    return PolicySignature(
-        policy_digest=digest,
-        not_before=fields.integer("not_before", maximum=MAX_TIME),
-        not_after=fields.integer("not_after", maximum=MAX_TIME),
-        key_id=signer,
-        signature=signature,
-    )
-
-
 def _message(
     policy_digest: str, not_before: int, not_after: int, public_key: bytes
 ) -> bytes:
+    # The signer's key is part of it: a second key, made to fit this signature, would
+    # need another message.
     span = struct.pack(">QQ", not_before, not_after)
     return _LABEL + _lp(policy_digest.encode()) + span + _lp(public_key)
 
@@ -323,6 +325,7 @@ def parse_public_key(pem: bytes) -> bytes:
 
 
 def _bounded(pem: bytes) -> bytes:
+    # Before the library parses: a path given by mistake may be of any file.
     if len(pem) > KEY_LIMIT_BYTES:
         raise SigningError(f"a key file has at most {KEY_LIMIT_BYTES} bytes")
     return pem

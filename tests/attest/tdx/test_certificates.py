@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.tdx.certificates import (
     ECDSA_SHA256,
+    PckPlatform,
     parse_certificate,
     parse_pem_chain,
+    parse_platform,
     platform_extension,
     public_key,
     verify_raw_p256,
 )
-from curtilage.attest.tdx.pck import PckPlatform, parse_platform
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.x509.certificates import (
     Certificate,

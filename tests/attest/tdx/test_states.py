@@ -10,11 +10,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from curtilage.attest.errors import RefusalCode
 from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations
-from curtilage.attest.steps import StepLog
+from curtilage.attest.steps import StepLog, TdxCheck
+from curtilage.attest.tdx.certificates import PckPlatform
 from curtilage.attest.tdx.collateral import SvnLevel, TcbStatus
-from curtilage.attest.tdx.pck import PckPlatform
 from curtilage.attest.tdx.quote import TdExtension
-from curtilage.attest.tdx.steps import TdxCheck
 from curtilage.attest.tdx.verify import (
     TD_DEBUG,
     TD_KEY_LOCKER,

@@ -18,11 +18,10 @@ from curtilage.attest.claims import CpuClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TdxExpectations, TrustAnchor
-from curtilage.attest.steps import StepLog
+from curtilage.attest.steps import StepLog, TdxCheck
 from curtilage.attest.tdx import quote as layout
 from curtilage.attest.tdx.collateral import parse_collateral
 from curtilage.attest.tdx.quote import parse_quote
-from curtilage.attest.tdx.steps import TdxCheck
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
 from curtilage_dev.emulated.dcap import (
     CollateralFields,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from curtilage.client.answer import Obstacle
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.pseudonyms.obstacles import EXPLAINED_OBSTACLE
+from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
@@ -338,7 +338,7 @@ def test_what_cannot_be_replaced_stays(
 
 
 def test_every_obstacle_is_explained() -> None:
-    assert set(EXPLAINED_OBSTACLE) == set(Obstacle)
+    assert set(WHY_NOT_REPLACED) == set(Obstacle)
 
 
 def test_letters_that_fold_in_odd_ways_do_no_harm() -> None:

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors.patterns.re2 import LinearError, LinearPattern
-from curtilage.policy.document.values import refuse_what_re2_lacks
+from curtilage.policy.document.values import re2_pattern
 
 
 def is_re2(pattern: str) -> bool:
@@ -37,7 +37,7 @@ def is_re2(pattern: str) -> bool:
     ],
 )
 def test_re2_patterns_pass(pattern: str) -> None:
-    refuse_what_re2_lacks(pattern)
+    re2_pattern(pattern)
     assert is_re2(pattern)
 
 
@@ -68,7 +68,7 @@ def test_re2_patterns_pass(pattern: str) -> None:
 )
 def test_what_re2_lacks_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        refuse_what_re2_lacks(pattern)
+        re2_pattern(pattern)
     assert not is_re2(pattern)
 
 
@@ -80,4 +80,4 @@ def test_what_re2_lacks_is_refused(pattern: str, said: str) -> None:
 @example("(?i)(?-s:a)*?")
 def test_what_re2_takes_is_not_refused(pattern: str) -> None:
     if is_re2(pattern):
-        refuse_what_re2_lacks(pattern)
+        re2_pattern(pattern)

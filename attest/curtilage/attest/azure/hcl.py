@@ -31,64 +31,6 @@ from curtilage.attest.encoding.strict_json import (
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.sev_snp.report import REPORT_BYTES
 
-TD_REPORT_BYTES: Final = 1024
-TEE_TYPE_TDX: Final = 0x81
-REPORT_DATA_AT: Final = 128
-REPORT_DATA_BYTES: Final = 64
-DIGEST_BYTES: Final = 48
-# In TDINFO, after the attributes and XFAM, 8 bytes each; in this order.
-REGISTERS_AT: Final = 512 + 16
-REGISTERS: Final = (
-    "mrtd",
-    "mrconfigid",
-    "mrowner",
-    "mrownerconfig",
-    "rtmr0",
-    "rtmr1",
-    "rtmr2",
-    "rtmr3",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TdReport:
-    """The fields of a TDREPORT that a quote repeats; unverified.
-
-    Attributes:
-        report_data: 64 bytes that the guest chose.
-        registers: the measurement registers by name, lower-case hex.
-    """
-
-    report_data: bytes
-    registers: Mapping[str, str] = field(repr=False)
-
-
-def parse_td_report(data: bytes) -> TdReport:
-    """Read a TDREPORT; shape only.
-
-    Raises:
-        RefusedError: ``malformed``: another length, or no TDX report.
-    """
-    # Exact, as everywhere: nothing of it is signed for us.
-    if len(data) != TD_REPORT_BYTES:
-        raise malformed(f"TDREPORT has {len(data)} bytes, not {TD_REPORT_BYTES}")
-    # REPORTTYPE (Intel TDX Module ABI): an SGX report has the same frame.
-    if data[0] != TEE_TYPE_TDX:
-        raise malformed("TDREPORT: other type")
-    registers = {
-        name: data[start : start + DIGEST_BYTES].hex()
-        for name, start in zip(
-            REGISTERS,
-            range(REGISTERS_AT, TD_REPORT_BYTES, DIGEST_BYTES),
-            strict=False,
-        )
-    }
-    return TdReport(
-        report_data=data[REPORT_DATA_AT : REPORT_DATA_AT + REPORT_DATA_BYTES],
-        registers=registers,
-    )
-
-
 MAGIC: Final = b"HCLA"
 VERSIONS: Final = (1, 2)
 # The request that this form of the blob was made for.
@@ -113,6 +55,24 @@ _FLAGS: Final = (
     "tpm-enabled",
     "tpm-persisted",
     "filtered-vpci-devices-allowed",
+)
+
+TD_REPORT_BYTES: Final = 1024
+TEE_TYPE_TDX: Final = 0x81
+REPORT_DATA_AT: Final = 128
+REPORT_DATA_BYTES: Final = 64
+DIGEST_BYTES: Final = 48
+# In TDINFO, after the attributes and XFAM, 8 bytes each; in this order.
+REGISTERS_AT: Final = 512 + 16
+REGISTERS: Final = (
+    "mrtd",
+    "mrconfigid",
+    "mrowner",
+    "mrownerconfig",
+    "rtmr0",
+    "rtmr1",
+    "rtmr2",
+    "rtmr3",
 )
 
 
@@ -153,6 +113,19 @@ class RuntimeData:
     flags: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdReport:
+    """The fields of a TDREPORT that a quote repeats; unverified.
+
+    Attributes:
+        report_data: 64 bytes that the guest chose.
+        registers: the measurement registers by name, lower-case hex.
+    """
+
+    report_data: bytes
+    registers: Mapping[str, str] = field(repr=False)
+
+
 def parse_hcl(data: bytes) -> HclBlob:
     """Split a blob; shape only, nothing is verified.
 
@@ -179,10 +152,16 @@ def parse_hcl(data: bytes) -> HclBlob:
     # would be hashed by one reader and passed over by another.
     if used != end or end > len(data) or any(data[end:]):
         raise malformed("HCL blob: sizes do not agree")
+    report = data[_HEADER.size : _RUNTIME_AT]
+    if kind is HardwareKind.TDX:
+        # The area is as large as SEV-SNP's report; a TDREPORT leaves 160 bytes over.
+        if any(report[TD_REPORT_BYTES:]):
+            raise malformed("HCL blob: bytes after the TDREPORT are not zero")
+        report = report[:TD_REPORT_BYTES]
     return HclBlob(
         version=version,
         kind=kind,
-        report=_hardware_report(data[_HEADER.size : _RUNTIME_AT], kind),
+        report=report,
         runtime_data=data[RUNTIME_DATA_AT:end],
     )
 
@@ -210,15 +189,6 @@ def _parse_runtime_header(data: bytes) -> tuple[HardwareKind, int]:
     return HardwareKind(kind), size
 
 
-def _hardware_report(area: bytes, kind: HardwareKind) -> bytes:
-    if kind is HardwareKind.SNP:
-        return area
-    # The area is as large as SEV-SNP's report; a TDREPORT leaves 160 bytes over.
-    if any(area[TD_REPORT_BYTES:]):
-        raise malformed("HCL blob: bytes after the TDREPORT are not zero")
-    return area[:TD_REPORT_BYTES]
-
-
 def parse_runtime_data(data: bytes) -> RuntimeData:
     """Read the JSON text; call only after the hardware vouched for it.
 
@@ -240,7 +210,16 @@ def parse_runtime_data(data: bytes) -> RuntimeData:
     # choose.
     if len(keys) != 1:
         raise malformed(f"runtime data: not exactly one {ATTESTATION_KEY_ID}")
-    return RuntimeData(attestation_key=_rsa_key(keys[0]), flags=_flags(fields))
+    attestation_key = _rsa_key(keys[0])
+    flags: tuple[str, ...] = ()
+    if "vm-configuration" in fields.names:
+        settings = fields.child("vm-configuration")
+        # Shown to people and compared with nothing: an image must not rely on what the
+        # host configured.
+        flags = tuple(
+            name for name in _FLAGS if name in settings.names and settings.flag(name)
+        )
+    return RuntimeData(attestation_key=attestation_key, flags=flags)
 
 
 def _rsa_key(fields: Fields) -> rsa.RSAPublicKey:
@@ -259,14 +238,27 @@ def _rsa_key(fields: Fields) -> rsa.RSAPublicKey:
         raise malformed(f"{ATTESTATION_KEY_ID}: not a key") from None
 
 
-def _flags(fields: Fields) -> tuple[str, ...]:
-    if "vm-configuration" not in fields.names:
-        return ()
-    settings = fields.child("vm-configuration")
-    return tuple(
-        # Shown to people and compared with nothing: an image must not rely on what the
-        # host configured.
-        name
-        for name in _FLAGS
-        if name in settings.names and settings.flag(name)
+def parse_td_report(data: bytes) -> TdReport:
+    """Read a TDREPORT; shape only.
+
+    Raises:
+        RefusedError: ``malformed``: another length, or no TDX report.
+    """
+    # Exact, as everywhere: nothing of it is signed for us.
+    if len(data) != TD_REPORT_BYTES:
+        raise malformed(f"TDREPORT has {len(data)} bytes, not {TD_REPORT_BYTES}")
+    # REPORTTYPE (Intel TDX Module ABI): an SGX report has the same frame.
+    if data[0] != TEE_TYPE_TDX:
+        raise malformed("TDREPORT: other type")
+    registers = {
+        name: data[start : start + DIGEST_BYTES].hex()
+        for name, start in zip(
+            REGISTERS,
+            range(REGISTERS_AT, TD_REPORT_BYTES, DIGEST_BYTES),
+            strict=False,
+        )
+    }
+    return TdReport(
+        report_data=data[REPORT_DATA_AT : REPORT_DATA_AT + REPORT_DATA_BYTES],
+        registers=registers,
     )

@@ -8,14 +8,13 @@ beside the quote of another.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from curtilage.attest.azure.hcl import (
     HardwareKind,
     HclBlob,
-    RuntimeData,
     parse_hcl,
     parse_runtime_data,
     parse_td_report,
@@ -33,7 +32,6 @@ from curtilage.attest.sev_snp.verify import SnpRules, verify_snp_platform
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_td
 from curtilage.attest.tpm.quote import (
-    VerifiedQuote,
     check_registers,
     require_quote_key,
     verify_quote,
@@ -68,20 +66,14 @@ class AzureRules:
     measurements: tuple[Measurement, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What has been verified on the way to the claims."""
-
-    blob: HclBlob
-    hardware: CpuClaims
-    runtime: RuntimeData
-    quote: VerifiedQuote = field(repr=False)
-
-
 def verify_azure(
     evidence: AzureEvidence, rules: AzureRules, *, now: datetime, log: StepLog
 ) -> CpuClaims:
     """Verify hardware, runtime data and quote, except the qualifying data.
+
+    In the direction of trust: the processor vouches for the runtime data, these name
+    the vTPM's key, that signs the quote, and the quote carries our binding. Nothing
+    further down is looked at before what stands above it holds.
 
     Args:
         evidence: unverified bytes.
@@ -92,24 +84,64 @@ def verify_azure(
     Raises:
         RefusedError: the first step that does not hold.
     """
-    # In the direction of trust: the processor vouches for the runtime data, these name
-    # the vTPM's key, that signs the quote, and the quote carries our binding. Nothing
-    # further down is looked at before what stands above it holds.
+    # The blob is whole, and it holds the report that is verified next.
     blob = _check_blob(evidence, log)
-    hardware = _check_hardware(evidence, rules, now, log)
-    _check_td_report(blob, hardware, log)
-    runtime = _check_runtime_data(blob, hardware, log)
+    # The steps of the hardware's own verifier, without its measurement.
+    if isinstance(evidence.hardware, TdxEvidence):
+        hardware = verify_td(evidence.hardware, rules.tdx, now=now, log=log)
+    else:
+        hardware = verify_snp_platform(evidence.hardware, rules.snp, now=now, log=log)
+    # A TDREPORT carries no signature: what it says must be what the quote says.
+    if blob.kind is HardwareKind.TDX:
+        _check_td_report(blob, hardware, log)
+    # The hash comes first: what is not vouched for is not looked at.
+    log.begin(AzureCheck.RUNTIME_BINDING)
+    # SHA-256 and 32 zeros, as the paravisor writes it. Compared whole: the other half
+    # is signed as well.
+    digest = hashlib.sha256(blob.runtime_data).digest()
+    if hardware.bound != digest.ljust(len(hardware.bound), b"\0"):
+        raise RefusedError(
+            RefusalCode.BINDING_MISMATCH, "the report vouches for other runtime data"
+        )
+    log.passed(f"sha256 {digest.hex()[:16]}")
+    log.begin(AzureCheck.RUNTIME_DATA)
+    runtime = parse_runtime_data(blob.runtime_data)
+    # Vouched for or not: a key of 512 bits could be recovered, and quotes be signed
+    # with it elsewhere.
+    require_quote_key(runtime.attestation_key)
+    log.passed(f"HCLAkPub, RSA-{runtime.attestation_key.key_size}")
     quote = verify_quote(evidence.quote, runtime.attestation_key, log=log)
-    claims = _claims(
-        evidence,
-        _Parts(blob=blob, hardware=hardware, runtime=runtime, quote=quote),
+    # The names do not overlap (``launch``, ``mrtd`` and so on; ``pcr0`` to ``pcr23``),
+    # so neither half can stand in the other's place.
+    registers = {**hardware.registers, **quote.registers()}
+    check_registers(registers, rules.measurements, evidence.tee, log=log)
+    vouched = Link(
+        subject="attestation key",
+        issuer=hardware.links[-1].subject,
+        role="the vTPM's key, named by runtime data that the report vouches for",
+        fingerprint=digest.hex(),
+        not_after=None,
     )
-    check_registers(claims.registers, rules.measurements, evidence.tee, log=log)
-    return claims
+    return CpuClaims(
+        tee=evidence.tee,
+        registers=registers,
+        # The hardware's own report data are taken by the runtime data's hash, so the
+        # binding is in the quote.
+        bound=quote.extra_data,
+        expires_at=hardware.expires_at,
+        details={
+            **hardware.details,
+            **quote.details(),
+            "hardware": hardware.tee.value,
+            "hcl_version": blob.version,
+            "vm_settings": runtime.flags,
+        },
+        links=(*hardware.links, vouched, quote_link(evidence.quote.message, quote)),
+        platform=hardware.platform,
+    )
 
 
 def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
-    # The blob is whole, and it holds the report that is verified next.
     log.begin(AzureCheck.HCL_BLOB)
     blob = parse_hcl(evidence.hcl)
     hardware = evidence.hardware
@@ -132,19 +164,7 @@ def _check_blob(evidence: AzureEvidence, log: StepLog) -> HclBlob:
     return blob
 
 
-def _check_hardware(
-    evidence: AzureEvidence, rules: AzureRules, now: datetime, log: StepLog
-) -> CpuClaims:
-    # The steps of the hardware's own verifier, without its measurement.
-    if isinstance(evidence.hardware, TdxEvidence):
-        return verify_td(evidence.hardware, rules.tdx, now=now, log=log)
-    return verify_snp_platform(evidence.hardware, rules.snp, now=now, log=log)
-
-
 def _check_td_report(blob: HclBlob, hardware: CpuClaims, log: StepLog) -> None:
-    # A TDREPORT carries no signature: what it says must be what the quote says.
-    if blob.kind is not HardwareKind.TDX:
-        return
     log.begin(AzureCheck.TD_REPORT)
     # Its MAC can be checked on the machine that made it alone, so here it proves
     # nothing: it must only not contradict the quote.
@@ -159,61 +179,3 @@ def _check_td_report(blob: HclBlob, hardware: CpuClaims, log: StepLog) -> None:
                 RefusalCode.BINDING_MISMATCH, f"TD report and quote: {name} differs"
             )
     log.passed(f"{len(report.registers)} registers as in the quote")
-
-
-def _check_runtime_data(
-    blob: HclBlob, hardware: CpuClaims, log: StepLog
-) -> RuntimeData:
-    # The hash comes first: what is not vouched for is not looked at.
-    log.begin(AzureCheck.RUNTIME_BINDING)
-    # SHA-256 and 32 zeros, as the paravisor writes it. Compared whole: the other half
-    # is signed as well.
-    digest = hashlib.sha256(blob.runtime_data).digest()
-    if hardware.bound != digest.ljust(len(hardware.bound), b"\0"):
-        raise RefusedError(
-            RefusalCode.BINDING_MISMATCH, "the report vouches for other runtime data"
-        )
-    log.passed(f"sha256 {digest.hex()[:16]}")
-    log.begin(AzureCheck.RUNTIME_DATA)
-    runtime = parse_runtime_data(blob.runtime_data)
-    # Vouched for or not: a key of 512 bits could be recovered, and quotes be signed
-    # with it elsewhere.
-    require_quote_key(runtime.attestation_key)
-    log.passed(f"HCLAkPub, RSA-{runtime.attestation_key.key_size}")
-    return runtime
-
-
-def _claims(evidence: AzureEvidence, parts: _Parts) -> CpuClaims:
-    hardware, quote = parts.hardware, parts.quote
-    return CpuClaims(
-        tee=evidence.tee,
-        # The names do not overlap (``launch``, ``mrtd`` and so on; ``pcr0`` to
-        # ``pcr23``), so neither half can stand in the other's place.
-        registers={**hardware.registers, **quote.registers()},
-        # The hardware's own report data are taken by the runtime data's hash, so the
-        # binding is in the quote.
-        bound=quote.extra_data,
-        expires_at=hardware.expires_at,
-        details={
-            **hardware.details,
-            **quote.details(),
-            "hardware": hardware.tee.value,
-            "hcl_version": parts.blob.version,
-            "vm_settings": parts.runtime.flags,
-        },
-        links=(*hardware.links, *_links(evidence, parts, hardware.links)),
-        platform=hardware.platform,
-    )
-
-
-def _links(
-    evidence: AzureEvidence, parts: _Parts, hardware: tuple[Link, ...]
-) -> tuple[Link, ...]:
-    runtime = Link(
-        subject="attestation key",
-        issuer=hardware[-1].subject,
-        role="the vTPM's key, named by runtime data that the report vouches for",
-        fingerprint=hashlib.sha256(parts.blob.runtime_data).hexdigest(),
-        not_after=None,
-    )
-    return runtime, quote_link(evidence.quote.message, parts.quote)

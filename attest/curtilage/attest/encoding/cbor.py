@@ -64,20 +64,6 @@ def decode(
     # somebody else.
     if walk.at != len(data):
         raise malformed(f"{where}: trailing bytes")
-    return _decode(data, where)
-
-
-def encode_octets(data: bytes) -> bytes:
-    """Encode a byte string in its shortest form."""
-    for size, smallest in reversed(_SMALLEST.items()):
-        if len(data) >= smallest:
-            information = _ONE_BYTE + size.bit_length() - 1
-            head = bytes([_BYTES << 5 | information])
-            return head + len(data).to_bytes(size, "big") + data
-    return bytes([_BYTES << 5 | len(data)]) + data
-
-
-def _decode(data: bytes, where: str) -> CborValue:
     try:
         import cbor2  # noqa: PLC0415 - an extra: whoever lacks it refuses
     except ImportError:
@@ -93,6 +79,16 @@ def _decode(data: bytes, where: str) -> CborValue:
     except (cbor2.CBORError, ValueError):
         raise malformed(f"{where}: not CBOR") from None
     return value
+
+
+def encode_octets(data: bytes) -> bytes:
+    """Encode a byte string in its shortest form."""
+    for size, smallest in reversed(_SMALLEST.items()):
+        if len(data) >= smallest:
+            information = _ONE_BYTE + size.bit_length() - 1
+            head = bytes([_BYTES << 5 | information])
+            return head + len(data).to_bytes(size, "big") + data
+    return bytes([_BYTES << 5 | len(data)]) + data
 
 
 class _Walk:
@@ -112,7 +108,8 @@ class _Walk:
         # multiply.
         if self._items > MAX_ITEMS:
             raise too_large(f"{self._where}: more than {MAX_ITEMS} items")
-        major, information = divmod(self._take(), 32)
+        major, information = divmod(self._peek(), 32)
+        self.at += 1
         if major in {_ARRAY, _MAP}:
             self._container(major, information, depth)
         elif major in {_BYTES, _TEXT}:
@@ -165,11 +162,6 @@ class _Walk:
         if self._canonical and number < _SMALLEST[size]:
             raise malformed(f"{self._where}: a number is not in its shortest form")
         return number
-
-    def _take(self) -> int:
-        octet = self._peek()
-        self.at += 1
-        return octet
 
     def _peek(self) -> int:
         if self.at >= len(self._data):

@@ -78,23 +78,6 @@ def parse_cose_sign1(data: bytes, *, where: str, limit_bytes: int) -> CoseSign1:
         raise malformed(f"{where}: the unprotected header is not empty")
     # The signed header, byte for byte as it came. One that named another algorithm
     # would ask us to check in the sender's way.
-    _check_algorithm(protected, where)
-    # r and s of fixed length (RFC 9053, section 2.1): a shorter one would be cut in the
-    # wrong place.
-    if len(signature) != SIGNATURE_BYTES:
-        raise malformed(f"{where}: the signature is not {SIGNATURE_BYTES} bytes")
-    return CoseSign1(protected=protected, payload=payload, signature=signature)
-
-
-def der_signature(raw: bytes) -> bytes:
-    """Encode r and s of equal length, big-endian, as X9.62 does."""
-    half = len(raw) // 2
-    return encode_dss_signature(
-        int.from_bytes(raw[:half], "big"), int.from_bytes(raw[half:], "big")
-    )
-
-
-def _check_algorithm(protected: bytes, where: str) -> None:
     header = decode(
         protected,
         where=f"{where}: protected header",
@@ -109,3 +92,16 @@ def _check_algorithm(protected: bytes, where: str) -> None:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_ALGORITHM, f"{where}: not signed with ES384"
         )
+    # r and s of fixed length (RFC 9053, section 2.1): a shorter one would be cut in the
+    # wrong place.
+    if len(signature) != SIGNATURE_BYTES:
+        raise malformed(f"{where}: the signature is not {SIGNATURE_BYTES} bytes")
+    return CoseSign1(protected=protected, payload=payload, signature=signature)
+
+
+def der_signature(raw: bytes) -> bytes:
+    """Encode r and s of equal length, big-endian, as X9.62 does."""
+    half = len(raw) // 2
+    return encode_dss_signature(
+        int.from_bytes(raw[:half], "big"), int.from_bytes(raw[half:], "big")
+    )

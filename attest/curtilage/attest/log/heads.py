@@ -6,7 +6,7 @@ does not hold, is a refusal. Two sizes for which nobody brings a proof are both
 remembered: that they belong to one log is then shown by a later proof, or not.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -94,7 +94,17 @@ class HeadHistory:
                     RefusalCode.PROOF_INVALID,
                     f"the log has forked: two roots of size {head.size}",
                 )
-        return HeadHistory(_bounded(roots, [head.origin for head in heads]))
+        # The logs just seen first: so a log that is in use is never pushed out by many
+        # that were seen once.
+        kept = dict.fromkeys([*(head.origin for head in heads), *roots])
+        return HeadHistory(
+            {
+                # The largest: later heads are compared with them, and a fork behind
+                # them would have to fork those too.
+                origin: dict(sorted(roots[origin].items())[-MAX_HEADS:])
+                for origin in list(kept)[:MAX_ORIGINS]
+            }
+        )
 
     def linked(
         self, first: TreeHead, second: TreeHead, hashes: Sequence[bytes]
@@ -171,18 +181,3 @@ def parse_history(data: bytes) -> HeadHistory:
             )
         )
     return HeadHistory().seen(*heads)
-
-
-def _bounded(
-    roots: Mapping[str, Mapping[int, bytes]], recent: Iterable[str]
-) -> dict[str, Mapping[int, bytes]]:
-    """Keep the largest heads of each log, and the logs that were just seen."""
-    # The logs just seen first: so a log that is in use is never pushed out by many that
-    # were seen once.
-    kept = dict.fromkeys([*recent, *roots])
-    return {
-        # The largest: later heads are compared with them, and a fork behind them would
-        # have to fork those too.
-        origin: dict(sorted(roots[origin].items())[-MAX_HEADS:])
-        for origin in list(kept)[:MAX_ORIGINS]
-    }

@@ -141,6 +141,7 @@ class ReleaseManifest:
 
 def encode_manifest(manifest: ReleaseManifest) -> bytes:
     """Encode a manifest; these bytes are the log's leaf."""
+    transport = manifest.transport
     return canonical_json(
         {
             "v": MANIFEST_VERSION,
@@ -157,7 +158,14 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
                 for tee, accepted in manifest.measurements.items()
             },
             "min_tcb": [
-                _tcb_object(product, tcb)
+                {
+                    "product": product.value,
+                    "fmc": tcb.fmc,
+                    "bl": tcb.bl,
+                    "tee": tcb.tee,
+                    "snp": tcb.snp,
+                    "ucode": tcb.ucode,
+                }
                 # In one order, for the text is compared byte for byte.
                 for product, tcb in sorted(manifest.min_tcb.items())
             ],
@@ -168,7 +176,13 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
             },
             "sandbox": manifest.sandbox,
             "not_after": manifest.not_after,
-            "transport": _transport_object(manifest.transport),
+            "transport": {
+                "shape": transport.shape.value,
+                "frame_bytes": transport.frame_bytes,
+                "period_ms": transport.period_ms,
+                "first_bucket": transport.first_bucket,
+                "buckets": transport.buckets,
+            },
         }
     )
 
@@ -210,27 +224,6 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
     return manifest
 
 
-def _tcb_object(product: Product, tcb: Tcb) -> dict[str, str | int]:
-    return {
-        "product": product.value,
-        "fmc": tcb.fmc,
-        "bl": tcb.bl,
-        "tee": tcb.tee,
-        "snp": tcb.snp,
-        "ucode": tcb.ucode,
-    }
-
-
-def _transport_object(transport: TransportParameters) -> dict[str, str | int]:
-    return {
-        "shape": transport.shape.value,
-        "frame_bytes": transport.frame_bytes,
-        "period_ms": transport.period_ms,
-        "first_bucket": transport.first_bucket,
-        "buckets": transport.buckets,
-    }
-
-
 def _printable(fields: Fields, name: str) -> str:
     text = fields.text(name, limit=_TEXT_LIMIT)
     if _PRINTABLE.fullmatch(text) is None:
@@ -258,16 +251,16 @@ def _texts(
 ) -> tuple[str, ...]:
     texts = fields.texts(name, limit=limit, item_limit=_TEXT_LIMIT)
     if not all(pattern.fullmatch(text) for text in texts):
-        raise _not_hex() if pattern is _SHA256 else _not_printable()
+        raise (
+            _not_hex()
+            if pattern is _SHA256
+            else malformed("manifest: not printable ASCII")
+        )
     return texts
 
 
 def _not_hex() -> RefusedError:
     return malformed("manifest: not lower-case hex of the right length")
-
-
-def _not_printable() -> RefusedError:
-    return malformed("manifest: not printable ASCII")
 
 
 def _parse_images(fields: Fields) -> tuple[Image, ...]:
@@ -288,23 +281,19 @@ def _parse_measurements(fields: Fields) -> dict[str, tuple[Measurement, ...]]:
     # release, and asks only for kinds that it knows.
     if not all(_TEE.fullmatch(name) for name in fields.names):
         raise malformed("manifest.measurements: not a kind of evidence")
-    return {
-        name: tuple(
-            _parse_measurement(entry)
-            for entry in fields.children(name, limit=MAX_MEASUREMENTS)
-        )
-        for name in fields.names
-    }
-
-
-def _parse_measurement(fields: Fields) -> Measurement:
-    names = fields.names
-    # A measurement that names no register would be matched by every machine.
-    if not 1 <= len(names) <= MAX_REGISTERS:
-        raise malformed("manifest.measurements: no register, or too many")
-    if not all(_REGISTER_NAME.fullmatch(name) for name in names):
-        raise malformed("manifest.measurements: not a register's name")
-    return {name: _matching(fields, name, _REGISTER) for name in names}
+    measurements: dict[str, tuple[Measurement, ...]] = {}
+    for tee in fields.names:
+        accepted: list[Measurement] = []
+        for entry in fields.children(tee, limit=MAX_MEASUREMENTS):
+            names = entry.names
+            # A measurement that names no register would be matched by every machine.
+            if not 1 <= len(names) <= MAX_REGISTERS:
+                raise malformed("manifest.measurements: no register, or too many")
+            if not all(_REGISTER_NAME.fullmatch(name) for name in names):
+                raise malformed("manifest.measurements: not a register's name")
+            accepted.append({name: _matching(entry, name, _REGISTER) for name in names})
+        measurements[tee] = tuple(accepted)
+    return measurements
 
 
 def _parse_gpu(fields: Fields) -> GpuRelease:

@@ -9,7 +9,7 @@ tree's hashes stand in ``tree``, keys as text in ``vkeys``, who signs in ``signe
 import hashlib
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -285,7 +285,21 @@ def parse_proof(text: str) -> "UnverifiedProof":
     head, blank, checkpoint = text.partition("\n\n")
     if not blank:
         raise malformed("proof: no checkpoint")
-    index, hashes = _parse_proof_head(head.split("\n"))
+    lines = head.split("\n")
+    if lines[0] != PROOF_HEADER:
+        raise malformed("proof: unknown header")
+    rest = lines[1:]
+    # Opaque to us (tlog-proof), but it must be base64: another line would be one that
+    # nobody understands.
+    if rest and rest[0].startswith("extra "):
+        decode_base64(rest.pop(0).removeprefix("extra "), "proof extra")
+    if not rest or not rest[0].startswith("index "):
+        raise malformed("proof: no index")
+    index = parse_decimal(rest[0].removeprefix("index "), "proof index")
+    # Counted before any is decoded.
+    if len(rest) - 1 > MAX_PROOF_HASHES:
+        raise malformed(f"proof: more than {MAX_PROOF_HASHES} hashes")
+    hashes = tuple(_hash(line) for line in rest[1:])
     return UnverifiedProof(index=index, hashes=hashes, checkpoint=checkpoint)
 
 
@@ -396,36 +410,19 @@ def _parse_signatures(tail: str) -> tuple[NoteSignature, ...]:
     # way to keep a client busy.
     if len(lines) > MAX_SIGNATURES:
         raise malformed(f"note: more than {MAX_SIGNATURES} signatures")
-    return tuple(_parse_signature(line) for line in lines)
-
-
-def _parse_signature(line: str) -> NoteSignature:
-    match = _SIGNATURE_LINE.fullmatch(line)
-    if match is None:
-        raise malformed("note: not a signature line")
-    data = decode_base64(match[2], "note signature")
-    if len(data) <= KEY_ID_BYTES:
-        raise malformed("note: signature too short")
-    return NoteSignature(
-        name=match[1], key_id=data[:KEY_ID_BYTES], signature=data[KEY_ID_BYTES:]
-    )
-
-
-def _parse_proof_head(lines: Sequence[str]) -> tuple[int, tuple[bytes, ...]]:
-    if lines[0] != PROOF_HEADER:
-        raise malformed("proof: unknown header")
-    rest = list(lines[1:])
-    # Opaque to us (tlog-proof), but it must be base64: another line would be one that
-    # nobody understands.
-    if rest and rest[0].startswith("extra "):
-        decode_base64(rest.pop(0).removeprefix("extra "), "proof extra")
-    if not rest or not rest[0].startswith("index "):
-        raise malformed("proof: no index")
-    index = parse_decimal(rest[0].removeprefix("index "), "proof index")
-    # Counted before any is decoded.
-    if len(rest) - 1 > MAX_PROOF_HASHES:
-        raise malformed(f"proof: more than {MAX_PROOF_HASHES} hashes")
-    return index, tuple(_hash(line) for line in rest[1:])
+    signatures: list[NoteSignature] = []
+    for line in lines:
+        match = _SIGNATURE_LINE.fullmatch(line)
+        if match is None:
+            raise malformed("note: not a signature line")
+        data = decode_base64(match[2], "note signature")
+        if len(data) <= KEY_ID_BYTES:
+            raise malformed("note: signature too short")
+        key_id, signature = data[:KEY_ID_BYTES], data[KEY_ID_BYTES:]
+        signatures.append(
+            NoteSignature(name=match[1], key_id=key_id, signature=signature)
+        )
+    return tuple(signatures)
 
 
 def _hash(text: str) -> bytes:

@@ -210,7 +210,9 @@ class Tree:
     def __init__(self, leaf_hashes: Sequence[bytes]) -> None:
         self._levels = [list(leaf_hashes)]
         while len(self._levels[-1]) > 1:
-            self._levels.append(_parents(self._levels[-1]))
+            # Of whole pairs only: ``_subtree`` joins what is left over.
+            pairs = zip(self._levels[-1][::2], self._levels[-1][1::2], strict=False)
+            self._levels.append([hash_children(left, right) for left, right in pairs])
 
     @property
     def size(self) -> int:
@@ -301,12 +303,6 @@ class Tree:
 def _split(length: int) -> int:
     """Return the largest power of two below ``length``, which is at least 2."""
     return 1 << (length - 1).bit_length() - 1
-
-
-def _parents(level: Sequence[bytes]) -> list[bytes]:
-    """Return the next level: of whole pairs only."""
-    pairs = zip(level[::2], level[1::2], strict=False)
-    return [hash_children(left, right) for left, right in pairs]
 
 
 def _refused(detail: str) -> RefusedError:

@@ -99,9 +99,16 @@ class LogPolicy:
             for name, key in self.witnesses.items()
             if (time := cosignature_time(note, head, key)) is not None
         }
-        return Witnessed(
-            checkpoint=checkpoint, times=times, vouched_time=self._vouched(times)
-        )
+        # Asked for by name in the file, so nobody gets it by forgetting a line.
+        if self.quorum == NO_QUORUM:
+            return Witnessed(checkpoint=checkpoint, times=times, vouched_time=None)
+        reached = self._time_of(self.quorum, times)
+        if reached is None:
+            raise RefusedError(
+                RefusalCode.QUORUM_NOT_MET,
+                f"{len(times)} of {len(self.witnesses)} witnesses have cosigned",
+            )
+        return Witnessed(checkpoint=checkpoint, times=times, vouched_time=reached)
 
     def verify_proof(self, text: str, *, leaf: bytes) -> tuple[Inclusion, "Witnessed"]:
         """Verify a tlog-proof and its checkpoint; see ``verify_checkpoint``."""
@@ -129,18 +136,6 @@ class LogPolicy:
                 if refusal.code is not RefusalCode.UNSIGNED:
                     raise
         raise RefusedError(RefusalCode.UNSIGNED, "no key of the log has signed")
-
-    def _vouched(self, times: Mapping[bytes, int]) -> int | None:
-        # Asked for by name in the file, so nobody gets it by forgetting a line.
-        if self.quorum == NO_QUORUM:
-            return None
-        reached = self._time_of(self.quorum, times)
-        if reached is None:
-            raise RefusedError(
-                RefusalCode.QUORUM_NOT_MET,
-                f"{len(times)} of {len(self.witnesses)} witnesses have cosigned",
-            )
-        return reached
 
     def _time_of(self, name: bytes, times: Mapping[bytes, int]) -> int | None:
         """Return the latest time that a witness or a group has reached."""
@@ -295,7 +290,11 @@ class _Draft:
             raise _invalid("a group line is: group <name> all|any|<k> <name>...")
         name, threshold, *members = words
         for member in members:
-            self._member(member)
+            self._known(member)
+            # A witness in two groups would be counted twice toward one quorum.
+            if member in self.used:
+                raise _invalid("a name is a member twice")
+            self.used.add(member)
         self._new_name(name)
         self.groups[name] = Group(
             threshold=_threshold(threshold, len(members)), members=tuple(members)
@@ -308,13 +307,6 @@ class _Draft:
         if words[0] != NO_QUORUM:
             self._known(words[0])
         self.quorum = words[0]
-
-    def _member(self, name: bytes) -> None:
-        self._known(name)
-        # A witness in two groups would be counted twice toward one quorum.
-        if name in self.used:
-            raise _invalid("a name is a member twice")
-        self.used.add(name)
 
     def _known(self, name: bytes) -> None:
         # Defined before it is used, so no group holds itself and the walk over groups

@@ -130,7 +130,19 @@ def verify_nitro(
     if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "document signature")
     log.passed(f"ECDSA P-384 over {len(signed.payload)} bytes of payload")
-    old_at = _check_time(document, rules, now, log)
+    # 7. The signed time, compared with the clock.
+    log.begin(NitroCheck.TIME)
+    made = _made(document)
+    max_age_s = min(rules.max_age_s, MAX_DOCUMENT_AGE_S)
+    # A document of the future would be fresh for longer than any other.
+    if made > now + timedelta(seconds=rules.clock_skew_s):
+        raise RefusedError(RefusalCode.NOT_YET_VALID, "a document of the future")
+    old_at = made + timedelta(seconds=max_age_s)
+    # Older than the leaf lives is not possible; older than the policy likes is a
+    # machine that may have changed hands.
+    if now > old_at:
+        raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
+    log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
     # 8. An enclave in debug mode reports zeros in place of its measurements. Its chain
     # and its signature are genuine, so only this tells; a register that is missing
     # counts as zeros.
@@ -147,25 +159,6 @@ def verify_nitro(
     require_measurement(claims.registers, rules.measurements, claims.tee)
     log.passed(f"pcr0 {claims.registers['pcr0'][:16]}…")
     return claims
-
-
-def _check_time(
-    document: NitroDocument, rules: NitroRules, now: datetime, log: StepLog
-) -> datetime:
-    # 7. The signed time, compared with the clock.
-    log.begin(NitroCheck.TIME)
-    made = _made(document)
-    max_age_s = min(rules.max_age_s, MAX_DOCUMENT_AGE_S)
-    # A document of the future would be fresh for longer than any other.
-    if made > now + timedelta(seconds=rules.clock_skew_s):
-        raise RefusedError(RefusalCode.NOT_YET_VALID, "a document of the future")
-    old_at = made + timedelta(seconds=max_age_s)
-    # Older than the leaf lives is not possible; older than the policy likes is a
-    # machine that may have changed hands.
-    if now > old_at:
-        raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
-    log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
-    return old_at
 
 
 def _claims(

@@ -86,8 +86,29 @@ def parse_spdm_report(data: bytes) -> SpdmReport:
         RefusedError: ``malformed`` or ``unsupported_version``.
     """
     reader = Reader(data, "report")
-    nonce, slot = _request(reader)
-    count, record = _response_head(reader, slot)
+    _header(reader, GET_MEASUREMENTS, "request")
+    # A request for unsigned measurements gets an unsigned answer, which anybody can
+    # write.
+    if reader.number(1) != SIGNATURE_REQUESTED:
+        raise malformed("request: asks for no signature")
+    # Somebody who asks for one block only could leave out the one that tells.
+    if reader.number(1) != ALL_MEASUREMENTS:
+        raise malformed("request: asks for only some measurements")
+    nonce = reader.take(NONCE_BYTES)
+    slot = reader.number(1)
+    _header(reader, MEASUREMENTS, "response")
+    # The first parameter is reserved where all measurements were asked for;
+    # it says nothing, and the signature covers it.
+    reader.take(1)
+    # The upper half of the second is reserved; the request's must be zero.
+    if reader.number(1) & _SLOT != slot:
+        raise malformed("response: signed with another slot's key")
+    # The number of blocks is said in front of the record and again by its length;
+    # ``_blocks`` holds both against each other.
+    count = reader.number(1)
+    if count == 0:
+        raise malformed("response: no measurements")
+    record = reader.take(reader.number(3))
     responder_nonce = reader.take(NONCE_BYTES)
     opaque = reader.take(reader.number(2))
     signed_part = data[: reader.position]
@@ -106,34 +127,6 @@ def parse_spdm_report(data: bytes) -> SpdmReport:
     )
 
 
-def _request(reader: Reader) -> tuple[bytes, int]:
-    _header(reader, GET_MEASUREMENTS, "request")
-    # A request for unsigned measurements gets an unsigned answer, which anybody can
-    # write.
-    if reader.number(1) != SIGNATURE_REQUESTED:
-        raise malformed("request: asks for no signature")
-    # Somebody who asks for one block only could leave out the one that tells.
-    if reader.number(1) != ALL_MEASUREMENTS:
-        raise malformed("request: asks for only some measurements")
-    return reader.take(NONCE_BYTES), reader.number(1)
-
-
-def _response_head(reader: Reader, slot: int) -> tuple[int, bytes]:
-    _header(reader, MEASUREMENTS, "response")
-    # The first parameter is reserved where all measurements were asked for;
-    # it says nothing, and the signature covers it.
-    reader.take(1)
-    # The upper half of the second is reserved; the request's must be zero.
-    if reader.number(1) & _SLOT != slot:
-        raise malformed("response: signed with another slot's key")
-    # The number of blocks is said in front of the record and again by its length;
-    # ``_blocks`` holds both against each other.
-    count = reader.number(1)
-    if count == 0:
-        raise malformed("response: no measurements")
-    return count, reader.take(reader.number(3))
-
-
 def _header(reader: Reader, code: int, where: str) -> None:
     if reader.number(1) != SPDM_VERSION:
         raise RefusedError(RefusalCode.UNSUPPORTED_VERSION, f"{where}: not SPDM 1.1")
@@ -143,28 +136,27 @@ def _header(reader: Reader, code: int, where: str) -> None:
 
 def _blocks(record: bytes, count: int) -> tuple[MeasurementBlock, ...]:
     reader = Reader(record, "measurement record")
-    blocks = tuple(_block(reader) for _ in range(count))
+    blocks: tuple[MeasurementBlock, ...] = ()
+    for _ in range(count):
+        header = reader.take(_BLOCK_HEADER.size)
+        index, specification, size, value_type, value_size = _BLOCK_HEADER.unpack(
+            header
+        )
+        if index in _RESERVED_INDEX:
+            raise malformed("measurement record: reserved index")
+        if specification != DMTF_SPECIFICATION:
+            raise malformed("measurement record: not by DMTF's specification")
+        # The same length said twice: read by the outer one, the next block would begin
+        # inside this one.
+        if size != VALUE_HEADER_BYTES + value_size:
+            raise malformed("measurement record: two sizes differ")
+        value = reader.take(value_size)
+        blocks += (MeasurementBlock(index=index, value_type=value_type, value=value),)
     reader.end()
     # A golden digest would still notice; a reader that fills a dictionary would not.
     if len({block.index for block in blocks}) != count:
         raise malformed("measurement record: an index stands twice")
     return blocks
-
-
-def _block(reader: Reader) -> MeasurementBlock:
-    header = reader.take(_BLOCK_HEADER.size)
-    index, specification, size, value_type, value_size = _BLOCK_HEADER.unpack(header)
-    if index in _RESERVED_INDEX:
-        raise malformed("measurement record: reserved index")
-    if specification != DMTF_SPECIFICATION:
-        raise malformed("measurement record: not by DMTF's specification")
-    # The same length said twice: read by the outer one, the next block would begin
-    # inside this one.
-    if size != VALUE_HEADER_BYTES + value_size:
-        raise malformed("measurement record: two sizes differ")
-    return MeasurementBlock(
-        index=index, value_type=value_type, value=reader.take(value_size)
-    )
 
 
 def _opaque(data: bytes) -> Mapping[int, bytes]:

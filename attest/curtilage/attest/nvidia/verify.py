@@ -63,6 +63,17 @@ from curtilage.attest.x509.p384_chain import (
     parse_chain,
 )
 
+CHAIN_LENGTH: Final = 5
+# NVIDIA's types of opaque fields.
+OPAQUE_DRIVER: Final = 3
+OPAQUE_VBIOS: Final = 6
+OPAQUE_FWID: Final = 20
+OPAQUE_PROTECTED_PCIE: Final = 21
+VBIOS_BYTES: Final = 8
+# Four bytes of version, most significant last, and one of revision.
+_VBIOS_VERSION: Final = (3, 2, 1, 0, 4)
+_MAX_TEXT_BYTES: Final = 64
+
 # RFC 7515, section 7.1: three base64url texts, of which the last may be empty.
 # A header is a JSON object, so its text begins with that of "{" and a quote, a
 # blank or "}".
@@ -74,53 +85,6 @@ _JSON_OPENINGS: Final = (b"{", b"[", b'"')
 _MAX_TOKENS: Final = 32
 _MAX_HEADER_BYTES: Final = 1024
 _MAX_ALGORITHM_BYTES: Final = 32
-
-
-def refuse_token(data: bytes) -> None:
-    """Refuse what is a JSON Web Token, or JSON that may hold one.
-
-    Raises:
-        RefusedError: ``unsigned`` if a token says that it is not signed,
-            ``unsupported_algorithm`` for every other.
-    """
-    # A report holds bytes of a device's own, among which anything may look like a
-    # token; no token begins with 0x11.
-    if data[:1] == bytes([SPDM_VERSION]):
-        return
-    text = data.lstrip()
-    # Found wherever they stand: NVIDIA's tools wrap them in JSON arrays.
-    headers = [match[1] for match in islice(_TOKEN.finditer(data), _MAX_TOKENS)]
-    if not headers and not text.startswith(_JSON_OPENINGS):
-        return
-    # "NONE" and "nOnE" too: libraries that compared exactly have let such tokens
-    # through (RFC 8725, section 2.1).
-    if any(_algorithm(header).lower() == "none" for header in headers):
-        raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
-    raise RefusedError(
-        RefusalCode.UNSUPPORTED_ALGORITHM, "a verdict of others is no evidence"
-    )
-
-
-def _algorithm(header: bytes) -> str:
-    """Return a token's algorithm, or "" if its header cannot be read."""
-    try:
-        decoded = base64.urlsafe_b64decode(header + b"=" * (-len(header) % 4))
-        fields = parse_object(decoded, where="token", limit_bytes=_MAX_HEADER_BYTES)
-        return fields.text("alg", limit=_MAX_ALGORITHM_BYTES)
-    except (binascii.Error, RefusedError):
-        return ""
-
-
-CHAIN_LENGTH: Final = 5
-# NVIDIA's types of opaque fields.
-OPAQUE_DRIVER: Final = 3
-OPAQUE_VBIOS: Final = 6
-OPAQUE_FWID: Final = 20
-OPAQUE_PROTECTED_PCIE: Final = 21
-VBIOS_BYTES: Final = 8
-# Four bytes of version, most significant last, and one of revision.
-_VBIOS_VERSION: Final = (3, 2, 1, 0, 4)
-_MAX_TEXT_BYTES: Final = 64
 
 
 class GpuCheck(StrEnum):
@@ -211,12 +175,25 @@ def verify_gpu(
     # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
     # so a recorded response cannot be put behind another request.
     signature = der_signature(report.signature)
-    leaf = chain[-1]
+    burnt_in, leaf = chain[-2:]
     if not verify_p384(leaf.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
     log.passed(f"ECDSA P-384 over {len(report.signed_part)} bytes")
+    # 6. The leaf is derived from the firmware; a report that names one names the same.
     _check_firmware(report, chain, log)
-    _check_versions(report, rules.expectations, log)
+    # 7. Old versions have known holes, so they are listed, not compared.
+    log.begin(GpuCheck.VERSIONS)
+    driver, vbios = driver_version(report), vbios_version(report)
+    if driver not in rules.expectations.drivers:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
+        )
+    # NVIDIA writes the same version in capitals and in small letters.
+    if vbios not in {accepted.lower() for accepted in rules.expectations.vbioses}:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
+        )
+    log.passed(f"driver {driver}, VBIOS {vbios}")
     # 8. The whole record at once, see the module's text.
     log.begin(GpuCheck.MEASUREMENTS)
     # One digest and not a comparison block by block: a block that is left out, added or
@@ -234,12 +211,76 @@ def verify_gpu(
         signed_part=report.signed_part,
         nonce=report.nonce,
         expires_at=expires_at,
-        device=_device(chain[-2]),
-        details=_details(report, chain),
+        # The key burnt into the GPU. The leaf's follows from it and the firmware, and
+        # may be another after a start, by which one GPU would pass for two.
+        device=hashlib.sha256(burnt_in.key_info).hexdigest(),
+        details={
+            "driver": driver,
+            "vbios": vbios,
+            "golden": golden,
+            "measurements": len(report.blocks),
+            "fwid": report.opaque.get(OPAQUE_FWID, b"").hex(),
+            "device": burnt_in.common_name,
+            "device_serial": f"{burnt_in.serial:x}",
+            "protected_pcie": report.opaque.get(OPAQUE_PROTECTED_PCIE, b"").hex(),
+        },
         links=chain_links(
             chain, root="root of NVIDIA devices", leaf="this GPU's firmware key"
         ),
     )
+
+
+def _check_firmware(
+    report: SpdmReport, chain: tuple[Certificate, ...], log: StepLog
+) -> None:
+    log.begin(GpuCheck.FIRMWARE)
+    burnt_in, leaf = chain[-2:]
+    named = firmware_ids(leaf.unrecognised, burnt_in.key_info)
+    reported = report.opaque.get(OPAQUE_FWID)
+    # Older drivers' reports name none, and the leaf's key signs that too. Where one is
+    # named and differs, a key that was certified for one firmware is in the hands of
+    # another.
+    if reported is not None and named != (reported,):
+        raise RefusedError(
+            RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
+        )
+    who = "the key's alone" if reported is None else "report's and key's"
+    log.passed(f"{who}: {', '.join(each.hex()[:16] for each in named)}…")
+
+
+def refuse_token(data: bytes) -> None:
+    """Refuse what is a JSON Web Token, or JSON that may hold one.
+
+    Raises:
+        RefusedError: ``unsigned`` if a token says that it is not signed,
+            ``unsupported_algorithm`` for every other.
+    """
+    # A report holds bytes of a device's own, among which anything may look like a
+    # token; no token begins with 0x11.
+    if data[:1] == bytes([SPDM_VERSION]):
+        return
+    text = data.lstrip()
+    # Found wherever they stand: NVIDIA's tools wrap them in JSON arrays.
+    headers = [match[1] for match in islice(_TOKEN.finditer(data), _MAX_TOKENS)]
+    if not headers and not text.startswith(_JSON_OPENINGS):
+        return
+    # "NONE" and "nOnE" too: libraries that compared exactly have let such tokens
+    # through (RFC 8725, section 2.1).
+    if any(_algorithm(header).lower() == "none" for header in headers):
+        raise RefusedError(RefusalCode.UNSIGNED, "a token that nobody signed")
+    raise RefusedError(
+        RefusalCode.UNSUPPORTED_ALGORITHM, "a verdict of others is no evidence"
+    )
+
+
+def _algorithm(header: bytes) -> str:
+    """Return a token's algorithm, or "" if its header cannot be read."""
+    try:
+        decoded = base64.urlsafe_b64decode(header + b"=" * (-len(header) % 4))
+        fields = parse_object(decoded, where="token", limit_bytes=_MAX_HEADER_BYTES)
+        return fields.text("alg", limit=_MAX_ALGORITHM_BYTES)
+    except (binascii.Error, RefusedError):
+        return ""
 
 
 def golden_digest(report: SpdmReport) -> str:
@@ -253,7 +294,16 @@ def driver_version(report: SpdmReport) -> str:
     Raises:
         RefusedError: ``malformed``.
     """
-    return _text(report, OPAQUE_DRIVER, "driver version")
+    raw = report.opaque.get(OPAQUE_DRIVER, b"")
+    text = raw.removesuffix(b"\0")
+    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
+    # must not look alike.
+    if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
+        raise malformed("driver version: not a terminated text")
+    # It is shown on terminals, where control characters are commands.
+    if not (text.isascii() and text.decode("ascii").isprintable()):
+        raise malformed("driver version: not printable")
+    return text.decode("ascii")
 
 
 def vbios_version(report: SpdmReport) -> str:
@@ -272,73 +322,3 @@ def vbios_version(report: SpdmReport) -> str:
     if any(raw[len(parts) :]):
         parts += raw[len(parts) :]
     return ".".join(f"{part:02x}" for part in parts)
-
-
-def _check_firmware(
-    report: SpdmReport, chain: tuple[Certificate, ...], log: StepLog
-) -> None:
-    # 6. The leaf is derived from the firmware; a report that names one names the
-    # same. Older drivers' reports name none, and the leaf's key signs that too.
-    log.begin(GpuCheck.FIRMWARE)
-    named = firmware_ids(chain[-1].unrecognised, chain[-2].key_info)
-    reported = report.opaque.get(OPAQUE_FWID)
-    # A key that was certified for one firmware, in the hands of another, is what this
-    # would be.
-    if reported is not None and named != (reported,):
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
-        )
-    who = "the key's alone" if reported is None else "report's and key's"
-    log.passed(f"{who}: {', '.join(each.hex()[:16] for each in named)}…")
-
-
-def _check_versions(
-    report: SpdmReport, expectations: GpuExpectations, log: StepLog
-) -> None:
-    # 7. Old versions have known holes, so they are listed, not compared.
-    log.begin(GpuCheck.VERSIONS)
-    driver, vbios = driver_version(report), vbios_version(report)
-    if driver not in expectations.drivers:
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"driver {driver} is not accepted"
-        )
-    # NVIDIA writes the same version in capitals and in small letters.
-    if vbios not in {accepted.lower() for accepted in expectations.vbioses}:
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, f"VBIOS {vbios} is not accepted"
-        )
-    log.passed(f"driver {driver}, VBIOS {vbios}")
-
-
-def _device(authority: Certificate) -> str:
-    # The key burnt into the GPU. The leaf's follows from it and the firmware, and
-    # may be another after a start, by which one GPU would pass for two.
-    return hashlib.sha256(authority.key_info).hexdigest()
-
-
-def _details(
-    report: SpdmReport, chain: tuple[Certificate, ...]
-) -> dict[str, str | int | bool | tuple[str, ...]]:
-    return {
-        "driver": driver_version(report),
-        "vbios": vbios_version(report),
-        "golden": golden_digest(report),
-        "measurements": len(report.blocks),
-        "fwid": report.opaque.get(OPAQUE_FWID, b"").hex(),
-        "device": chain[-2].common_name,
-        "device_serial": f"{chain[-2].serial:x}",
-        "protected_pcie": report.opaque.get(OPAQUE_PROTECTED_PCIE, b"").hex(),
-    }
-
-
-def _text(report: SpdmReport, kind: int, name: str) -> str:
-    raw = report.opaque.get(kind, b"")
-    text = raw.removesuffix(b"\0")
-    # One terminating NUL, as C has it. Two texts that differ only behind the first NUL
-    # must not look alike.
-    if not text or len(raw) > _MAX_TEXT_BYTES or len(text) == len(raw):
-        raise malformed(f"{name}: not a terminated text")
-    # It is shown on terminals, where control characters are commands.
-    if not (text.isascii() and text.decode("ascii").isprintable()):
-        raise malformed(f"{name}: not printable")
-    return text.decode("ascii")

@@ -27,7 +27,6 @@ from curtilage.attest.sev_snp.certificates import (
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport
 from curtilage.attest.x509.certificates import (
     Certificate,
-    RevocationList,
     parse_revocation_list,
 )
 
@@ -97,7 +96,14 @@ class VekChain:
         """
         turin = self.product is Product.TURIN
         levels = _LEVELS_TURIN if turin else _LEVELS_MILAN_GENOA
-        return _endorsed_levels(self.vek, levels)
+        named = _amd(self.vek)
+        endorsed = bytearray(TCB_BYTES)
+        for name, index in levels.items():
+            # A level that is missing must not count as 0: equal to a report that says
+            # 0, and so "endorsed". Only bytes that are reserved may be left out.
+            if name in named or name not in _OPTIONAL_LEVELS:
+                endorsed[index] = _level(named.get(name, b""))
+        return bytes(endorsed)
 
     def hardware_id(self, length: int) -> bytes:
         """Return the chip's id: raw bytes, or in newer keys an OCTET STRING.
@@ -158,9 +164,14 @@ def _pinned_root(
     pinned = [anchor for anchor in anchors if anchor.product == product.value]
     pairs = [pair for anchor in pinned if (pair := _pair(evidence, anchor)) is not None]
     if not pairs:
-        raise RefusedError(
-            RefusalCode.UNTRUSTED_ROOT, _why_no_root(evidence, product, pinned)
-        )
+        # Three sentences for three situations that call for three different deeds of
+        # an operator.
+        why = f"the root that came is not the one pinned for {product}"
+        if not pinned:
+            why = f"no {evidence.tee} root is pinned for {product}"
+        elif not evidence.ark:
+            why = f"the root pinned for {product} did not come with the evidence"
+        raise RefusedError(RefusalCode.UNTRUSTED_ROOT, why)
     # Of several roots of one product, the one that issued the intermediate.
     # Whichever it is, it is a pinned one, and ``check_issued`` follows.
     if len(pairs) == 1:
@@ -178,18 +189,6 @@ def _pair(evidence: SnpEvidence, anchor: TrustAnchor) -> tuple[bytes, bytes] | N
         if root is not None and (not evidence.ark or root in served):
             return root, first if second == root else second
     return None
-
-
-def _why_no_root(
-    evidence: SnpEvidence, product: Product, pinned: list[TrustAnchor]
-) -> str:
-    # Three sentences for three situations that call for three different deeds of an
-    # operator.
-    if not pinned:
-        return f"no {evidence.tee} root is pinned for {product}"
-    if not evidence.ark:
-        return f"the root pinned for {product} did not come with the evidence"
-    return f"the root that came is not the one pinned for {product}"
 
 
 def _issued(root: bytes, ask: bytes) -> bool:
@@ -298,7 +297,12 @@ def check_revocation(
         raise RefusedError(RefusalCode.CRL_INVALID, "issued by someone else")
     if not verify_rsa_pss(chain.ark.public_key, crl.signed_part, crl.signature):
         raise RefusedError(RefusalCode.CRL_INVALID, "signature")
-    end = _list_end(crl, max_age_s)
+    # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
+    # for ever.
+    if crl.next_update is None:
+        raise RefusedError(RefusalCode.CRL_INVALID, "the list never ends")
+    # AMD's own date may be far away; ours may end it earlier, never later.
+    end = min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
     # A list of the future would be "current" for longer than any other.
     if crl.issued > now + timedelta(seconds=clock_skew_s):
         raise RefusedError(RefusalCode.NOT_YET_VALID, "the list is not valid yet")
@@ -313,15 +317,6 @@ def check_revocation(
         revoked=len(crl.revoked),
         fingerprint=hashlib.sha256(crl.signed_part).hexdigest(),
     )
-
-
-def _list_end(crl: RevocationList, max_age_s: int) -> datetime:
-    # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
-    # for ever.
-    if crl.next_update is None:
-        raise RefusedError(RefusalCode.CRL_INVALID, "the list never ends")
-    # AMD's own date may be far away; ours may end it earlier, never later.
-    return min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
 
 
 def chain_links(
@@ -370,17 +365,6 @@ def _text(vek: Certificate, name: str) -> str:
     raw = _der_value(_amd(vek).get(name, b""), _DER_IA5_STRING)
     # Bytes that are no ASCII come out as U+FFFD, which no product name holds.
     return raw.decode("ascii", errors="replace")
-
-
-def _endorsed_levels(vek: Certificate, levels: Mapping[str, int]) -> bytes:
-    endorsed = bytearray(TCB_BYTES)
-    named = _amd(vek)
-    for name, index in levels.items():
-        # A level that is missing must not count as 0: equal to a report that says 0,
-        # and so "endorsed". Only bytes that are reserved may be left out.
-        if name in named or name not in _OPTIONAL_LEVELS:
-            endorsed[index] = _level(named.get(name, b""))
-    return bytes(endorsed)
 
 
 def _level(der: bytes) -> int:

@@ -214,6 +214,16 @@ def parse_report(data: bytes) -> SnpReport:
         )
     _check_fixed_bits(data, version)
     key_info = _u32(data, OFFSET_KEY_INFO)
+    # Bits 2 to 4 (AMD 56860, "ATTESTATION_REPORT", SIGNING_KEY); 2 to 6 are reserved.
+    key_number = key_info >> 2 & 0b111
+    cpu = None
+    if version >= FIRST_VERSION_WITH_CPUID:
+        family, model, stepping = data[OFFSET_CPUID:_END_OF_CPUID]
+        cpu = family, model, stepping
+    mitigations = None
+    if version >= FIRST_VERSION_WITH_MITIGATIONS:
+        launch, current = OFFSET_MITIGATIONS, OFFSET_MITIGATIONS + 8
+        mitigations = _u64(data, launch), _u64(data, current)
     return SnpReport(
         version=version,
         guest_svn=_u32(data, OFFSET_GUEST_SVN),
@@ -222,7 +232,7 @@ def parse_report(data: bytes) -> SnpReport:
         image_id=data[OFFSET_IMAGE_ID:OFFSET_VMPL],
         vmpl=_u32(data, OFFSET_VMPL),
         platform_info=_u64(data, OFFSET_PLATFORM_INFO),
-        signing_key=_signing_key(key_info),
+        signing_key=SigningKey(key_number) if key_number in {0, 1, 7} else None,
         chip_masked=bool(key_info & _KEY_INFO_MASK_CHIP),
         author_key=bool(key_info & _KEY_INFO_AUTHOR_KEY),
         report_data=data[OFFSET_REPORT_DATA:OFFSET_MEASUREMENT],
@@ -237,8 +247,8 @@ def parse_report(data: bytes) -> SnpReport:
         launch_tcb=data[OFFSET_LAUNCH_TCB:OFFSET_MITIGATIONS],
         current_firmware=_firmware(data, OFFSET_CURRENT_FIRMWARE),
         committed_firmware=_firmware(data, OFFSET_COMMITTED_FIRMWARE),
-        mitigations=_mitigations(data, version),
-        cpu=_cpu(data, version),
+        mitigations=mitigations,
+        cpu=cpu,
         # 64 bytes on every product, of which Turin uses eight.
         chip_id=data[OFFSET_CHIP_ID : OFFSET_CHIP_ID + CHIP_ID_BYTES],
         signed_part=data[:SIGNED_BYTES],
@@ -258,20 +268,11 @@ def _check_fixed_bits(data: bytes, version: int) -> None:
         raise malformed("reserved policy bits are not zero")
     if _u32(data, OFFSET_KEY_INFO) >> _KEY_INFO_FIRST_RESERVED_BIT:
         raise malformed("reserved key info bits are not zero")
-    # Zero today in every true report. What stands here in another one would be signed,
-    # and looked at by nobody.
-    for start, end in _must_be_zero(version):
-        if any(data[start:end]):
-            raise malformed(f"bytes {start:#x} to {end - 1:#x} are not zero")
-
-
-def _must_be_zero(version: int) -> tuple[tuple[int, int], ...]:
-    """Return the reserved ranges; later versions use some of the older ones'."""
     # Version 3 put the processor's name, and version 5 the mitigation vectors, where
     # older ones have zeros.
     has_cpuid = version >= FIRST_VERSION_WITH_CPUID
     has_mitigations = version >= FIRST_VERSION_WITH_MITIGATIONS
-    return (
+    reserved = (
         (OFFSET_KEY_INFO + 4, OFFSET_REPORT_DATA),
         (_END_OF_CPUID if has_cpuid else OFFSET_CPUID, OFFSET_CHIP_ID),
         (OFFSET_CURRENT_FIRMWARE + 3, OFFSET_COMMITTED_FIRMWARE),
@@ -282,31 +283,17 @@ def _must_be_zero(version: int) -> tuple[tuple[int, int], ...]:
         ),
         (_END_OF_SIGNATURE, REPORT_BYTES),
     )
-
-
-def _signing_key(key_info: int) -> SigningKey | None:
-    # Bits 2 to 4 (AMD 56860, "ATTESTATION_REPORT", SIGNING_KEY); 2 to 6 are reserved.
-    number = key_info >> 2 & 0b111
-    return SigningKey(number) if number in {0, 1, 7} else None
+    # Zero today in every true report. What stands here in another one would be signed,
+    # and looked at by nobody.
+    for start, end in reserved:
+        if any(data[start:end]):
+            raise malformed(f"bytes {start:#x} to {end - 1:#x} are not zero")
 
 
 def _firmware(data: bytes, offset: int) -> tuple[int, int, int]:
     # Little-endian like everything else: the build number comes first.
     build, minor, major = data[offset : offset + 3]
     return major, minor, build
-
-
-def _mitigations(data: bytes, version: int) -> tuple[int, int] | None:
-    if version < FIRST_VERSION_WITH_MITIGATIONS:
-        return None
-    return _u64(data, OFFSET_MITIGATIONS), _u64(data, OFFSET_MITIGATIONS + 8)
-
-
-def _cpu(data: bytes, version: int) -> tuple[int, int, int] | None:
-    if version < FIRST_VERSION_WITH_CPUID:
-        return None
-    family, model, stepping = data[OFFSET_CPUID:_END_OF_CPUID]
-    return family, model, stepping
 
 
 def _signature_number(data: bytes, offset: int) -> int:

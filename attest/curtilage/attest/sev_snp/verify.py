@@ -98,14 +98,27 @@ def verify_snp_platform(
 ) -> CpuClaims:
     """Verify everything but the measurement, which Azure's needs more for.
 
+    Cheap steps before dear ones, and everything that says who signed before anything
+    that was said: until the signature holds, a field of the report decides only which
+    key must hold.
+
     Raises:
         RefusedError: the first step that does not hold.
     """
-    # Cheap steps before dear ones, and everything that says who signed before anything
-    # that was said: until the signature holds, a field of the report decides only which
-    # key must hold.
-    report = _check_layout(evidence, rules.expectations, log)
-    vek = _check_signing_key(evidence, report, rules.expectations, log)
+    expectations = rules.expectations
+    # Exact length, fixed bits, reserved bytes, version.
+    log.begin(Check.REPORT_LAYOUT)
+    report = parse_report(evidence.report)
+    # Old versions name no processor, so only the certificate would say what the patch
+    # levels mean.
+    if report.version < expectations.min_version:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_VERSION,
+            f"version {report.version}, at least {expectations.min_version} wanted",
+        )
+    log.passed(f"version {report.version}, {len(evidence.report)} bytes")
+    # The report, the leaf and the policy agree on the kind of key.
+    vek = _check_signing_key(evidence, report, expectations, log)
     # The root comes from the policy, chosen by product; a served one is used only where
     # it is the pinned one.
     log.begin(Check.PINNED_ROOT)
@@ -123,38 +136,63 @@ def verify_snp_platform(
     revocation = check_revocation(
         evidence.crl,
         chain,
-        max_age_s=rules.expectations.max_crl_age_s,
+        max_age_s=expectations.max_crl_age_s,
         clock_skew_s=rules.clock_skew_s,
         now=now,
     )
     log.passed(f"current until {revocation.end:%Y-%m-%d}, {revocation.revoked} revoked")
-    _check_signature(report, chain.vek, log)
+    # The chip's key signed the report.
+    log.begin(Check.REPORT_SIGNATURE)
+    # The report has bare little-endian numbers, the library wants DER. Numbers beyond
+    # the curve's order come out as "does not hold".
+    signature = encode_dss_signature(report.signature_r, report.signature_s)
+    if not verify_p384(vek.public_key, report.signed_part, signature):
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
+    log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
     # From here on the report is the chip's word, held against the key's certificate,
-    # and then against the policy.
-    _check_chip(report, chain, rules.expectations, log)
-    _check_endorsed_tcb(report, chain, log)
-    _check_guest_policy(report, log)
-    _check_privilege_level(report, rules.expectations, log)
-    _check_minimum_tcb(report, chain.product, rules, log)
-    _check_host_data(report, rules.expectations, log)
-    return _claims(evidence, report, chain, revocation)
-
-
-def _check_layout(
-    evidence: SnpEvidence, expectations: SnpExpectations, log: StepLog
-) -> SnpReport:
-    # Exact length, fixed bits, reserved bytes, version.
-    log.begin(Check.REPORT_LAYOUT)
-    report = parse_report(evidence.report)
-    # Old versions name no processor, so only the certificate would say what the patch
-    # levels mean.
-    if report.version < expectations.min_version:
+    # and then against the policy. The key was made for the chip that it names.
+    _check_chip(report, chain, expectations, log)
+    # The key was derived for the patch levels that the report names.
+    log.begin(Check.TCB_ENDORSEMENT)
+    # The key is derived from the chip's secret and these levels (AMD 57230). A host
+    # that claims newer firmware than runs gets a key for which AMD issues no such
+    # certificate.
+    tcb = parse_tcb(report.reported_tcb, chain.product)
+    if chain.endorsed_tcb() != encode_tcb(tcb, chain.product):
         raise RefusedError(
-            RefusalCode.UNSUPPORTED_VERSION,
-            f"version {report.version}, at least {expectations.min_version} wanted",
+            RefusalCode.ENDORSEMENT_MISMATCH,
+            f"reported TCB ({tcb.describe()}) is not the key's",
         )
-    log.passed(f"version {report.version}, {len(evidence.report)} bytes")
-    return report
+    log.passed(tcb.describe())
+    # Nobody may read the guest's memory by design.
+    log.begin(Check.GUEST_POLICY)
+    # Not a matter of the policy: no setting of ours turns it off.
+    if report.policy & POLICY_DEBUG:
+        raise RefusedError(RefusalCode.DEBUG_ENABLED, "the host may debug the guest")
+    if report.policy & POLICY_MIGRATION_AGENT:
+        raise RefusedError(
+            RefusalCode.MIGRATION_AGENT_ALLOWED, "a migration agent may take the guest"
+        )
+    log.passed(f"{report.policy:#x}: no debugging, no migration agent")
+    # The report was asked for at an allowed privilege level.
+    log.begin(Check.PRIVILEGE_LEVEL)
+    # Software at a lower privilege in the same guest, such as a container below a
+    # paravisor, may ask for reports as well, and choose their report data.
+    if report.vmpl not in expectations.vmpl:
+        raise RefusedError(RefusalCode.VMPL, f"VMPL {report.vmpl} is not allowed")
+    log.passed(f"VMPL {report.vmpl}")
+    # Firmware is recent, cannot be rolled back, and was so at launch.
+    _check_minimum_tcb(report, chain.product, rules, log)
+    # The host set nothing at launch that the policy does not expect.
+    log.begin(Check.HOST_DATA)
+    # The host writes these 32 bytes at launch, and they are in no measurement: an image
+    # that reads its configuration from there would run under the host's orders.
+    if report.host_data not in expectations.host_data:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, "host data is not an expected value"
+        )
+    log.passed("an expected value")
+    return _claims(evidence, report, chain, revocation)
 
 
 def _check_signing_key(
@@ -163,7 +201,6 @@ def _check_signing_key(
     expectations: SnpExpectations,
     log: StepLog,
 ) -> Certificate:
-    # The report, the leaf and the policy agree on the kind of key.
     log.begin(Check.SIGNING_KEY)
     kind = report.signing_key
     # A host may ask the firmware for a report that nobody signs (AMD 56860, SIGNING_KEY
@@ -187,21 +224,9 @@ def _check_signing_key(
     return vek
 
 
-def _check_signature(report: SnpReport, vek: Certificate, log: StepLog) -> None:
-    # The chip's key signed the report.
-    log.begin(Check.REPORT_SIGNATURE)
-    # The report has bare little-endian numbers, the library wants DER. Numbers beyond
-    # the curve's order come out as "does not hold".
-    signature = encode_dss_signature(report.signature_r, report.signature_s)
-    if not verify_p384(vek.public_key, report.signed_part, signature):
-        raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
-    log.passed(f"ECDSA P-384 over {SIGNED_BYTES} bytes")
-
-
 def _check_chip(
     report: SnpReport, chain: VekChain, expectations: SnpExpectations, log: StepLog
 ) -> None:
-    # The key was made for the chip that the report names.
     log.begin(Check.CHIP_IDENTITY)
     # Two ways to hide: the host's setting MASK_CHIP_ID, and zeros. A report that hides
     # its chip can be of any chip, also of one that was taken apart.
@@ -225,50 +250,9 @@ def _check_chip(
     log.passed(f"chip {report.chip_id[:8].hex()}")
 
 
-def _check_endorsed_tcb(report: SnpReport, chain: VekChain, log: StepLog) -> None:
-    # The key was derived for the patch levels that the report names.
-    log.begin(Check.TCB_ENDORSEMENT)
-    # The key is derived from the chip's secret and these levels (AMD 57230). A host
-    # that claims newer firmware than runs gets a key for which AMD issues no such
-    # certificate.
-    tcb = parse_tcb(report.reported_tcb, chain.product)
-    if chain.endorsed_tcb() != encode_tcb(tcb, chain.product):
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH,
-            f"reported TCB ({tcb.describe()}) is not the key's",
-        )
-    log.passed(tcb.describe())
-
-
-def _check_guest_policy(report: SnpReport, log: StepLog) -> None:
-    # Nobody may read the guest's memory by design.
-    log.begin(Check.GUEST_POLICY)
-    # Not a matter of the policy: no setting of ours turns it off.
-    if report.policy & POLICY_DEBUG:
-        raise RefusedError(RefusalCode.DEBUG_ENABLED, "the host may debug the guest")
-    if report.policy & POLICY_MIGRATION_AGENT:
-        raise RefusedError(
-            RefusalCode.MIGRATION_AGENT_ALLOWED, "a migration agent may take the guest"
-        )
-    log.passed(f"{report.policy:#x}: no debugging, no migration agent")
-
-
-def _check_privilege_level(
-    report: SnpReport, expectations: SnpExpectations, log: StepLog
-) -> None:
-    # The report was asked for at an allowed privilege level.
-    log.begin(Check.PRIVILEGE_LEVEL)
-    # Software at a lower privilege in the same guest, such as a container below a
-    # paravisor, may ask for reports as well, and choose their report data.
-    if report.vmpl not in expectations.vmpl:
-        raise RefusedError(RefusalCode.VMPL, f"VMPL {report.vmpl} is not allowed")
-    log.passed(f"VMPL {report.vmpl}")
-
-
 def _check_minimum_tcb(
     report: SnpReport, product: Product, rules: SnpRules, log: StepLog
 ) -> None:
-    # Firmware is recent, cannot be rolled back, and was so at launch.
     log.begin(Check.MINIMUM_TCB)
     # A product of which the policy says nothing has no level that suffices.
     minimum = rules.expectations.min_tcb.get(product.value)
@@ -296,20 +280,6 @@ def _check_minimum_tcb(
                 RefusalCode.TCB_TOO_LOW, f"{name} TCB: {', '.join(sorted(set(low)))}"
             )
     log.passed("reported, committed and launch TCB suffice")
-
-
-def _check_host_data(
-    report: SnpReport, expectations: SnpExpectations, log: StepLog
-) -> None:
-    # The host set nothing at launch that the policy does not expect.
-    log.begin(Check.HOST_DATA)
-    # The host writes these 32 bytes at launch, and they are in no measurement: an image
-    # that reads its configuration from there would run under the host's orders.
-    if report.host_data not in expectations.host_data:
-        raise RefusedError(
-            RefusalCode.MEASUREMENT_NOT_ALLOWED, "host data is not an expected value"
-        )
-    log.passed("an expected value")
 
 
 def _claims(
@@ -354,8 +324,22 @@ def _details(report: SnpReport, chain: VekChain) -> dict[str, Detail]:
         "host_data": report.host_data.hex(),
         "report_id": report.report_id.hex(),
     }
-    details |= _tcb_details(report, chain.product)
-    details |= _identity_details(report)
+    levels = {
+        "reported_tcb": report.reported_tcb,
+        "current_tcb": report.current_tcb,
+        "committed_tcb": report.committed_tcb,
+        "launch_tcb": report.launch_tcb,
+    }
+    for name, raw in levels.items():
+        details[name] = parse_tcb(raw, chain.product).describe()
+    # What the guest's owner put into its identity block, if anything.
+    identity = {
+        "family_id": report.family_id,
+        "image_id": report.image_id,
+        "id_key_digest": report.id_key_digest,
+        "author_key_digest": report.author_key_digest if report.author_key else b"",
+    }
+    details |= {name: value.hex() for name, value in identity.items() if any(value)}
     if chain.provider:
         details["provider"] = chain.provider
     if report.cpu is not None:
@@ -365,30 +349,6 @@ def _details(report: SnpReport, chain: VekChain) -> dict[str, Detail]:
         details["launch_mitigations"] = f"{launch:#018x}"
         details["current_mitigations"] = f"{current:#018x}"
     return details
-
-
-def _tcb_details(report: SnpReport, product: Product) -> dict[str, Detail]:
-    return {
-        name: parse_tcb(raw, product).describe()
-        for name, raw in (
-            ("reported_tcb", report.reported_tcb),
-            ("current_tcb", report.current_tcb),
-            ("committed_tcb", report.committed_tcb),
-            ("launch_tcb", report.launch_tcb),
-        )
-    }
-
-
-def _identity_details(report: SnpReport) -> dict[str, Detail]:
-    """Return what the guest's owner put into its identity block, if anything."""
-    fields = {
-        "family_id": report.family_id,
-        "image_id": report.image_id,
-        "id_key_digest": report.id_key_digest,
-    }
-    if report.author_key:
-        fields["author_key_digest"] = report.author_key_digest
-    return {name: value.hex() for name, value in fields.items() if any(value)}
 
 
 def _dotted(version: tuple[int, int, int]) -> str:

@@ -222,6 +222,15 @@ class Collateral:
     qe: QeIdentity
 
 
+def masked(value: bytes, mask: bytes) -> bytes:
+    """Return the bits of a report's field that a mask of Intel's lets through.
+
+    Raises:
+        ValueError: the two differ in length.
+    """
+    return bytes(a & b for a, b in zip(value, mask, strict=True))
+
+
 def parse_collateral(data: bytes) -> Collateral:
     """Parse collateral; shape and sizes only.
 
@@ -315,34 +324,29 @@ def _parse_tcb_info(fields: Fields) -> TcbInfo:
         pce_id=_hex(fields, "pceId", 2),
         evaluation_number=_evaluation_number(fields),
         # Both forms at once: Intel keeps the unnamed module for platforms that were
-        # made before there were several.
-        module=_unnamed_module(fields),
-        modules=_named_modules(fields),
+        # made before there were several. SGX's statement has neither; it is refused by
+        # its id, with a better word than "malformed".
+        module=(
+            _module(fields.child("tdxModule"), name="", levels=())
+            if "tdxModule" in fields.names
+            else None
+        ),
+        modules=tuple(
+            _module(
+                module,
+                name=module.text("id", limit=_MAX_WORD_BYTES),
+                levels=_svn_levels(module),
+            )
+            for module in (
+                fields.children("tdxModuleIdentities", limit=_MAX_MODULES)
+                if "tdxModuleIdentities" in fields.names
+                else ()
+            )
+        ),
         levels=tuple(
             _tcb_level(level)
             for level in fields.children("tcbLevels", limit=_MAX_LEVELS)
         ),
-    )
-
-
-def _unnamed_module(fields: Fields) -> TdxModule | None:
-    # SGX's statement has none; it is refused by its id, with a better word than
-    # "malformed".
-    if "tdxModule" not in fields.names:
-        return None
-    return _module(fields.child("tdxModule"), name="", levels=())
-
-
-def _named_modules(fields: Fields) -> tuple[TdxModule, ...]:
-    if "tdxModuleIdentities" not in fields.names:
-        return ()
-    return tuple(
-        _module(
-            module,
-            name=module.text("id", limit=_MAX_WORD_BYTES),
-            levels=_svn_levels(module),
-        )
-        for module in fields.children("tdxModuleIdentities", limit=_MAX_MODULES)
     )
 
 

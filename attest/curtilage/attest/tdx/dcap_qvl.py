@@ -95,14 +95,30 @@ def ask_library(
         RefusedError: with ``code``, or ``verifier_unavailable`` where the
             library is missing or broke down.
     """
-    library = _load()
+    try:
+        import dcap_qvl  # type: ignore[import-untyped] # noqa: PLC0415 - see above
+    except ImportError:
+        raise RefusedError(
+            RefusalCode.VERIFIER_UNAVAILABLE, "dcap-qvl is not installed"
+        ) from None
+    library = cast("_Library", dcap_qvl)
     # The clock is an argument here too, else the verdict on one quote could change
     # between two runs of one test.
     seconds = int(now.timestamp())
     try:
         library.QuoteVerifier(rules.root).verify_with_policy(
             quote,
-            _collateral(library, collateral),
+            library.QuoteCollateralV3(
+                pck_crl_issuer_chain=collateral.pck_crl_chain,
+                root_ca_crl=collateral.root_ca_crl,
+                pck_crl=collateral.pck_crl,
+                tcb_info_issuer_chain=collateral.tcb_info_chain,
+                tcb_info=collateral.tcb_info,
+                tcb_info_signature=collateral.tcb_info_signature,
+                qe_identity_issuer_chain=collateral.qe_identity_chain,
+                qe_identity=collateral.qe_identity,
+                qe_identity_signature=collateral.qe_identity_signature,
+            ),
             seconds,
             _policy(library, rules, seconds),
         )
@@ -117,30 +133,6 @@ def ask_library(
         raise RefusedError(
             RefusalCode.VERIFIER_UNAVAILABLE, "dcap-qvl broke down"
         ) from None
-
-
-def _load() -> _Library:
-    try:
-        import dcap_qvl  # type: ignore[import-untyped] # noqa: PLC0415 - see above
-    except ImportError:
-        raise RefusedError(
-            RefusalCode.VERIFIER_UNAVAILABLE, "dcap-qvl is not installed"
-        ) from None
-    return cast("_Library", dcap_qvl)
-
-
-def _collateral(library: _Library, collateral: Collateral) -> object:
-    return library.QuoteCollateralV3(
-        pck_crl_issuer_chain=collateral.pck_crl_chain,
-        root_ca_crl=collateral.root_ca_crl,
-        pck_crl=collateral.pck_crl,
-        tcb_info_issuer_chain=collateral.tcb_info_chain,
-        tcb_info=collateral.tcb_info,
-        tcb_info_signature=collateral.tcb_info_signature,
-        qe_identity_issuer_chain=collateral.qe_identity_chain,
-        qe_identity=collateral.qe_identity,
-        qe_identity_signature=collateral.qe_identity_signature,
-    )
 
 
 def _policy(library: _Library, rules: LibraryRules, seconds: int) -> _Policy:

@@ -1,8 +1,7 @@
 """Who vouches for a TDX quote: Intel's root, its authorities, its collateral.
 
 From the pinned root down to the platform's key and to the signed statements
-about it. Nothing here looks into the quote's report. The steps are named in
-``steps`` and marked below.
+about it: steps 3 to 10 of a TDX quote. Nothing here looks into the quote's report.
 """
 
 from collections.abc import Iterable
@@ -15,16 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from curtilage.attest.claims import Link
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import TrustAnchor
-from curtilage.attest.steps import StepLog
+from curtilage.attest.steps import StepLog, TdxCheck
 from curtilage.attest.tdx.certificates import (
     ECDSA_SHA256,
+    PckPlatform,
     parse_pem_chain,
+    parse_platform,
     platform_extension,
     verify_raw_p256,
 )
 from curtilage.attest.tdx.collateral import QE_ID, TDX_ID, Collateral
-from curtilage.attest.tdx.pck import PckPlatform, parse_platform
-from curtilage.attest.tdx.steps import TdxCheck
 from curtilage.attest.x509.certificates import (
     Certificate,
     RevocationList,
@@ -113,7 +112,7 @@ class Endorsements:
 def check_collateral_dates(
     collateral: Collateral, now: datetime, skew: timedelta, log: StepLog
 ) -> None:
-    """Step: both statements were made, and are current."""
+    """Refuse statements that are not current: step 3."""
     log.begin(TdxCheck.COLLATERAL_DATES)
     # First of all, and unsigned yet: a date can only refuse here. Stale collateral is
     # an operator's everyday mistake and deserves its own word, before certificates are
@@ -154,20 +153,49 @@ def check_endorsements(
     """
     # From the root downwards, and each statement only after its signer: what is read
     # before its signature holds decides nothing.
-    chains = _check_root(_read_chains(pck_chain, collateral, log), anchors, log)
+    # 4. Four chains of certificates, in the quote and in the collateral.
+    log.begin(TdxCheck.CERTIFICATES)
+    chains = _read_chains(pck_chain, collateral)
+    log.passed("four chains")
+    # 5. All four chains end in one root, and that is the pinned one, byte for byte.
+    log.begin(TdxCheck.PINNED_ROOT)
+    # A root with the same name and another key is the first thing that a forger makes.
+    served = chains.root.encoded
+    anchor = next((each for each in anchors if each.root(served) == served), None)
+    if anchor is None:
+        raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
+    # The collateral's chains come from whoever stapled them. One that ended in another
+    # root, itself properly self-signed, would let a stranger say which platforms are up
+    # to date.
+    if any(root.encoded != served for root in chains.served_roots):
+        raise RefusedError(
+            RefusalCode.UNTRUSTED_ROOT, "the collateral has another root"
+        )
+    log.passed(f"{chains.root.common_name}, sha256 {anchor.fingerprint[:16]}")
+    # 6. Names, key usage and signatures, down to every leaf.
     _check_chains(chains, log)
-    _check_certificate_dates(chains, now, log)
-    _check_statements(chains, collateral, log)
-    platform = _check_platform(chains, collateral, log)
+    # 7. Every certificate is valid now.
+    log.begin(TdxCheck.CERTIFICATE_DATES)
+    # Every one, the list's issuer too: a statement is as current as the certificate of
+    # whoever signed it.
+    for name, certificate in chains.named:
+        if now < certificate.not_before:
+            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+        if now > certificate.not_after:
+            raise RefusedError(RefusalCode.EXPIRED_ENDORSEMENT, f"{name} has expired")
+    end = min(certificate.not_after for _, certificate in chains.named)
+    log.passed(f"valid until {end:%Y-%m-%d}")
+    # 8 and 9. Intel signed both statements, and they are about this platform.
+    platform = _check_statements(chains, collateral, log)
+    # 10. Current lists of the root and of the PCK authority revoke none of these.
     lists = _check_lists(chains, collateral, now, skew, log)
     return Endorsements(
         chains=chains, platform=platform, collateral=collateral, lists=lists
     )
 
 
-def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chains:
+def _read_chains(pck_chain: bytes, collateral: Collateral) -> Chains:
     # Leaf, authority and root in the quote; signer and root in the collateral.
-    log.begin(TdxCheck.CERTIFICATES)
     known: dict[bytes, Certificate] = {}
     # Intel's quoting service leaves the NUL of a C string behind the last one.
     pck, authority, root = parse_pem_chain(
@@ -182,7 +210,6 @@ def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chai
         parse_pem_chain(text.encode("utf-8"), name, count=2, known=known)
         for name, text in served.items()
     )
-    log.passed("four chains")
     return Chains(
         root=root,
         authority=authority,
@@ -194,28 +221,7 @@ def _read_chains(pck_chain: bytes, collateral: Collateral, log: StepLog) -> Chai
     )
 
 
-def _check_root(chains: Chains, anchors: Iterable[TrustAnchor], log: StepLog) -> Chains:
-    # All four chains end in one root, and that is the pinned one, byte for byte.
-    log.begin(TdxCheck.PINNED_ROOT)
-    # Byte for byte. A root with the same name and another key is the first thing that a
-    # forger makes.
-    served = chains.root.encoded
-    anchor = next((each for each in anchors if each.root(served) == served), None)
-    if anchor is None:
-        raise RefusedError(RefusalCode.UNTRUSTED_ROOT, "the root is not a pinned one")
-    # The collateral's chains come from whoever stapled them. One that ended in another
-    # root, itself properly self-signed, would let a stranger say which platforms are up
-    # to date.
-    if any(root.encoded != served for root in chains.served_roots):
-        raise RefusedError(
-            RefusalCode.UNTRUSTED_ROOT, "the collateral has another root"
-        )
-    log.passed(f"{chains.root.common_name}, sha256 {anchor.fingerprint[:16]}")
-    return chains
-
-
 def _check_chains(chains: Chains, log: StepLog) -> None:
-    # Names, key usage and signatures, down to every leaf.
     log.begin(TdxCheck.CERTIFICATE_CHAINS)
     root, authority = chains.root, chains.authority
     # Intel signs many things with keys below this root; the names say for which of them
@@ -275,22 +281,10 @@ def _chain_invalid(name: str, detail: str) -> RefusedError:
     return RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: {detail}")
 
 
-def _check_certificate_dates(chains: Chains, now: datetime, log: StepLog) -> None:
-    # Every certificate is valid now.
-    log.begin(TdxCheck.CERTIFICATE_DATES)
-    # Every one, the list's issuer too: a statement is as current as the certificate of
-    # whoever signed it.
-    for name, certificate in chains.named:
-        if now < certificate.not_before:
-            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
-        if now > certificate.not_after:
-            raise RefusedError(RefusalCode.EXPIRED_ENDORSEMENT, f"{name} has expired")
-    end = min(certificate.not_after for _, certificate in chains.named)
-    log.passed(f"valid until {end:%Y-%m-%d}")
-
-
-def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> None:
-    # Intel signed both statements, exactly as they stand.
+def _check_statements(
+    chains: Chains, collateral: Collateral, log: StepLog
+) -> PckPlatform:
+    # 8. Intel signed both statements, exactly as they stand.
     log.begin(TdxCheck.COLLATERAL_SIGNATURES)
     for name, signer, text, signature in (
         (
@@ -311,12 +305,7 @@ def _check_statements(chains: Chains, collateral: Collateral, log: StepLog) -> N
         if not verify_raw_p256(signer.public_key, text.encode("utf-8"), signature):
             raise RefusedError(RefusalCode.COLLATERAL_INVALID, f"{name}: signature")
     log.passed("TCB info and QE identity: two signatures")
-
-
-def _check_platform(
-    chains: Chains, collateral: Collateral, log: StepLog
-) -> PckPlatform:
-    # The statements are about TDX, and about this very kind of platform.
+    # 9. The statements are about TDX, and about this very kind of platform.
     log.begin(TdxCheck.COLLATERAL_PLATFORM)
     # Intel signs the same kind of statement for SGX, with other levels, by the same
     # key. True, and about something else.
@@ -344,7 +333,6 @@ def _check_lists(
     skew: timedelta,
     log: StepLog,
 ) -> tuple[RevocationList, ...]:
-    # Current lists of the root and of the PCK authority revoke none of these.
     log.begin(TdxCheck.REVOCATION)
     by_root = _verified_list("root CRL", collateral.root_ca_crl, chains.root)
     # The list's issuer came with the collateral, the platform's with the quote: by name
@@ -358,7 +346,17 @@ def _check_lists(
         raise RefusedError(RefusalCode.CRL_INVALID, "PCK CRL: of another PCK authority")
     by_authority = _verified_list("PCK CRL", collateral.pck_crl, chains.authority)
     for name, each in (("root CRL", by_root), ("PCK CRL", by_authority)):
-        _check_list_dates(name, each, now, skew)
+        # RFC 5280, section 5.1.2.5, demands the date. Without one a list would be
+        # current for ever.
+        if each.next_update is None:
+            raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
+        if each.issued > now + skew:
+            raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+        if now >= each.next_update:
+            raise RefusedError(
+                RefusalCode.CRL_EXPIRED,
+                f"{name} was current until {each.next_update:%Y-%m-%d}",
+            )
     # Also the root itself, and both signers: Intel can revoke the key that signs
     # statements as well as an authority.
     below_root = (
@@ -392,22 +390,6 @@ def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList
     ):
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: signature")
     return parsed
-
-
-def _check_list_dates(
-    name: str, parsed: RevocationList, now: datetime, skew: timedelta
-) -> None:
-    # RFC 5280, section 5.1.2.5, demands the date. Without one a list would be current
-    # for ever.
-    if parsed.next_update is None:
-        raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: the list never ends")
-    if parsed.issued > now + skew:
-        raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
-    if now >= parsed.next_update:
-        raise RefusedError(
-            RefusalCode.CRL_EXPIRED,
-            f"{name} was current until {parsed.next_update:%Y-%m-%d}",
-        )
 
 
 def endorsement_links(endorsements: Endorsements) -> tuple[Link, ...]:

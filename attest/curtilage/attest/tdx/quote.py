@@ -283,17 +283,51 @@ def parse_quote(data: bytes) -> TdxQuote:
         raise too_large(f"quote has {len(data)} bytes, limit {MAX_QUOTE_BYTES}")
     reader = Reader(data, "quote")
     version = _check_header(reader.take(HEADER_BYTES))
-    report = _take_report(reader, version)
+    report = _read_report(_take_body(reader, version))
     # Header and report, as they stand: what the attestation key signs.
-    signed_bytes = reader.position
+    signed_part = data[: reader.position]
     # A length that the sender chose. ``take`` refuses one beyond the message, and what
-    # stands behind it is looked at below.
+    # stands behind it is looked at next.
     signature_bytes = reader.number(4)
-    signature_data = reader.take(signature_bytes)
+    outer = Reader(reader.take(signature_bytes), "signature data")
     end = reader.position
-    _check_padding(data, end, signature_bytes)
-    return _read_signature_data(
-        signature_data, version, report, data[:signed_bytes], data[:end]
+    # Zeros of any length would be bytes that nobody signed and a place to hide some
+    # from a verifier that reads on.
+    buffers = {HEADER_BYTES + body + 4 + signature_bytes for body in LARGEST_BODIES}
+    if end != len(data) and (
+        len(data) not in buffers | {FIXED_BUFFER_BYTES} or any(data[end:])
+    ):
+        raise malformed(f"quote: {len(data) - end} bytes behind the signature data")
+    signature = outer.take(SIGNATURE_BYTES)
+    # Two bare coordinates. That they are a point of the curve is found out when the
+    # signature is checked; others have been attacked with points that are not.
+    attestation_key = outer.take(PUBLIC_KEY_BYTES)
+    # Nested, each with a length of its own: every reader must end exactly where its
+    # length says.
+    inner = Reader(
+        _certification_data(outer, CERTIFICATION_QE_REPORT), "certification data"
+    )
+    qe = _read_qe_report(inner.take(QE_REPORT_BYTES))
+    qe_signature = inner.take(SIGNATURE_BYTES)
+    length = inner.number(2)
+    # It is hashed behind the attestation key without a length of its own, so bytes
+    # could move from one to the other if this could vary.
+    if length != AUTHENTICATION_DATA_BYTES:
+        raise malformed(f"quote: {length} bytes of QE authentication data")
+    authentication_data = inner.take(length)
+    return TdxQuote(
+        version=version,
+        report=report,
+        signed_part=signed_part,
+        signature=signature,
+        attestation_key=attestation_key,
+        qe=qe,
+        qe_signature=qe_signature,
+        qe_authentication_data=authentication_data,
+        pck_chain=_certification_data(inner, CERTIFICATION_PCK_CHAIN),
+        # Without the zeros behind it: the second opinion is asked about exactly what
+        # was parsed.
+        encoded=data[:end],
     )
 
 
@@ -326,9 +360,9 @@ def _check_header(header: bytes) -> int:
     return version
 
 
-def _take_report(reader: Reader, version: int) -> TdReport:
+def _take_body(reader: Reader, version: int) -> bytes:
     if version == VERSION_4:
-        return _read_report(reader.take(TD_REPORT_10_BYTES))
+        return reader.take(TD_REPORT_10_BYTES)
     body_type = reader.number(2)
     size = reader.number(4)
     # As the TEE type above: it is said twice, so it is looked at twice.
@@ -341,7 +375,7 @@ def _take_report(reader: Reader, version: int) -> TdReport:
     # every field behind it.
     if size != expected:
         raise malformed(f"quote: body has {size} bytes, not {expected}")
-    return _read_report(reader.take(size))
+    return reader.take(size)
 
 
 def _read_report(body: bytes) -> TdReport:
@@ -351,6 +385,24 @@ def _read_report(body: bytes) -> TdReport:
     # By the length that was just checked against the type, so that no layout is
     # guessed.
     extended = len(body) >= TD_REPORT_15_BYTES
+    extension = None
+    if len(body) == TD_REPORT_15EX_BYTES:
+        extension = TdExtension(
+            vmid=body[OFFSET_VMID],
+            td_id=octets(OFFSET_TD_ID, TD_ID_BYTES),
+            device_info=octets(OFFSET_DEVICE_INFO),
+            init_servicetd=octets(OFFSET_INIT_SERVICETD),
+            init_servicetd_attributes=octets(
+                OFFSET_INIT_SERVICETD_ATTRIBUTES, ATTRIBUTES_BYTES
+            ),
+            init_cpusvn=octets(OFFSET_INIT_CPUSVN, SVN_BYTES),
+            init_tee_tcb_svn=octets(OFFSET_INIT_TEE_TCB_SVN, SVN_BYTES),
+            init_model=octets(OFFSET_INIT_MODEL, MODEL_BYTES),
+            current_servicetd=octets(OFFSET_CURRENT_SERVICETD),
+            current_servicetd_attributes=octets(
+                OFFSET_CURRENT_SERVICETD_ATTRIBUTES, ATTRIBUTES_BYTES
+            ),
+        )
     return TdReport(
         tee_tcb_svn=octets(OFFSET_TEE_TCB_SVN, SVN_BYTES),
         mrseam=octets(OFFSET_MRSEAM),
@@ -370,76 +422,7 @@ def _read_report(body: bytes) -> TdReport:
         # None and not zeros for a 1.0: zeros would be a very old module.
         tee_tcb_svn2=octets(OFFSET_TEE_TCB_SVN2, SVN_BYTES) if extended else None,
         mrservicetd=octets(OFFSET_MRSERVICETD) if extended else None,
-        extension=_read_extension(body) if len(body) == TD_REPORT_15EX_BYTES else None,
-    )
-
-
-def _read_extension(body: bytes) -> TdExtension:
-    def octets(offset: int, count: int) -> bytes:
-        return body[offset : offset + count]
-
-    return TdExtension(
-        vmid=body[OFFSET_VMID],
-        td_id=octets(OFFSET_TD_ID, TD_ID_BYTES),
-        device_info=octets(OFFSET_DEVICE_INFO, MEASUREMENT_BYTES),
-        init_servicetd=octets(OFFSET_INIT_SERVICETD, MEASUREMENT_BYTES),
-        init_servicetd_attributes=octets(
-            OFFSET_INIT_SERVICETD_ATTRIBUTES, ATTRIBUTES_BYTES
-        ),
-        init_cpusvn=octets(OFFSET_INIT_CPUSVN, SVN_BYTES),
-        init_tee_tcb_svn=octets(OFFSET_INIT_TEE_TCB_SVN, SVN_BYTES),
-        init_model=octets(OFFSET_INIT_MODEL, MODEL_BYTES),
-        current_servicetd=octets(OFFSET_CURRENT_SERVICETD, MEASUREMENT_BYTES),
-        current_servicetd_attributes=octets(
-            OFFSET_CURRENT_SERVICETD_ATTRIBUTES, ATTRIBUTES_BYTES
-        ),
-    )
-
-
-def _check_padding(data: bytes, end: int, signature_bytes: int) -> None:
-    if end == len(data):
-        return
-    buffers = {HEADER_BYTES + body + 4 + signature_bytes for body in LARGEST_BODIES}
-    # Zeros of any length would be bytes that nobody signed and a place to hide some
-    # from a verifier that reads on.
-    if len(data) not in buffers | {FIXED_BUFFER_BYTES} or any(data[end:]):
-        raise malformed(f"quote: {len(data) - end} bytes behind the signature data")
-
-
-def _read_signature_data(
-    data: bytes, version: int, report: TdReport, signed_part: bytes, encoded: bytes
-) -> TdxQuote:
-    outer = Reader(data, "signature data")
-    signature = outer.take(SIGNATURE_BYTES)
-    # Two bare coordinates. That they are a point of the curve is found out when the
-    # signature is checked; others have been attacked with points that are not.
-    attestation_key = outer.take(PUBLIC_KEY_BYTES)
-    # Nested, each with a length of its own: every reader must end exactly where its
-    # length says.
-    inner = Reader(
-        _certification_data(outer, CERTIFICATION_QE_REPORT), "certification data"
-    )
-    qe = _read_qe_report(inner.take(QE_REPORT_BYTES))
-    qe_signature = inner.take(SIGNATURE_BYTES)
-    length = inner.number(2)
-    # It is hashed behind the attestation key without a length of its own, so bytes
-    # could move from one to the other if this could vary.
-    if length != AUTHENTICATION_DATA_BYTES:
-        raise malformed(f"quote: {length} bytes of QE authentication data")
-    authentication_data = inner.take(length)
-    return TdxQuote(
-        version=version,
-        report=report,
-        signed_part=signed_part,
-        signature=signature,
-        attestation_key=attestation_key,
-        qe=qe,
-        qe_signature=qe_signature,
-        qe_authentication_data=authentication_data,
-        pck_chain=_certification_data(inner, CERTIFICATION_PCK_CHAIN),
-        # Without the zeros behind it: the second opinion is asked about exactly what
-        # was parsed.
-        encoded=encoded,
+        extension=extension,
     )
 
 

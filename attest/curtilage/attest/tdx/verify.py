@@ -2,8 +2,8 @@
 
 One path for genuine and for emulated evidence; only the pinned root differs.
 Every stage that has a code of its own is looked at here; then ``dcap_qvl`` is
-asked as well, and must agree. Steps 1 to 3 and 11 to 21 stand here, 4 to 10 in
-``endorsements``.
+asked as well, and must agree. Steps 3 to 10 stand in ``endorsements``, 15 to 18 in
+``tcb``, all others here.
 """
 
 import hashlib
@@ -21,15 +21,9 @@ from curtilage.attest.claims import (
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import TdxEvidence
 from curtilage.attest.expectations import TdxExpectations, TrustAnchor
-from curtilage.attest.steps import StepLog
+from curtilage.attest.steps import StepLog, TdxCheck
 from curtilage.attest.tdx.certificates import public_key, verify_raw_p256
-from curtilage.attest.tdx.collateral import (
-    QeIdentity,
-    SvnLevel,
-    TcbLevel,
-    TcbStatus,
-    parse_collateral,
-)
+from curtilage.attest.tdx.collateral import masked, parse_collateral
 from curtilage.attest.tdx.dcap_qvl import LibraryRules, ask_library
 from curtilage.attest.tdx.endorsements import (
     Endorsements,
@@ -37,16 +31,8 @@ from curtilage.attest.tdx.endorsements import (
     check_endorsements,
     endorsement_links,
 )
-from curtilage.attest.tdx.quote import QeReport, TdReport, TdxQuote, parse_quote
-from curtilage.attest.tdx.steps import TdxCheck
-from curtilage.attest.tdx.tcb import (
-    MODULE_SVN,
-    converge,
-    find_module,
-    match_level,
-    match_svn,
-)
-from curtilage.attest.tdx.td_relations import check_td_relations
+from curtilage.attest.tdx.quote import TdReport, TdxQuote, parse_quote
+from curtilage.attest.tdx.tcb import Judgement, accepted_statuses, check_tcb
 
 # TD attributes (Intel, "TDX Module Base Architecture Specification", ATTRIBUTES).
 # Bits 0 to 7 make a domain untrusted: debugging, and profiling by the host.
@@ -84,15 +70,6 @@ class TdxRules:
     expectations: TdxExpectations
     clock_skew_s: int
     measurements: tuple[Measurement, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judgement:
-    """How current the platform is, by everything that says something of it."""
-
-    status: TcbStatus
-    advisories: tuple[str, ...]
-    evaluation_number: int
 
 
 def verify_tdx(
@@ -149,30 +126,59 @@ def verify_td(
     endorsements = check_endorsements(
         quote.pck_chain, collateral, rules.anchors, now=now, skew=skew, log=log
     )
-    _check_quoting_enclave(quote, endorsements, log)
-    _check_quote_signature(quote, log)
-    _check_qe_identity(quote.qe, collateral.qe, log)
-    _check_debugging(quote, log)
-    _check_module(quote.report, endorsements, log)
-    judgement = _check_level(quote, endorsements, log)
-    _check_evaluation_number(judgement, rules.expectations, log)
-    _check_status(judgement, rules.expectations, log)
+    # 11 to 13. The platform's key vouches for the key that signed the quote.
+    _check_signatures(quote, endorsements, log)
+    # 14. Nobody may look into the trust domain.
+    log.begin(TdxCheck.DEBUGGING)
+    # The whole of the first byte and not bit 0 alone (Intel TDX module ABI, ATTRIBUTES,
+    # group TUD): any bit there puts the domain into the host's hands.
+    bits = quote.report.td_attributes & TD_UNTRUSTED
+    if bits:
+        what = "debug" if bits & TD_DEBUG else "profile"
+        raise RefusedError(
+            RefusalCode.DEBUG_ENABLED, f"the host may {what} the trust domain"
+        )
+    log.passed("neither debugging nor profiling")
+    # 15 to 18. What runs is Intel's, and current enough for the policy.
+    judgement = check_tcb(quote, endorsements, rules.expectations, log)
+    # 19. The host can neither move the domain elsewhere nor startle it with pages that
+    # are not there; nobody else has a say in it.
     _check_attributes(quote.report, log)
-    _ask_library(quote, endorsements, rules, now, log)
+    # 20. The library agrees. What it alone refuses has to do with what a
+    # platform is worth, for all else has been looked at above.
+    log.begin(TdxCheck.SECOND_OPINION)
+    ask_library(
+        quote.encoded,
+        collateral,
+        LibraryRules(
+            # The same pinned root, by name, and not whichever the library has built in.
+            root=endorsements.chains.root.encoded,
+            statuses=accepted_statuses(rules.expectations),
+            min_evaluation_number=rules.expectations.min_tcb_evaluation_number,
+            rejected_advisories=rules.expectations.rejected_advisories,
+        ),
+        # Our allowance for Intel's clocks is none of the library's.
+        now=max(now, endorsements.latest_issue),
+        code=RefusalCode.TCB_STATUS,
+    )
+    log.passed("dcap-qvl agrees")
     return _claims(evidence, quote, endorsements, judgement)
 
 
-def _check_quoting_enclave(
+def _check_signatures(
     quote: TdxQuote, endorsements: Endorsements, log: StepLog
 ) -> None:
+    """Follow the chain of trust inside a quote.
+
+    Intel certified the platform's key; that signed the quoting enclave's report; that
+    names the attestation key; and that signs the quote. A gap anywhere, and any key
+    could sign a quote.
+    """
     # 11. The platform's key signed the quoting enclave's report, which names
     # the attestation key.
     log.begin(TdxCheck.QUOTING_ENCLAVE)
-    # The chain of trust inside a quote: Intel certified the platform's key; that signed
-    # the quoting enclave's report; that names the attestation key; and that signs the
-    # quote. A gap anywhere, and any key could sign a quote.
-    key = endorsements.chains.pck.public_key
-    if not verify_raw_p256(key, quote.qe.encoded, quote.qe_signature):
+    pck_key = endorsements.chains.pck.public_key
+    if not verify_raw_p256(pck_key, quote.qe.encoded, quote.qe_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "quoting enclave's report")
     # Intel DCAP: SHA-256 over key and authentication data, and 32 zeros. The zeros are
     # compared too: they are signed, and could carry something else.
@@ -183,28 +189,23 @@ def _check_quoting_enclave(
             RefusalCode.BAD_SIGNATURE, "the enclave names another attestation key"
         )
     log.passed("its report is signed and names the attestation key")
-
-
-def _check_quote_signature(quote: TdxQuote, log: StepLog) -> None:
     # 12. That key signed header and report.
     log.begin(TdxCheck.QUOTE_SIGNATURE)
     key = public_key(quote.attestation_key)
     if not verify_raw_p256(key, quote.signed_part, quote.signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "quote signature")
     log.passed(f"ECDSA P-256 over {len(quote.signed_part)} bytes")
-
-
-def _check_qe_identity(qe: QeReport, identity: QeIdentity, log: StepLog) -> None:
     # 13. The quoting enclave is Intel's, and nobody can look into it.
     log.begin(TdxCheck.QE_IDENTITY)
+    qe, identity = quote.qe, endorsements.collateral.qe
     # An enclave that may be debugged is signed by Intel as well; whoever debugs it
     # reads the attestation key and signs what he likes.
     if qe.attributes[0] & QE_DEBUG:
         raise RefusedError(
             RefusalCode.DEBUG_ENABLED, "the quoting enclave may be debugged"
         )
-    miscselect = _masked(qe.miscselect, identity.miscselect_mask)
-    attributes = _masked(qe.attributes, identity.attributes_mask)
+    miscselect = masked(qe.miscselect, identity.miscselect_mask)
+    attributes = masked(qe.attributes, identity.attributes_mask)
     # By Intel's masks: only the bits that Intel says matter. MRENCLAVE is not among
     # them, for it changes with every release of the enclave; signer, product and
     # security version do not.
@@ -223,150 +224,7 @@ def _check_qe_identity(qe: QeReport, identity: QeIdentity, log: StepLog) -> None
     log.passed(f"ISVPRODID {qe.isvprodid}, ISVSVN {qe.isvsvn}")
 
 
-def _masked(value: bytes, mask: bytes) -> bytes:
-    return bytes(a & b for a, b in zip(value, mask, strict=True))
-
-
-def _check_debugging(quote: TdxQuote, log: StepLog) -> None:
-    # 14. Nobody may look into the trust domain.
-    log.begin(TdxCheck.DEBUGGING)
-    # The whole of the first byte and not bit 0 alone (Intel TDX module ABI, ATTRIBUTES,
-    # group TUD): any bit there puts the domain into the host's hands.
-    bits = quote.report.td_attributes & TD_UNTRUSTED
-    if bits:
-        what = "debug" if bits & TD_DEBUG else "profile"
-        raise RefusedError(
-            RefusalCode.DEBUG_ENABLED, f"the host may {what} the trust domain"
-        )
-    log.passed("neither debugging nor profiling")
-
-
-def _check_module(report: TdReport, endorsements: Endorsements, log: StepLog) -> None:
-    # 15. The TDX module is one that Intel names, by its signer and attributes.
-    log.begin(TdxCheck.TDX_MODULE)
-    # The module is software: it stands between domain and host, and signs nothing
-    # itself. So it is known by its measurement's signer and by what Intel says of its
-    # version.
-    module = find_module(endorsements.collateral.tcb, report.tee_tcb_svn)
-    if module is None:
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the TCB info knows no such TDX module"
-        )
-    # 48 zeros: by Intel's convention its own signature.
-    if report.mrsignerseam != module.mrsigner:
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the TDX module's signer is not Intel"
-        )
-    if _masked(report.seam_attributes, module.mask) != module.attributes:
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the TDX module's attributes"
-        )
-    log.passed(module.name or "the module without a name")
-
-
-def _check_level(
-    quote: TdxQuote, endorsements: Endorsements, log: StepLog
-) -> _Judgement:
-    # 16. Platform, module and quoting enclave each reach one of Intel's levels: by
-    # what ran when the domain was started, and by what runs now where that is told.
-    log.begin(TdxCheck.TCB_LEVEL)
-    collateral, report = endorsements.collateral, quote.report
-    of_enclave = match_svn(collateral.qe.levels, quote.qe.isvsvn)
-    reached = _levels_reached(endorsements, report.tee_tcb_svn)
-    # A module can be updated under a running domain (TD-preserving update): the first
-    # number is from the start, the second from now. The worse of both counts.
-    if report.tee_tcb_svn2 is not None:
-        reached += _levels_reached(endorsements, report.tee_tcb_svn2)
-    if of_enclave is None:
-        raise RefusedError(
-            RefusalCode.TCB_TOO_LOW, "the quoting enclave reaches no level"
-        )
-    levels = (*reached, of_enclave)
-    log.passed(f"platform {reached[0].status}, {len(levels) - 1} more")
-    advisories = frozenset[str]().union(*(each.advisories for each in levels))
-    return _Judgement(
-        status=converge(each.status for each in levels),
-        advisories=tuple(sorted(advisories)),
-        # The older of the two statements: a fresh one beside a stale one is still
-        # stale.
-        evaluation_number=min(
-            collateral.tcb.evaluation_number, collateral.qe.evaluation_number
-        ),
-    )
-
-
-def _levels_reached(
-    endorsements: Endorsements, svn: bytes
-) -> tuple[TcbLevel | SvnLevel, ...]:
-    """Return the level of the platform, and of its module where that has its own."""
-    tcb = endorsements.collateral.tcb
-    level = match_level(tcb, endorsements.platform, svn)
-    if level is None:
-        raise RefusedError(RefusalCode.TCB_TOO_LOW, "the platform reaches no level")
-    module = find_module(tcb, svn)
-    # Not the same as in step 15: there by what runs at launch, here for the second
-    # number as well.
-    if module is None:
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the TCB info knows no such TDX module"
-        )
-    # The unnamed module has no levels of its own: its version is among the platform's
-    # components.
-    if not module.name:
-        return (level,)
-    of_module = match_svn(module.levels, svn[MODULE_SVN])
-    if of_module is None:
-        raise RefusedError(RefusalCode.TCB_TOO_LOW, "the TDX module reaches no level")
-    return level, of_module
-
-
-def _check_evaluation_number(
-    judgement: _Judgement, expectations: TdxExpectations, log: StepLog
-) -> None:
-    # 17. Intel's judgement is no older one that is still current.
-    log.begin(TdxCheck.EVALUATION_NUMBER)
-    # Several judgements of Intel's are current at once, the older ones for some months
-    # more. Only this number tells which one was stapled, and the operator chooses it.
-    least = expectations.min_tcb_evaluation_number
-    if judgement.evaluation_number < least:
-        raise RefusedError(
-            RefusalCode.TCB_TOO_LOW,
-            f"evaluation number {judgement.evaluation_number}, at least {least} wanted",
-        )
-    log.passed(f"number {judgement.evaluation_number}")
-
-
-def _check_status(
-    judgement: _Judgement, expectations: TdxExpectations, log: StepLog
-) -> None:
-    # 18. The status of all together will do, and so do the open advisories.
-    log.begin(TdxCheck.TCB_STATUS)
-    # All at once, after everything was looked at, so that the word shown is the whole
-    # truth and not the first complaint.
-    if judgement.status not in _accepted(expectations):
-        raise RefusedError(
-            RefusalCode.TCB_STATUS, f"{judgement.status} is not accepted"
-        )
-    # Some holes matter to us though Intel calls the platform current enough.
-    rejected = {advisory.upper() for advisory in expectations.rejected_advisories}
-    found = [each for each in judgement.advisories if each.upper() in rejected]
-    if found:
-        raise RefusedError(RefusalCode.TCB_STATUS, f"{', '.join(found)} is open")
-    log.passed(judgement.status.value)
-
-
-def _accepted(expectations: TdxExpectations) -> frozenset[TcbStatus]:
-    """Return the statuses that will do; what is revoked never will."""
-    return frozenset(
-        status
-        for status in TcbStatus
-        if status.value in expectations.statuses and status is not TcbStatus.REVOKED
-    )
-
-
 def _check_attributes(report: TdReport, log: StepLog) -> None:
-    # 19. The host can neither move the domain elsewhere nor startle it with
-    # pages that are not there; nobody else has a say in it.
     log.begin(TdxCheck.TD_ATTRIBUTES)
     attributes = report.td_attributes
     # Another platform would get the memory, and this evidence says nothing of it.
@@ -374,7 +232,7 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
         raise RefusedError(
             RefusalCode.MIGRATION_AGENT_ALLOWED, "the trust domain may be migrated"
         )
-    check_td_relations(report)
+    _check_relations(report)
     # Without it the host removes a page and so raises a #VE inside the guest at an
     # instruction of its choice; Linux refuses to start in such a domain, other software
     # may not.
@@ -391,54 +249,57 @@ def _check_attributes(report: TdReport, log: StepLog) -> None:
     log.passed(f"{attributes:#018x}")
 
 
-def _ask_library(
-    quote: TdxQuote,
-    endorsements: Endorsements,
-    rules: TdxRules,
-    now: datetime,
-    log: StepLog,
-) -> None:
-    # 20. The library agrees. What it alone refuses has to do with what a
-    # platform is worth, for all else has been looked at above.
-    log.begin(TdxCheck.SECOND_OPINION)
-    ask_library(
-        quote.encoded,
-        endorsements.collateral,
-        LibraryRules(
-            # The same pinned root, by name, and not whichever the library has built in.
-            root=endorsements.chains.root.encoded,
-            statuses=_accepted(rules.expectations),
-            min_evaluation_number=rules.expectations.min_tcb_evaluation_number,
-            rejected_advisories=rules.expectations.rejected_advisories,
-        ),
-        # Our allowance for Intel's clocks is none of the library's.
-        now=max(now, endorsements.latest_issue),
-        code=RefusalCode.TCB_STATUS,
-    )
-    log.passed("dcap-qvl agrees")
+def _check_relations(report: TdReport) -> None:
+    """Refuse a domain in which anybody else has, or had, a say.
+
+    One of ours has no service domain bound to it, was never migrated, is not divided
+    into virtual machines and has no device inside. What shows any of that is refused,
+    also where it might be harmless: none of it is measured, and nothing here could
+    tell. A TD report 1.0 says nothing of it, and a 1.5 only of service domains.
+    """
+    # A service domain, such as one for migration, may read and write the domain's
+    # state. Its hash is in no measurement that a release names.
+    if report.mrservicetd is not None and any(report.mrservicetd):
+        raise _agent("a service domain is bound to it")
+    extension = report.extension
+    if extension is None:
+        return
+    # The fields of bindings and of the first platform are filled in with the attribute
+    # SERVTD_EXT alone, which is refused as well, but then also where the domain was
+    # never migrated: the two are not told apart.
+    if any(extension.current_servicetd + extension.current_servicetd_attributes):
+        raise _agent("a service domain is bound to it")
+    if any(extension.init_servicetd + extension.init_servicetd_attributes):
+        raise _agent("a service domain was bound to it")
+    # Made elsewhere and moved here: what was measured, was measured by a platform of
+    # which this evidence says nothing.
+    if any(extension.init_cpusvn + extension.init_tee_tcb_svn + extension.init_model):
+        raise _agent("it may have been made on another platform")
+    # TD partitioning: several virtual machines in one domain share its measurements,
+    # and any of them may ask for a quote with report data of its own.
+    if extension.vmid:
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED,
+            f"virtual machine {extension.vmid} inside the trust domain asked",
+        )
+    # A device inside reads the domain's memory by right, and nobody here has judged it.
+    if any(extension.device_info):
+        raise RefusedError(
+            RefusalCode.MEASUREMENT_NOT_ALLOWED, "the trust domain has devices"
+        )
+
+
+def _agent(detail: str) -> RefusedError:
+    return RefusedError(RefusalCode.MIGRATION_AGENT_ALLOWED, detail)
 
 
 def _claims(
     evidence: TdxEvidence,
     quote: TdxQuote,
     endorsements: Endorsements,
-    judgement: _Judgement,
+    judgement: Judgement,
 ) -> CpuClaims:
-    platform = endorsements.platform
-    has_ppid = any(platform.ppid)
-    return CpuClaims(
-        tee=evidence.tee,
-        registers=_registers(quote.report),
-        bound=quote.report.report_data,
-        expires_at=endorsements.expires_at,
-        details=_details(quote, endorsements, judgement, has_ppid=has_ppid),
-        links=(*endorsement_links(endorsements), *_links(quote, endorsements)),
-        # The FMSPC names a model of processor and no machine, so it is none.
-        platform=platform.ppid.hex() if has_ppid else "",
-    )
-
-
-def _registers(report: TdReport) -> dict[str, str]:
+    report, platform = quote.report, endorsements.platform
     registers = {
         "mrtd": report.mrtd,
         "mrconfigid": report.mrconfigid,
@@ -447,31 +308,31 @@ def _registers(report: TdReport) -> dict[str, str]:
         "mrseam": report.mrseam,
     }
     registers |= {f"rtmr{number}": value for number, value in enumerate(report.rtmr)}
-    return {name: value.hex() for name, value in registers.items()}
-
-
-def _details(
-    quote: TdxQuote,
-    endorsements: Endorsements,
-    judgement: _Judgement,
-    *,
-    has_ppid: bool,
-) -> dict[str, Detail]:
+    # The FMSPC would name a model of processor and no machine.
+    has_ppid = any(platform.ppid)
     details: dict[str, Detail] = {
         "quote_version": quote.version,
-        "fmspc": endorsements.platform.fmspc.hex(),
+        "fmspc": platform.fmspc.hex(),
         "platform_is": "ppid" if has_ppid else "unnamed",
         "tcb_status": judgement.status.value,
         "tcb_evaluation_number": judgement.evaluation_number,
         "advisories": judgement.advisories,
-        "tee_tcb_svn": quote.report.tee_tcb_svn.hex(),
-        "td_attributes": f"{quote.report.td_attributes:016x}",
-        "xfam": quote.report.xfam[::-1].hex(),
+        "tee_tcb_svn": report.tee_tcb_svn.hex(),
+        "td_attributes": f"{report.td_attributes:016x}",
+        "xfam": report.xfam[::-1].hex(),
     }
-    extension = quote.report.extension
+    extension = report.extension
     if extension is not None and any(extension.td_id):
         details["td_id"] = extension.td_id.hex()
-    return details
+    return CpuClaims(
+        tee=evidence.tee,
+        registers={name: value.hex() for name, value in registers.items()},
+        bound=report.report_data,
+        expires_at=endorsements.expires_at,
+        details=details,
+        links=(*endorsement_links(endorsements), *_links(quote, endorsements)),
+        platform=platform.ppid.hex() if has_ppid else "",
+    )
 
 
 def _links(quote: TdxQuote, endorsements: Endorsements) -> tuple[Link, ...]:

@@ -162,15 +162,44 @@ def verify_quote(
     attest = parse_attest(quote.message)
     log.passed(f"a quote, {len(quote.message)} bytes")
     log.begin(QuoteCheck.QUOTE_SIGNATURE)
-    log.passed(_check_signature(quote, key))
+    if isinstance(key, rsa.RSAPublicKey):
+        scheme, holds = _verify_rsa(quote, key)
+    else:
+        scheme, holds = _verify_ecdsa(quote, key)
+    if not holds:
+        raise RefusedError(RefusalCode.BAD_SIGNATURE, "quote signature")
+    log.passed(f"{scheme} with SHA-256")
     log.begin(QuoteCheck.PCR_SELECTION)
-    log.passed(_check_selection(quote, attest))
+    # Exactly the SHA-256 bank, and exactly the registers whose values are
+    # given: a value under another register's index would pass the digest.
+    if len(attest.banks) != 1:
+        raise malformed("quote: not exactly one PCR bank")
+    algorithm, selected = attest.banks[0]
+    # The SHA-1 bank is still there on many TPMs, and two images with one SHA-1 can be
+    # made.
+    if algorithm != AlgorithmId.SHA256:
+        raise RefusedError(
+            RefusalCode.UNSUPPORTED_ALGORITHM, "PCR bank is not the SHA-256 one"
+        )
+    if sorted(index for index, _ in quote.pcrs) != list(selected):
+        raise malformed("the values given are not of the registers quoted")
+    log.passed(f"SHA-256 bank, {len(selected)} registers")
     log.begin(QuoteCheck.PCR_VALUES)
-    pcrs = _check_values(quote, attest)
+    # Each value has 32 bytes, or bytes could move between neighbours under
+    # the same digest.
+    if any(len(value) != PCR_BYTES for _, value in quote.pcrs):
+        raise malformed(f"a PCR value is not {PCR_BYTES} bytes")
+    # In the order of the digest: ascending by index, whatever order
+    # they came in.
+    values = dict(sorted(quote.pcrs))
+    if hashlib.sha256(b"".join(values.values())).digest() != attest.pcr_digest:
+        raise RefusedError(
+            RefusalCode.BAD_SIGNATURE, "PCR values are not those that were signed"
+        )
     log.passed("the values are those that were quoted")
     return VerifiedQuote(
         extra_data=attest.extra_data,
-        pcrs=pcrs,
+        pcrs=values,
         firmware_version=attest.firmware_version,
         reset_count=attest.reset_count,
         restart_count=attest.restart_count,
@@ -236,62 +265,17 @@ def _read_selection(reader: "_Reader") -> tuple[tuple[int, tuple[int, ...]], ...
     count = reader.number(4)
     if count > 16:  # noqa: PLR2004 - named above
         raise malformed("quote: too many PCR banks")
-    return tuple(_read_bank(reader) for _ in range(count))
-
-
-def _read_bank(reader: "_Reader") -> tuple[int, tuple[int, ...]]:
-    algorithm = reader.number(2)
-    size = reader.number(1)
-    if size > MAX_SELECT_BYTES:
-        raise malformed("quote: PCR selection is too long")
-    # The least significant bit of the first octet is register 0 (Part 2,
-    # TPMS_PCR_SELECTION); the structure around it is big-endian.
-    bits = int.from_bytes(reader.take(size), "little")
-    return algorithm, tuple(i for i in range(8 * size) if bits >> i & 1)
-
-
-def _check_selection(quote: TpmQuote, attest: Attest) -> str:
-    # Exactly the SHA-256 bank, and exactly the registers whose values are
-    # given: a value under another register's index would pass the digest.
-    if len(attest.banks) != 1:
-        raise malformed("quote: not exactly one PCR bank")
-    algorithm, selected = attest.banks[0]
-    # The SHA-1 bank is still there on many TPMs, and two images with one SHA-1 can be
-    # made.
-    if algorithm != AlgorithmId.SHA256:
-        raise RefusedError(
-            RefusalCode.UNSUPPORTED_ALGORITHM, "PCR bank is not the SHA-256 one"
-        )
-    if sorted(index for index, _ in quote.pcrs) != list(selected):
-        raise malformed("the values given are not of the registers quoted")
-    return f"SHA-256 bank, {len(selected)} registers"
-
-
-def _check_values(quote: TpmQuote, attest: Attest) -> Mapping[int, bytes]:
-    # Each value has 32 bytes, or bytes could move between neighbours under
-    # the same digest.
-    if any(len(value) != PCR_BYTES for _, value in quote.pcrs):
-        raise malformed(f"a PCR value is not {PCR_BYTES} bytes")
-    # In the order of the digest: ascending by index, whatever order
-    # they came in.
-    values = dict(sorted(quote.pcrs))
-    if hashlib.sha256(b"".join(values.values())).digest() != attest.pcr_digest:
-        raise RefusedError(
-            RefusalCode.BAD_SIGNATURE, "PCR values are not those that were signed"
-        )
-    return values
-
-
-def _check_signature(
-    quote: TpmQuote, key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
-) -> str:
-    if isinstance(key, rsa.RSAPublicKey):
-        scheme, holds = _verify_rsa(quote, key)
-    else:
-        scheme, holds = _verify_ecdsa(quote, key)
-    if not holds:
-        raise RefusedError(RefusalCode.BAD_SIGNATURE, "quote signature")
-    return f"{scheme} with SHA-256"
+    banks: list[tuple[int, tuple[int, ...]]] = []
+    for _ in range(count):
+        algorithm = reader.number(2)
+        size = reader.number(1)
+        if size > MAX_SELECT_BYTES:
+            raise malformed("quote: PCR selection is too long")
+        # The least significant bit of the first octet is register 0 (Part 2,
+        # TPMS_PCR_SELECTION); the structure around it is big-endian.
+        bits = int.from_bytes(reader.take(size), "little")
+        banks.append((algorithm, tuple(i for i in range(8 * size) if bits >> i & 1)))
+    return tuple(banks)
 
 
 def _verify_rsa(quote: TpmQuote, key: rsa.RSAPublicKey) -> tuple[str, bool]:

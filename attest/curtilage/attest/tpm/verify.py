@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from curtilage.attest.claims import CpuClaims, Link, Measurement
@@ -60,25 +59,6 @@ def verify_tpm(evidence: TpmEvidence, rules: TpmRules, *, log: StepLog) -> CpuCl
         RefusedError: the first step that does not hold.
     """
     # The key first: without a chain, the pin is all that makes this anybody's word.
-    key = _check_key(evidence, rules, log)
-    quote = verify_quote(evidence.quote, key, log=log)
-    registers = quote.registers()
-    check_registers(registers, rules.measurements, evidence.tee, log=log)
-    return CpuClaims(
-        tee=evidence.tee,
-        registers=registers,
-        bound=quote.extra_data,
-        # The evidence age of the policy and the key's window end it all the same.
-        expires_at=NO_END,
-        details={"isolates": False, "meaning": MEANING, **quote.details()},
-        links=_links(evidence, quote),
-    )
-
-
-def _check_key(
-    evidence: TpmEvidence, rules: TpmRules, log: StepLog
-) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey:
-    # The key is one that the policy pins; nothing else vouches for it.
     log.begin(QuoteCheck.ATTESTATION_KEY)
     fingerprint = hashlib.sha256(evidence.ak).hexdigest()
     # By digest of the whole SubjectPublicKeyInfo: a key with other parameters is
@@ -96,19 +76,26 @@ def _check_key(
         ) from None
     usable = require_quote_key(key)
     log.passed(f"pinned, sha256 {fingerprint[:16]}")
-    return usable
-
-
-def _links(evidence: TpmEvidence, quote: VerifiedQuote) -> tuple[Link, ...]:
-    return (
-        Link(
-            subject="attestation key",
-            issuer="the policy",
-            role="a TPM's key, pinned; no maker vouches for it here",
-            fingerprint=hashlib.sha256(evidence.ak).hexdigest(),
-            not_after=None,
+    quote = verify_quote(evidence.quote, usable, log=log)
+    registers = quote.registers()
+    check_registers(registers, rules.measurements, evidence.tee, log=log)
+    return CpuClaims(
+        tee=evidence.tee,
+        registers=registers,
+        bound=quote.extra_data,
+        # The evidence age of the policy and the key's window end it all the same.
+        expires_at=NO_END,
+        details={"isolates": False, "meaning": MEANING, **quote.details()},
+        links=(
+            Link(
+                subject="attestation key",
+                issuer="the policy",
+                role="a TPM's key, pinned; no maker vouches for it here",
+                fingerprint=fingerprint,
+                not_after=None,
+            ),
+            quote_link(evidence.quote.message, quote),
         ),
-        quote_link(evidence.quote.message, quote),
     )
 
 

@@ -74,7 +74,13 @@ def check_chain(chain: Sequence[Certificate]) -> None:
     if chain[last].is_ca or not chain[last].signs_data:
         raise _invalid("leaf: is an authority, or may not sign")
     for number in range(1, len(chain)):
-        _check_issued(chain[number], chain[number - 1], _place(number, len(chain)))
+        child, issuer = chain[number], chain[number - 1]
+        place = _place(number, len(chain))
+        # RFC 5280, section 6.1.3 (a)(4).
+        if child.issuer != issuer.subject:
+            raise _invalid(f"{place}: issuer's name")
+        if not verify_p384(issuer.public_key, child.signed_part, child.signature):
+            raise _invalid(f"{place}: signature")
 
 
 def check_dates(
@@ -131,14 +137,6 @@ def _parse(der: bytes, place: str) -> Certificate:
     if certificate.algorithm != SignatureAlgorithmOID.ECDSA_WITH_SHA384:
         raise _invalid(f"{place}: not signed with ECDSA and SHA-384")
     return certificate
-
-
-def _check_issued(child: Certificate, issuer: Certificate, place: str) -> None:
-    # RFC 5280, section 6.1.3 (a)(4).
-    if child.issuer != issuer.subject:
-        raise _invalid(f"{place}: issuer's name")
-    if not verify_p384(issuer.public_key, child.signed_part, child.signature):
-        raise _invalid(f"{place}: signature")
 
 
 def _place(number: int, count: int) -> str:

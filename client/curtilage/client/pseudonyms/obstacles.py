@@ -2,7 +2,7 @@
 
 from curtilage.client.answer import Obstacle
 
-EXPLAINED_OBSTACLE = {
+WHY_NOT_REPLACED = {
     Obstacle.NOTHING_FOUND: "nothing that was found can be replaced",
     Obstacle.MARK_IN_SOURCE: "the text holds the marks of pseudonyms itself",
     Obstacle.OTHER_VIEW: "what was found is written in a disguise",

@@ -20,8 +20,11 @@ from curtilage.attest.evidence import (
 )
 from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport, parse_report
-from curtilage.attest.tdx.certificates import parse_pem_chain, platform_extension
-from curtilage.attest.tdx.pck import parse_platform
+from curtilage.attest.tdx.certificates import (
+    parse_pem_chain,
+    parse_platform,
+    platform_extension,
+)
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.enclave_server.evidence_protocol import (
     DATA_BYTES,

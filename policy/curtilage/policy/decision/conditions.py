@@ -164,21 +164,17 @@ def _tokens(text: str) -> Iterator[_Token]:
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _unreadable(text, position)
+            rest = text[position:].lstrip()
+            column = len(text) - len(rest) + 1
+            if rest[0] in _NEGATIONS:
+                raise ValueError(f"there is no negation, at character {column}")
+            raise ValueError(f"cannot read {rest[0]!r}, at character {column}")
         kind = str(match.lastgroup)
         # People count columns from 1, and from the token, not from the space before.
         yield _Token(kind, match[kind], match.start(kind) + 1)
         position = match.end()
     # A token that nothing accepts, so that the parser never runs off the tuple.
     yield _Token("end", "", end + 1)
-
-
-def _unreadable(text: str, position: int) -> ValueError:
-    rest = text[position:].lstrip()
-    column = len(text) - len(rest) + 1
-    if rest[0] in _NEGATIONS:
-        return ValueError(f"there is no negation, at character {column}")
-    return ValueError(f"cannot read {rest[0]!r}, at character {column}")
 
 
 class _Parser:

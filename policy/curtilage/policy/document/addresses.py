@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_ADDRESS_CHARS: Final = 1000
+# Lower case, and no user, query or fragment: each address has one spelling, and
+# ``https://mirror.example@other.example`` is not mistaken for the host in front.
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _ADDRESS: Final = re.compile(
     r"(?P<scheme>https?)://"
@@ -43,6 +45,7 @@ def parse_address(text: str) -> Address:
     Raises:
         ValueError: it is none; fit for the author of a policy.
     """
+    # The length first, so that the pattern never meets a text of any size.
     match = _ADDRESS.fullmatch(text) if len(text) <= MAX_ADDRESS_CHARS else None
     if match is None or int(match["port"] or 1) > _MAX_PORT:
         raise ValueError(
@@ -76,12 +79,14 @@ def gateway_address(text: str) -> str:
 
 def is_loopback(host: str) -> bool:
     """Tell whether a host is this machine, by its spelling alone."""
+    # By spelling and never by a look-up, whose answer others could change later.
     loopback = _IPV4.fullmatch(host) is not None and host.startswith("127.")
     return loopback or host in _LOOPBACK
 
 
 def registrable_domain(host: str) -> str:
     """Return the last two labels of a name, and a literal address whole."""
+    # Parts of a literal address say nothing of its owner.
     if host.startswith("[") or _IPV4.fullmatch(host):
         return host
     return ".".join(host.lower().rstrip(".").split(".")[-2:])

@@ -29,6 +29,8 @@ def digest_of(
     <name> <digest>`` by name; a digest is SHA-256 of the bytes in hexadecimal.
     No policy reads like these lines, so the two kinds cannot be confused.
     """
+    # Packs in the policy's order, for their rules come in it; files by name, for the
+    # order in which they were read means nothing.
     lines = [f"pack {name} {_sha256(packs[name].encode())}" for name in packs]
     lines += [f"file {name} {_sha256(files[name])}" for name in sorted(files)]
     digest = _sha256(text.encode())
@@ -63,24 +65,28 @@ class Attachments:
                 found.append((("detectors", "own", index, "file"), str(error)))
         own = frozenset(each.data_class for each in document.detectors.own)
         for index, each in enumerate(document.exclude):
+            if not each.dictionary:
+                continue
             try:
-                if each.dictionary:
-                    self._list(each.dictionary, expand(each.pattern, own=own))
+                classes = tuple(sorted(expand(each.pattern, own=own)))
+                entries = words_of(self._content(each.dictionary))
             except ValueError as error:
                 found.append((("exclude", index, "dictionary"), str(error)))
+                continue
+            self.lists.append(
+                ExclusionList(name=each.dictionary, classes=classes, entries=entries)
+            )
         return found
 
-    def _list(self, name: str, classes: frozenset[str]) -> None:
-        entries = words_of(self._content(name))
-        made = ExclusionList(name=name, classes=tuple(sorted(classes)), entries=entries)
-        self.lists.append(made)
-
     def _content(self, name: str) -> bytes:
+        # Once: a file that changes between two readings would put other words in force
+        # than those that the digest is of.
         if name not in self.contents:
             if self.files is None:
                 raise ValueError("no file can be read here")
             try:
                 self.contents[name] = self.files(name)
+            # Not the system's words, which hold the path on this machine.
             except OSError:
                 raise ValueError("the file cannot be read") from None
         return self.contents[name]

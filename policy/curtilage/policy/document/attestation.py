@@ -98,6 +98,8 @@ class Anchor(Section):
         _require_product(self.kind, self.product)
         pinned = VENDOR_ROOT_FINGERPRINTS.get(AnchorKind(self.kind))
         named = self._named()
+        # A policy cannot bring a vendor's root of its own making; the words are for its
+        # author, and ``attest`` refuses it once more.
         if len(named) > 1:
             raise ValueError("'certificate' and 'fingerprint' name two roots")
         if pinned is None and not named:
@@ -153,6 +155,8 @@ class Log(Section):
 
     @model_validator(mode="after")
     def _no_witness_counts_twice(self) -> Self:
+        # Under two names one witness would count twice, and a log that is its own
+        # witness vouches for nothing.
         names = {each.name for each in self.witnesses}
         keys = {each.key for each in self.witnesses} | {self.key}
         if len(names) < len(self.witnesses) or len(keys) <= len(self.witnesses):
@@ -203,6 +207,7 @@ class Snp(Section):
 
     @model_validator(mode="after")
     def _one_minimum_for_each_product(self) -> Self:
+        # The second would win, and it could be the lower one.
         if len({each.product for each in self.min_tcb}) < len(self.min_tcb):
             raise ValueError("'min_tcb' names a product twice")
         return self
@@ -242,6 +247,7 @@ class Platforms(Section):
 
     @model_validator(mode="after")
     def _something(self) -> Self:
+        # An empty ``allow`` is not nothing: it allows no machine.
         if not self.deny and self.allow is None:
             raise ValueError("lists no machine: 'deny', 'allow'")
         return self

@@ -34,6 +34,7 @@ _NEEDS: Final = "needs environment: development"
 def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
     """Yield what is wrong between the section's entries, each with its place."""
     attestation = tree if isinstance(tree, dict) else {}
+    # Whatever is not that word counts as production, a misspelt one too.
     if attestation.get("environment") != "development":
         yield from _production(attestation)
     yield from _anchors_once(attestation)
@@ -82,6 +83,7 @@ def _anchors_once(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 
 def _isolates(name: Tree) -> bool:
+    # A name that is unknown is told by ``model``, and not here a second time.
     return not isinstance(name, str) or name not in _TEES or Tee(name).isolates
 
 
@@ -99,6 +101,7 @@ def _sections(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
         if used and section not in attestation and section not in _OPTIONAL:
             kinds = ", ".join(sorted(named & speaks_of))
             yield (_SECTION,), f"{kinds} needs the section {section!r}"
+        # Rules that look at nothing: who wrote them expects that something is judged.
         if section in attestation and not used:
             message = "no kind of evidence that is required is judged by this"
             yield (_SECTION, section), message
@@ -122,16 +125,13 @@ def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
         if named and tee not in named:
             yield place, "this kind of evidence is not among required_cpu_tees"
         for index, entry in enumerate(_list(measurements, tee)):
-            problem = _measurement_problem(entry, tee)
+            if not isinstance(entry, dict):
+                continue
+            # A value of another type is told by ``model``, and names no register here.
+            named_here = {k: v for k, v in entry.items() if isinstance(v, str)}
+            problem = measurement_problem(named_here, Tee(tee))
             if problem is not None:
                 yield (*place, index), problem
-
-
-def _measurement_problem(entry: Tree, tee: str) -> str | None:
-    if not isinstance(entry, dict):
-        return None
-    registers = {name: value for name, value in entry.items() if isinstance(value, str)}
-    return measurement_problem(registers, Tee(tee))
 
 
 def _platforms(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
@@ -141,12 +141,15 @@ def _platforms(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     for key in ("deny", "allow"):
         for index, machine in enumerate(_list(platforms, key)):
             kinds = _kinds_that_name(machine) if isinstance(machine, str) else named
+            # A machine that no evidence can name is denied or allowed in vain, and its
+            # author would believe that he had done something.
             if named and not kinds & named:
                 message = "no kind among required_cpu_tees names a machine so"
                 yield (_SECTION, "platforms", key, index), message
 
 
 def _kinds_that_name(machine: str) -> frozenset[str]:
+    # Each vendor's names have a form of their own, so the form tells the vendor.
     if machine.startswith("i-"):
         return _SPEAKS_OF["nitro"]
     # What hides itself is written as zeros, and counts as naming no machine.

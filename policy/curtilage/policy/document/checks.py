@@ -58,6 +58,8 @@ def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
     if document.get("pack") != name:
         yield ("pack",), f"this file is the pack {name!r}"
     for index, rule in enumerate(rules):
+        # A pack is shared by many policies: one that brought the rule along would hide
+        # that a policy itself lacks it.
         if rule.get("id") == ANY_UNCERTAIN:
             place = ("rules", index, "id")
             yield place, f"{ANY_UNCERTAIN!r} stands in each policy, and in no pack"
@@ -97,7 +99,8 @@ def _own_detectors(document: Mapping[str, Tree]) -> list[Mapping[str, Tree]]:
 
 
 def _entries(document: Mapping[str, Tree], key: str) -> list[Mapping[str, Tree]]:
-    return [_mapping(each) for each in _sequence(document.get(key))]
+    value = document.get(key)
+    return [_mapping(each) for each in value] if isinstance(value, list) else []
 
 
 def _ids(
@@ -108,6 +111,7 @@ def _ids(
     for index, entry in enumerate(entries):
         name = entry.get("id")
         if isinstance(name, str):
+            # Audit records and explanations name a rule by its id alone.
             if name in seen:
                 yield (*at, index, "id"), f"another {kind} above has the same id"
             if name in packed:
@@ -117,6 +121,8 @@ def _ids(
 
 
 def _any_uncertain(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
+    # What a detector could not do is told as a finding, and this rule keeps it home.
+    # Without it, a worker that broke down would be one that found nothing.
     found = [i for i, rule in enumerate(rules) if rule.get("id") == ANY_UNCERTAIN]
     if not found:
         rule_text = (
@@ -135,6 +141,7 @@ def _any_uncertain(rules: Sequence[Mapping[str, Tree]]) -> Iterator[Complaint]:
             (*place, "then"),
             f"{ANY_UNCERTAIN!r} cannot be weakened: write local or block",
         )
+    # With either, a single finding of this kind could pass.
     for key in ("min_conf", "distinct"):
         if key in rule:
             yield (*place, key), f"{ANY_UNCERTAIN!r} cannot be weakened by {key!r}"
@@ -146,34 +153,26 @@ def _transport(
     if transport.get("cover") is not None and transport.get("unsafe_unpadded") is True:
         message = "cover traffic is told from answers that are not padded"
         yield ("transport", "cover"), message
-    yield from _accepted_once(transport.get("accept"))
+    accept = transport.get("accept")
+    entries = accept if isinstance(accept, list) else []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, dict) and entry in entries[:index]:
+            yield ("transport", "accept", index), "the same parameters twice"
     development = attestation.get("environment") == "development"
     named = {key: _address(transport.get(key)) for key in ("mirror", "gateway")}
     for key, address in named.items():
         if address is not None and address.scheme == "http" and not development:
             yield ("transport", key), "plain http needs environment: development"
-    yield from _owners(named["mirror"], named["gateway"], development=development)
-
-
-def _accepted_once(accept: Tree) -> Iterator[Complaint]:
-    entries = accept if isinstance(accept, list) else []
-    for index, entry in enumerate(entries):
-        if isinstance(entry, dict) and entry in entries[:index]:
-            yield ("transport", "accept", index), "the same parameters twice"
-
-
-def _owners(
-    mirror: Address | None, gateway: Address | None, *, development: bool
-) -> Iterator[Complaint]:
-    """Whoever runs the enclave must not be the one who vouches for its keys."""
+    # Whoever runs the enclave must not be the one who vouches for its keys; on one
+    # machine, as in development, there is only one owner.
+    mirror, gateway = named["mirror"], named["gateway"]
     if mirror is None or gateway is None or not same_owner(mirror.host, gateway.host):
         return
-    if development and is_loopback(mirror.host):
-        return
-    yield (
-        ("transport", "mirror"),
-        "mirror and gateway have one owner: their last two labels are the same",
-    )
+    if not (development and is_loopback(mirror.host)):
+        yield (
+            ("transport", "mirror"),
+            "mirror and gateway have one owner: their last two labels are the same",
+        )
 
 
 def _address(value: Tree) -> Address | None:
@@ -185,7 +184,3 @@ def _address(value: Tree) -> Address | None:
 
 def _mapping(tree: Tree) -> Mapping[str, Tree]:
     return tree if isinstance(tree, dict) else {}
-
-
-def _sequence(tree: Tree) -> Sequence[Tree]:
-    return tree if isinstance(tree, list) else ()

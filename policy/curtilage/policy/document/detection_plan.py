@@ -231,6 +231,7 @@ class DetectionPlan:
 
 
 def _mapping(value: object, made: type[object]) -> Mapping[str, object]:
+    # Exactly these: a field that is missing would be a detector that does not run.
     expected = {each.name for each in fields(cast("type[NerPlan]", made))}
     if not isinstance(value, dict) or cast("Fields", value).keys() != expected:
         raise ValueError(f"not the fields of {made.__name__}")
@@ -266,6 +267,7 @@ def _hex(value: object) -> str:
 
 def _class(value: object) -> str:
     text = _text(value)
+    # Of the tree, or of the form of a policy's own, which come with its detectors.
     if not is_class(text):
         raise ValueError("expected a data class")
     return text
@@ -279,6 +281,7 @@ def _label(value: object) -> tuple[str, str]:
 
 
 def _number(value: object, most: int) -> int:
+    # ``type`` and not ``isinstance``: JSON's true is an integer in Python.
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"expected a whole number from 0 to {most}")
     return value

@@ -42,6 +42,7 @@ def digests_of(content: bytes) -> tuple[str, ...]:
 
 def folded(text: str) -> str:
     """Return a text as it is compared with a list's: case and spaces aside."""
+    # Compatibility forms first: full-width letters and ligatures fold like plain ones.
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -62,6 +63,7 @@ def edm_entry(value: str, *, salt: bytes) -> str:
     compact = compacted(value)
     if not compact:
         raise ValueError("an exact value has a letter or a digit")
+    # A plain hash of a card or social security number is found by trying them all.
     return hmac.new(salt, compact.encode(), hashlib.sha256).hexdigest()
 
 
@@ -69,6 +71,8 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"the file has more than {MAX_FILE_BYTES} bytes")
     try:
+        # Some editors put a byte order mark in front, which would become a part of the
+        # first entry, so that it is never found.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("the file is not UTF-8") from None
@@ -77,6 +81,7 @@ def _lines(content: bytes) -> list[tuple[int, str]]:
         for number, line in enumerate(text.splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
+    # A list that was emptied by mistake would find nothing, and nobody would notice.
     if not entries:
         raise ValueError("the file has no entry")
     if len(entries) > MAX_ENTRIES:

@@ -59,6 +59,7 @@ def _decode(value: object, *types: int) -> bytes:
     if key is not None:
         return key
     try:
+        # ``validate``: else it skips what is no base64, and two texts are one key.
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("not base64, and no vkey") from None

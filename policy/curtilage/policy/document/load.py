@@ -100,7 +100,34 @@ def load_policy(
         problems |= reader.located(list(as_written(found, tree)))
     if problems or document is None:
         raise PolicyError(tuple(sorted(problems)), source=source)
-    return _policy(text, source, document, attached)
+    # What is right is made ready once, so that a decision reads nothing any more.
+    thresholds, packs = document.thresholds, document.packs
+    # A detector may find a class of the tree; the policy's own are only the new ones.
+    own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
+    loaded = [load_pack(name) for name in packs]
+    # The packs' rules first: of two that are equally private the earlier is named.
+    rules = [
+        rule.compile(thresholds, own, pack.pack)
+        for pack in loaded
+        for rule in pack.rules
+    ]
+    return Policy(
+        document=document,
+        digest=digest_of(
+            text,
+            packs={name: pack_text(name) for name in packs},
+            files=attached.contents,
+        ),
+        source=source,
+        rules=(*rules, *(rule.compile(thresholds, own) for rule in document.rules)),
+        exclusions=tuple(entry.compile(thresholds, own) for entry in document.exclude),
+        classes=CLASSES | own,
+        recognizers=tuple(
+            sorted({name for pack in loaded for name in pack.recognizers})
+        ),
+        detectors=tuple(attached.detectors),
+        lists=tuple(attached.lists),
+    )
 
 
 def load_profile(name: str) -> Policy:
@@ -183,36 +210,6 @@ def _shipped(folder: str, name: str, names: Iterable[str]) -> str:
     return place.read_text(encoding="utf-8")
 
 
-def _policy(
-    text: str, source: str, document: Document, attached: Attachments
-) -> Policy:
-    thresholds, packs = document.thresholds, document.packs
-    own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
-    loaded = [load_pack(name) for name in packs]
-    rules = [
-        rule.compile(thresholds, own, pack.pack)
-        for pack in loaded
-        for rule in pack.rules
-    ]
-    return Policy(
-        document=document,
-        digest=digest_of(
-            text,
-            packs={name: pack_text(name) for name in packs},
-            files=attached.contents,
-        ),
-        source=source,
-        rules=(*rules, *(rule.compile(thresholds, own) for rule in document.rules)),
-        exclusions=tuple(entry.compile(thresholds, own) for entry in document.exclude),
-        classes=CLASSES | own,
-        recognizers=tuple(
-            sorted({name for pack in loaded for name in pack.recognizers})
-        ),
-        detectors=tuple(attached.detectors),
-        lists=tuple(attached.lists),
-    )
-
-
 def _pack_rules(tree: Tree) -> Mapping[str, str]:
     """Return the ids that packs have taken, each with its pack."""
     named = tree.get("packs") if isinstance(tree, dict) else None
@@ -233,6 +230,7 @@ def _modelled(
                 tuple(part for part in each["loc"] if part != "[key]"),
                 _words(each["type"], each["msg"]),
             )
+            # No input: it may be a word of the organisation's own lists.
             for each in error.errors(include_url=False, include_input=False)
         ]
 
@@ -292,7 +290,14 @@ class _Reader:
             line = text.count("\n", 0, error.position) + 1
             self._stop(line, "a character that YAML does not allow")
             return None
-        self._read_events(loader)
+        try:
+            while not self.broken and loader.check_event():
+                self._take(loader.get_event())
+        except yaml.MarkedYAMLError as error:
+            self._stop(_line_of(error.problem_mark), f"not YAML: {error.problem}")
+        except (ValueError, OverflowError):
+            # The library hands the number of an escape to chr() unchecked.
+            self._stop(loader.line + 1, "not YAML: an escape beyond Unicode")
         return self._root
 
     def located(self, found: list[Complaint]) -> set[Problem]:
@@ -302,16 +307,6 @@ class _Reader:
             for place, message in found
             if self._refused.isdisjoint(_prefixes(place))
         }
-
-    def _read_events(self, loader: _Events) -> None:
-        try:
-            while not self.broken and loader.check_event():
-                self._take(loader.get_event())
-        except yaml.MarkedYAMLError as error:
-            self._stop(_line_of(error.problem_mark), f"not YAML: {error.problem}")
-        except (ValueError, OverflowError):
-            # The library hands the number of an escape to chr() unchecked.
-            self._stop(loader.line + 1, "not YAML: an escape beyond Unicode")
 
     def _take(self, event: yaml.Event) -> None:
         line = _line_of(event.start_mark)
@@ -339,7 +334,14 @@ class _Reader:
         self._lines.setdefault(place, line)
         self._check_plain(event, place, line)
         value = self._value(event, place, line)
-        self._store(frame, value)
+        if frame is None:
+            self._root = value
+        elif isinstance(frame.value, list):
+            frame.value.append(value)
+        else:
+            if not frame.repeated:
+                frame.value[str(frame.key)] = value
+            frame.key = None
         if isinstance(value, dict | list):
             self._frames.append(_Frame(value=value, place=place))
 
@@ -348,6 +350,7 @@ class _Reader:
             self._stop(line, "a key is text")
             return
         key = event.value
+        # Keys stand in messages, and messages on terminals.
         if _UNPRINTABLE.search(key):
             key = ascii(key)
             self._refuse(line, (*frame.place, key), "a character that cannot be shown")
@@ -355,6 +358,8 @@ class _Reader:
         self._check_plain(event, place, line)
         if not isinstance(_scalar(event), str):
             self._refuse(line, place, "a key is text: put it in quotes")
+        # The library would keep the last of two in silence: a second ``default`` far
+        # below would be in force, and the reader would believe the first.
         frame.key, frame.repeated = key, key in frame.value
         if frame.repeated:
             first = self._lines[place]
@@ -364,11 +369,14 @@ class _Reader:
         self._lines.setdefault(place, line)
 
     def _check_plain(self, event: yaml.NodeEvent, place: Location, line: int) -> None:
+        # Nine lines of aliases of aliases stand for gigabytes; and who reads the file
+        # would have to put each in its place himself.
         if isinstance(event, yaml.AliasEvent):
             self._refuse(line, place, "aliases are not accepted: write it out")
             return
         if event.anchor is not None:
             self._tell(line, place, "anchors are not accepted")
+        # A tag says what type a value is to become; here only the model says that.
         if getattr(event, "tag", None) is not None:
             self._refuse(line, place, "tags are not accepted")
 
@@ -381,19 +389,10 @@ class _Reader:
             return value
         if isinstance(event, yaml.AliasEvent):
             return None
+        # While reading, before anything that recurses sees the tree.
         if len(self._frames) == MAX_DEPTH:
             self._stop(line, f"a policy nests at most {MAX_DEPTH} deep")
         return {} if isinstance(event, yaml.MappingStartEvent) else []
-
-    def _store(self, frame: _Frame | None, value: Tree) -> None:
-        if frame is None:
-            self._root = value
-        elif isinstance(frame.value, list):
-            frame.value.append(value)
-        else:
-            if not frame.repeated:
-                frame.value[str(frame.key)] = value
-            frame.key = None
 
     def _line(self, place: Location) -> int:
         lines = (self._lines[each] for each in _prefixes(place) if each in self._lines)
@@ -407,6 +406,7 @@ class _Reader:
         self._tell(line, place, message)
 
     def _stop(self, line: int, message: str) -> None:
+        # Of half a tree, problems would be told that its author does not have.
         self.broken = True
         self._tell(line, (), message)
 
@@ -417,6 +417,7 @@ def _line_of(mark: object) -> int:
 
 
 def _scalar(event: yaml.ScalarEvent) -> Tree:
+    # In quotes everything is text, ``"true"`` as well.
     plain = event.style is None
     if plain and event.value in _WORDS:
         return _WORDS[event.value]

@@ -140,6 +140,8 @@ class Ner(Section):
 
     @model_validator(mode="after")
     def _complete_or_none(self) -> Self:
+        # A model without its digest could be exchanged on the disk, and one without
+        # labels would find nothing that counts.
         given = (bool(self.path), bool(self.sha256), bool(self.labels))
         if self.engine in {"spacy", "transformers"} and not all(given):
             raise ValueError(f"{self.engine} needs 'path', 'sha256' and 'labels'")
@@ -175,6 +177,7 @@ class DetectorEntry(Section):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
+        # Exactly one source: of two, one would be passed over.
         keys = ("pattern", "file", "entries")
         given = {key for key in keys if getattr(self, key) is not None}
         if len(given) != 1 or not given <= _BRINGS[self.kind]:
@@ -227,6 +230,7 @@ class RuleEntry(Section):
 
     @model_validator(mode="after")
     def _can_fire(self, info: ValidationInfo) -> Self:
+        # A rule that can never fire protects nobody, and reads as if it did.
         if self.distinct > len(
             parse_condition(self.when, own=own_classes_of(info)).classes
         ):
@@ -401,6 +405,7 @@ class Policy:
                 engine=ner.engine,
                 path=ner.path,
                 sha256=ner.sha256,
+                # Sorted: one policy is one plan, in whatever order it is written.
                 labels=tuple(sorted(ner.labels.items())),
                 recall=ner.recall,
             ),
@@ -431,6 +436,8 @@ def _exit_classes(policy: Policy) -> Iterator[str]:
     )
     if policy.document.scan == "full" or blocks:
         return
+    # Only rules that one finding by itself makes fire: nothing found later makes a
+    # route less private, so the answer is settled.
     keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
     for name in sorted(policy.classes):
         if any(_settles(rule, name) for rule in keeping):

@@ -27,6 +27,8 @@ MAX_DELAY_S: Final = 3600
 class Section(BaseModel):
     """Keys and values, none of them unknown, none of another type."""
 
+    # An unknown key is an error: a misspelt one would be a protection that is not
+    # there. And no input in errors, for a value may be a word of the organisation's.
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
     )
@@ -45,6 +47,7 @@ class Frames(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        # The wire's own bounds, so that a policy never accepts what nobody can send.
         try:
             self.parameters()
         except MalformedError as error:
@@ -71,6 +74,7 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_DELAY_S)]
 
 
 def _two(value: object) -> object:
+    # For the message alone: the library's speaks of tuples.
     if not isinstance(value, list):
         return value
     entries = cast("list[object]", value)

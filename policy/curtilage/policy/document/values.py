@@ -17,6 +17,9 @@ from curtilage.policy.decision.conditions import parse_condition
 from curtilage.policy.decision.rules import RESERVED_IDS
 
 MAX_REPEAT: Final = 1000  # RE2's own limit
+REQUIREMENTS: Final = frozenset(
+    {"all_detectors_ok", "language_covered", "within_limits", "policy_current"}
+)
 
 # One construct after the other, so that what an escape or a class holds is
 # not taken for a construct.
@@ -34,44 +37,6 @@ _CONSTRUCT = re.compile(
 )
 
 
-def refuse_what_re2_lacks(pattern: str) -> None:
-    """Refuse look-around, references back, and other things RE2 lacks.
-
-    Raises:
-        ValueError: says what, and at which character, counted from 1.
-    """
-    depth = 0
-    for match in _CONSTRUCT.finditer(pattern):
-        complaint = _complaint(match)
-        if complaint:
-            raise ValueError(f"{complaint}, at character {match.start() + 1}")
-        depth += (match["group"] is not None) - (match["end"] is not None)
-        if depth < 0:
-            raise ValueError(f"no group ends here, at character {match.start() + 1}")
-    if depth:
-        raise ValueError("a group does not end")
-
-
-def _complaint(match: re.Match[str]) -> str:
-    if match["group"] not in {None, "("}:
-        return "RE2 knows no look-around, condition, atomic group, reference or comment"
-    if match["escape"] is not None and match["escape"] in "123456789kGKXRZ":
-        return f"RE2 does not know '\\{match['escape']}'"
-    if match["again"] or match["possessive"]:
-        return "RE2 knows no possessive repetition"
-    counts = [int(each) for each in (match["least"], match["most"]) if each]
-    if any(count > MAX_REPEAT for count in counts):
-        return f"RE2 repeats at most {MAX_REPEAT} times"
-    if match[0] in {"[", "\\"}:
-        return "a class or an escape does not end"
-    return ""
-
-
-REQUIREMENTS: Final = frozenset(
-    {"all_detectors_ok", "language_covered", "within_limits", "policy_current"}
-)
-
-
 class Told(Protocol):
     """What a validator is told beside the value."""
 
@@ -83,6 +48,7 @@ class Told(Protocol):
 
 def all_requirements(value: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a list of requirements that leaves one out."""
+    # A list that can be shortened would look as if leaving one out switched it off.
     if frozenset(value) != REQUIREMENTS or len(value) != len(REQUIREMENTS):
         raise ValueError(
             f"every requirement always holds: list {', '.join(sorted(REQUIREMENTS))}, "
@@ -114,6 +80,8 @@ def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def file_inside(value: str) -> str:
     """Refuse a file that does not lie beside the policy or below."""
+    # A policy that came from elsewhere must not have other files of this machine read:
+    # an entry of a list that is found, or not, would tell what they hold.
     if {"", ".", ".."} & set(value.split("/")):
         raise ValueError("a file beside the policy or below: no '..', no leading '/'")
     return value
@@ -157,6 +125,8 @@ def covered_classes(name: str, *, own: frozenset[str] = frozenset()) -> frozense
 def excludable(value: str, info: Told) -> str:
     """Refuse classes that always count."""
     names = expand(value, own=own_classes_of(info))
+    # A key that leaked cannot be taken back, and what could not be known may be
+    # anything: no exclusion of an author's is worth either.
     if any(is_uncertain(name) or name.startswith("secret.") for name in names):
         raise ValueError("secret.* and uncertain.* cannot be excluded")
     return value
@@ -169,9 +139,38 @@ def expression(value: str, info: Told) -> str:
 
 
 def re2_pattern(value: str) -> str:
-    """Refuse what RE2 does not know."""
-    refuse_what_re2_lacks(value)
+    """Refuse look-around, references back, and other things RE2 lacks.
+
+    Raises:
+        ValueError: says what, and at which character, counted from 1.
+    """
+    # Only the count of open groups: whether they pair up is all that is asked here.
+    depth = 0
+    for match in _CONSTRUCT.finditer(value):
+        complaint = _complaint(match)
+        if complaint:
+            raise ValueError(f"{complaint}, at character {match.start() + 1}")
+        depth += (match["group"] is not None) - (match["end"] is not None)
+        if depth < 0:
+            raise ValueError(f"no group ends here, at character {match.start() + 1}")
+    if depth:
+        raise ValueError("a group does not end")
     return value
+
+
+def _complaint(match: re.Match[str]) -> str:
+    if match["group"] not in {None, "("}:
+        return "RE2 knows no look-around, condition, atomic group, reference or comment"
+    if match["escape"] is not None and match["escape"] in "123456789kGKXRZ":
+        return f"RE2 does not know '\\{match['escape']}'"
+    if match["again"] or match["possessive"]:
+        return "RE2 knows no possessive repetition"
+    counts = [int(each) for each in (match["least"], match["most"]) if each]
+    if any(count > MAX_REPEAT for count in counts):
+        return f"RE2 repeats at most {MAX_REPEAT} times"
+    if match[0] in {"[", "\\"}:
+        return "a class or an escape does not end"
+    return ""
 
 
 def unreserved_id(value: str) -> str:

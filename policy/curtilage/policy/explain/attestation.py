@@ -17,12 +17,9 @@ from curtilage.attest.expectations import (
     anchors_for,
 )
 from curtilage.policy.document.attestation import (
-    Anchor,
     Attestation,
     Demand,
     Gpu,
-    Platforms,
-    Releases,
     Snp,
     Tdx,
 )
@@ -32,6 +29,93 @@ from curtilage.policy.expectations import expectations_from
 _DAY_S: Final = 86400
 _MINUTE_S: Final = 60
 _OUT_OF_DATE: Final = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
+NOTHING: Final = "none: nothing may leave"
+DEVELOPMENT: Final = (
+    "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed; neither "
+    "keeps anybody from reading memory"
+)
+PRODUCTION: Final = "production: nothing emulated is ever believed"
+_NO_ROOT: Final = "but no root is pinned for it, so it is refused"
+_KINDS: Final = {
+    Tee.SEV_SNP: "AMD SEV-SNP",
+    Tee.TDX: "Intel TDX",
+    Tee.NITRO: "AWS Nitro Enclaves",
+    Tee.AZURE_SNP: "Azure confidential VM on AMD SEV-SNP",
+    Tee.AZURE_TDX: "Azure confidential VM on Intel TDX",
+    Tee.TPM: "a TPM by itself, which proves no isolation",
+    Tee.EMULATED_SEV_SNP: "emulated SEV-SNP, which proves nothing",
+    Tee.EMULATED_TDX: "emulated TDX, which proves nothing",
+    Tee.EMULATED_NITRO: "emulated Nitro, which proves nothing",
+    Tee.EMULATED_AZURE_SNP: "emulated Azure SEV-SNP, which proves nothing",
+}
+_VENDORS: Final = {
+    AnchorKind.AMD: "AMD's root for",
+    AnchorKind.INTEL: "Intel's SGX Root CA",
+    AnchorKind.AWS: "AWS's Nitro Enclaves root",
+    AnchorKind.NVIDIA: "NVIDIA's Device Identity CA",
+    AnchorKind.TPM: "the TPM's key",
+    AnchorKind.EMULATED: "an emulator's root for",
+}
+_CLAIMS: Final = {
+    "hardware": "hardware that keeps its host out",
+    "gpu": "a GPU that proved itself",
+    "weights": "a release that lists its models",
+    "no_write": "a sandbox listed here",
+}
+
+
+def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Yield what the section means: a label and a sentence each."""
+    attestation = policy.attestation
+    if attestation is None:
+        yield "enclaves", NOTHING
+        return
+    production = attestation.environment == "production"
+    yield "enclaves", PRODUCTION if production else DEVELOPMENT
+    yield from _hardware(attestation, policy)
+    roots = [
+        f"{_VENDORS[AnchorKind(each.kind)]}{f' {each.product}' if each.product else ''}"
+        f" ({each.sha256[:16]})"
+        for each in attestation.trust_anchors
+    ]
+    yield "roots", "; ".join(roots) or NOTHING
+    yield from _software(attestation)
+    if attestation.snp is not None:
+        yield from _snp(attestation.snp)
+    if attestation.tdx is not None:
+        yield "TDX", _tdx(attestation.tdx)
+    if attestation.gpu is not None:
+        yield "GPUs", _gpu(attestation.gpu)
+    if attestation.platforms is not None:
+        allow, deny = attestation.platforms.allow, attestation.platforms.deny
+        words = "any" if allow is None else f"only {len(allow)} that are listed"
+        words += f", never {len(deny)} that are listed" if deny else ""
+        yield "machines", f"{words}; evidence that names no machine is refused"
+    freshness = attestation.freshness
+    words = f"at most {_duration(freshness.max_evidence_age_s)} old, for keys that live"
+    words += f" at most {_duration(freshness.max_key_lifetime_s)}; clocks may differ by"
+    yield "evidence", f"{words} {_duration(freshness.clock_skew_s)}"
+    for demand in attestation.classes:
+        yield "demand", demand_in_words(demand) + _unmeetable(demand, attestation)
+    for weakness in weaknesses(attestation):
+        yield "weak", weakness
+
+
+def demand_in_words(demand: Demand) -> str:
+    """Say what some data classes demand beside everything else."""
+    wanted = [_CLAIMS[name] for name in demand.require]
+    if demand.cpu_tees is not None:
+        kinds = " or ".join(_KINDS[Tee(tee)] for tee in demand.cpu_tees)
+        wanted.append(f"evidence of {kinds or 'no kind at all'}")
+    if demand.max_evidence_age_s is not None:
+        wanted.append(f"evidence of the last {_duration(demand.max_evidence_age_s)}")
+    if demand.challenge_age_s is not None:
+        age = _duration(demand.challenge_age_s)
+        wanted.append(f"a challenge answered in the last {age}")
+    return (
+        f"{', '.join(demand.classes)}: leaves only to an enclave with "
+        f"{', '.join(wanted)}; else it stays here"
+    )
 
 
 def weaknesses(attestation: Attestation) -> Iterator[str]:
@@ -83,81 +167,10 @@ def _weak_tdx(tdx: Tdx) -> Iterator[str]:
         yield "however old an evaluation of Intel's will do, while it is valid"
 
 
-NOTHING: Final = "none: nothing may leave"
-DEVELOPMENT: Final = (
-    "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed; neither "
-    "keeps anybody from reading memory"
-)
-PRODUCTION: Final = "production: nothing emulated is ever believed"
-_NO_ROOT: Final = "but no root is pinned for it, so it is refused"
-_KINDS: Final = {
-    Tee.SEV_SNP: "AMD SEV-SNP",
-    Tee.TDX: "Intel TDX",
-    Tee.NITRO: "AWS Nitro Enclaves",
-    Tee.AZURE_SNP: "Azure confidential VM on AMD SEV-SNP",
-    Tee.AZURE_TDX: "Azure confidential VM on Intel TDX",
-    Tee.TPM: "a TPM by itself, which proves no isolation",
-    Tee.EMULATED_SEV_SNP: "emulated SEV-SNP, which proves nothing",
-    Tee.EMULATED_TDX: "emulated TDX, which proves nothing",
-    Tee.EMULATED_NITRO: "emulated Nitro, which proves nothing",
-    Tee.EMULATED_AZURE_SNP: "emulated Azure SEV-SNP, which proves nothing",
-}
-_VENDORS: Final = {
-    AnchorKind.AMD: "AMD's root for",
-    AnchorKind.INTEL: "Intel's SGX Root CA",
-    AnchorKind.AWS: "AWS's Nitro Enclaves root",
-    AnchorKind.NVIDIA: "NVIDIA's Device Identity CA",
-    AnchorKind.TPM: "the TPM's key",
-    AnchorKind.EMULATED: "an emulator's root for",
-}
-_CLAIMS: Final = {
-    "hardware": "hardware that keeps its host out",
-    "gpu": "a GPU that proved itself",
-    "weights": "a release that lists its models",
-    "no_write": "a sandbox listed here",
-}
-
-
-def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yield what the section means: a label and a sentence each."""
-    attestation = policy.attestation
-    if attestation is None:
-        yield "enclaves", NOTHING
-        return
-    production = attestation.environment == "production"
-    yield "enclaves", PRODUCTION if production else DEVELOPMENT
-    yield from _hardware(attestation, policy)
-    yield "roots", "; ".join(map(_anchor, attestation.trust_anchors)) or NOTHING
-    yield from _software(attestation)
-    yield from _kinds(attestation)
-    if attestation.platforms is not None:
-        yield "machines", _platforms(attestation.platforms)
-    yield "evidence", _freshness(attestation)
-    for demand in attestation.classes:
-        yield "demand", demand_in_words(demand) + _unmeetable(demand, attestation)
-    for weakness in weaknesses(attestation):
-        yield "weak", weakness
-
-
-def demand_in_words(demand: Demand) -> str:
-    """Say what some data classes demand beside everything else."""
-    wanted = [_CLAIMS[name] for name in demand.require]
-    if demand.cpu_tees is not None:
-        kinds = _either([_KINDS[Tee(tee)] for tee in demand.cpu_tees])
-        wanted.append(f"evidence of {kinds}")
-    if demand.max_evidence_age_s is not None:
-        wanted.append(f"evidence of the last {_duration(demand.max_evidence_age_s)}")
-    if demand.challenge_age_s is not None:
-        age = _duration(demand.challenge_age_s)
-        wanted.append(f"a challenge answered in the last {age}")
-    return (
-        f"{', '.join(demand.classes)}: leaves only to an enclave with "
-        f"{', '.join(wanted)}; else it stays here"
-    )
-
-
 def _unmeetable(demand: Demand, attestation: Attestation) -> str:
     """Say that a demand cannot be met under its own policy, where that is so."""
+    # Not an error: a class may be meant to stay home until there is such an enclave.
+    # But its author has to see that it does.
     missing = {
         "hardware": not any(Tee(tee).isolates for tee in attestation.required_cpu_tees),
         "gpu": "nvidia-gpu" not in attestation.required_devices,
@@ -169,6 +182,7 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
 
 
 def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, str]]:
+    # By what evidence is held against, so that these words say no more than is done.
     roots = expectations_from(policy).roots
     for name in attestation.required_cpu_tees:
         tee = Tee(name)
@@ -187,42 +201,26 @@ def _hardware(attestation: Attestation, policy: Policy) -> Iterator[tuple[str, s
         yield "devices", words
 
 
-def _anchor(anchor: Anchor) -> str:
-    words = _VENDORS[AnchorKind(anchor.kind)]
-    product = f" {anchor.product}" if anchor.product else ""
-    return f"{words}{product} ({anchor.sha256[:16]})"
-
-
 def _software(attestation: Attestation) -> Iterator[tuple[str, str]]:
-    yield "releases", _releases(attestation.releases)
+    releases = attestation.releases
+    names = " or ".join(releases.names) or NOTHING
+    denied = f", but not {', '.join(releases.denied)}" if releases.denied else ""
+    log = releases.log
+    witnesses = _count(len(log.witnesses), "witness", "witnesses")
+    seen = f"seen by {log.quorum} of {witnesses}"
+    age = _duration(releases.max_checkpoint_age_s)
+    yield (
+        "releases",
+        f"{names}{denied}, in the log {log.origin}, {seen} in the last {age}",
+    )
     for tee, measurements in attestation.measurements.items():
         listed = f"{_count(len(measurements), 'measurement')} listed here"
-        names = "; ".join(sorted({", ".join(sorted(each)) for each in measurements}))
-        only = f"only {listed} ({names or 'none'}), and released"
+        kinds = "; ".join(sorted({", ".join(sorted(each)) for each in measurements}))
+        only = f"only {listed} ({kinds or 'none'}), and released"
         yield "pinned", f"{_KINDS[Tee(tee)]}: {only}"
     if attestation.sandbox:
         listed = _count(len(attestation.sandbox), "sandbox policy", "sandbox policies")
         yield "sandbox", f"{listed} listed here count as writing nothing"
-
-
-def _releases(releases: Releases) -> str:
-    names = " or ".join(releases.names) or NOTHING
-    denied = f", but not {', '.join(releases.denied)}" if releases.denied else ""
-    log = releases.log
-    return (
-        f"{names}{denied}, in the log {log.origin}, seen by {log.quorum} of "
-        f"{_count(len(log.witnesses), 'witness', 'witnesses')} in the last "
-        f"{_duration(releases.max_checkpoint_age_s)}"
-    )
-
-
-def _kinds(attestation: Attestation) -> Iterator[tuple[str, str]]:
-    if attestation.snp is not None:
-        yield from _snp(attestation.snp)
-    if attestation.tdx is not None:
-        yield "TDX", _tdx(attestation.tdx)
-    if attestation.gpu is not None:
-        yield "GPUs", _gpu(attestation.gpu)
 
 
 def _snp(snp: Snp) -> Iterator[tuple[str, str]]:
@@ -256,26 +254,6 @@ def _gpu(gpu: Gpu) -> str:
     vbioses = " or ".join(gpu.vbioses) or NOTHING
     golden = _count(len(gpu.golden), "set", "sets")
     return f"driver {drivers}, VBIOS {vbioses}, {golden} of measurements"
-
-
-def _platforms(platforms: Platforms) -> str:
-    allow = platforms.allow
-    allowed = "any" if allow is None else f"only {len(allow)} that are listed"
-    denied = f", never {len(platforms.deny)} that are listed" if platforms.deny else ""
-    return f"{allowed}{denied}; evidence that names no machine is refused"
-
-
-def _freshness(attestation: Attestation) -> str:
-    freshness = attestation.freshness
-    return (
-        f"at most {_duration(freshness.max_evidence_age_s)} old, for keys that live "
-        f"at most {_duration(freshness.max_key_lifetime_s)}; clocks may differ by "
-        f"{_duration(freshness.clock_skew_s)}"
-    )
-
-
-def _either(words: list[str]) -> str:
-    return " or ".join(words) or "no kind at all"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

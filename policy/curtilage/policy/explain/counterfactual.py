@@ -29,6 +29,7 @@ from curtilage.policy.document.model import Policy
 MAX_PLACES: Final = 48
 MAX_TRIES: Final = 2000
 
+# No payload has it, so an ``Allowed`` that is made while trying opens nothing.
 _NO_PAYLOAD: Final = bytes(DIGEST_BYTES)
 _HISTORY: Final = -1
 _DEFAULT: Final = -2
@@ -142,25 +143,50 @@ class _Search:
         self._by_place = True
         self._names = [class_of(policy, each) for each in inspection.findings]
 
-    def outcome(self, gone: _Things) -> tuple[Route, str]:
-        """Return the route and the deciding rule without these."""
-        pinned = self._inspection.pinned and _HISTORY not in gone
+    def outcome(
+        self, gone: _Things, scores: Mapping[int, int] | None = None
+    ) -> tuple[Route, str]:
+        """Return the route and the deciding rule without these.
+
+        Args:
+            gone: what is away.
+            scores: the highest score of a finding, by its index; None: its own.
+        """
+        inspection = self._inspection
+        if scores is not None:
+            findings = tuple(
+                replace(each, score=min(each.score, scores.get(index, MAX_SCORE)))
+                for index, each in enumerate(inspection.findings)
+            )
+            inspection = replace(inspection, findings=findings)
+        pinned = inspection.pinned and _HISTORY not in gone
         return _outcome(
             self._policy,
-            _without(self._inspection, gone, pinned=pinned),
+            _without(inspection, gone, pinned=pinned),
             default=_DEFAULT not in gone,
         )
 
     def smallest(self) -> tuple[Sequence[_Things], bool]:
         """Return the fewest units to take away, and whether none are fewer."""
         units = tuple(self._units())
+        # What keeps the route although everything else is gone has to go in any case.
         everything = frozenset[int]().union(*units)
         needed = [u for u in units if not self._changes(everything - u)]
         rest = [u for u in units if u not in needed]
-        found = self._by_size(needed, rest)
-        if found is not None:
-            return found, self._by_place
-        return self._put_back(needed, rest), False
+        # The rest by size, so the first that changes the route is a smallest one.
+        base = frozenset[int]().union(*needed)
+        sizes = range(len(rest) + 1)
+        sets = chain.from_iterable(combinations(rest, size) for size in sizes)
+        for more in islice(sets, MAX_TRIES):
+            if self._changes(base.union(*more)):
+                return [*needed, *more], self._by_place
+        # Too many sets to try: put back one by one what is not needed.
+        gone = list(rest)
+        for unit in rest:
+            without = [each for each in gone if each is not unit]
+            if self._changes(base.union(*without)):
+                gone = without
+        return [*needed, *gone], False
 
     def described(self, gone: Sequence[_Things]) -> Iterator[Absent]:
         """Describe the findings among what is gone, each with its threshold."""
@@ -173,30 +199,21 @@ class _Search:
             if below is not None:
                 scores |= dict.fromkeys(unit, below - 1)
                 away -= unit
-            yield self._absent(unit, below)
+            findings = [self._inspection.findings[index] for index in sorted(unit)]
+            first = findings[0]
+            yield Absent(
+                data_class=self._names[min(unit)],
+                where=first.where if self._by_place else None,
+                start=first.start,
+                end=first.end,
+                normalization=first.normalization,
+                score=max(finding.score for finding in findings),
+                below=below,
+            )
 
-    def _changes(self, gone: _Things) -> bool:
-        route, _ = self.outcome(gone)
+    def _changes(self, gone: _Things, scores: Mapping[int, int] | None = None) -> bool:
+        route, _ = self.outcome(gone, scores)
         return route.privacy < self.decision.route.privacy
-
-    def _by_size(
-        self, needed: list[_Things], rest: list[_Things]
-    ) -> list[_Things] | None:
-        base = frozenset[int]().union(*needed)
-        sizes = range(len(rest) + 1)
-        sets = chain.from_iterable(combinations(rest, size) for size in sizes)
-        for more in islice(sets, MAX_TRIES):
-            if self._changes(base.union(*more)):
-                return [*needed, *more]
-        return None
-
-    def _put_back(self, needed: list[_Things], rest: list[_Things]) -> list[_Things]:
-        gone = list(rest)
-        for unit in rest:
-            without = [each for each in gone if each is not unit]
-            if self._changes(frozenset[int]().union(*needed, *without)):
-                gone = without
-        return [*needed, *gone]
 
     def _units(self) -> Iterator[_Things]:
         """Yield what can be away independently: findings first, by place."""
@@ -205,6 +222,7 @@ class _Search:
         named = [(i, name) for i, name in enumerate(self._names) if name in relevant]
         for index, name in named:
             groups[name, _place(self._inspection.findings[index])].append(index)
+        # Then by class alone: fewer units, and an answer that may not be the smallest.
         if len(groups) > MAX_PLACES:
             self._by_place = False
             groups.clear()
@@ -241,44 +259,16 @@ class _Search:
         findings = [self._inspection.findings[index] for index in unit]
         if any(is_uncertain(self._names[index]) for index in unit):
             return None
+        # Halving finds the border: a lower score never makes a route more private.
         low, high = -1, max(finding.score for finding in findings)
         while high - low > 1:
             middle = (low + high) // 2
             lowered = {**scores, **dict.fromkeys(unit, middle)}
-            if self._changes_at(away, lowered):
+            if self._changes(away, lowered):
                 low = middle
             else:
                 high = middle
         return high if low >= 0 else None
-
-    def _changes_at(self, away: _Things, scores: Mapping[int, int]) -> bool:
-        lowered = replace(
-            self._inspection,
-            findings=tuple(
-                replace(each, score=min(each.score, scores.get(index, MAX_SCORE)))
-                for index, each in enumerate(self._inspection.findings)
-            ),
-        )
-        pinned = lowered.pinned and _HISTORY not in away
-        route, _ = _outcome(
-            self._policy,
-            _without(lowered, away, pinned=pinned),
-            default=_DEFAULT not in away,
-        )
-        return route.privacy < self.decision.route.privacy
-
-    def _absent(self, unit: _Things, below: int | None) -> Absent:
-        findings = [self._inspection.findings[index] for index in sorted(unit)]
-        first = findings[0]
-        return Absent(
-            data_class=self._names[min(unit)],
-            where=first.where if self._by_place else None,
-            start=first.start,
-            end=first.end,
-            normalization=first.normalization,
-            score=max(finding.score for finding in findings),
-            below=below,
-        )
 
 
 def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspection:

@@ -12,7 +12,6 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import DEFAULT, STICKY, STRICT_TOPICS, Rule
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.counterfactual import (
-    Absent,
     Change,
     class_of,
     smallest_change,
@@ -60,7 +59,29 @@ def explain(
         ValueError: the decision was made under another policy.
     """
     _require_same(policy, decision)
-    return "\n".join(_lines(policy, decision, inspection))
+    lines = [OUTCOMES[decision.route]]
+    leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
+    if leaves and policy.attestation is None:
+        lines.append(NO_ENCLAVE)
+    classes = ", ".join(decision.classes)
+    lines.append(f"Found: {classes or 'nothing that a rule names'}.")
+    if decision.uncertain:
+        lines.append(f"Could not be known: {', '.join(decision.uncertain)}.")
+    if inspection is not None:
+        lines += _places(policy, inspection.findings)
+    rules = {rule.id: rule for rule in policy.rules}
+    source = _source(decision.rule, rules.get(decision.rule))
+    reason = decision.reason.strip().removesuffix(".") or NO_REASON
+    lines.append(f"Decided by {source}: {reason}.")
+    # Every rule that fired, not only the one that decided.
+    for hit in decision.rules:
+        condition = _condition(rules.get(hit.id))
+        lines.append(f"  {hit.route.value:<10}  {hit.id}{condition}")
+    change = None if inspection is None else smallest_change(policy, inspection)
+    if change is not None:
+        lines.append(change_in_words(change))
+    lines.append(f"Policy: {policy.source}, {policy.digest}.")
+    return "\n".join(lines)
 
 
 def explain_json(
@@ -88,44 +109,48 @@ def explain_json(
         "policy": {"source": policy.source, "digest": policy.digest},
     }
     if inspection is not None:
-        answer["findings"] = [_finding(policy, each) for each in inspection.findings]
+        answer["findings"] = [
+            {
+                "class": class_of(policy, each),
+                "detector": each.detector,
+                **_where(each.where, each.normalization),
+                "start": each.start,
+                "end": each.end,
+                "score": each.score,
+                "validated": each.validated,
+            }
+            for each in inspection.findings
+        ]
         answer["change"] = _change(smallest_change(policy, inspection))
     return json.dumps(answer)
 
 
 def change_in_words(change: Change) -> str:
     """Tell a change in one sentence, without content."""
-    parts = list(_parts(change))
+    # What is at one place is told together.
+    by_place: dict[str, list[str]] = defaultdict(list)
+    for each in change.absent:
+        less = "" if each.below is None else f" (or found with less than {each.below})"
+        place = " anywhere"
+        if each.where is not None:
+            place = _at(each.where, each.normalization, each.start, each.end)
+        by_place[place].append(each.data_class + less)
+    parts: list[str] = []
+    if by_place:
+        told = (f"{' and '.join(found)}{place}" for place, found in by_place.items())
+        parts.append(f"without {', '.join(told)}")
+    if change.history:
+        parts.append("if no earlier query of this conversation had stayed home")
+    if change.default:
+        parts.append("if the policy's default.decision were 'enclave'")
     which = "Smallest change" if change.smallest else "A change that suffices"
     return f"{which}: {' and '.join(parts)} {_COULD[change.route]}."
 
 
 def _require_same(policy: Policy, decision: Decision) -> None:
+    # The rules of another policy would explain a decision that they never made.
     if policy.digest != decision.policy_digest:
         raise ValueError("the decision was made under another policy")
-
-
-def _lines(
-    policy: Policy, decision: Decision, inspection: Inspection | None
-) -> Iterator[str]:
-    yield OUTCOMES[decision.route]
-    leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
-    if leaves and policy.attestation is None:
-        yield NO_ENCLAVE
-    yield f"Found: {', '.join(decision.classes) or 'nothing that a rule names'}."
-    if decision.uncertain:
-        yield f"Could not be known: {', '.join(decision.uncertain)}."
-    if inspection is not None:
-        yield from _places(policy, inspection.findings)
-    rules = {rule.id: rule for rule in policy.rules}
-    reason = decision.reason.strip().removesuffix(".") or NO_REASON
-    yield f"Decided by {_source(decision.rule, rules.get(decision.rule))}: {reason}."
-    for hit in decision.rules:
-        yield f"  {hit.route.value:<10}  {hit.id}{_condition(rules.get(hit.id))}"
-    change = None if inspection is None else smallest_change(policy, inspection)
-    if change is not None:
-        yield change_in_words(change)
-    yield f"Policy: {policy.source}, {policy.digest}."
 
 
 def _source(rule_id: str, rule: Rule | None) -> str:
@@ -146,40 +171,12 @@ def _places(policy: Policy, findings: Sequence[Finding]) -> Iterator[str]:
     for each in findings[:MAX_SHOWN]:
         sure = "a check digit holds" if each.validated else f"score {each.score}"
         name = class_of(policy, each)
+        # A score of what could not be known would say nothing.
         how = "" if is_uncertain(name) else f", {sure}"
         place = _at(each.where, each.normalization, each.start, each.end)
         yield f"  {name}{place}{how}"
     if len(findings) > MAX_SHOWN:
         yield f"  and {len(findings) - MAX_SHOWN} more"
-
-
-def _parts(change: Change) -> Iterator[str]:
-    """Yield what would have to be otherwise; what is at one place, together."""
-    by_place: dict[str, list[Absent]] = defaultdict(list)
-    for each in change.absent:
-        by_place[_absent_at(each)].append(each)
-    places = [
-        f"{' and '.join(map(_named, found))}{place}"
-        for place, found in by_place.items()
-    ]
-    if places:
-        yield f"without {', '.join(places)}"
-    if change.history:
-        yield "if no earlier query of this conversation had stayed home"
-    if change.default:
-        yield "if the policy's default.decision were 'enclave'"
-
-
-def _named(absent: Absent) -> str:
-    if absent.below is None:
-        return absent.data_class
-    return f"{absent.data_class} (or found with less than {absent.below})"
-
-
-def _absent_at(absent: Absent) -> str:
-    if absent.where is None:
-        return " anywhere"
-    return _at(absent.where, absent.normalization, absent.start, absent.end)
 
 
 def _at(where: Where, form: Normalization, start: int, end: int) -> str:
@@ -189,18 +186,6 @@ def _at(where: Where, form: Normalization, start: int, end: int) -> str:
     path = "" if where.json_path == "content" else f", {where.json_path}"
     reading = "" if form is Normalization.RAW else f" ({form.value} reading)"
     return f" at characters {start}-{end} of message {where.message + 1}{path}{reading}"
-
-
-def _finding(policy: Policy, finding: Finding) -> dict[str, object]:
-    return {
-        "class": class_of(policy, finding),
-        "detector": finding.detector,
-        **_where(finding.where, finding.normalization),
-        "start": finding.start,
-        "end": finding.end,
-        "score": finding.score,
-        "validated": finding.validated,
-    }
 
 
 def _where(where: Where | None, form: Normalization) -> dict[str, object]:

@@ -94,16 +94,14 @@ def difference(compared: Iterable[Compared]) -> Difference:
             continue
         queries += 1
         if each.old.route is not each.new.route:
-            moves.append(_move(each, each.old, each.new))
+            moves.append(
+                Move(
+                    id=each.id,
+                    line=each.line,
+                    before=each.old.route,
+                    after=each.new.route,
+                    rule_before=each.old.rule,
+                    rule_after=each.new.rule,
+                )
+            )
     return Difference(queries=queries, unreadable=unreadable, moves=tuple(moves))
-
-
-def _move(each: Compared, old: Decision, new: Decision) -> Move:
-    return Move(
-        id=each.id,
-        line=each.line,
-        before=old.route,
-        after=new.route,
-        rule_before=old.rule,
-        rule_after=new.rule,
-    )

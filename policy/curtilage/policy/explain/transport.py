@@ -27,7 +27,10 @@ def transport_in_words(transport: Transport) -> Iterator[tuple[str, str]]:
     elif not transport.accept:
         yield "answers", NOTHING
     yield "cover", NO_COVER if transport.cover is None else _cover(transport.cover)
-    yield "mirror", NO_MIRROR if transport.mirror is None else _mirror(transport)
+    if transport.mirror is None:
+        yield "mirror", NO_MIRROR
+    else:
+        yield "mirror", f"{transport.mirror}; key lists must be the same there"
     if transport.gateway is not None:
         yield "gateway", f"{transport.gateway}; the relay must be another owner's"
 
@@ -58,7 +61,3 @@ def _cover(cover: CoverTraffic) -> str:
         else "of 100 queries that stay here, one is followed by"
     )
     return f"{which} a sealed request that means nothing, {first} to {last} s on"
-
-
-def _mirror(transport: Transport) -> str:
-    return f"{transport.mirror}; key lists must be the same there"
