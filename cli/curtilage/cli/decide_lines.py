@@ -15,7 +15,7 @@ from typing import cast
 
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
-from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.decide import decide
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
