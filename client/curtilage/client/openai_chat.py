@@ -390,7 +390,6 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
         case EnclaveError() | IncompleteAnswerError():
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
-            # Nothing of it is told: it may quote what somebody wrote.
             status, kind, code = 500, "server_error", "internal"
     return status, {
         "error": {"message": str(error), "type": kind, "param": param, "code": code}

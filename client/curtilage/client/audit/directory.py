@@ -273,7 +273,7 @@ class AuditDirectory:
                 try:
                     self.write_all(descriptor, note)
                 except OSError:
-                    # Half a note, and the next one joined to it, would both be lost.
+                    # Taken back; where that fails as well, the next one finds it.
                     with suppress(OSError):
                         self.disk.truncate(descriptor, size)
                     raise

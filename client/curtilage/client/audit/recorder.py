@@ -130,7 +130,7 @@ class QueryRecorder:
         entry = self._next_entry(
             Outcome.ENCLAVE, allowed.payload_digest, verdict_id=verdict_id
         )
-        # First of all: without the secret that is returned below, nothing is sealed.
+        # First of all, and on the disk: nothing is sealed before this has returned.
         await _append_or_stay(self._trail, entry)
         receipt_id = self._random(RECEIPT_ID_BYTES)
         value = await self._trail.receipt_secret(receipt_id)

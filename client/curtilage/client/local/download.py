@@ -126,7 +126,7 @@ def _fetch(
             raise ModelPullError("this file is being downloaded already") from None
         _download(request, file, progress, endpoint)
         # On the medium before it has its name, or a power cut would leave the name on
-        # a file that was never hashed. Hashed by the same descriptor that was written.
+        # other bytes than were hashed. Hashed by the descriptor that was written.
         file.flush()
         os.fsync(file.fileno())
         file.seek(0)
@@ -221,7 +221,7 @@ def _download(
         if metadata.commit_hash != request.revision:
             raise ModelPullError("the server answers with another revision")
         here = file.seek(0, os.SEEK_END)
-        # More than there is: left over from another file, so begun anew.
+        # More than the whole is no beginning of it.
         if metadata.size is not None and here > metadata.size:
             here = file.seek(0)
             file.truncate()

@@ -252,8 +252,8 @@ class LocalModel:
             UsageError: a setting is outside its range.
         """
         engine = self._running()
-        # The turn first, and given back last: the engine is stopped, and has wiped what
-        # it held, before the next one's text reaches it.
+        # The turn first, and given back last: this one's answer is stopped before the
+        # next one's question reaches the engine.
         try:
             async with (
                 self._turns.turn(_cost(query)),

@@ -61,7 +61,7 @@ def moved(written: str, *, weeks: int) -> str | None:
     if len(written) > MAX_DATE_CHARS or not written.isascii():
         return None
     # Every form and not the first that fits: "3/4/1980" is a date in two of them, and
-    # two days. Moved by the wrong one, it would come back as a date nobody wrote.
+    # two days; no guess is made.
     readings = [match for form in _FORMS if (match := form.fullmatch(written))]
     dated = [(match, day) for match in readings if (day := _date_of(match))]
     if len({day for _, day in dated}) != 1:
