@@ -155,7 +155,7 @@ def _start_nginx(
     if own_user and os.geteuid() == 0:
         directives += f" user {pwd.getpwuid(0).pw_name};"
     process = _spawn([str(NGINX), "-c", str(file), "-g", directives])
-    while not _listens(port):
+    while not _answers(port):
         if process.poll() is not None:
             raise RuntimeError(process.communicate()[1])
     return process, port
@@ -167,12 +167,19 @@ def _spawn(command: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def _listens(port: int) -> bool:
+def _answers(port: int) -> bool:
+    """Tell whether a worker reads; the master alone already listens.
+
+    A signal to a master whose worker only begins can be lost on the worker.
+    """
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
+        with socket.create_connection(("127.0.0.1", port), timeout=0.2) as probe:
+            # No request, so that no limit counts it; over TLS, too, it is answered.
+            probe.sendall(b"?\r\n\r\n")
+            probe.settimeout(30)
+            return bool(probe.recv(1))
     except OSError:
         return False
-    return True
 
 
 def free_port() -> int:
