@@ -390,7 +390,8 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
         case EnclaveError() | IncompleteAnswerError():
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
-            # Nothing of it is told: it may quote what somebody wrote.
+            # In its own sentence, as the others, but by no code of its own: what is
+            # wrong is this machine's setup, and no program could ask otherwise.
             status, kind, code = 500, "server_error", "internal"
     return status, {
         "error": {"message": str(error), "type": kind, "param": param, "code": code}
@@ -442,7 +443,7 @@ def _parse_object(body: bytes) -> JsonObject:
     try:
         value: object = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        value = None  # a parser's message quotes what it could not read
+        value = None  # told below: the parser's error holds all of the body
     if not isinstance(value, dict):
         raise UsageError("the request is not a JSON object in UTF-8")
     return cast("JsonObject", value)
