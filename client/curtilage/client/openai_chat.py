@@ -441,7 +441,7 @@ def _parse_object(body: bytes) -> JsonObject:
     try:
         value: object = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        value = None  # a parser's message quotes what it could not read
+        value = None  # told below: the parser's error holds all of the body
     if not isinstance(value, dict):
         raise UsageError("the request is not a JSON object in UTF-8")
     return cast("JsonObject", value)

@@ -382,7 +382,8 @@ def _read_limits(table: Table) -> Limits:
 def _read_freshness(table: Table) -> Freshness:
     usual = Freshness()
     # Never more than the usual lifetime: what was recorded on the line can be opened
-    # as long as the private key is there, and clients take no window that is longer.
+    # as long as the private key is there. A client's policy may ask for less, and then
+    # refuses our bundle.
     lifetime = table.integer(
         "key_lifetime_s", 60, usual.key_lifetime_s, default=usual.key_lifetime_s
     )

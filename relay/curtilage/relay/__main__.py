@@ -11,12 +11,7 @@ from typing import Final
 
 from curtilage.relay import access_keys as key_command
 from curtilage.relay.app import Relay
-from curtilage.relay.config import (
-    RelayConfig,
-    is_exposed,
-    parse_config,
-    read_config_file,
-)
+from curtilage.relay.config import RelayConfig, is_exposed, parse_config
 from curtilage.relay.errors import ConfigError, StartError
 from curtilage.relay.nginx import command as nginx_command
 from curtilage.relay.process import (
@@ -24,6 +19,7 @@ from curtilage.relay.process import (
     allow_descriptors,
     forbid_core_dumps,
     parse,
+    read_config_file,
     require_streams,
     say,
     version,

@@ -191,18 +191,6 @@ class RelayConfig:
     upstream_ca_file: Path | None = None
 
 
-def read_config_file(path: str) -> str:
-    """Return the text of the file that ``--config`` names.
-
-    Raises:
-        ConfigError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: {error}") from None
-
-
 def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
     """Read a configuration file's text.
 

@@ -10,7 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Final, TextIO
+
+from curtilage.relay.errors import ConfigError
 
 DISTRIBUTION: Final = "curtilage"
 UNKNOWN_VERSION: Final = "unknown"
@@ -83,6 +86,18 @@ def parse(
         for stream in (sys.stdout, sys.stderr):
             say(stream, "")
         raise
+
+
+def read_config_file(path: str) -> str:
+    """Return the text of the file that ``--config`` names.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from None
 
 
 def say(stream: TextIO, text: str) -> None:

@@ -50,7 +50,8 @@ class Promise(StrEnum):
     PROGRAMS = "start programs or touch other processes"
 
 
-# One of them that stands is enough: each holds by itself.
+# By ``compute_only``, where each that stands holds by itself. The other walls' filters
+# promise less: of theirs, nobody asks for the gaps.
 _HOLD: Final = {
     Promise.NETWORK: {Layer.NAMESPACE, Layer.SECCOMP},
     Promise.FILES: {Layer.LANDLOCK, Layer.SECCOMP},

@@ -2,8 +2,11 @@
 
 import pytest
 
+from curtilage.enclave_server.answer import run
 from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.chat import ChatLimits
+from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
 from curtilage.enclave_server.ohttp.inner_requests import (
     LONGEST_S,
     SHARE,
@@ -13,6 +16,7 @@ from curtilage.enclave_server.ohttp.inner_requests import (
 )
 from curtilage.wire.shaping import PADDED, TransportParameters
 from support.enclave_parts import (
+    NOW,
     Parts,
     connect,
     exchange,
@@ -23,6 +27,8 @@ from support.enclave_parts import (
     serving,
     until,
 )
+from support.padded_parts import HEAD, KEY, Playing
+from support.virtual_time import VirtualTime
 
 SLOW = TransportParameters(period_ms=1000, first_bucket=16, buckets=4)
 
@@ -82,3 +88,28 @@ async def test_dummies_without_room_get_the_shortest_answer() -> None:
         writer.transport.abort()
         await until(lambda: "answer_cancelled" in parts.counted())
         assert len((await exchange(address, dummy(parts, 2))).pieces) == 8
+
+
+async def test_a_dummy_whose_answer_fails_gives_its_room_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_given: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(run, "write_cover", fail)
+    room, time = CoverRoom(SHARE), VirtualTime()
+    sealed = seal(KEY, inner_request(b'{"bucket":4}', path=b"/v1/cover"))
+    terms = Terms(chat=ChatLimits(), transport=PADDED, now=NOW)
+    keys = dict.fromkeys(KEY.key_ids, KEY)
+    underway = run.AnswerRun(
+        exchange=open_exchange(keys, Form(sealed.content_type), sealed.message, terms),
+        model=Playing((), time),
+        head=HEAD,
+        accepted=time.now,
+        limit_s=600,
+        timer=time.timer,
+        covers=room,
+    )
+    with pytest.raises(RuntimeError):
+        await anext(underway.pieces())
+    assert room.take(cover(4), PADDED) == 4

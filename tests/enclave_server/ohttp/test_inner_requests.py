@@ -403,7 +403,8 @@ async def test_evidence_that_comes_within_the_bucket_is_told(first_bucket: int) 
     assert played.response.status == 200
 
 
-async def test_client_that_leaves_frees_its_turn() -> None:
+@pytest.mark.parametrize("begun", [True, False])
+async def test_client_that_leaves_frees_its_turn(begun: bool) -> None:
     setting = Setting()
     setting.source.after_s = 1e9
     sealed = seal(KEY, inner_request(body(), path=PATH))
@@ -419,8 +420,18 @@ async def test_client_that_leaves_frees_its_turn() -> None:
         challenges=setting.challenger,
     )
     pieces = underway.pieces()
-    assert await anext(pieces)
-    await pieces.aclose()
+    if begun:
+        assert await anext(pieces)
+        await pieces.aclose()
+    else:
+        # Before the first frame is due, with no head yet.
+        waiting = asyncio.create_task(anext(pieces))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert setting.source.asked
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled()
     await asyncio.sleep(0)
     assert setting.source.cancelled == 1
     assert underway.outcome is Event.ANSWER_CANCELLED

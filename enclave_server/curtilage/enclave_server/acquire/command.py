@@ -106,7 +106,8 @@ def _run(arguments: EvidenceArguments) -> int:
     server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), notice)
     sockets = [path.parent for path in (settings.listen, settings.identify) if path]
     # Before the socket is there, and for good: whatever a request may do to this
-    # process, it reaches no network and writes to the device and these folders alone.
+    # process, it reaches no network and writes to the device and these folders alone,
+    # as far as the layers stand. Without one it serves all the same, and says so.
     wall = local_server([*map(Path, DEVICES), *sockets])
     for layer in wall.missing:
         notice(f"no wall: {layer}")

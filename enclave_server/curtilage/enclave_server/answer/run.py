@@ -149,8 +149,9 @@ class AnswerRun:
         asked = self.exchange.asked
         period_s = sealer.parameters.period_ms / 1000
         pacer = Pacer(self._accepted, period_s, self._timer)
-        model_run = _ModelRun(self._begin(sealer), sealer, self.exchange.receipt)
+        model_run = _ModelRun(sealer, self.exchange.receipt)
         try:
+            model_run.content = self._begin(sealer)
             async with aclosing(pacer.ticks()) as ticks:
                 async for _ in ticks:
                     self._tick(model_run, sealer)
@@ -199,7 +200,7 @@ class AnswerRun:
                 bucket = asked.bucket
                 if self._covers is not None:
                     bucket = self._covers.take(asked, sealer.parameters)
-                    # Noted at once, so that it is given back whatever comes now.
+                    # Noted at once: ``_frames`` gives it back whatever comes now.
                     self._covered = bucket
                 write_cover(sealer, bucket)
             case ChatCompletionRequest():
@@ -224,8 +225,8 @@ class AnswerRun:
         """Let the content get ready for the frame that goes out now."""
         if model_run.content is None:
             return
-        # Before the content's own tick: an answer whose time is over gets no further
-        # frame of text, only its end.
+        # Before the content's own tick: where both would end the answer, the deadline's
+        # word is the one that is told.
         if self._timer.clock() >= self._deadline:
             model_run.content.fail(ChatError(504, "time_limit"))
         model_run.content.tick()
@@ -302,21 +303,15 @@ class _ModelRun:
     """The model at work while a timer sends: what it says goes into the content.
 
     Args:
-        content: None when nothing more comes than is there at once.
         sealer: tells whether the answer has ended.
         receipt: says whether the model ran.
 
     Attributes:
-        content: see above.
+        content: None when nothing more comes than is there at once.
     """
 
-    def __init__(
-        self,
-        content: PaddedContent | None,
-        sealer: PaddedSealer,
-        receipt: Receipting,
-    ) -> None:
-        self.content = content
+    def __init__(self, sealer: PaddedSealer, receipt: Receipting) -> None:
+        self.content: PaddedContent | None = None
         self._sealer = sealer
         self._receipt = receipt
         self._task: asyncio.Task[None] | None = None

@@ -388,9 +388,9 @@ def _dispatch(request: bhttp.Request, terms: Terms) -> Asked:
 
     Nothing but what is in the table exists.
     """
-    # RFC 9458, section 6.5.1. With a window, the replay set need remember no longer
-    # than a key lives. The refusal holds our time, so that a client whose clock is
-    # wrong may use it.
+    # With a window, the replay set need remember no longer than a key lives (RFC 9458,
+    # section 6.5.1). The refusal holds our time, so that a client whose clock is wrong
+    # may use it (section 6.5.2).
     values = _values(request, b"date")
     if len(values) != 1 or not is_in_window(values[0], terms.now):
         fields = ((b"date", format_date(terms.now)), (b"cache-control", b"no-store"))

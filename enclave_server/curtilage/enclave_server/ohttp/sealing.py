@@ -324,8 +324,8 @@ class PaddedSealer:
 
     @property
     def over(self) -> bool:
-        """Whether the final frame was sealed."""
-        return self._framer.over
+        """Whether the final frame was sealed; not where none has begun."""
+        return self._begun is not None and self._begun.over
 
     def begin(
         self, status: int, fields: Fields, *, filler: Filler, least_bucket: int = 0

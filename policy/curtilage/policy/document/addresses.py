@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_ADDRESS_CHARS: Final = 1000
-# Lower case, and no user, query or fragment: each address has one spelling, and
+# Lower case, and no user, query or fragment: each host has one spelling, and
 # ``https://mirror.example@other.example`` is not mistaken for the host in front.
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _ADDRESS: Final = re.compile(

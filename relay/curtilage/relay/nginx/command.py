@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.config import parse_config, read_config_file
+from curtilage.relay.config import parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.config import RUNTIME_FOLDER, Setting, nginx_config
-from curtilage.relay.process import parse, say
+from curtilage.relay.process import parse, read_config_file, say
 
 EXIT_CONFIG: Final = 2
 
