@@ -131,25 +131,28 @@ def locked(path: Path, wait_s: float) -> Generator[None]:
         OSError: it cannot be opened.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
-    # By asking again, since a blocking flock cannot be given an end, and a writer
-    # that was stopped must not stop us all.
-    until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise TimeoutError(
-                        errno.ETIMEDOUT, "held by another process"
-                    ) from None
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        _take_lock(descriptor, wait_s)
         yield
     finally:
         # Lets go of the lock; the kernel does the same where this process is killed.
         os.close(descriptor)
+
+
+def _take_lock(descriptor: int, wait_s: float) -> None:
+    # By asking again, since a blocking flock cannot be given an end, and a writer
+    # that was stopped must not stop us all.
+    until, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise TimeoutError(errno.ETIMEDOUT, "held by another process") from None
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
 
 
 def folder_digest(folder: Path) -> str:

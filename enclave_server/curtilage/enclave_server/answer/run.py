@@ -146,7 +146,6 @@ class AnswerRun:
         return self._unpadded(sealer)
 
     async def _frames(self, sealer: PaddedSealer) -> AsyncGenerator[bytes]:
-        asked = self.exchange.asked
         period_s = sealer.parameters.period_ms / 1000
         pacer = Pacer(self._accepted, period_s, self._timer)
         model_run = _ModelRun(sealer, self.exchange.receipt)
@@ -162,13 +161,7 @@ class AnswerRun:
                     if sealer.over:
                         return
                     # Not before the first frame is out: it must not wait.
-                    if model_run.content is not None and isinstance(
-                        asked, ChatCompletionRequest
-                    ):
-                        # A token is an octet at least: more of them could not be sent.
-                        most = max(1, min(asked.max_tokens, sealer.room))
-                        model_run.start(self._model, replace(asked, max_tokens=most))
-                    model_run.wake()
+                    self._start_model(model_run, sealer)
         finally:
             if not sealer.over:
                 # What was said to the end has still not been sent to the end.
@@ -233,6 +226,14 @@ class AnswerRun:
         if sealer.ended:
             model_run.abandon()
         self.outcome = model_run.content.outcome
+
+    def _start_model(self, model_run: "_ModelRun", sealer: PaddedSealer) -> None:
+        asked = self.exchange.asked
+        if model_run.content is not None and isinstance(asked, ChatCompletionRequest):
+            # A token is an octet at least: more of them could not be sent.
+            most = max(1, min(asked.max_tokens, sealer.room))
+            model_run.start(self._model, replace(asked, max_tokens=most))
+        model_run.wake()
 
     async def _unpadded(self, sealer: Sealer) -> AsyncGenerator[bytes]:
         asked = self.exchange.asked
