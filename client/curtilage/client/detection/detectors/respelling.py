@@ -73,10 +73,13 @@ _LETTERS_ROW = re.compile(r"[a-z]+")
 # One letter for a digit between digits: l and I for 1, O for 0.
 _LETTERS: Final = {"o": "0", "O": "0", "l": "1", "I": "1", "|": "1", "S": "5", "B": "8"}
 _MISTYPED = re.compile(r"(?<=\d)[lI|oO](?![a-zA-Z]{2})|(?<![a-zA-Z\d])[lI|oO](?=\d)")
-_SIGN = r"[\dlI|oOSB]"
+# A bar that stands apart is a table's.
+_SIGN = r"(?:[\dlIoOSB]|\|(?=[\dlIoO|])|(?<=[\dlIoO|])\|)"
 _MISTYPED_RUN = re.compile(
     rf"(?<![A-Za-z]){_SIGN}(?:[ .\-/_:()]{{0,2}}{_SIGN}){{6,}}(?![A-Za-z])"
 )
+_TABLE_ROW = re.compile(r"\|[^|\n]*\|")
+_ACRONYM = re.compile(r"(?<![\dA-Za-z|])(?=O*[ISB])[OISB]{2,}(?![\dA-Za-z|])")
 _MISTYPED_ADDRESS = re.compile(
     r"(?<![\w.])[\dlI|oO]{1,3}(?:\.[\dlI|oO]{1,3}){3}(?!\w|\.\w)"
 )
@@ -166,6 +169,9 @@ def _digits_of(match: re.Match[str]) -> str:
 
 def _without_slips(text: str) -> str:
     """Return a text in which letters that stand for digits are digits."""
+    if "|" in text and _TABLE_ROW.search(text):
+        parts = text.split("|")
+        return "|".join(_without_slips(each) for each in parts)
     text = _MISTYPED_RUN.sub(_corrected, text)
     text = _MISTYPED_ADDRESS.sub(_corrected, text)
     return _MISTYPED.sub(lambda match: _made(_LETTERS[match[0]]), text)
@@ -173,6 +179,8 @@ def _without_slips(text: str) -> str:
 
 def _corrected(match: re.Match[str]) -> str:
     found = match[0]
+    if _ACRONYM.search(found):
+        return found  # "ISO 26262"
     signs = [char for char in found if char.isdigit() or char in _LETTERS]
     digits = sum(char.isdigit() for char in signs)
     doubtful = "S" in found or "B" in found

@@ -3,8 +3,9 @@ import re
 import pytest
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
-from curtilage.client.detection.detectors.patterns.catalog import HARMLESS_RUN, PATTERNS
+from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
+from curtilage.client.detection.detectors.patterns.number_rows import HARMLESS_RUN
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import readings
 from curtilage.client.detection.detectors.scanner import scan

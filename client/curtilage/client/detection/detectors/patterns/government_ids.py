@@ -15,6 +15,10 @@ from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns import (
     national_check_digits as national_checks,
 )
+from curtilage.client.detection.detectors.patterns.number_rows import (
+    SSN_LABEL,
+    SSN_REACH,
+)
 from curtilage.client.detection.detectors.patterns.rule import (
     ANY_DIGIT,
     IS,
@@ -23,9 +27,6 @@ from curtilage.client.detection.detectors.patterns.rule import (
 )
 
 _GOV = "identifier.direct.gov_id."
-# Near this word nine digits are a social security number, however written.
-SSN_LABEL = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
-SSN_REACH = 30  # characters
 _NINE_DIGITS = r"(?<!\d)\d(?:(?:\W|_){0,6}\d){8}(?!\d)"
 _MMDD = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 

@@ -14,7 +14,7 @@ from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_K
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
 # Words after "password is" that are none.
 _NO_VALUE = (
-    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|"
+    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|valid|"
     r"expired|expiring|required|lost|stolen|forgotten|blocked|locked|disabled|still|"
     r"also|now|already|working|correct|right|secure|safe|strong|weak|good|bad|in|on|"
     r"and|or|to|for|it|that|this|what|how|why|when|where|who|used|needed|unknown|"
