@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from curtilage.client.detection.detectors.patterns import number_rows
+from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
 from curtilage.client.detection.detectors.patterns.prefilter import prefilter_of
 from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
@@ -179,7 +180,9 @@ class NumberRunDetector:
     _run = re.compile(number_rows.NUMBER_RUN)
     _harmless = re.compile(number_rows.HARMLESS_RUN)
     _social = re.compile(number_rows.SSN_LABEL, re.IGNORECASE)
-    _label = re.compile(number_rows.NUMBER_LABEL, re.IGNORECASE)
+    _label = re.compile(
+        rf"{number_rows.NUMBER_LABEL}|(?<!\w)(?:{NATIONAL_LABEL})(?!\w)", re.IGNORECASE
+    )
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each run that is a number, by its look or by a label near it."""

@@ -72,7 +72,7 @@ _CURRENCY_BEFORE = re.compile(r"(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF)\
 _UNIT_BEHIND = re.compile(
     r"\s?(?:[%\u00b0\u20ac\u00a3]|(?:usd|eur|gbp|chf|dollars?|euros?|pounds|people|"
     r"inhabitants|residents|views|downloads|bytes|[kmgt]i?b|bits?|ms|ns|seconds|"
-    r"k?m|miles|k?g|tons?|tonnes|rows|lines|records|tokens|parameters|"
+    r"[kcm]m|miles|kg|tons?|tonnes|rows|lines|records|tokens|parameters|"
     r"times|years|samples|iterations)(?!\w))",
     re.IGNORECASE,
 )
