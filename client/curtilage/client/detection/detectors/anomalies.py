@@ -11,11 +11,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from curtilage.client.detection.detectors.patterns import number_rows
+from curtilage.client.detection.detectors.patterns.check_digits import told_cards
 from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
-from curtilage.client.detection.detectors.patterns.prefilter import prefilter_of
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    Prefilter,
+    prefilter_of,
+)
 from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
     OPAQUE_TOKEN,
@@ -208,6 +213,39 @@ class NumberRunDetector:
 def _near(label: re.Pattern[str], match: re.Match[str], reach: int) -> bool:
     start = max(match.start() - reach, 0)
     return label.search(match.string, start, match.end() + reach) is not None
+
+
+class ToldNumberDetector:
+    """Find numbers that are told in parts, with words between them.
+
+    As people dictate them: "5425 (pause) 2334 …", "First: 412", "is my social". A
+    check digit has to hold there, or a label to stand near that calls a number of
+    as many digits; the words between say nothing.
+    """
+
+    id = "told-number"
+    prefilter = Prefilter(digits=number_rows.MIN_DIGITS)
+    _labels = tuple(
+        (re.compile(rf"(?<![^\W_])(?:{label})(?![^\W\d_])", re.IGNORECASE), counts)
+        for label, counts in number_rows.TOLD_LABELS
+    )
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each card, and each row of groups that a label calls."""
+        text = reading.text
+        rows = [row for row in number_rows.told(text) if len(row) > 1]
+        if not rows:
+            return
+        for row in rows:
+            for first, last in told_cards([text[start:end] for start, end in row]):
+                place = row[first][0], row[last][1]
+                yield replace(_span("financial.pan", self.id, place), validated=True)
+        groups = [group for row in rows for group in row]
+        for label, counts in self._labels:
+            for match in label.finditer(text):
+                found = number_rows.called(groups, match.span(), counts)
+                if found is not None:
+                    yield _span("uncertain.number_run", self.id, found)
 
 
 class InvisibleDetector:

@@ -114,6 +114,67 @@ def test_a_list_that_passes_luhn_is_no_card(text: str) -> None:
     assert not checks.pan(text)
 
 
+TOLD = [
+    "5425 (pause) 2334 (pause) 3010 (pause) 9903",
+    "5425 um 2334 um 3010 um 9903 is what it says",
+    "card: 5425... wait... 2334... 3010... 9903",
+    "Agent: yes. Caller: 5425. Agent: on. Caller: 2334. Caller: 3010. Caller: 9903.",
+    "First: 412\nSecond: 68\nThird: 3397\nJoin them with dashes; that is my ssn.",
+    "4\n1\n2\n6\n8\n3\n3\n9\n7\n\nis my social",
+    "x1='412'; x2='68'; x3='3397'; ssn=x1+'-'+x2+'-'+x3",
+    "Part A is 536. Part B is 22. Part C is 1234. Put together: my SSN.",
+    "social: 526\n01\n8159",
+    "account number is 00 then 4417 and at the end 882190",
+    "Mein Konto: erst 417, dann 882, dann 190 - das ist die Kontonummer",
+    "numéro de sécurité sociale, d'abord 2 61 07, puis 99 184, et 024 58",
+    "BSN: 6241\n80\n578",
+    "four one two, six eight, three three nine seven, that's my social",
+    "five four two five, two three three four, three oh one oh, double nine oh three",
+    "null eins sieben sechs vier vier drei zwei eins",
+    "zéro six, douze, trente-quatre, cinquante-six, soixante-dix-huit",
+    "seis uno dos tres cuatro cinco seis siete",
+    "tre quattro sette uno due tre quattro cinque",
+    "een twee drie vier vijf zes zeven acht twee",
+    "nove um dois três quatro cinco seis sete oito",
+    "five three six dash two two dash one two three four",
+    "call five five five, two hundred, oh one nine nine",
+]
+TOLD_SHORT = [
+    ("MRN eight eight two three one", "health.mrn"),
+    ("chart no 8 8 2 3 1", "health.mrn"),
+    ("my member id is eight eight two three one", "health.plan_id"),
+    ("my pin code for the bank is 7193", "secret.password"),
+    ("the door code is seven one nine three", "secret.password"),
+]
+NOT_TOLD = [
+    "In 2023 we sold 412 apples, 68 pears and 3397 plums",
+    "a pan of 12 rolls, a tin of 24, 3 trays of 10 and 30 cakes",
+    "I have one, two, or three options for you to buy due to fire",
+    "How do I get a social security number in 2024 if I am 25 with 3 kids?",
+    "what does account number mean? I have 3 accounts, 2 cards and 1 loan",
+    "5425 people, 2334 cars, 3010 bikes and 9904 trains",
+    "my social is 536 then 22 and finally 12345",
+    "one two three go", "five hundred dollars and two hundred euros",
+    "the pin is the third one of five",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_a_number_told_in_parts_is_one(text: str) -> None:
+    assert classes(text) & {"uncertain.number_run", "financial.pan"}
+
+
+@pytest.mark.parametrize(("text", "data_class"), TOLD_SHORT)
+def test_a_short_number_is_told_by_its_label(text: str, data_class: str) -> None:
+    (spans,) = scan([text], own())
+    assert data_class in {span.data_class for span in spans}
+
+
+@pytest.mark.parametrize("text", NOT_TOLD)
+def test_numbers_between_words_are_no_number(text: str) -> None:
+    assert classes(text) == set()
+
+
 JOINING = st.text(" .-_/:·~#@!?'()", min_size=1, max_size=3)
 PARTING = st.sampled_from([",", ", ", " | ", "; ", "|", ";", " = ", "\t", "*", " * "])
 
@@ -128,7 +189,9 @@ def test_no_sign_between_the_groups_frees_a_labelled_number(
     assert classes(f"{sign.join(['287', '654', '320'])}, that is my SSN")
 
 
-@pytest.mark.parametrize("pump", ["1 ", "1, ", "1,234,", "1|", "12:30 ", "1.2.3 "])
+@pytest.mark.parametrize(
+    "pump", ["1 ", "1, ", "1,234,", "1|", "12:30 ", "1.2.3 ", "ssn 1 ", "one "]
+)
 def test_time_of_a_row_is_linear(pump: str) -> None:
     def seconds(length: int) -> float:
         text = (pump * length)[:length]

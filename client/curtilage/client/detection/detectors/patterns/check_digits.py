@@ -12,7 +12,7 @@ today's date, and lists of what was issued.
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 
@@ -163,6 +163,28 @@ def _is_card(
         and max(lengths) == 1 < min(map(len, beside), default=2)
         and len(set(joints)) == 1
     )
+
+
+def told_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of groups that are a card's, whatever is between.
+
+    Grouped as a card is printed, or digit by digit; and Luhn holds.
+    """
+    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_TOLD))
+    lengths = tuple(map(len, groups))
+    for at, first in enumerate(groups):
+        if first[0] not in _PAN_FIRST:
+            continue
+        for shape in shapes:
+            end = at + len(shape)
+            # Digits told one by one are the number if no more of them follow.
+            beside = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
+            if (
+                lengths[at:end] == shape
+                and luhn("".join(groups[at:end]))
+                and not (max(shape) == 1 and 1 in beside)
+            ):
+                yield at, end - 1
 
 
 def _luhn_sums(digits: str, doubled: int = 0) -> tuple[int, ...]:

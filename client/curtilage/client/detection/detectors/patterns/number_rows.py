@@ -9,7 +9,8 @@ Nothing here runs by itself; every expression takes time that grows with length 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
@@ -183,3 +184,104 @@ def is_book(digits: str) -> bool:
         return False
     weights = (1, 3) * 7
     return sum(w * int(d) for w, d in zip(weights, digits, strict=False)) % 10 == 0
+
+
+# --- numbers told in parts --------------------------------------------------------
+
+# A group of a number that is told: nothing beside it makes it an amount or a name.
+TOLD_GROUP: Final = re.compile(
+    r"(?<![\w$\u20ac\u00a3\u00a5%])(?<!\d[.,])\d{1,10}(?![\w%\u20ac\u00b0]|[.,]\d)"
+)
+TOLD_GAP: Final = 40  # characters between two groups, with what is said there
+TOLD_REACH: Final = 60  # between the groups and a label
+_TOLD_MOST: Final = 20  # groups, if each is a digit; else
+_TOLD_GROUPS: Final = 7  # as many as any number is printed in
+# Labels, and how many digits the number has that each of them calls.
+_SOCIAL = (
+    r"ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|(?:my|his|her|their|your) social|"
+    r"social(?= ?[:=])"
+)
+_CARD = (
+    r"(?:credit |debit |bank )?card (?:number|no\.?|#)|karten-?n(?:umme)?r|"
+    r"num[eé]ro de (?:la )?carte|n[uú]mero de (?:la )?tarjeta|"
+    r"numero (?:della )?carta|kaartnummer|n[uú]mero do cart[aã]o|numer karty|"
+    r"kortnummer"
+)
+_ACCOUNT = (
+    r"(?:bank )?account (?:number|no\.?|#)|konto-?n(?:umme)?r|num[eé]ro de compte|"
+    r"n[uú]mero de cuenta|numero di conto|n[uú]mero da conta|rekeningnummer|"
+    r"numer konta"
+)
+_TELEPHONE = (
+    r"(?:phone|telephone|mobile|cell|fax|telefon|handy)[ \-]?(?:number|no\.?|#|"
+    r"nummer)|num[eé]ro de t[eé]l[eé]phone|n[uú]mero de tel[eé]fono|"
+    r"numero di telefono|telefoonnummer|mobilnummer|numer telefonu|"
+    r"call me(?: back)? (?:at|on)"
+)
+_OFFICIAL = (
+    r"nhs(?: n(?:umber|o)\.?)?|bsn|burgerservicenummer|citizen service number|nir|"
+    r"s[eé]curit[eé] sociale|n[°º] ?s[eé]cu|dni|nif|contribuinte|pesel|"
+    r"cpr(?:-nummer)?|personnummer|f[øo]dselsnummer|henkil[öo]tunnus|hetu|"
+    r"rijksregisternummer|insz|niss|(?:num[eé]ro|n[uú]mero) (?:national|nacional)|"
+    r"ahv(?:-n(?:umme)?r)?|\w{0,12}versicherungs-?n(?:umme)?r|sv-n(?:umme)?r|"
+    r"versichertennummer|cpf|idnr|steuer-?id\w{0,24}|pps[ns]?|"
+    r"social insurance number|tax file number|tfn|aadh?aar|mrn|"
+    r"(?:national |tax |identity |passport |member |patient |insurance |medical |"
+    r"record |customer )(?:id )?(?:number|no\.?|record)"
+)
+# Labels, and how many digits the number has that each of them calls.
+TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
+    (_SOCIAL, {9}),
+    (_CARD, {13, 14, 15, 16, 19}),
+    (_ACCOUNT, range(7, 15)),
+    (_TELEPHONE, {7, *range(9, 14)}),
+    (_OFFICIAL, {*range(8, 14), 15}),
+)
+
+
+def told(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Yield groups of digits that follow each other with little between them."""
+    row: list[tuple[int, int]] = []
+    for match in TOLD_GROUP.finditer(text):
+        if row and match.start() - row[-1][1] > TOLD_GAP:
+            yield row
+            row = []
+        row.append(match.span())
+    if row:
+        yield row
+
+
+def called(
+    groups: Sequence[tuple[int, int]], label: tuple[int, int], counts: Collection[int]
+) -> tuple[int, int] | None:
+    """Return the place of a number in parts that a label calls, or None.
+
+    Args:
+        groups: all places of groups in a text, in its order.
+        label: where the label stands: before the number, or right behind it.
+        counts: how many digits such a number has.
+    """
+    ahead = bisect_left(groups, (label[1], 0))
+    behind = bisect_left(groups, (label[0], 0))
+    return _called(groups[ahead : ahead + _TOLD_MOST], label[1], counts) or _called(
+        [(-end, -start) for start, end in groups[max(behind - _TOLD_MOST, 0) : behind]][
+            ::-1
+        ],
+        -label[0],
+        counts,
+    )
+
+
+def _called(
+    groups: Sequence[tuple[int, int]], label: int, counts: Collection[int]
+) -> tuple[int, int] | None:
+    """Do the same for what follows a label; with negative places, what goes before."""
+    at, reach, digits = label, TOLD_REACH, 0
+    for count, (start, end) in enumerate(groups, 1):
+        if start - at > reach or (count > _TOLD_GROUPS and digits >= count):
+            return None
+        at, reach, digits = end, TOLD_GAP, digits + end - start
+        if count > 1 and digits in counts:
+            first = groups[0][0]
+            return (first, end) if first >= 0 else (-end, -first)
+    return None

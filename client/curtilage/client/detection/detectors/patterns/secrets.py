@@ -243,11 +243,12 @@ PASSWORDS = (
         regex=rf"(?<!\w)(?:{_PINS})"
         r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|est|es))?\s{1,2}|"
         r"\s?[:=]\s{0,2})\d{4,8}(?!\w)|"
-        r"(?<!\w)(?:pin|passcode|(?:door|gate|alarm|unlock|security) code)"
-        r"\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
+        r"(?<!\w)(?:pin(?: code| number)?|passcode|(?:door|gate|alarm|unlock|security) "
+        r"code)\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
         r"\s{1,2}\d{4,8}(?!\w)",
         score=80,
         digits=4,
+        spoken=True,
         words=(
             "pin",
             "passcode",
