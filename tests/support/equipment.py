@@ -11,7 +11,7 @@ from curtilage.client.detection.detectors.scanner import Equipment
 
 OWN_IDS: Final = (
     *("undecodable", "obfuscation", "invisible", "language", "number-run"),
-    *("patterns", "opaque", "lexicon", "person-marker", "name"),
+    *("told-number", "patterns", "opaque", "lexicon", "person-marker", "name"),
 )
 """Each detector's id, in order, for tests that try them one by one."""
 

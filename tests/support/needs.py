@@ -187,6 +187,9 @@ TIMING: Final[Table] = {
         "test_time_of_a_run_grows_with_length_only",
         "test_time_of_all_patterns_together_is_linear",
     ),
+    "client/detection/detectors/patterns/test_number_rows.py": (
+        "test_time_of_a_row_is_linear",
+    ),
     "client/detection/detectors/presidio/test_engine.py": (
         "test_a_long_run_of_punctuation_takes_linear_time",
         "test_digits_are_sought_in_linear_time",

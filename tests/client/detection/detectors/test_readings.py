@@ -117,7 +117,7 @@ def test_compact_marks_the_digits_it_made() -> None:
         for each in readings("five 36 22 one two three four")
         if each.normalization is Normalization.COMPACT
     )
-    assert reading.text == "5 36 22 1 2 3 4"
+    assert reading.text == "5 36 22 1234"
     assert [reading.text[at] for at in sorted(reading.made)] == list("51234")
 
 
@@ -160,3 +160,34 @@ def test_a_long_text_that_does_not_grow_is_not_cut() -> None:
     found = list(readings("**word** " * 5000 + "a%40b.com"))
     assert [each.cut for each in found] == [False] * len(found)
     assert found[-1].text.endswith("a@b.com")
+
+
+def test_a_bar_of_a_table_is_no_mistyped_digit() -> None:
+    for text in ("a | 2019 | 2018 | 2017", "(38) | 20 | (18) | 12"):
+        assert not any(reading.made for reading in readings(text))
+
+
+def test_an_acronym_is_no_mistyped_number() -> None:
+    assert not any(reading.made for reading in readings("ISO 26262-6 of 2018"))
+
+
+def test_a_star_between_blanks_is_no_markdown() -> None:
+    assert [each.text for each in readings("12345678 * 3 * 2")] == ["12345678 * 3 * 2"]
+    assert "4111 1111" in [each.text for each in readings("*4111* **1111**")]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("eins zwei drei vier fünf sechs", "123456"),
+        ("one two dash three four five", "12-345"),
+        ("five hundred", "500"),
+        ("double seven oh", "77 0"),
+        ("fire to sex due", "fire to sex due"),
+    ],
+)
+def test_digits_are_spelled_in_other_languages_and_with_marks(
+    text: str, shown: str
+) -> None:
+    *_, last = readings(text)
+    assert last.text.replace(" ", "") == shown.replace(" ", "")

@@ -14,6 +14,7 @@ from curtilage.client.detection.detectors.anomalies import (
     NumberRunDetector,
     ObfuscationDetector,
     OpaqueDetector,
+    ToldNumberDetector,
     UndecodableDetector,
 )
 from curtilage.client.detection.detectors.cache import FindingsCache
@@ -97,6 +98,7 @@ def _own_but_names() -> Equipment:
         (InvisibleDetector(), AS_WRITTEN),
         (LanguageDetector(), NOT_COMPACT - {Normalization.NFKC, Normalization.DECODED}),
         (NumberRunDetector(), EVERY_FORM),
+        (ToldNumberDetector(), EVERY_FORM),
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),

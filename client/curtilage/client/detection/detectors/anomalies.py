@@ -11,10 +11,16 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
-from curtilage.client.detection.detectors.patterns import catalog as recognizers
-from curtilage.client.detection.detectors.patterns.prefilter import prefilter_of
+from curtilage.client.detection.detectors.patterns import number_rows
+from curtilage.client.detection.detectors.patterns.check_digits import told_cards
+from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
+from curtilage.client.detection.detectors.patterns.prefilter import (
+    Prefilter,
+    prefilter_of,
+)
 from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
     OPAQUE_TOKEN,
@@ -175,30 +181,71 @@ class NumberRunDetector:
     """
 
     id = RUN_DETECTOR
-    prefilter = prefilter_of(recognizers.NUMBER_RUN)
-    _run = re.compile(recognizers.NUMBER_RUN)
-    _harmless = re.compile(recognizers.HARMLESS_RUN)
-    _label = re.compile(recognizers.SSN_LABEL, re.IGNORECASE)
+    prefilter = prefilter_of(number_rows.NUMBER_RUN)
+    _run = re.compile(number_rows.NUMBER_RUN)
+    _harmless = re.compile(number_rows.HARMLESS_RUN)
+    _social = re.compile(number_rows.SSN_LABEL, re.IGNORECASE)
+    _label = re.compile(
+        rf"{number_rows.NUMBER_LABEL}|(?<!\w)(?:{NATIONAL_LABEL})(?!\w)", re.IGNORECASE
+    )
 
     def find(self, reading: Reading) -> Iterator[Span]:
-        """Yield each run, but no grouped amount and no span of years."""
+        """Yield each run that is a number, by its look or by a label near it."""
+        compact = reading.normalization is Normalization.COMPACT
         for match in self._run.finditer(reading.text):
-            start, end = match.span()
-            if (
-                reading.normalization is Normalization.COMPACT
-                and reading.made.isdisjoint(range(start, end))
-            ):
-                continue
-            if self._is_harmless(reading.text, match):
-                continue
-            yield _span("uncertain.number_run", self.id, match.span())
+            made = not reading.made.isdisjoint(range(*match.span()))
+            if (made or not compact) and self._is_number(reading.text, match, made):
+                yield _span("uncertain.number_run", self.id, match.span())
 
-    def _is_harmless(self, text: str, match: re.Match[str]) -> bool:
-        """Tell whether a run is an amount, and nothing near it says otherwise."""
-        if not self._harmless.fullmatch(match[0]):
-            return False
-        start = max(match.start() - recognizers.SSN_REACH, 0)
-        return not self._label.search(text, start, match.end() + recognizers.SSN_REACH)
+    def _is_number(self, text: str, match: re.Match[str], made: bool) -> bool:
+        """Tell whether a run is somebody's number rather than a list or an amount."""
+        row = number_rows.Row(text, *match.span())
+        # Whoever spells digits tells a number, commas between them or not.
+        if made and not self._harmless.fullmatch(match[0]):
+            return True
+        if row.is_number() or _near(self._social, match, number_rows.SSN_REACH):
+            return True
+        return row.digits() >= number_rows.MIN_DIGITS and _near(
+            self._label, match, number_rows.LABEL_REACH
+        )
+
+
+def _near(label: re.Pattern[str], match: re.Match[str], reach: int) -> bool:
+    start = max(match.start() - reach, 0)
+    return label.search(match.string, start, match.end() + reach) is not None
+
+
+class ToldNumberDetector:
+    """Find numbers that are told in parts, with words between them.
+
+    As people dictate them: "5425 (pause) 2334 …", "First: 412", "is my social". A
+    check digit has to hold there, or a label to stand near that calls a number of
+    as many digits; the words between say nothing.
+    """
+
+    id = "told-number"
+    prefilter = Prefilter(digits=number_rows.MIN_DIGITS)
+    _labels = tuple(
+        (re.compile(rf"(?<![^\W_])(?:{label})(?![^\W\d_])", re.IGNORECASE), counts)
+        for label, counts in number_rows.TOLD_LABELS
+    )
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield each card, and each row of groups that a label calls."""
+        text = reading.text
+        rows = [row for row in number_rows.told(text) if len(row) > 1]
+        if not rows:
+            return
+        for row in rows:
+            for first, last in told_cards([text[start:end] for start, end in row]):
+                place = row[first][0], row[last][1]
+                yield replace(_span("financial.pan", self.id, place), validated=True)
+        groups = [group for row in rows for group in row]
+        for label, counts in self._labels:
+            for match in label.finditer(text):
+                found = number_rows.called(groups, match.span(), counts)
+                if found is not None:
+                    yield _span("uncertain.number_run", self.id, found)
 
 
 class InvisibleDetector:

@@ -56,7 +56,8 @@ _FIELD = re.compile(
     r"header|footer|nav|main|aside|select|table|form|em|tt)\b)"
     r"([A-Za-z][\w.:\-]{2,40})>([^<>]{1,200})</\1>(?!\w)"
 )
-_MARKDOWN = re.compile(r"(?<!\*)\*{1,3}(?!\*)|`{1,3}|__|~~")
+# A star between blanks is multiplication.
+_MARKDOWN = re.compile(r"(?<![*\s])\*{1,3}(?!\*)|(?<!\*)\*{1,3}(?![*\s])|`{1,3}|__|~~")
 _MARKS = "*`_~"
 _ENCODED = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{11,}={0,2}")
 # A text without one of these, and with two of them backwards, is backwards.

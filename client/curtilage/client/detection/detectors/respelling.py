@@ -58,13 +58,72 @@ _TENS: Final = {
         ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
     )
 }
-_TIMES: Final = {"double": 2, "triple": 3}
+_TIMES: Final = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 _SPELLED: Final = _UNITS | _TEENS
 _WORDS = "|".join([*_SPELLED, *_TENS, *_TIMES])
 _SPELLED_WORD = re.compile(
     rf"(?<!\w)(?:(?P<ten>{'|'.join(_TENS)})"
     rf"(?:[ \-]?(?P<unit>{'|'.join(name for name in _UNITS if name != 'oh')})(?!\w))?|"
-    rf"(?:(?P<times>{'|'.join(_TIMES)}) )?(?P<one>{'|'.join(_SPELLED)}|\d))(?!\w)",
+    rf"(?:(?P<times>{'|'.join(_TIMES)}) )?(?P<one>{'|'.join(_SPELLED)}|\d)"
+    r"(?P<hundred> hundred)?)(?!\w)",
+    re.IGNORECASE,
+)
+# The same in other languages, where five stand in a row: alone, many of them are words
+# of a language that is not theirs ("to", "fire", "due", "sex").
+_ABROAD: Final = {
+    name: digits
+    for digits, names in (
+        ("0", "null nul zéro cero noll zero"),
+        ("1", "eins ein un une uno um een één ett en jeden"),
+        ("2", "zwei zwo deux dos due twee dois duas två to dwa"),
+        ("3", "drei trois tres tre drie três trzy"),
+        ("4", "vier quatre cuatro quattro quatro fyra fire cztery"),
+        ("5", "fünf fuenf cinq cinco cinque vijf fem pięć"),
+        ("6", "sechs six seis sei zes meia sex seks sześć"),
+        ("7", "sieben sept siete sette zeven sete sju syv siedem"),
+        ("8", "acht huit ocho otto oito åtta otte osiem"),
+        ("9", "neun neuf nueve nove negen nio ni dziewięć"),
+        ("10", "zehn dix diez dieci tien dez tio ti dziesięć"),
+        ("11", "elf onze once undici elva elleve jedenaście"),
+        ("12", "zwölf douze doce dodici twaalf doze tolv dwanaście"),
+        ("13", "dreizehn treize trece tredici dertien treze tretton tretten"),
+        (
+            "14",
+            "vierzehn quatorze catorce quattordici veertien catorze fjorton fjorten",
+        ),
+        ("15", "fünfzehn quinze quince quindici vijftien femton femten"),
+        ("16", "sechzehn seize dieciséis sedici zestien dezasseis sexton seksten"),
+        ("17", "siebzehn diecisiete diciassette zeventien dezassete sjutton sytten"),
+        ("18", "achtzehn dieciocho diciotto achttien dezoito arton atten"),
+        ("19", "neunzehn diecinueve diciannove negentien dezanove nitton nitten"),
+        ("20", "zwanzig vingt veinte venti twintig vinte tjugo tyve dwadzieścia"),
+        ("30", "dreißig dreissig trente treinta trenta dertig trinta trettio tredive"),
+        ("40", "vierzig quarante cuarenta quaranta veertig quarenta fyrtio fyrre"),
+        (
+            "50",
+            "fünfzig cinquante cincuenta cinquanta vijftig cinquenta femtio halvtreds",
+        ),
+        ("60", "sechzig soixante sesenta sessanta zestig sessenta sextio tres"),
+        ("70", "siebzig setenta settanta zeventig sjuttio halvfjerds"),
+        ("80", "achtzig ochenta ottanta tachtig oitenta åttio firs"),
+        ("90", "neunzig noventa novanta negentig nittio halvfems"),
+    )
+    for name in names.split()
+} | {"tres": "3"}
+_ABROAD_WORD = re.compile(
+    rf"(?<!\w)(?:{'|'.join(sorted(_ABROAD, key=len, reverse=True))})(?!\w)",
+    re.IGNORECASE,
+)
+_ABROAD_ROW = re.compile(
+    rf"(?<!\w)(?:{'|'.join(_ABROAD)}|\d)(?:(?:[^\w\n]{{1,4}}|[ ](?:et|y|e|und|i)[ ])"
+    rf"(?:{'|'.join(_ABROAD)}|\d)(?!\w)){{4,}}",
+    re.IGNORECASE,
+)
+# Marks and pauses that are told between digits.
+_TOLD_MARK = re.compile(
+    rf"([\d{_MARK}])[ ,.]{{1,4}}(?:dash|hyphen|um+|uh+|erm?|\(?pause\)?|bindestrich|"
+    r"tiret|gui[oó]n|trattino|streepje|tra[cç]o|h[ií]fen|bindestreck|my[śs]lnik|"
+    rf"ähm?|euh)[ ,.]{{1,4}}(?=[\d{_MARK}])",
     re.IGNORECASE,
 )
 _NUMBER_WORDS: Final = frozenset({*_SPELLED, *_TENS})
@@ -73,10 +132,13 @@ _LETTERS_ROW = re.compile(r"[a-z]+")
 # One letter for a digit between digits: l and I for 1, O for 0.
 _LETTERS: Final = {"o": "0", "O": "0", "l": "1", "I": "1", "|": "1", "S": "5", "B": "8"}
 _MISTYPED = re.compile(r"(?<=\d)[lI|oO](?![a-zA-Z]{2})|(?<![a-zA-Z\d])[lI|oO](?=\d)")
-_SIGN = r"[\dlI|oOSB]"
+# A bar that stands apart is a table's.
+_SIGN = r"(?:[\dlIoOSB]|\|(?=[\dlIoO|])|(?<=[\dlIoO|])\|)"
 _MISTYPED_RUN = re.compile(
     rf"(?<![A-Za-z]){_SIGN}(?:[ .\-/_:()]{{0,2}}{_SIGN}){{6,}}(?![A-Za-z])"
 )
+_TABLE_ROW = re.compile(r"\|[^|\n]*\|")
+_ACRONYM = re.compile(r"(?<![\dA-Za-z|])(?=O*[ISB])[OISB]{2,}(?![\dA-Za-z|])")
 _MISTYPED_ADDRESS = re.compile(
     r"(?<![\w.])[\dlI|oO]{1,3}(?:\.[\dlI|oO]{1,3}){3}(?!\w|\.\w)"
 )
@@ -95,6 +157,7 @@ _DOT = re.compile(
     rf"{_LEFT}(?:{_OPEN}(?:dot|\.){_CLOSE}|\s?\bdot\b\s?){_RIGHT}", re.IGNORECASE
 )
 _SPACED = re.compile(r"(?<!\S)(?:\S[ \t]{1,3}){4,}\S(?!\S)")
+_MADE_ROW = re.compile(rf"[{_MARK}](?:[ ][{_MARK}]){{2,}}")
 _SEPARATED = re.compile(r"(?<!\S)\S([._/|*,+~\-])\S(?:\1\S){4,}(?!\S)")
 
 _BROKEN = re.compile(r"(?<=[\d@.\-/])[ \t]?\r?\n[ \t]*(?=[\d@.\-/])")
@@ -122,11 +185,20 @@ def compact(text: str) -> str:
     lower = text.lower()
     if not _NUMBER_WORDS.isdisjoint(_LETTERS_ROW.findall(lower)):
         text = _SPELLED_WORD.sub(_digits_of, text)
+    if not text.isascii() or not _ABROAD.keys().isdisjoint(lower.split()):
+        text = _ABROAD_ROW.sub(
+            lambda row: _ABROAD_WORD.sub(
+                lambda word: _made(_ABROAD[word[0].lower()]), row[0]
+            ),
+            text,
+        )
     dotted = text.count(".") >= _DOTS
-    if dotted or _DIGIT.search(text):
+    if dotted or _DIGIT.search(text) or _ANY_MADE.search(text):
+        text = _TOLD_MARK.sub(_joined_at_mark, text)
         text = _OTHER_IP.sub(_as_address, _without_slips(text))
     text = _with_marks(text, lower)
-    text = _SPACED.sub(lambda match: re.sub(r"[ \t]", "", match[0]), text)
+    text = _MADE_ROW.sub(lambda match: match[0].replace(" ", ""), text)
+    text = _SPACED.sub(lambda match: _made_of(re.sub(r"[ \t]", "", match[0])), text)
     text = _SEPARATED.sub(lambda match: match[0].replace(match[1], ""), text)
     if "\n" in text or _JOINT in text:
         text = _mended(text)
@@ -159,13 +231,27 @@ def _digits_of(match: re.Match[str]) -> str:
         last = "0" if unit is None else _UNITS[unit.lower()]
         return _made(_TENS[match["ten"].lower()] + last)
     word = match["one"].lower()
+    more = _made("00") if match["hundred"] else ""
     if match["times"] is None:
-        return match[0] if word.isdigit() else _made(_SPELLED[word])
-    return _made(_SPELLED.get(word, word)) * _TIMES[match["times"].lower()]
+        return match[0] if word.isdigit() else _made(_SPELLED[word]) + more
+    return _made(_SPELLED.get(word, word)) * _TIMES[match["times"].lower()] + more
+
+
+def _made_of(text: str) -> str:
+    """Return a text whose digits are made: they did not stand together."""
+    return "".join(_made(c) if c.isascii() and c.isdigit() else c for c in text)
+
+
+def _joined_at_mark(match: re.Match[str]) -> str:
+    """Return the digit before a mark that was told, as made, and a dash."""
+    return f"{_made(match[1]) if match[1].isdecimal() else match[1]}-"
 
 
 def _without_slips(text: str) -> str:
     """Return a text in which letters that stand for digits are digits."""
+    if "|" in text and _TABLE_ROW.search(text):
+        parts = text.split("|")
+        return "|".join(_without_slips(each) for each in parts)
     text = _MISTYPED_RUN.sub(_corrected, text)
     text = _MISTYPED_ADDRESS.sub(_corrected, text)
     return _MISTYPED.sub(lambda match: _made(_LETTERS[match[0]]), text)
@@ -173,6 +259,8 @@ def _without_slips(text: str) -> str:
 
 def _corrected(match: re.Match[str]) -> str:
     found = match[0]
+    if _ACRONYM.search(found):
+        return found  # "ISO 26262"
     signs = [char for char in found if char.isdigit() or char in _LETTERS]
     digits = sum(char.isdigit() for char in signs)
     doubtful = "S" in found or "B" in found

@@ -3,8 +3,9 @@ import re
 import pytest
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
-from curtilage.client.detection.detectors.patterns.catalog import HARMLESS_RUN, PATTERNS
+from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
+from curtilage.client.detection.detectors.patterns.number_rows import HARMLESS_RUN
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import readings
 from curtilage.client.detection.detectors.scanner import scan
@@ -124,6 +125,19 @@ CAUGHT = [
     ("4111 1111 1111 1112", "financial.pan"),
     ("card no 411111111111112", "financial.pan"),
     ("4111111111111112", "uncertain.number_run"),
+    # addresses and births as other countries write them
+    ("Bahnhofstr. 7a", "identifier.direct.address"),
+    ("Am Alten Markt 3", "identifier.direct.address"),
+    ("Nørrebros Allé 8", "identifier.direct.address"),
+    ("née le 1er avril 1975", "identifier.quasi.dob"),
+    ("nata a Roma il 07/06/1969", "identifier.quasi.dob"),
+    ("född den 12/5 1980", "identifier.quasi.dob"),
+    ("født 4. marts 1975", "identifier.quasi.dob"),
+    ("office@dr-weber.example", "identifier.direct.email"),
+    ("info@localhost", "identifier.direct.email"),
+    ("infos@clinic.example", "identifier.direct.email"),
+    ("github.com/jdoe is mine", "identifier.direct.url_personal"),
+    ("45 top of the hill road", "identifier.direct.address"),
     # runs
     ("my number 12.34.567", "uncertain.number_run"),
     ("one two three four five six seven", "uncertain.number_run"),
@@ -144,6 +158,12 @@ HARMLESS = [
     "meet at 12:30",
     "a table:\n1234\n5678\n",
     "def f(a, b): return a @ b",
+    "git clone git@git.example:psf/requests.git",
+    "report it to security@project.example or noreply@git.example",
+    "see https://github.com/psf/requests for it",
+    "6 red tulips in a row and 10 copies of Wall Street Journal",
+    "2 hours to drive there",
+    "my password is valid",
 ]
 
 

@@ -225,6 +225,90 @@ def aadhaar(serial: int) -> str:
     raise AssertionError
 
 
+def nhs(serial: int) -> str:
+    for number in range(400_000_000 + serial, 999_999_999):
+        check = 11 - digit_sum(str(number), [10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11
+        if check != 10:
+            return f"{number}{check % 11}"
+    raise AssertionError
+
+
+def de_tax(serial: int) -> str:
+    return hr(serial + 10**9)
+
+
+def letter(number: str) -> str:
+    return number + "TRWAGMYFPDXBNJZSQVHLCKE"[int(number) % 23]
+
+
+def es(serial: int) -> str:
+    return letter(f"{serial % 10**8 + 10**7:08}")
+
+
+def es_foreign(serial: int) -> str:
+    return "Y" + letter(f"1{serial % 10**7:07}")[1:]
+
+
+def italian(serial: int) -> str:
+    body = f"RSSMRA85L12H{serial % 1000:03}"
+    odd = dict(zip("0123456789", (1, 0, 5, 7, 9, 13, 15, 17, 19, 21), strict=True))
+    table = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16)
+    odd |= dict(zip(string.ascii_uppercase, (*table, 10, 22, 25, 24, 23), strict=True))
+    total = sum(odd[char] for char in body[::2])
+    total += sum(int(c) if c.isdigit() else ord(c) - 65 for c in body[1::2])
+    return body + string.ascii_uppercase[total % 26]
+
+
+def portuguese(serial: int) -> str:
+    body = f"{serial % 10**8 + 10**7:08}4ZZ"
+    values = [int(char, 36) for char in body]
+    doubled = [2 * n - 9 if n > 4 else 2 * n for n in values[::-1][::2]]
+    return body + str(-(sum(doubled) + sum(values[::-1][1::2])) % 10)
+
+
+def polish(serial: int) -> str:
+    body = f"850712{serial % 10**4:04}"
+    return body + str(-digit_sum(body, [1, 3, 7, 9, 1, 3, 7, 9, 1, 3]) % 10)
+
+
+def swedish(serial: int) -> str:
+    body = f"850712{serial % 1000:03}"
+    return f"{body[:6]}-{body[6:]}{luhn_digit(body)}"
+
+
+def finnish(serial: int) -> str:
+    body = f"120785{serial % 898 + 2:03}"
+    last = "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(body) % 31]
+    return f"{body[:6]}-{body[6:]}{last}"
+
+
+def canadian(serial: int) -> str:
+    body = f"{serial % 10**7 + 10**7:08}"
+    return body + luhn_digit(body)
+
+
+def australian(serial: int) -> str:
+    for number in range(100_000_000 + serial * 11, 999_999_999):
+        if digit_sum(str(number), [1, 4, 3, 7, 5, 8, 6, 9, 10]) % 11 == 0:
+            return str(number)
+    raise AssertionError
+
+
+def insured(serial: int) -> str:
+    body = f"{serial % 10**8:08}"
+    digits = [0, 1, *map(int, body)]
+    sums = [n * (1, 2)[at % 2] for at, n in enumerate(digits)]
+    return "A" + body + str(sum(n // 10 + n % 10 for n in sums) % 10)
+
+
+def pension(serial: int) -> str:
+    body, tail = "65120785", f"{serial % 100:02}"
+    digits = [*map(int, body), 0, 1, *map(int, tail)]
+    weights = (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1)
+    sums = [n * w for n, w in zip(digits, weights, strict=True)]
+    return f"{body}A{tail}{sum(n // 10 + n % 10 for n in sums) % 10}"
+
+
 # rule, generator, check, labels, whether any one wrong digit is always found
 NUMBERS: list[
     tuple[str, Callable[[int], str], Callable[[str], bool], tuple[str, ...], bool]
@@ -260,6 +344,20 @@ NUMBERS: list[
     ("nz-ird", nz, national.nz_ird, ("IRD", "inland revenue no"), False),
     ("in-aadhaar", aadhaar, RULES["in-aadhaar"].check or bool, ("Aadhaar", "UIDAI"),
         True),
+    ("uk-nhs", nhs, national.uk_nhs, ("NHS number", "NHS no."), True),
+    ("de-tax-id", de_tax, national.de_idnr, ("Steuer-ID", "IdNr.:"), True),
+    ("de-svnr", pension, national.de_svnr, ("Sozialversicherungsnummer", "SV-Nummer"),
+        False),
+    ("de-kvnr", insured, national.de_kvnr, ("Versichertennummer", "KVNR:"), True),
+    ("es-nif", es, national.es_nif, ("DNI", "documento nacional de identidad:"), True),
+    ("es-nie", es_foreign, national.es_nif, ("NIE", "número de extranjero:"), True),
+    ("it-cf", italian, national.it_cf, ("codice fiscale", "CF:"), False),
+    ("pt-cc", portuguese, national.pt_cc, ("cartão de cidadão", "CC:"), True),
+    ("pl-pesel", polish, national.pl_pesel, ("PESEL", "nr PESEL:"), True),
+    ("se-pnr", swedish, national.se_pnr, ("personnummer", "pnr"), True),
+    ("fi-hetu", finnish, national.fi_hetu, ("henkilötunnus", "hetu:"), True),
+    ("ca-sin", canadian, national.ca_sin, ("SIN:", "social insurance number"), True),
+    ("au-tfn", australian, national.au_tfn, ("TFN", "tax file number:"), True),
 ]  # fmt: skip
 IDS = [name for name, *_ in NUMBERS]
 EXACT = [(make, check, exact) for _, make, check, _, exact in NUMBERS]
@@ -439,7 +537,9 @@ DOCUMENTS = {
     ],
     "itin": ["ITIN 912-70-1234", "itin: 912701234", "my ITIN is 999 88 1234"],
     "nino": ["AB 12 34 56 C", "nino AB123456C", "it is ab123456d ok"],
-    "in-pan": ["ABCPD1234E", "PAN ABCPD1234E", "is AAAPL1234C valid?"],
+    "uk-nino": ["NI number LW-61-09-09-D", "NINO: LW 61 09 09, D"],
+    "in-pan": ["ABCPD1234E", "PAN ABCPD1234E", "is AAAPL1234C valid?",
+               "ABCPD 1234 E"],
     "fiscal-code": ["RSSMRA85T10A562S", "codice fiscale RSSMRA85T10A562S",
                     "cf: rssmra85t10a562s"],
     "ng-nin": ["NIN 12345678901", "BVN: 22334455667", "my NIN is 1234 567 8901"],
@@ -447,7 +547,8 @@ DOCUMENTS = {
 NO_DOCUMENTS = [
     "passport renewal takes 6 weeks", "is a driver's license needed?",
     "my license expires in May", "national parks in 12 states", "tax code of 1986",
-    "QQ 12 34 56 C", "ABCXD1234E", "RSSMRA85T10A562", "pan 12345", "nin is a band",
+    "QQ 12 34 56 C", "at 10:20:30 a train",
+    "AT-10-20 30-A", "ABCXD1234E", "RSSMRA85T10A562", "pan 12345", "nin is a band",
 ]  # fmt: skip
 
 
@@ -472,5 +573,5 @@ def test_every_rule_of_identity_is_tried_here() -> None:
 
 def test_classes_follow_the_countries() -> None:
     for name in IDS:
-        if name != "gr-afm":
+        if name not in {"gr-afm", "de-kvnr", "pt-cc"}:
             assert RULES[name].data_class == GOV + name.replace("-", "_")

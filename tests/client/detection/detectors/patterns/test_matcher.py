@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curtilage.client.detection.detectors.patterns.catalog import (
+from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
+from curtilage.client.detection.detectors.patterns.matcher import PatternSet, fold
+from curtilage.client.detection.detectors.patterns.number_rows import (
     HARMLESS_RUN,
     NUMBER_RUN,
-    PATTERNS,
 )
-from curtilage.client.detection.detectors.patterns.matcher import PatternSet, fold
 from curtilage.client.detection.detectors.patterns.rule import PatternRule
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
 from curtilage.client.detection.detectors.readings import Reading

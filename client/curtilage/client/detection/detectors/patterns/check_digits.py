@@ -12,8 +12,8 @@ today's date, and lists of what was issued.
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 
 from stdnum import verhoeff as dihedral
@@ -22,6 +22,26 @@ from stdnum.us import rtn
 
 _GROUP = re.compile(r"\d+")
 _PAN_DIGITS = range(12, 20)
+_PAN_FIRST = frozenset("23456")  # ISO/IEC 7812-1: of those who issue cards
+# As cards are printed, and their halves.
+_PAN_GROUPS = frozenset(
+    {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (8, 8), (4, 4, 4, 1)}
+    | {(6, 10), (6, 13), (4, 4, 8), (8, 4, 4), (4, 8, 4), (4, 12), (12, 4), (6, 6, 4)}
+)
+_PAN_TOLD = frozenset({14, 15, 16, 19})  # digits told one by one
+# Signs that join, also where a line ends inside a number.
+_JOINED = re.compile(
+    "(?:[^\\w,;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7+]|_){1,3}"
+)
+_YEAR = r"(?:19|20)\d\d"
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
+TIME = r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
+# A day, written in one of the usual orders, and a time behind it.
+MOMENT = (
+    rf"(?:{_DAY}(?P<a>[./\-]){_DAY}(?P=a){_YEAR}|{_YEAR}(?P<b>[./\-])"
+    rf"(?:0?[1-9]|1[0-2])(?P=b){_DAY})(?:[ ,T]{{1,2}}{TIME})?(?![._\-/:]?\d)"
+)
+_MOMENT = re.compile(rf"(?<![\d./\-]){MOMENT}")
 _VIN_CHARS = 17
 _VIN_WEIGHTS = (8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2)
 _VIN_VALUES = dict(
@@ -101,19 +121,70 @@ def dea(text: str) -> bool:
 def pan(text: str) -> bool:
     """Tell whether a run of digit groups holds a card number, whole or in part.
 
-    "4111 1111 1111 1111 12/27" reads as one run; groups are joined in a row.
+    "4111 1111 1111 1111 12/27" reads as one run; groups are joined in a row. Some
+    stretch of any table passes Luhn, so they must be joined as a number's are, or be
+    grouped as cards are printed, or be single digits that are nothing but the number.
     """
-    groups = _GROUP.findall(text)
-    edges = (0, *accumulate(map(len, groups)))
+    text = _MOMENT.sub(" | ", text)
+    groups = list(_GROUP.finditer(text))
+    plain = [each[0] for each in groups]
+    edges = (0, *accumulate(map(len, plain)))
     digits = digits_of(text)
     sums = _luhn_sums(digits), _luhn_sums(digits, doubled=1)
+    between = [text[one.end() : two.start()] for one, two in pairwise(groups)]
     return any(
-        (sums[end % 2][end] - sums[end % 2][start]) % 10 == 0
-        and len(set(digits[start:end])) > 1
-        for at, start in enumerate(edges)
-        for end in edges[at + 1 : at + _PAN_DIGITS.stop]
+        _is_card(plain, between, at, last)
+        for at, start in enumerate(edges[:-1])
+        for last, end in enumerate(edges[at + 1 : at + _PAN_DIGITS.stop], at)
         if end - start in _PAN_DIGITS
+        and (sums[end % 2][end] - sums[end % 2][start]) % 10 == 0
+        and len(set(digits[start:end])) > 1
     )
+
+
+def _is_card(
+    groups: Sequence[str], between: Sequence[str], first: int, last: int
+) -> bool:
+    """Tell whether groups, the last one too, are joined or grouped as a card's are."""
+    joints = between[first:last]
+    lines = sum("\n" in each for each in joints)
+    joined = all(map(_JOINED.fullmatch, joints))
+    if joined and lines == 0:
+        return True
+    if groups[first][0] not in _PAN_FIRST:
+        return False
+    lengths = tuple(map(len, groups[first : last + 1]))
+    # A number is broken at one line's end, and not at more.
+    if (joined and lines == 1) or lengths in _PAN_GROUPS:
+        return True
+    beside = (*groups[max(first - 1, 0) : first], *groups[last + 1 : last + 2])
+    return (
+        len(lengths) in _PAN_TOLD
+        and max(lengths) == 1 < min(map(len, beside), default=2)
+        and len(set(joints)) == 1
+    )
+
+
+def told_cards(groups: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of groups that are a card's, whatever is between.
+
+    Grouped as a card is printed, or digit by digit; and Luhn holds.
+    """
+    shapes = (*_PAN_GROUPS, *((1,) * count for count in _PAN_TOLD))
+    lengths = tuple(map(len, groups))
+    for at, first in enumerate(groups):
+        if first[0] not in _PAN_FIRST:
+            continue
+        for shape in shapes:
+            end = at + len(shape)
+            # Digits told one by one are the number if no more of them follow.
+            beside = (*lengths[max(at - 1, 0) : at], *lengths[end : end + 1])
+            if (
+                lengths[at:end] == shape
+                and luhn("".join(groups[at:end]))
+                and not (max(shape) == 1 and 1 in beside)
+            ):
+                yield at, end - 1
 
 
 def _luhn_sums(digits: str, doubled: int = 0) -> tuple[int, ...]:

@@ -10,13 +10,21 @@ from curtilage.client.detection.detectors.patterns.rule import PatternRule, labe
 
 _PHONE = r"\+?\(?\d(?:[\s().\-/]{0,3}\d){5,14}"
 
+# Accounts of a project or of a machine, behind which nobody in particular stands
+# (RFC 2142 names most of them). Whoever writes for a practice is somebody: no "office".
+_ROLES = (
+    r"(?:git|hg|svn|no-?reply|do-?not-?reply|postmaster|hostmaster|webmaster|"
+    r"mailer-daemon|abuse|security|support|info|help|licens(?:e|ing)|opensource|"
+    r"maintainers?|developers?|dev|bugs?|users|announce)"
+)
+
 REACH = (
     # No suffix list: alice@hospital.local is an address too, and so is
     # root@localhost (F5, F6).
     PatternRule(
         id="email",
         data_class="identifier.direct.email",
-        regex=r"(?<![\w.+%'\-])[\w.+%'\-]{1,64}@"
+        regex=rf"(?<![\w.+%'\-])(?!{_ROLES}@[\w\-]{{1,63}}\.\w)[\w.+%'\-]{{1,64}}@"
         r"(?:[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,6}|[\w\-]{2,63})",
         score=90,
         gate="@",
@@ -112,8 +120,10 @@ ACCOUNTS = (
         data_class="identifier.direct.url_personal",
         regex=r"(?<!\w)(?:linkedin\.com/in|facebook\.com|fb\.com|instagram\.com|"
         r"twitter\.com|x\.com|tiktok\.com/@|t\.me|venmo\.com|paypal\.me|wa\.me|"
-        r"snapchat\.com/add|bsky\.app/profile|github\.com|gitlab\.com|"
-        r"reddit\.com/u(?:ser)?)/?[\w.\-@]{2,40}",
+        r"snapchat\.com/add|bsky\.app/profile|"
+        r"reddit\.com/u(?:ser)?)/?[\w.\-@]{2,40}|"
+        # A profile; with a further part, a repository.
+        r"(?<!\w)git(?:hub|lab)\.com/[\w.\-@]{2,40}(?![\w.\-@]|/[\w.\-])",
         score=60,
         gate=".",
         words=(

@@ -15,6 +15,10 @@ from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns import (
     national_check_digits as national_checks,
 )
+from curtilage.client.detection.detectors.patterns.number_rows import (
+    SSN_LABEL,
+    SSN_REACH,
+)
 from curtilage.client.detection.detectors.patterns.rule import (
     ANY_DIGIT,
     IS,
@@ -23,9 +27,6 @@ from curtilage.client.detection.detectors.patterns.rule import (
 )
 
 _GOV = "identifier.direct.gov_id."
-# Near this word nine digits are a social security number, however written.
-SSN_LABEL = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
-SSN_REACH = 30  # characters
 _NINE_DIGITS = r"(?<!\d)\d(?:(?:\W|_){0,6}\d){8}(?!\d)"
 _MMDD = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 
@@ -195,8 +196,9 @@ _NUMBERS = (
     _Number(
         name="nl_bsn",
         shape=r"\d{2,4}[ .]?\d{2,3}[ .]?\d{3}",
-        label=r"bsn|burger ?service ?nummer|sofi-?nummer|dutch (?:id|citizen) number",
-        words="bsn|burger|sofi|dutch",
+        label=r"bsn|burger ?service ?nummer|sofi-?nummer|dutch (?:id|citizen) number|"
+        r"citizen service number",
+        words="bsn|burger|sofi|dutch|citizen service",
         check=national_checks.nl_bsn,
         digits=9,
     ),
@@ -463,6 +465,166 @@ _NUMBERS = (
     ),
 )
 
+# Between the groups of a number with letters, which no run of digits would keep.
+_GAP = r"(?:\W|_){0,3}"
+_BARE_GAP = r"[ .\-/_\u2013]?"
+
+
+def _grouped(*groups: str, gap: str = _GAP) -> str:
+    return gap.join(groups)
+
+
+_LETTERED_NUMBERS = (
+    _Number(
+        name="uk_nhs",
+        shape=_grouped(r"\d{3}", r"\d{3}", r"\d{4}"),
+        label=r"nhs(?: n(?:umber|o)\.?)?|chi number|health and care number",
+        words="nhs|chi number|health and care",
+        check=national_checks.uk_nhs,
+        digits=10,
+    ),
+    _Number(
+        name="uk_nino",
+        shape=_grouped("[A-Z]{2}", r"\d\d", r"\d\d", r"\d\d", "[A-D]"),
+        bare=r"(?<![\w.\-])(?-i:[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z])"
+        r"([ .\-/_\u2013])\d\d\1\d\d\1\d\d\1(?-i:[A-D])",
+        bare_score=85,
+        label=r"ni(?: n(?:umber|o)\.?)?|nino|national insurance(?: n(?:umber|o)\.?)?",
+        words="",
+        digits=6,
+    ),
+    _Number(
+        name="de_tax_id",
+        shape=_grouped(r"[1-9]\d", r"\d{3}", r"\d{3}", r"\d{3}"),
+        label=r"steuer-?id(?:entifikationsnummer)?(?:-?nr\.?)?|steuer-?identnummer|"
+        r"idnr\.?|id-nr\.?|tin|tax id|steuerliche identifikationsnummer",
+        words="steuer|idnr|id-nr|tin|tax id",
+        check=national_checks.de_idnr,
+        digits=11,
+    ),
+    _Number(
+        name="de_svnr",
+        shape=_grouped(r"\d\d", r"\d{6}", "[A-Z]", r"\d{3}"),
+        bare=_first(r"\d") + rf"\d{_BARE_GAP}\d{{6}}{_BARE_GAP}[A-Z]{_BARE_GAP}\d{{3}}",
+        label=r"(?:sozial|renten)versicherungs-?n(?:umme)?r\.?|sv-?n(?:umme)?r\.?|"
+        r"rvnr\.?|(?:social|pension) insurance n(?:umber|o)\.?",
+        words="versicherung|sv-n|svn|rvnr|insurance",
+        check=national_checks.de_svnr,
+        digits=8,
+    ),
+    _Number(
+        name="de_kvnr",
+        data_class="health.plan_id",
+        shape=_grouped("[A-Z]", r"\d{3}", r"\d{3}", r"\d{3}"),
+        bare=rf"(?<![\w.\-])[A-Z]{_BARE_GAP}\d{{3}}{_BARE_GAP}\d{{3}}{_BARE_GAP}\d{{3}}",
+        label=r"kvnr\.?|(?:kranken)?versicherten-?n(?:umme)?r\.?|krankenkassen-?nr\.?|"
+        r"insurance (?:number|no\.?|id)",
+        words="kvnr|versicherten|krankenkasse|insurance",
+        check=national_checks.de_kvnr,
+        digits=9,
+    ),
+    _Number(
+        name="es_nif",
+        shape=_grouped(r"\d{1,2}", r"\d{3}", r"\d{3}", "[A-Z]"),
+        bare=_first(r"\d") + rf"\d\.?\d{{3}}\.?\d{{3}}{_BARE_GAP}[A-HJ-NP-TV-Z]",
+        label=r"dni|nif|documento nacional de identidad|n[uú]mero de identidad|"
+        r"spanish (?:id|tax) number",
+        words="dni|nif|identidad|spanish",
+        check=national_checks.es_nif,
+        digits=8,
+    ),
+    _Number(
+        name="es_nie",
+        shape=_grouped("[XYZ]", r"\d", r"\d{3}", r"\d{3}", "[A-Z]"),
+        bare=rf"(?<![\w.\-])[XYZ]{_BARE_GAP}\d\.?\d{{3}}\.?\d{{3}}{_BARE_GAP}"
+        "[A-HJ-NP-TV-Z]",
+        label=r"nie|n[uú]mero de (?:identidad de )?extranjer[oía]+|"
+        r"foreigner'?s? number",
+        words="nie|extranjer|foreigner",
+        check=national_checks.es_nif,
+        digits=7,
+    ),
+    _Number(
+        name="it_cf",
+        shape=_grouped(
+            "[A-Z]{3}",
+            "[A-Z]{3}",
+            r"[A-Z0-9]{2}[A-EHLMPR-T][A-Z0-9]{2}",
+            r"[A-Z][A-Z0-9]{3}[A-Z]",
+        ),
+        bare=r"(?<![\w.\-])[A-Z]{3}"
+        + _BARE_GAP
+        + r"[A-Z]{3}"
+        + _BARE_GAP
+        + r"\d\d[A-EHLMPR-T]"
+        + _BARE_GAP
+        + r"\d\d"
+        + _BARE_GAP
+        + r"[A-Z]\d{3}"
+        + _BARE_GAP
+        + "[A-Z]",
+        label=r"codice fiscale|c\.? ?f\.?|tessera sanitaria|italian tax code|tax code",
+        words="",
+        check=national_checks.it_cf,
+        digits=3,
+    ),
+    _Number(
+        name="pt_cc",
+        data_class=_GOV + "other",
+        shape=_grouped(r"\d{8}", r"\d", r"[A-Z0-9]{2}\d"),
+        bare=_first(r"\d") + rf"\d{{7}}{_BARE_GAP}\d{_BARE_GAP}[A-Z0-9]{{2}}\d",
+        label=r"cart[aã]o de cidad[aã]o|cc|citizen card",
+        words="",
+        check=national_checks.pt_cc,
+        digits=9,
+    ),
+    _Number(
+        name="pl_pesel",
+        shape=_grouped(r"\d\d", r"\d\d", r"\d\d", r"\d{5}"),
+        bare=_first(r"\d") + rf"\d{_BARE_GAP}\d\d{_BARE_GAP}\d\d{_BARE_GAP}\d{{5}}",
+        label=r"(?:nr |numer )?pesel|polish (?:id|national) number|national id",
+        words="pesel|polish|national id",
+        check=national_checks.pl_pesel,
+        digits=11,
+    ),
+    _Number(
+        name="se_pnr",
+        shape=_grouped(r"(?:\d\d)?\d{6}", r"\d{4}"),
+        bare=_first(r"\d") + r"\d(?:\d\d)?\d{4}[\-+ ]\d{4}",
+        label=r"personnummer|p(?:ers)?nr\.?|personal (?:identity )?number|"
+        r"samordningsnummer",
+        words="personnummer|pnr|persnr|personal|samordning",
+        check=national_checks.se_pnr,
+        digits=10,
+    ),
+    _Number(
+        name="fi_hetu",
+        shape=_grouped(r"\d{6}", "[-+A-FU-Y]", r"\d{3}[0-9A-Y]"),
+        bare=_first("[0-3]") + r"\d{5} ?[-+A-FU-Y] ?\d{3}[0-9A-FHJ-NPR-Y]",
+        label=r"henkil[öo]tunnus|hetu|personal identity code|personbeteckning",
+        words="henkil|hetu|personal identity|personbeteckning",
+        check=national_checks.fi_hetu,
+        digits=9,
+    ),
+    _Number(
+        name="ca_sin",
+        shape=_grouped(r"\d{3}", r"\d{3}", r"\d{3}"),
+        label=r"sin|nas|social insurance(?: number)?|"
+        r"num[eé]ro d['\u2019]assurance sociale",
+        words="sin|nas|social insurance|assurance",
+        check=national_checks.ca_sin,
+        digits=9,
+    ),
+    _Number(
+        name="au_tfn",
+        shape=_grouped(r"\d{3}", r"\d{3}", r"\d{2,3}"),
+        label=r"tfn|tax file(?: number)?",
+        words="tfn|tax file",
+        check=national_checks.au_tfn,
+        digits=8,
+    ),
+)
+
 LETTERED = (
     PatternRule(
         id="nino",
@@ -474,10 +636,10 @@ LETTERED = (
     PatternRule(
         id="in-pan",
         data_class=_GOV + "in_pan",
-        regex=r"(?<!\w)[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z](?!\w)",
+        regex=r"(?<!\w)[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z](?!\w)|"
+        r"(?<!\w)(?-i:[A-Z]{3}[ABCFGHJLPT][A-Z])[ \-]\d{4}[ \-](?-i:[A-Z])(?!\w)",
         score=60,
         digits=4,
-        mixed=True,
     ),
     PatternRule(
         id="fiscal-code",
@@ -493,5 +655,8 @@ IDENTITY = (
     *UNITED_STATES,
     *DOCUMENTS,
     *LETTERED,
-    *(rule for number in _NUMBERS for rule in number.rules()),
+    *(rule for number in (*_NUMBERS, *_LETTERED_NUMBERS) for rule in number.rules()),
 )
+
+# What every number is called, in its country's languages and in English.
+NATIONAL_LABEL = "|".join(each.label for each in (*_NUMBERS, *_LETTERED_NUMBERS))

@@ -23,6 +23,7 @@ from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import Normalization
 
+_SPOKEN_DIGITS = 3  # "the card is one of two" tells no number
 SHORT = 3  # characters: a shorter word of a prefilter stands in too many texts
 _DIGIT = re.compile(r"\d")
 # As far apart as the widest rule lets digits stand.
@@ -99,8 +100,17 @@ class PatternSet:
         compact = reading.normalization is Normalization.COMPACT
         for at in positions(mask):
             compiled = self._rules[at]
-            if (compiled.everywhere or not compact) and shown.passes(compiled.rule):
+            if not shown.passes(compiled.rule):
+                continue
+            if compiled.everywhere or not compact:
                 yield from _matches(compiled, text)
+            elif compiled.rule.spoken and reading.made:
+                yield from (
+                    span
+                    for span in _matches(compiled, text)
+                    if len(reading.made.intersection(range(span.start, span.end)))
+                    >= _SPOKEN_DIGITS
+                )
 
 
 def _written(rule: PatternRule) -> Prefilter:

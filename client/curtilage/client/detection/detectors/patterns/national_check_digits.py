@@ -15,17 +15,22 @@ from collections.abc import Sequence
 
 from stdnum import ean
 from stdnum.at import vnr
+from stdnum.au import tfn
 from stdnum.bg import egn
 from stdnum.dk import cpr
 from stdnum.ee import ik
+from stdnum.es import dni
 from stdnum.fr import nir
+from stdnum.gb import nhs
 from stdnum.gr import vat as afm
+from stdnum.it import codicefiscale
 from stdnum.jp import in_
 from stdnum.lv import pvn
 from stdnum.nl import bsn
 from stdnum.no import fodselsnummer as fnr
 from stdnum.nz import ird
-from stdnum.pt import nif
+from stdnum.pl import pesel
+from stdnum.pt import cc, nif
 from stdnum.ro import cnp
 
 from curtilage.client.detection.detectors.patterns.check_digits import (
@@ -54,6 +59,126 @@ def _exact(text: str, count: int) -> str:
     """Return the digits if there are so many, and not all equal; else ""."""
     digits = digits_of(text)
     return digits if len(digits) == count and len(set(digits)) > 1 else ""
+
+
+def _plain(text: str) -> str:
+    """Return the letters and digits, as capitals."""
+    return "".join(char for char in text.upper() if char.isalnum() and char.isascii())
+
+
+def uk_nhs(text: str) -> bool:
+    """Tell whether ten digits are an NHS number of the United Kingdom (modulo 11)."""
+    digits = _exact(text, 10)
+    return bool(digits) and nhs.checksum(digits) == 0
+
+
+def de_idnr(text: str) -> bool:
+    """Tell whether eleven digits are a German tax number (ISO 7064, MOD 11,10)."""
+    digits = _exact(text, 11)
+    return bool(digits) and digits[0] != "0" and mod11_10(digits)
+
+
+def es_nif(text: str) -> bool:
+    """Tell whether a Spanish DNI or NIE has its letter (modulo 23).
+
+    A foreigner's begins with X, Y or Z, which count as 0, 1 and 2.
+    """
+    plain = _plain(text)
+    body = plain[:-1].translate({88: "0", 89: "1", 90: "2"})
+    if len(plain) != 9 or not body.isdecimal():  # noqa: PLR2004 - Ministerio del Interior
+        return False
+    return dni.calc_check_digit(body) == plain[-1]
+
+
+def it_cf(text: str) -> bool:
+    """Tell whether an Italian code has its last letter (a sum modulo 26)."""
+    plain = _plain(text)
+    if len(plain) != 16 or plain[-1].isdigit():  # noqa: PLR2004 - Agenzia delle Entrate
+        return False
+    return codicefiscale.calc_check_digit(plain[:15]) == plain[15]
+
+
+def pt_cc(text: str) -> bool:
+    """Tell whether a Portuguese card's number has its check digit (Luhn's kind)."""
+    plain = _plain(text)
+    if len(plain) != 12 or not plain[-1].isdecimal():  # noqa: PLR2004 - Instituto dos Registos
+        return False
+    return cc.calc_check_digit(plain[:11]) == plain[11]
+
+
+def pl_pesel(text: str) -> bool:
+    """Tell whether eleven digits are a Polish number: a date, and modulo 10.
+
+    The century is added to the month: 80, 20, 40 or 60.
+    """
+    digits = _exact(text, 11)
+    if not digits or not _is_date(digits[2:4], digits[4:6], 20, 40, 60, 80):
+        return False
+    return pesel.calc_check_digit(digits[:10]) == digits[10]
+
+
+def se_pnr(text: str) -> bool:
+    """Tell whether ten or twelve digits are a Swedish number: a date, and Luhn.
+
+    A coordination number adds 60 to the day; the century is not summed.
+    """
+    digits = digits_of(text)
+    if len(digits) == 12 and digits[:2] in {"18", "19", "20"}:  # noqa: PLR2004 - Skatteverket
+        digits = digits[2:]
+    if len(digits) != 10 or len(set(digits)) == 1:  # noqa: PLR2004 - Skatteverket
+        return False
+    return _is_date(digits[2:4], f"{int(digits[4:6]) % 60:02}") and luhn_of(digits)
+
+
+def fi_hetu(text: str) -> bool:
+    """Tell whether a Finnish code has its last sign (modulo 31), and a date."""
+    plain = _plain(text)
+    digits = digits_of(plain[:-1])
+    if len(digits) != 9 or not _is_date(digits[2:4], digits[:2]):  # noqa: PLR2004 - DVV
+        return False
+    return "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(digits) % 31] == plain[-1]
+
+
+def ca_sin(text: str) -> bool:
+    """Tell whether nine digits are a Canadian insurance number (Luhn)."""
+    digits = _exact(text, 9)
+    return bool(digits) and digits[0] not in "08" and luhn_of(digits)
+
+
+def au_tfn(text: str) -> bool:
+    """Tell whether nine digits are an Australian tax number (modulo 11)."""
+    digits = _exact(text, 9)
+    return bool(digits) and tfn.checksum(digits) == 0
+
+
+def de_kvnr(text: str) -> bool:
+    """Tell whether a letter and nine digits are of a German insured person (modulo 10).
+
+    The letter counts as its place in the alphabet, in two digits; weights are 1 and 2.
+    """
+    plain = _plain(text)
+    if len(plain) != 10 or not plain[0].isalpha() or not plain[1:].isdecimal():  # noqa: PLR2004 - GKV-Spitzenverband
+        return False
+    digits = f"{ord(plain[0]) - 64:02}{plain[1:9]}"
+    total = sum(
+        sum(divmod(int(d) * w, 10)) for d, w in zip(digits, (1, 2) * 5, strict=True)
+    )
+    return total % 10 == int(plain[9])
+
+
+def de_svnr(text: str) -> bool:
+    """Tell whether a German pension number has its check digit, and a date."""
+    plain = _plain(text)
+    if len(plain) != 12 or not plain[8].isalpha():  # noqa: PLR2004 - VKVV, section 2
+        return False
+    digits = f"{plain[:8]}{ord(plain[8]) - 64:02}{plain[9:11]}"
+    if not digits.isdecimal() or not _is_date(plain[4:6], plain[2:4]):
+        return False
+    weights = (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1)
+    total = sum(
+        sum(divmod(int(d) * w, 10)) for d, w in zip(digits, weights, strict=True)
+    )
+    return total % 10 == int(plain[11])
 
 
 def fr_nir(text: str) -> bool:

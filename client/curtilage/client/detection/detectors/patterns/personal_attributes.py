@@ -19,7 +19,8 @@ _MONTH = (
 # German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,
 # Czech and Finnish; those that are English too stand above.
 _FOREIGN_MONTHS = listed("""
-januar jänner februar märz mai juni juli oktober dezember janvier février fevrier mars
+januar jänner februar märz marts maj mai juni juli oktober dezember
+janvier février fevrier mars
 avril juin juillet août aout septembre octobre novembre décembre decembre enero
 febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre
 diciembre gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
@@ -30,9 +31,11 @@ września października listopada grudnia ledna února března dubna května če
 huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta lokakuuta marraskuuta
 joulukuuta
 """)
-_DAY = r"(?:[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
+_DAY = r"(?:[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th|er)?"
 _YEAR = r"(?:19|20)\d\d"
-_NUMERIC_DATE = r"\d{1,4}[/.\-]\s?\d{1,2}[/.\-]\s?\d{1,4}"
+_NUMERIC_DATE = (
+    r"\d{1,4}[/.\-]\s?\d{1,2}[/.\-]\s?\d{1,4}|\d{1,2}/\d{1,2}\s(?:19|20)\d\d"
+)
 _SHORT_YEAR = rf"(?:{_YEAR}|['\u2019]\d\d)"
 _FOREIGN_DATE = (
     rf"{_DAY}[.º]?(?: de)? {{1,3}}(?:{'|'.join(_FOREIGN_MONTHS)})"
@@ -50,7 +53,8 @@ _BORN = (
     r"dob|d\.o\.b\.?|d o b|d\. o\. b\.|date of birth|birth ?(?:date|day)|b-?day|"
     r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en)|né\(e\) le|ne le|"
     r"date de naissance|geb(?:oren|\.)?(?: am)?|geburts(?:datum|tag)|"
-    r"fecha de nacimiento|nac(?:id[oa]|i)(?: el| en)?|data di nascita|nat[oa] il|"
+    r"fecha de nacimiento|nac(?:id[oa]|i)(?: el| en)?|data di nascita|"
+    r"nat[oa](?: a \w{2,20})? il|"
     r"data de nascimento|nascid[oa](?: em| a)?|geboortedatum|geboren op|"
     r"data urodzenia|urodzon[ya]|ur\.|född(?: den)?|födelsedatum|født(?: den)?|"
     r"fødselsdato|syntymäaika|syntynyt|datum narození|narozena?"
@@ -58,7 +62,8 @@ _BORN = (
 _BORN_WORDS = (
     "dob", "d.o.b", "d o b", "d. o. b", "birth", "bday", "b-day", "born",
     "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "geb",
-    "nacimiento", "nac", "nascita", "nato il", "nata il", "nascimento", "nascid",
+    "nacimiento", "nac", "nascita", "nato il", "nata il",
+    "nato a ", "nata a ", "nascimento", "nascid",
     "urodz", "ur.", "född", "födelse", "født", "fødsel", "syntym", "syntyn", "naroz",
 )  # fmt: skip
 _UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"

@@ -43,13 +43,19 @@ _HOUSE = r"\d{1,5}[a-z]?(?:\s?[/\-]\s?\d{1,4}[a-z]?)?"
 _ADDRESS = "identifier.direct.address"
 _ZIP = "identifier.quasi.zip"
 
+# Words that stand in no street's name in English.
+_NO_STREET = (
+    r"(?:an?|in|to|is|are|was|were|for|per|and|or|there|with|from|by|at|that|which|"
+    r"hours?|minutes?|days?|copies|it|he|she|they)(?!\w)"
+)
+
 STREETS = (
     # 12 Old Mill Lane; 12B-14 Old Mill Lane
     PatternRule(
         id="street-number-first",
         data_class=_ADDRESS,
         regex=r"\d(?<![\w.$€£]\d)\d{0,4}[a-z]?(?:-\d{1,4})?,?"
-        r"(?:[ \t]{1,3}[\w.'\u2019\-]{1,24}){1,4}"
+        rf"(?:[ \t]{{1,3}}(?!{_NO_STREET})[\w.'\u2019\-]{{1,24}}){{1,4}}"
         rf"(?:[ \t]{{0,2}})[ \t](?:{_WAYS})(?!\w)\.?"
         r"(?! (?:f(?:ee|oo)t|inch|met[er]|yard|mile|kilomet|root|up|to|down|out|"
         r"off)\w{0,5})",
@@ -113,7 +119,7 @@ STREETS = (
     PatternRule(
         id="street-one-word",
         data_class=_ADDRESS,
-        regex=rf"(?:{'|'.join(_ENDINGS)}|str\.|weg|wg\.)(?<=\w\w\w\w\w)"
+        regex=rf"(?:{'|'.join(_ENDINGS)}|str\.|weg|wg\.)(?<=\w\w\w\w[\w.])"
         rf"[ \t]{{1,2}}{_HOUSE}(?!\w|[.,:]\d)",
         score=65,
         gate=ANY_DIGIT,
@@ -125,8 +131,10 @@ STREETS = (
         data_class=_ADDRESS,
         regex=r"(?<!\w)(?:[A-ZÄÖÜÁÉÍÓŐÚŰ][\w.\-]{2,20}[ ]){1,2}"
         r"(?:Straße|Strasse|Str\.|Weg|Platz|Allee|Gasse|utca|tér|körút|väg|gade|gate|"
-        rf"vei)[ ]{{1,2}}{_HOUSE}(?!\w|[.,:]\d)|"
+        r"vei|Allé|Plads|Vænge|Stræde|Singel|Kade|Voorhout)[ ]{1,2}"
+        rf"{_HOUSE}(?!\w|[.,:]\d)|"
         r"(?<!\w)(?:Am|An der|Auf dem|Im|In der|Unter den|Zum|Zur)[ ]"
+        rf"(?:[A-ZÄÖÜ][\w\-]{{2,24}}[ ])?"
         rf"[A-ZÄÖÜ][\w\-]{{2,24}}[ ]{_HOUSE}(?!\w|[.,:]\d)",
         score=60,
         gate=ANY_DIGIT,
@@ -146,6 +154,13 @@ STREETS = (
             "gade",
             "gate",
             "vei",
+            "allé",
+            "plads",
+            "vænge",
+            "stræde",
+            "singel",
+            "kade",
+            "voorhout",
             "am ",
             "an der",
             "auf dem",

@@ -42,6 +42,7 @@ class PatternRule:
         mixed: the text must hold a letter right beside a digit.
         everywhere: runs also in the compact reading, where lines and spaces are
             joined; a rule with a required check always does.
+        spoken: runs there too, for values of which digits were spelled.
     """
 
     id: str
@@ -57,6 +58,7 @@ class PatternRule:
     digits: int = 0
     mixed: bool = False
     everywhere: bool = False
+    spoken: bool = False
 
 
 def labelled(
@@ -89,6 +91,7 @@ def labelled(
         gate=ANY_DIGIT,
         words=tuple(words.split("|")) if words else (),
         check=check,
+        spoken=True,
     )
 
 

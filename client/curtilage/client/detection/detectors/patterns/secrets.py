@@ -14,7 +14,7 @@ from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_K
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
 # Words after "password is" that are none.
 _NO_VALUE = (
-    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|"
+    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|valid|"
     r"expired|expiring|required|lost|stolen|forgotten|blocked|locked|disabled|still|"
     r"also|now|already|working|correct|right|secure|safe|strong|weak|good|bad|in|on|"
     r"and|or|to|for|it|that|this|what|how|why|when|where|who|used|needed|unknown|"
@@ -243,11 +243,12 @@ PASSWORDS = (
         regex=rf"(?<!\w)(?:{_PINS})"
         r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|est|es))?\s{1,2}|"
         r"\s?[:=]\s{0,2})\d{4,8}(?!\w)|"
-        r"(?<!\w)(?:pin|passcode|(?:door|gate|alarm|unlock|security) code)"
-        r"\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
+        r"(?<!\w)(?:pin(?: code| number)?|passcode|(?:door|gate|alarm|unlock|security) "
+        r"code)\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
         r"\s{1,2}\d{4,8}(?!\w)",
         score=80,
         digits=4,
+        spoken=True,
         words=(
             "pin",
             "passcode",

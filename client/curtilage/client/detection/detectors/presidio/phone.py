@@ -40,6 +40,8 @@ _PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
 # Rules by which a number is a part of what was dialled, and no longer than it.
 _PARTS: Final = frozenset({None, r"\1", r"\2"})
 MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
+_DECIMAL: Final = re.compile(r"\d{1,3}\.\d{1,16}")
+_DOTTED: Final = re.compile(r"\d+(?:\.\d+)+")
 _MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
 
 
@@ -90,6 +92,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
                 for match in Matcher(
                     text[start:end], region, leniency=self.leniency or 0
                 )
+                if not _is_decimal(text, start + match.start, start + match.end)
             }
             return self.remove_duplicates([self._result(*each) for each in places])
 
@@ -107,6 +110,18 @@ def windowed_phone(language: str) -> "EntityRecognizer":
             )
 
     return Windowed(supported_language=language)
+
+
+def _is_decimal(text: str, start: int, end: int) -> bool:
+    """Tell whether a match is a decimal, or a part of a version or of an OID.
+
+    Seven digits of any such kind are still a number run where nothing explains them.
+    """
+    return _DECIMAL.fullmatch(text, start, end) is not None or (
+        _DOTTED.fullmatch(text, start, end) is not None
+        and (text[start - 1 : start] in {".", "\\"} or text[end : end + 1] == ".")
+        and (text[start - 2 : start - 1] + text[end + 1 : end + 2]).isalnum()
+    )
 
 
 def phone_windows(text: str) -> list[tuple[int, int]]:

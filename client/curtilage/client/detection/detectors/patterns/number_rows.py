@@ -1,0 +1,287 @@
+"""What a row of digits is: a number told in groups, or a list of several numbers.
+
+A card is printed in groups, and so is every table; some stretch of any table passes
+Luhn. What tells them apart is how the groups are joined: a number's by a sign that
+joins (a space, a dash, a dot), a list's by one that parts (a comma, a bar). Whatever
+is not known to part joins, so that a sign nobody thought of frees no number. A list
+is a number all the same if its groups are as one is printed, or a label stands near.
+Nothing here runs by itself; every expression takes time that grows with length only.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from curtilage.client.detection.detectors.patterns import check_digits as checks
+
+NUMBER_RUN: Final = r"\d(?:(?:[^\w\n]|_){0,3}\d){6,}"
+MIN_DIGITS: Final = 7
+_YEAR = r"(?:19|20)\d\d"
+# Between the texts of a query that are read as one (``turns.JOINT``).
+_JOINT = "\x1e"
+# What a long run may be instead: a grouped amount, a list of years, a decimal
+# with a short integer part; a year at the end of one text and a number at the
+# beginning of the next.
+HARMLESS_RUN: Final = (
+    r"\d{1,3}(?:,\d{3}){2,6}(?:\.\d{1,4})?|\d{1,3},\d{3}\.\d{2}|"
+    rf"{_YEAR}(?:[ ,/\-\u2013\u2014{_JOINT}]{{1,3}}{_YEAR}){{1,7}}|"
+    rf"{_YEAR}{_JOINT}\d{{1,4}}|\d{{1,4}}{_JOINT}{_YEAR}|\d{{1,2}}\.\d{{1,16}}"
+)
+
+# Near this word nine digits are a social security number, however written.
+SSN_LABEL: Final = r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?)(?![^\W\d_])"
+SSN_REACH: Final = 30  # characters
+# Words by which people call a number that is theirs, in the languages of people who
+# may write here. Near one of them a list of digits is that number.
+NUMBER_LABEL: Final = (
+    r"(?<![^\W_])(?:ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|"
+    r"(?:my|his|her|their|your|whose) (?:\w{2,12} ){0,2}(?:number|no|id|social|nr)|"
+    r"(?:id|identity|identification|insurance|account|acct|card|phone|telephone|cell|"
+    r"mobile|fax|passport|licen[cs]e|member(?:ship)?|patient|customer|client|policy|"
+    r"tax|nhs|national|personal|record|routing|citizen|pension|benefit|student)"
+    r"[ ._\-]{0,2}(?:number|num|no|nr|id|code|#)|"
+    r"mrn|iban|nino|bsn|nir|niss|insz|nif|dni|pesel|cpr|cpf|pps|ppsn|hetu|svnr|ahv|"
+    r"avs|tfn|kvnr|aadh?aar|niss|"
+    r"\w{0,20}(?:nummer|numret|tunnus)|(?:n[uú]mer[oe]?|num[eé]ro|n[°º]) (?:de|di|do|"
+    r"d['\u2019]|national|fiscal|konta|karty|s[eé]cu|pesel|ident)|"
+    r"s[eé]cu(?:rit[eé] sociale)?|codice fiscale|tessera sanitaria|contribuinte|"
+    r"carte vitale|cart[aã]o de cidad[aã]o|seguridad social|steuer-?id|idnr|telefon|"
+    r"t[eé]l[eé]phone|tel[eé]fono|telefone)(?![^\W\d_])"
+)
+LABEL_REACH: Final = 40  # characters
+
+# Signs that part the numbers of a list. Alone they decide; a colon or a plus does
+# with blanks around, since "+49" and "12:30" have them too.
+_PARTS = ",;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7"
+_JOIN = rf"(?!:\s|\s\+\s)(?:[^\w\n{_PARTS}]|_){{1,3}}"
+_END = r"(?![._\-/:]?\d)"
+_ITEM = re.compile(
+    rf"(?P<date>{checks.MOMENT}|{checks.TIME}(?:[ ]?[\-\u2013][ ]?{checks.TIME})?"
+    rf"{_END})|"
+    r"(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![,.]?\d))|"
+    rf"(?P<row>\d+(?:{_JOIN}\d+)*)"
+)
+_YEARS = re.compile(rf"{_YEAR}(?:[ /\-\u2013\u2014]{_YEAR})?")
+_HARMLESS = re.compile(
+    # A list's decimal; years; one digit and zeros; bits; one digit again and again.
+    # A span between round numbers.
+    rf"{HARMLESS_RUN}|\d{{1,4}}0{{2,}}[ ]?[\-\u2013][ ]?\d{{1,4}}0{{2,}}|"
+    r"\d{3}\.\d{5,16}|[1-9]\d?0{5,}\d?|[01]{7,}|(\d)\1{6,}"
+)
+_CURRENCY_BEFORE = re.compile(r"(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF)\s?\Z")
+_UNIT_BEHIND = re.compile(
+    r"\s?(?:[%\u00b0\u20ac\u00a3]|(?:usd|eur|gbp|chf|dollars?|euros?|pounds|people|"
+    r"inhabitants|residents|views|downloads|bytes|[kmgt]i?b|bits?|ms|ns|seconds|"
+    r"[kcm]m|miles|kg|tons?|tonnes|rows|lines|records|tokens|parameters|"
+    r"times|years|samples|iterations)(?!\w))",
+    re.IGNORECASE,
+)
+# Hexadecimal, a version, what stands in a degree or below zero.
+_MARK_BEFORE = re.compile(
+    r"(?:(?<![^\W_])(?:0x|&h)|(?<![^\W\d_])v|[\\~^]|==)\Z", re.IGNORECASE
+)
+# Words before a number that is a thing's or a moment's.
+_THING_BEFORE = re.compile(
+    r"(?<![^\W_])(?:isbn(?:-1[03])?|issn|ean(?:-13)?|upc|gtin|asin|doi|pmid|pmcid|"
+    r"arxiv|rfc|commit|build|version|release|revision|time_?stamp|ts|epoch|population|"
+    r"seed|port|pid|mod(?:ulo)?|max|min|inf|"
+    r"10\.\d{4,9}/[\w./()\-]{0,30})[\s:=#\"'(of]{0,6}\Z",
+    re.IGNORECASE,
+)
+_BEFORE: Final = 48  # characters that are looked at before a number
+_ARITHMETIC = re.compile(r"\s?[*\u00d7\u00f7^%]\s?\Z|\s[+/]\s\Z|\*\*\s?\Z")
+_ARITHMETIC_BEHIND = re.compile(r"\s?[*\u00d7\u00f7^%]{1,2}\s?\d|\s[+/]\s\d")
+_TOLD_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
+
+
+class Row:
+    """One run of digits in a text, taken apart."""
+
+    def __init__(self, text: str, start: int, end: int) -> None:
+        self._text = text
+        self.places = [
+            (match.lastgroup or "", match.start(), match.end())
+            for match in _ITEM.finditer(text, start, end)
+        ]
+
+    def is_number(self) -> bool:
+        """Tell whether some of it can be one number of seven digits or more."""
+        return any(self._numbers()) or self._is_told()
+
+    def digits(self) -> int:
+        """Return how many digits are none of a date, a year or a sum of money."""
+        return sum(
+            len(checks.digits_of(self._text[start:end]))
+            for kind, start, end in self.places
+            if kind != "date"
+            and not _YEARS.fullmatch(self._text, start, end)
+            and not _CURRENCY_BEFORE.search(self._text[max(start - 4, 0) : start])
+        )
+
+    def _numbers(self) -> Iterator[bool]:
+        for kind, start, end in self.places:
+            if kind != "row" or end - start < MIN_DIGITS:
+                continue
+            found = self._text[start:end]
+            if len(checks.digits_of(found)) >= MIN_DIGITS:
+                yield not (
+                    _HARMLESS.fullmatch(found) or self._is_thing(found, start, end)
+                )
+
+    def _is_thing(self, found: str, start: int, end: int) -> bool:
+        """Tell whether what stands beside a number says that it is nobody's."""
+        before = self._text[max(start - _BEFORE, 0) : start]
+        if _MARK_BEFORE.search(before) or _THING_BEFORE.search(before):
+            return True
+        if (found.isdecimal() or "." in found) and (
+            _CURRENCY_BEFORE.search(before) or _UNIT_BEHIND.match(self._text, end)
+        ):
+            return True
+        return found.isdecimal() and bool(
+            _ARITHMETIC.search(before)
+            or _ARITHMETIC_BEHIND.match(self._text, end)
+            or is_book(found)
+        )
+
+    def _is_told(self) -> bool:
+        """Tell whether a list has the groups of a number, joined alike."""
+        texts = [
+            self._text[start:end] if kind == "row" else ""
+            for kind, start, end in self.places
+        ]
+        between = [
+            self._text[one[2] : other[1]]
+            for one, other in zip(self.places, self.places[1:], strict=False)
+        ]
+        return any(
+            has_shape(texts[at : at + len(shape)], between[at:], shape)
+            for shape in _TOLD_SHAPES
+            for at in range(len(texts) - len(shape) + 1)
+        )
+
+
+def has_shape(
+    groups: Sequence[str], between: Sequence[str], shape: tuple[int, ...]
+) -> bool:
+    """Tell whether groups are as those of a telephone's or a person's number are."""
+    if tuple(map(len, groups)) != shape or len(set(between[: len(shape) - 1])) > 1:
+        return False
+    if not all(map(str.isdecimal, groups)):
+        return False
+    digits = "".join(groups)
+    if shape == (3, 2, 4):
+        return checks.ssn(digits)
+    # A column of years follows many a number; no exchange begins with 0 or 1.
+    if shape == (3, 3, 4):
+        return min(digits[0], digits[3]) > "1" and not re.fullmatch(_YEAR, groups[2])
+    return digits[0] == "0" != digits[1]
+
+
+def is_book(digits: str) -> bool:
+    """Tell whether digits are an ISBN's thirteen (ISO 2108: an EAN from 978 on)."""
+    if len(digits) != 13 or digits[:3] not in {"978", "979"}:  # noqa: PLR2004 - ISO 2108
+        return False
+    weights = (1, 3) * 7
+    return sum(w * int(d) for w, d in zip(weights, digits, strict=False)) % 10 == 0
+
+
+# --- numbers told in parts --------------------------------------------------------
+
+# A group of a number that is told: nothing beside it makes it an amount or a name.
+TOLD_GROUP: Final = re.compile(
+    r"(?<![\w$\u20ac\u00a3\u00a5%])(?<!\d[.,])\d{1,10}(?![\w%\u20ac\u00b0]|[.,]\d)"
+)
+TOLD_GAP: Final = 40  # characters between two groups, with what is said there
+TOLD_REACH: Final = 60  # between the groups and a label
+_TOLD_MOST: Final = 20  # groups, if each is a digit; else
+_TOLD_GROUPS: Final = 7  # as many as any number is printed in
+# Labels, and how many digits the number has that each of them calls.
+_SOCIAL = (
+    r"ssn|soc(?:ial)?[\W_]{0,3}sec(?:urity)?|(?:my|his|her|their|your) social|"
+    r"social(?= ?[:=])"
+)
+_CARD = (
+    r"(?:credit |debit |bank )?card (?:number|no\.?|#)|karten-?n(?:umme)?r|"
+    r"num[eé]ro de (?:la )?carte|n[uú]mero de (?:la )?tarjeta|"
+    r"numero (?:della )?carta|kaartnummer|n[uú]mero do cart[aã]o|numer karty|"
+    r"kortnummer"
+)
+_ACCOUNT = (
+    r"(?:bank )?account (?:number|no\.?|#)|konto-?n(?:umme)?r|num[eé]ro de compte|"
+    r"n[uú]mero de cuenta|numero di conto|n[uú]mero da conta|rekeningnummer|"
+    r"numer konta"
+)
+_TELEPHONE = (
+    r"(?:phone|telephone|mobile|cell|fax|telefon|handy)[ \-]?(?:number|no\.?|#|"
+    r"nummer)|num[eé]ro de t[eé]l[eé]phone|n[uú]mero de tel[eé]fono|"
+    r"numero di telefono|telefoonnummer|mobilnummer|numer telefonu|"
+    r"call me(?: back)? (?:at|on)"
+)
+_OFFICIAL = (
+    r"nhs(?: n(?:umber|o)\.?)?|bsn|burgerservicenummer|citizen service number|nir|"
+    r"s[eé]curit[eé] sociale|n[°º] ?s[eé]cu|dni|nif|contribuinte|pesel|"
+    r"cpr(?:-nummer)?|personnummer|f[øo]dselsnummer|henkil[öo]tunnus|hetu|"
+    r"rijksregisternummer|insz|niss|(?:num[eé]ro|n[uú]mero) (?:national|nacional)|"
+    r"ahv(?:-n(?:umme)?r)?|\w{0,12}versicherungs-?n(?:umme)?r|sv-n(?:umme)?r|"
+    r"versichertennummer|cpf|idnr|steuer-?id\w{0,24}|pps[ns]?|"
+    r"social insurance number|tax file number|tfn|aadh?aar|mrn|"
+    r"(?:national |tax |identity |passport |member |patient |insurance |medical |"
+    r"record |customer )(?:id )?(?:number|no\.?|record)"
+)
+# Labels, and how many digits the number has that each of them calls.
+TOLD_LABELS: Final[tuple[tuple[str, Collection[int]], ...]] = (
+    (_SOCIAL, {9}),
+    (_CARD, {13, 14, 15, 16, 19}),
+    (_ACCOUNT, range(7, 15)),
+    (_TELEPHONE, {7, *range(9, 14)}),
+    (_OFFICIAL, {*range(8, 14), 15}),
+)
+
+
+def told(text: str) -> Iterator[list[tuple[int, int]]]:
+    """Yield groups of digits that follow each other with little between them."""
+    row: list[tuple[int, int]] = []
+    for match in TOLD_GROUP.finditer(text):
+        if row and match.start() - row[-1][1] > TOLD_GAP:
+            yield row
+            row = []
+        row.append(match.span())
+    if row:
+        yield row
+
+
+def called(
+    groups: Sequence[tuple[int, int]], label: tuple[int, int], counts: Collection[int]
+) -> tuple[int, int] | None:
+    """Return the place of a number in parts that a label calls, or None.
+
+    Args:
+        groups: all places of groups in a text, in its order.
+        label: where the label stands: before the number, or right behind it.
+        counts: how many digits such a number has.
+    """
+    ahead = bisect_left(groups, (label[1], 0))
+    behind = bisect_left(groups, (label[0], 0))
+    return _called(groups[ahead : ahead + _TOLD_MOST], label[1], counts) or _called(
+        [(-end, -start) for start, end in groups[max(behind - _TOLD_MOST, 0) : behind]][
+            ::-1
+        ],
+        -label[0],
+        counts,
+    )
+
+
+def _called(
+    groups: Sequence[tuple[int, int]], label: int, counts: Collection[int]
+) -> tuple[int, int] | None:
+    """Do the same for what follows a label; with negative places, what goes before."""
+    at, reach, digits = label, TOLD_REACH, 0
+    for count, (start, end) in enumerate(groups, 1):
+        if start - at > reach or (count > _TOLD_GROUPS and digits >= count):
+            return None
+        at, reach, digits = end, TOLD_GAP, digits + end - start
+        if count > 1 and digits in counts:
+            first = groups[0][0]
+            return (first, end) if first >= 0 else (-end, -first)
+    return None
