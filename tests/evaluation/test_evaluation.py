@@ -176,7 +176,7 @@ def bench_on(data: Path, **changes: object) -> Bench:
         limit=100,
         policy=POLICY,
         inspectors=[Foreseeable(POLICY), Foreseeable(POLICY)],
-        stock=Stock(),
+        stocks=(Stock(), Stock()),
     )
     return replace(bench, **changes)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the fields' own types
 
@@ -208,8 +208,11 @@ def test_structured_recall_counts_texts_that_do_not_leave_unchanged(
     assert figure.estimate.value == pytest.approx(2 / 3)
     assert figure.estimate.n == 3
     assert figure.met is False
-    assert figure.stock is not None
-    assert figure.stock.value == pytest.approx(1 / 3)
+    assert [each.value for each in figure.stocks] == pytest.approx([1 / 3, 1 / 3])
+    routes = figure.routes
+    assert routes is not None
+    assert (routes.home, routes.pseudonyms) == pytest.approx((2 / 3, 0))
+    assert routes.unchanged == pytest.approx(1 / 3)
 
 
 def test_identifying_recall_counts_pseudonyms_as_caught(data: Path) -> None:
@@ -221,7 +224,12 @@ def test_leaks_are_what_stands_in_the_text_that_goes_out(data: Path) -> None:
     found = figures_on(data, "identifying")
     # Of five marks the card leaves as it is, and Zoe beside a pseudonym.
     assert found["identifying.leak"].estimate.value == pytest.approx(2 / 5)
-    assert found["identifying.leak_deidentified"].estimate.value == pytest.approx(1 / 2)
+    changed = found["identifying.leak_deidentified"]
+    assert changed.estimate.value == pytest.approx(1 / 2)
+    assert changed.met is False
+    # Presidio's stand-in masks no name, and its mask takes the address away.
+    assert [each.value for each in changed.stocks] == pytest.approx([1, 1])
+    assert found["identifying.leak"].stocks[0].value == pytest.approx(4 / 5)
     assert found["identifying.type.person"].estimate.value == pytest.approx(1 / 2)
     assert found["identifying.type.email_address"].estimate.value == 1
 
@@ -292,6 +300,8 @@ def test_latency_has_every_length_and_the_ratio(
     assert found["latency.rules.300.p99_cpu"].target == Target.at_most(5.0)
     assert found["latency.rules.300.p50_cpu"].target is None
     assert found["latency.rules.faster"].unit == "ratio"
+    assert found["latency.rules.faster_model"].target is None
+    assert found["latency.rules.stock_model.short_p50_cpu"].unit == "ms"
 
 
 def test_no_socket_is_opened(data: Path) -> None:
@@ -564,7 +574,10 @@ def test_the_json_has_the_fields_that_others_read() -> None:
             "sense": ">=",
             "target": 0.95,
             "met": False,
+            "developed": None,
+            "routes": None,
             "stock": None,
+            "stock_model": None,
             "note": "",
         }
     ]

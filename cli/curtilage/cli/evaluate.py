@@ -34,7 +34,7 @@ from curtilage.evaluation.run import (
     curve_of,
     figures_of,
 )
-from curtilage.evaluation.stock_presidio import StockPresidio
+from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
 from curtilage.evaluation.timing import in_process
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy, full_scan
@@ -52,6 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--limit is at least 1")
     choice = _choice(arguments.only)
     policy, source = _policy(arguments.policy)
+    stocks: list[StockPresidio] = []
+    if arguments.stock:
+        model = None if arguments.stock == "bare" else spacy_model()
+        stocks = [StockPresidio(), *([StockPresidio(model)] if model else [])]
     with _inspectors(full_scan(policy)) as inspectors:
         bench = Bench(
             data=folder,
@@ -59,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             policy=policy,
             inspectors=inspectors,
-            stock=StockPresidio() if arguments.stock else None,
+            stocks=stocks,
             tell=_teller(),
         )
         doors = Doors(start=inspector_for, detectors=in_process)

@@ -10,18 +10,26 @@ The JSON, which other programs read (``format`` 1)::
                   "value": number, "low": number, "high": number, "n": integer,
                   "sense": ">=" | "<=" | null, "target": number | null,
                   "met": bool | null,
-                  "stock": {"value", "low", "high"} | null, "note": str}, ...],
+                  "developed": {"value", "low", "high", "n"} | null,
+                  "routes": {"home", "pseudonyms", "unchanged"} | null,
+                  "stock": {"value", "low", "high"} | null,
+                  "stock_model": {"value", "low", "high"} | null,
+                  "note": str}, ...],
      "curve": [{"knob": str, "setting": integer,
-                "recall": number, "leave": number}, ...]}
+                "recall": number, "leave": number}, ...],
+     "profiles": [the same, the knob is the profile's name, ...]}
 
 ``low`` and ``high`` are a 95% interval. ``unit`` is ``share`` (0 to 1),
 ``points`` (a difference of shares, 0 to 1), ``ms``, ``ratio`` or ``count``.
-``stock`` is plain Presidio on the same rows in the same run. No text of a row
-is ever part of it.
+``routes`` says for the same rows which share stays, leaves with pseudonyms and
+leaves as it is. ``stock`` is plain Presidio on the same rows in the same run,
+``stock_model`` the same with spaCy's small English model. Where both parts were
+measured, ``developed`` is the part that developers may look at, and the rest is
+the part held out. No text of a row is ever part of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal, Self
 
 from curtilage.evaluation.statistics import Estimate
@@ -59,6 +67,21 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Where rows go: shares that add up to one.
+
+    Attributes:
+        home: kept on this device.
+        pseudonyms: may leave with pseudonyms in it.
+        unchanged: may leave as it is.
+    """
+
+    home: float
+    pseudonyms: float
+    unchanged: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One number, with what is needed to judge it.
 
@@ -68,7 +91,10 @@ class Figure:
         estimate: value, interval and number of observations.
         unit: of the value.
         target: None where the figure is for information.
-        stock: the same of plain Presidio, or None.
+        stocks: the same of plain Presidio, and of Presidio with a model; fewer where
+            that was not measured.
+        routes: where the same rows go; None where they are not whole texts.
+        developed: the same of the developers' part, where this is the other.
         note: how to read it.
     """
 
@@ -77,7 +103,9 @@ class Figure:
     estimate: Estimate
     unit: Unit = "share"
     target: Target | None = None
-    stock: Estimate | None = None
+    stocks: tuple[Estimate, ...] = ()
+    routes: Routes | None = None
+    developed: Estimate | None = None
     note: str = ""
 
     @property
@@ -104,7 +132,14 @@ class Figure:
             "sense": None if self.target is None else self.target.sense,
             "target": None if self.target is None else self.target.value,
             "met": self.met,
-            "stock": None if self.stock is None else _interval(self.stock),
+            "developed": None
+            if self.developed is None
+            else {**_interval(self.developed), "n": self.developed.n},
+            "routes": None
+            if self.routes is None
+            else {name: round(share, 4) for name, share in asdict(self.routes).items()},
+            "stock": _interval(self.stocks[0]) if self.stocks else None,
+            "stock_model": _interval(self.stocks[1]) if self.stocks[1:] else None,
             "note": self.note,
         }
 
@@ -146,8 +181,9 @@ class Evaluation:
         policy_source: what the policy is called.
         policy_digest: which policy it was.
         figures: in the order of the sections.
-        curve: recall against what may leave.
+        curve: recall against what may leave, under this policy.
         missing: sets that were not there.
+        profiles: recall against what may leave, under each shipped profile.
     """
 
     date: str
@@ -158,6 +194,7 @@ class Evaluation:
     figures: tuple[Figure, ...]
     curve: tuple[CurvePoint, ...]
     missing: tuple[str, ...]
+    profiles: tuple[CurvePoint, ...] = ()
 
     def fields(self) -> dict[str, object]:
         """Return the run as JSON has it."""
@@ -170,6 +207,7 @@ class Evaluation:
             "missing": list(self.missing),
             "figures": [figure.fields() for figure in self.figures],
             "curve": [point.fields() for point in self.curve],
+            "profiles": [point.fields() for point in self.profiles],
         }
 
 
@@ -198,7 +236,18 @@ GROUP_TITLES: Final[Mapping[str, str]] = {
     "faults": "Detector faults",
     "validity": "Validity of this run",
 }
-_HEAD: Final = ("", "value", "95% interval", "n", "target", "", "stock Presidio")
+_HEAD: Final = (
+    "",
+    "value",
+    "95% interval",
+    "n",
+    "target",
+    "",
+    "developed",
+    "home/pseud./as is",
+    "Presidio",
+    "with a model",
+)
 
 
 def table(evaluation: Evaluation) -> str:
@@ -225,8 +274,7 @@ def table(evaluation: Evaluation) -> str:
 def _row_of(figure: Figure) -> tuple[str, ...]:
     estimate, unit = figure.estimate, figure.unit
     if not estimate.n:
-        return (_title(figure), "no rows", "", "0", _target(figure), "", "")
-    stock = figure.stock
+        return (_title(figure), "no rows", "", "0", _target(figure), *[""] * 5)
     return (
         _title(figure),
         shown(estimate.value, unit),
@@ -234,8 +282,22 @@ def _row_of(figure: Figure) -> tuple[str, ...]:
         str(estimate.n),
         _target(figure),
         {None: "", True: "met", False: "NOT MET"}[figure.met],
-        "" if stock is None or not stock.n else shown(stock.value, unit),
+        *_beside(figure),
     )
+
+
+def _beside(figure: Figure) -> tuple[str, str, str, str]:
+    """Return the developers' part, the routes and both Presidios, as far as known."""
+    routes = figure.routes
+    known = [
+        shown(each.value, figure.unit) if each is not None and each.n else ""
+        for each in (figure.developed, *figure.stocks)
+    ]
+    developed, stock, model = [*known, "", ""][:3]
+    shares = (
+        () if routes is None else (routes.home, routes.pseudonyms, routes.unchanged)
+    )
+    return (developed, " / ".join(f"{100 * each:.0f}" for each in shares), stock, model)
 
 
 def _title(figure: Figure) -> str:
