@@ -25,7 +25,7 @@ from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.evaluation.bench import Bench
-from curtilage.evaluation.figures import Evaluation, table
+from curtilage.evaluation.figures import Evaluation, with_other_part
 from curtilage.evaluation.rows import Part
 from curtilage.evaluation.run import (
     GROUPS,
@@ -33,14 +33,18 @@ from curtilage.evaluation.run import (
     Doors,
     curve_of,
     figures_of,
+    profiles_of,
+    sections_of,
 )
 from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
+from curtilage.evaluation.tables import in_markdown, markdown, table
 from curtilage.evaluation.timing import in_process
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.errors import PolicyError
 
 MAX_WORKERS: Final = 4
+APART: Final = "apart"  # as in ``parser``
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,10 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.stock:
         model = None if arguments.stock == "bare" else spacy_model()
         stocks = [StockPresidio(), *([StockPresidio(model)] if model else [])]
+    apart = arguments.part == APART
+    part = Part.HELD_OUT if apart else Part(arguments.part)
     with _inspectors(full_scan(policy)) as inspectors:
         bench = Bench(
             data=folder,
-            part=Part(arguments.part),
+            part=part,
             limit=arguments.limit,
             policy=policy,
             inspectors=inspectors,
@@ -68,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
         doors = Doors(start=inspector_for, detectors=in_process)
         figures = tuple(figures_of(bench, choice, doors))
-        curve = tuple(curve_of(bench, choice, inspector_for))
+        if apart:
+            other = bench.of_part(Part.DEVELOPED)
+            figures = with_other_part(figures, tuple(sections_of(other, choice)))
         evaluation = Evaluation(
             date=datetime.now(UTC).date().isoformat(),
             data=bench.data.resolve().name,
@@ -76,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
             policy_source=source,
             policy_digest=bench.policy.digest,
             figures=figures,
-            curve=curve,
+            curve=tuple(curve_of(bench, choice, inspector_for)),
+            profiles=tuple(profiles_of(bench, choice, inspector_for)),
             # Known only now: measuring finds out which sets are not there.
             missing=tuple(bench.missing),
         )
@@ -145,7 +154,7 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
     if arguments.json:
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
     if arguments.plot:
-        title = f"Recall and what may leave: {evaluation.policy_source}"
+        title = "Recall against what may leave, by profile, as thresholds move"
         points = [
             CurvePoint(
                 knob=each.knob,
@@ -153,9 +162,16 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
                 recall=each.recall,
                 leave=each.leave,
             )
-            for each in evaluation.curve
+            for each in evaluation.profiles
         ]
         _write_file(arguments.plot, curve_chart(points, file_title=title))
+    if arguments.markdown:
+        page = Path(arguments.markdown)
+        try:
+            before = page.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"{page}: cannot be read as text") from None
+        _write_file(arguments.markdown, in_markdown(before, markdown(evaluation)))
     if arguments.misses:
         lines = [f"{figure}\t{row}\n" for figure, row in bench.misses]
         _write_file(arguments.misses, "".join(lines))

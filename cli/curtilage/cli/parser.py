@@ -35,6 +35,7 @@ MAX_PORT = 65535
 DEFAULT_LIMIT: Final = 2000
 # ``curtilage.evaluation`` says the same, and tests compare: it is not everywhere.
 PARTS: Final = ("all", "developed", "held-out")
+APART: Final = "apart"  # what is held out, and what is not beside it
 GROUPS: Final = (
     "structured",
     "identifying",
@@ -45,11 +46,21 @@ GROUPS: Final = (
     "pupa",
     "fairness",
     "names",
+    "clinical",
+    "clean",
+    "hard",
+    "named",
+    "language",
+    "told",
+    "surname",
+    "national",
     "latency",
+    "deadline",
     "sockets",
     "faults",
     "validity",
     "curve",
+    "profiles",
 )
 
 
@@ -247,9 +258,10 @@ curtilage evaluate --data sets --policy clinic --part held-out --only health,lea
     )
     parser.add_argument(
         "--part",
-        choices=PARTS,
+        choices=(*PARTS, APART),
         default=PARTS[0],
-        help="which rows of this project's own split (default: all)",
+        help="which rows of this project's own split; apart: held out, and the "
+        "developers' beside it (default: all)",
     )
     parser.add_argument(
         "--only", metavar="IDS", help="groups or figures, with commas between"
@@ -271,7 +283,14 @@ curtilage evaluate --data sets --policy clinic --part held-out --only health,lea
     )
     parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw recall against what may leave, as SVG"
+        "--plot",
+        metavar="FILE",
+        help="draw recall against what may leave, a line for each profile, as SVG",
+    )
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        help="write the tables into a page between its two marks (docs/detection.md)",
     )
     parser.add_argument(
         "--misses",

@@ -8,12 +8,12 @@ alone. Time has figures of its own. Holds texts while it runs, and tells none.
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
@@ -170,6 +170,10 @@ class Bench:
         """The policy under which the inspectors were started."""
         return full_scan(self.policy)
 
+    def of_part(self, part: Part) -> Self:
+        """Return a bench for other rows with the same detectors and the same texts."""
+        return replace(self, part=part, _rows={})
+
     def rows(self, name: str) -> tuple[Row, ...]:
         """Return a set's rows of this part; none, said loudly, if it is missing."""
         if name not in self._rows:
@@ -181,6 +185,10 @@ class Bench:
                 every = ()
             self._rows[name] = tuple(row for row in every if in_part(row, self.part))
         return self._rows[name]
+
+    def has(self, row: Row) -> bool:
+        """Tell whether a row is of the part that is measured."""
+        return in_part(row, self.part)
 
     def sample(self, rows: Iterable[Row]) -> tuple[Row, ...]:
         """Return at most ``limit`` of these rows, the same ones each time."""

@@ -1,4 +1,4 @@
-"""A measured figure, and how figures are written for programs and for people.
+"""A measured figure, and how figures are written for programs.
 
 The JSON, which other programs read (``format`` 1)::
 
@@ -28,15 +28,14 @@ measured, ``developed`` is the part that developers may look at, and the rest is
 the part held out. No text of a row is ever part of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, Self
 
 from curtilage.evaluation.statistics import Estimate
 
 FORMAT: Final = 1
 Unit = Literal["share", "points", "ms", "ratio", "count"]
-_MAX_TITLE_CHARS: Final = 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +143,14 @@ class Figure:
         }
 
 
+def with_other_part(
+    figures: Sequence[Figure], developed: Sequence[Figure]
+) -> tuple[Figure, ...]:
+    """Return figures with those of the developers' part beside them."""
+    others = {each.id: each.estimate for each in developed}
+    return tuple(replace(each, developed=others.get(each.id)) for each in figures)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
     """What one setting of one knob gives.
@@ -217,124 +224,3 @@ def _interval(estimate: Estimate) -> dict[str, object]:
         "low": round(estimate.low, 4),
         "high": round(estimate.high, 4),
     }
-
-
-# --- the table for people -----------------------------------------------------
-
-GROUP_TITLES: Final[Mapping[str, str]] = {
-    "structured": "Structured identifiers",
-    "identifying": "Queries that identify somebody",
-    "health": "Health and special categories",
-    "privacy": "Privacy exemplars",
-    "evasion": "Evasion",
-    "leave": "Allowed to leave (relayed or pseudonymised)",
-    "pupa": "Real queries with personal data (PUPA)",
-    "fairness": "Fairness: is the name noticed?",
-    "names": "Names, places, organisations by corpus (any overlap)",
-    "latency": "Latency (CPU time of one inspection)",
-    "sockets": "Network",
-    "faults": "Detector faults",
-    "validity": "Validity of this run",
-}
-_HEAD: Final = (
-    "",
-    "value",
-    "95% interval",
-    "n",
-    "target",
-    "",
-    "developed",
-    "home/pseud./as is",
-    "Presidio",
-    "with a model",
-)
-
-
-def table(evaluation: Evaluation) -> str:
-    """Return the run as an aligned table with a section for each group."""
-    lines = [_row_of(figure) for figure in evaluation.figures]
-    widths = [
-        max(len(cells[at]) for cells in (_HEAD, *lines)) for at in range(len(_HEAD))
-    ]
-    parts = [
-        f"data {evaluation.data}, part {evaluation.part}, {evaluation.date}",
-        f"policy {evaluation.policy_source}, {evaluation.policy_digest}",
-        "",
-        _aligned(_HEAD, widths),
-    ]
-    group = ""
-    for figure, cells in zip(evaluation.figures, lines, strict=True):
-        if figure.group != group:
-            group = figure.group
-            parts += ["", GROUP_TITLES.get(group, group)]
-        parts.append(_aligned(cells, widths))
-    return "\n".join([*parts, "", *_summary(evaluation)])
-
-
-def _row_of(figure: Figure) -> tuple[str, ...]:
-    estimate, unit = figure.estimate, figure.unit
-    if not estimate.n:
-        return (_title(figure), "no rows", "", "0", _target(figure), *[""] * 5)
-    return (
-        _title(figure),
-        shown(estimate.value, unit),
-        f"{shown(estimate.low, unit)} … {shown(estimate.high, unit)}",
-        str(estimate.n),
-        _target(figure),
-        {None: "", True: "met", False: "NOT MET"}[figure.met],
-        *_beside(figure),
-    )
-
-
-def _beside(figure: Figure) -> tuple[str, str, str, str]:
-    """Return the developers' part, the routes and both Presidios, as far as known."""
-    routes = figure.routes
-    known = [
-        shown(each.value, figure.unit) if each is not None and each.n else ""
-        for each in (figure.developed, *figure.stocks)
-    ]
-    developed, stock, model = [*known, "", ""][:3]
-    shares = (
-        () if routes is None else (routes.home, routes.pseudonyms, routes.unchanged)
-    )
-    return (developed, " / ".join(f"{100 * each:.0f}" for each in shares), stock, model)
-
-
-def _title(figure: Figure) -> str:
-    return f"  {figure.title[:_MAX_TITLE_CHARS]}"
-
-
-def _target(figure: Figure) -> str:
-    target = figure.target
-    if target is None:
-        return ""
-    sign = "≥" if target.sense == ">=" else "≤"
-    return f"{sign} {shown(target.value, figure.unit)}"
-
-
-def shown(value: float, unit: Unit) -> str:
-    """Return a value as a person reads it."""
-    if unit == "share":
-        return f"{100 * value:.1f}%"
-    if unit == "points":
-        return f"{100 * value:.1f} pt"
-    if unit == "ms":
-        return f"{value:.2f} ms"
-    return f"{value:.1f} x" if unit == "ratio" else f"{value:.0f}"
-
-
-def _aligned(cells: Sequence[str], widths: Iterable[int]) -> str:
-    first, *rest = zip(cells, widths, strict=True)
-    line = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
-    return "  ".join(line).rstrip()
-
-
-def _summary(evaluation: Evaluation) -> list[str]:
-    judged = [each for each in evaluation.figures if each.met is not None]
-    met = sum(bool(each.met) for each in judged)
-    lines = [f"{met} of {len(judged)} targets met"]
-    notes = {each.note: None for each in evaluation.figures if each.note}
-    lines += [f"  {note}" for note in notes]
-    if evaluation.missing:
-        lines.append(f"MISSING, not measured: {', '.join(evaluation.missing)}")
-    return lines

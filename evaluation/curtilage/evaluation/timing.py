@@ -9,6 +9,7 @@ neighbour on the same machine counts less.
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Figure, Target
-from curtilage.evaluation.statistics import quantile_estimate, share
+from curtilage.evaluation.statistics import quantile_estimate, share, share_of
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Ner, Policy, full_scan
@@ -220,6 +221,53 @@ def _short(name: str, title: str, values: Sequence[float]) -> Figure:
         title=f"{title}, clean short queries, p50 cpu",
         estimate=quantile_estimate(values, 0.5),
         unit="ms",
+    )
+
+
+# --- deadlines --------------------------------------------------------------------
+
+AT_ONCE: Final = 4  # the load under which a deadline must hold
+_LONG: Final = (2_000, 20_000)  # characters; the longest that a policy takes by itself
+_LONG_SETS: Final = ("arena-hard", "routing", "code-prompts", "tatqa-tables")
+_LOST: Final = frozenset({"uncertain.timeout", "uncertain.error"})
+
+
+def deadline(bench: Bench, start: Start) -> Figure:
+    """Count long prompts that are lost to the policy's own deadline, four at once."""
+    texts = [row.text for name in _LONG_SETS for row in bench.sample(bench.rows(name))]
+    count = min(bench.limit, TEXTS) if texts else 0
+    least, most = _LONG
+    prompts = [
+        texts_of(texts[at * 7 % len(texts) :] + texts, length, 1)[0]
+        for at in range(count)
+        for length in (least + (most - least) * at // count,)
+    ]
+    inspectors = [start(bench.policy) for _ in range(AT_ONCE)]
+    bench.tell("long prompts, four at once")
+
+    def lost(number: int) -> list[bool]:
+        found = (
+            inspectors[number].inspect(single_query(text))
+            for text in prompts[number::AT_ONCE]
+        )
+        decisions = (decide(bench.policy.rulebook, each) for each in found)
+        return [not _LOST.isdisjoint(each.uncertain) for each in decisions]
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            outcomes = [
+                each for part in pool.map(lost, range(AT_ONCE)) for each in part
+            ]
+    finally:
+        for inspector in inspectors:
+            inspector.close()
+    return Figure(
+        id="deadline.lost",
+        title="prompts of 2,000 to 20,000 characters lost to a deadline",
+        estimate=share_of(outcomes),
+        target=Target.at_most(0.01),
+        note=f"deadline: under the policy's own limits, {AT_ONCE} detectors at work at "
+        "once, whatever else the machine does",
     )
 
 
