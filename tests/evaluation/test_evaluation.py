@@ -731,7 +731,9 @@ def test_the_command_measures_writes_and_stops_its_workers(
     assert shown.err.startswith("no wall stands\n")
     fields = json.loads(files["json"].read_text())
     assert {each["group"] for each in fields["figures"]} == {
-        group for group in WANTED.split(",") if group not in {"curve", "profiles"}
+        group
+        for group in WANTED.split(",")
+        if group not in {"curve", "profiles", "own"}
     }
     assert fields["policy"]["digest"] == POLICY.digest
     assert fields["curve"]
@@ -830,6 +832,60 @@ def test_wrong_use_is_told(
     assert status == 2
     assert said in capsys.readouterr().err
     assert all(each.closed for each in started)
+
+
+def run_on_texts(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    monkeypatch.setattr(evaluate, "inspector_for", no_worker)
+    monkeypatch.delenv("CURTILAGE_POLICY", raising=False)
+    monkeypatch.setattr(cli, "_refuse_core_dumps", lambda: None)
+    return cli.main(["evaluate", *flags])
+
+
+def test_own_texts_are_measured_without_any_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, path = tmp_path / "own.csv", tmp_path / "f.json"
+    own.write_text(
+        "text,must,names\nNumber 5550100,stays,\nBo diagnosed,may leave,\n"
+        f"Ana and Zoe,names only,Ana|Zoe\n{CANARY},,\n"
+    )
+    assert run_on_texts(monkeypatch, "--texts", str(own), "--json", str(path)) == 0
+    fields = json.loads(path.read_text())
+    values = {each["id"]: each["value"] for each in fields["figures"]}
+    assert values == {
+        "own.stays": 1,
+        "own.may_leave": 0,
+        "own.names_only": 0,
+        "own.leak": 0.5,
+        "own.leak_deidentified": 0.5,
+    }
+    assert fields["data"] == "own.csv"
+    shown = capsys.readouterr()
+    assert "1 texts have nothing under must: not measured" in shown.err
+    assert CANARY not in shown.out + shown.err
+
+
+def test_a_sheet_is_written_and_nothing_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, sheet = tmp_path / "t.txt", tmp_path / "sheet.csv"
+    source.write_text(CANARY)
+    flags = ("--texts", str(source), "--sheet", str(sheet))
+    assert run_on_texts(monkeypatch, *flags) == 0
+    assert CANARY in sheet.read_text()
+    shown = capsys.readouterr()
+    assert "1 texts; under must: stays, may leave, names only" in shown.out
+    assert CANARY not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--sheet", "sheet.csv")])
+def test_what_to_measure_must_be_said(
+    flags: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_on_texts(monkeypatch, *flags) == 2
+    assert "--texts FILE" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_none_is_told(

@@ -26,7 +26,8 @@ from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Evaluation, with_other_part
-from curtilage.evaluation.rows import Part
+from curtilage.evaluation.labelled import LABELS, read_labelled, write_sheet
+from curtilage.evaluation.rows import Part, Row
 from curtilage.evaluation.run import (
     GROUPS,
     Choice,
@@ -48,28 +49,39 @@ APART: Final = "apart"  # as in ``parser``
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; exit 3 where a set was missing."""
-    folder = Path(arguments.data)
-    if not folder.is_dir():
+    """Write a sheet to label, or measure; exit 3 where a set was missing."""
+    texts = None if arguments.texts is None else Path(arguments.texts)
+    if arguments.sheet is None:
+        return _measure(arguments, texts)
+    if texts is None:
+        raise UsageError("--sheet needs --texts FILE, the texts to be labelled")
+    count = write_sheet(texts, Path(arguments.sheet))
+    out(f"{arguments.sheet}: {count} texts; under must: {', '.join(LABELS)}")
+    return DONE
+
+
+def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
+    if arguments.data is None and texts is None:
+        raise UsageError("--data DIR or --texts FILE says what is measured")
+    folder = Path(arguments.data) if arguments.data is not None else None
+    if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder}: not a folder")
     if arguments.limit < 1:
         raise UsageError("--limit is at least 1")
-    choice = _choice(arguments.only)
+    choice = _choice(arguments.only if folder is not None else "own")
     policy, source = _policy(arguments.policy)
-    stocks: list[StockPresidio] = []
-    if arguments.stock:
-        model = None if arguments.stock == "bare" else spacy_model()
-        stocks = [StockPresidio(), *([StockPresidio(model)] if model else [])]
+    labelled = () if texts is None else _labelled(texts)
     apart = arguments.part == APART
     part = Part.HELD_OUT if apart else Part(arguments.part)
     with _inspectors(full_scan(policy)) as inspectors:
         bench = Bench(
-            data=folder,
+            data=folder or Path(),
+            own=labelled,
             part=part,
             limit=arguments.limit,
             policy=policy,
             inspectors=inspectors,
-            stocks=stocks,
+            stocks=_stocks(arguments.stock),
             tell=_teller(),
         )
         doors = Doors(start=inspector_for, detectors=in_process)
@@ -79,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             figures = with_other_part(figures, tuple(sections_of(other, choice)))
         evaluation = Evaluation(
             date=datetime.now(UTC).date().isoformat(),
-            data=bench.data.resolve().name,
+            data=(folder or texts or bench.data).resolve().name,
             part=bench.part.value,
             policy_source=source,
             policy_digest=bench.policy.digest,
@@ -93,6 +105,22 @@ def run(arguments: argparse.Namespace) -> int:
     _write(arguments, bench, evaluation)
     out(table(evaluation))
     return COULD_NOT if evaluation.missing else DONE
+
+
+def _labelled(texts: Path) -> Sequence[Row]:
+    """Read one's own texts; say how many have no label yet."""
+    rows, waiting = read_labelled(texts)
+    if waiting:
+        err(f"{waiting} texts have nothing under must: not measured")
+    return rows
+
+
+def _stocks(wanted: str | None) -> Sequence[StockPresidio]:
+    """Return Presidio as it comes and with a model, as far as that is wanted."""
+    if wanted is None:
+        return ()
+    plain = StockPresidio()
+    return (plain,) if wanted == "bare" else (plain, StockPresidio(spacy_model()))
 
 
 def _choice(only: str | None) -> Choice:

@@ -54,6 +54,7 @@ GROUPS: Final = (
     "told",
     "surname",
     "national",
+    "own",
     "latency",
     "deadline",
     "sockets",
@@ -245,10 +246,22 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
         f"groups of figures: {', '.join(GROUPS)}",
         example="""curtilage evaluate --data sets --stock --json figures.json
-curtilage evaluate --data sets --policy clinic --part held-out --only health,leave""",
+curtilage evaluate --data sets --policy clinic --part held-out --only health,leave
+curtilage evaluate --texts questions.txt --sheet sheet.csv
+curtilage evaluate --texts sheet.csv --policy clinic""",
+    )
+    parser.add_argument("--data", metavar="DIR", help="a folder with a folder each set")
+    parser.add_argument(
+        "--texts",
+        metavar="FILE",
+        help="your own texts, CSV or JSON Lines: text, must (stays, may leave, names "
+        "only), names",
     )
     parser.add_argument(
-        "--data", metavar="DIR", required=True, help="a folder with a folder each set"
+        "--sheet",
+        metavar="FILE",
+        help="only write the texts of --texts into a new CSV sheet, to be labelled in "
+        "a spreadsheet and measured then; they stand in no other file",
     )
     parser.add_argument(
         "--policy",

@@ -143,6 +143,7 @@ class Bench:
         policy: decides.
         inspectors: look; more than one share the work.
         stocks: plain Presidio, and Presidio with a model; may be empty.
+        own: labelled texts of who measures.
         tell: takes a line for the person who waits.
         missing: sets that were not there.
         misses: ``(figure, row id)`` of rows on the wrong side.
@@ -154,6 +155,7 @@ class Bench:
     policy: Policy
     inspectors: Sequence[InspectsMany]
     stocks: Sequence[FindsSpans] = ()
+    own: Sequence[Row] = field(default=(), repr=False)
     tell: Tell = field(default=lambda _: None)
     missing: list[str] = field(default_factory=list[str])
     misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])

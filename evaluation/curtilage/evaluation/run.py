@@ -18,6 +18,7 @@ from curtilage.evaluation.identifiers import (
     structured,
     with_kind,
 )
+from curtilage.evaluation.labelled import own
 from curtilage.evaluation.languages import language, named, numbers, surname, told
 from curtilage.evaluation.names import fairness, names, pupa
 from curtilage.evaluation.questions import clean, clinical, hard
@@ -80,6 +81,7 @@ SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
         "told": told,
         "surname": surname,
         "national": numbers,
+        "own": own,
     }
 )
 MEASURED_APART: Final = (
