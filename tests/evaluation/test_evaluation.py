@@ -335,6 +335,8 @@ def test_a_text_that_names_somebody_may_leave_without_the_name(data: Path) -> No
     assert found["named.da"].routes is not None
     assert found["named.da"].routes.pseudonyms == pytest.approx(1 / 2)
     assert found["named.fr"].estimate.n == 0
+    assert found["named.leak"].estimate.value > 0
+    assert found["named.leak_deidentified"].estimate.value == 0
 
 
 def test_each_language_has_four_figures(data: Path) -> None:

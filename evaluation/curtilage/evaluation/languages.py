@@ -6,7 +6,7 @@ from typing import Final
 
 from curtilage.evaluation.bench import Bench, Wanted
 from curtilage.evaluation.figures import Figure, Target
-from curtilage.evaluation.identifiers import lowered
+from curtilage.evaluation.identifiers import leaks, lowered
 from curtilage.evaluation.made_up import (
     FORMS,
     languages,
@@ -73,6 +73,7 @@ _MOST_NUMBERS: Final = 1000
 
 def named(bench: Bench) -> Iterator[Figure]:
     """Yield, by language, which texts that name somebody stay or lose the name."""
+    every: list[Row] = []
     for lang, sets in NAMED.items():
         rows: list[Row] = []
         for each in sets:
@@ -86,6 +87,14 @@ def named(bench: Bench) -> Iterator[Figure]:
             Wanted.NAMELESS,
             target=Target.at_least(0.97) if lang in _ASKED_FOR else None,
         )
+        every += rows if lang in _ASKED_FOR else []
+    yield from leaks(
+        bench,
+        "named.leak",
+        f"names left in what goes out, {len(_ASKED_FOR)} languages",
+        every,
+        _PERSON,
+    )
 
 
 def language(bench: Bench) -> Iterator[Figure]:

@@ -6,6 +6,7 @@ worker. Each text is looked at three times and its best time counts, so that a
 neighbour on the same machine counts less.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -242,6 +243,7 @@ def deadline(bench: Bench, start: Start) -> Figure:
         for at in range(count)
         for length in (least + (most - least) * at // count,)
     ]
+    load = os.getloadavg()[0]
     inspectors = [start(bench.policy) for _ in range(AT_ONCE)]
     bench.tell("long prompts, four at once")
 
@@ -267,7 +269,7 @@ def deadline(bench: Bench, start: Start) -> Figure:
         estimate=share_of(outcomes),
         target=Target.at_most(0.01),
         note=f"deadline: under the policy's own limits, {AT_ONCE} detectors at work at "
-        "once, whatever else the machine does",
+        f"once; load before {load:.1f} on {os.cpu_count()} processors",
     )
 
 
