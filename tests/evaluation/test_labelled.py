@@ -40,11 +40,12 @@ def test_lines_of_json_are_read(tmp_path: Path) -> None:
     lines = [
         {"text": "Bo met Bo and Li", "must": "names only", "names": ["Bo"]},
         {"text": "Call 12", "must": "stays", "spans": [[5, 7, "NUMBER"]]},
+        {"text": "Al and Cy", "must": "names only", "names": "Cy | Al"},
         {"text": "not yet"},
     ]
     text = "\n\n".join(map(json.dumps, lines))
     rows, waiting = read_labelled(put(tmp_path / "own.jsonl", text))
-    assert [marked(row) for row in rows] == [["Bo", "Bo"], ["12"]]
+    assert [marked(row) for row in rows] == [["Bo", "Bo"], ["12"], ["Cy", "Al"]]
     assert waiting == 1
 
 

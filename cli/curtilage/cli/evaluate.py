@@ -99,7 +99,7 @@ def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
             curve=tuple(curve_of(bench, choice, inspector_for)),
             profiles=tuple(profiles_of(bench, choice, inspector_for)),
             # Known only now: measuring finds out which sets are not there.
-            missing=tuple(bench.missing),
+            missing=tuple(dict.fromkeys(bench.missing)),
         )
     bench.tell("")
     _write(arguments, bench, evaluation)

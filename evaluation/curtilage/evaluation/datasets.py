@@ -146,24 +146,24 @@ def read_counsel_chat(folder: Path) -> Iterator[Row]:
             )
 
 
-def read_mts_dialog(folder: Path) -> Iterator[Row]:
-    """Read doctors' and patients' dialogues, and the sections of their notes."""
-    for path, number, fields in _table(folder):
-        key = f"mts:{path.name}:{text_at(fields, 'ID')}"
-        for tag, column in ((DIALOGUE, "dialogue"), (NOTE, "section_text")):
-            if text := text_at(fields, column):
-                name = f"{_id(folder, path, number)}:{tag}"
-                yield Row(id=name, key=key, text=text, tags=(tag,))
+def _visits(key: str, number: str, note: str) -> Callable[[Path], Iterator[Row]]:
+    """Return a reader of what doctors and patients said, and of the notes about it.
 
+    Args:
+        key: of our split, with places for the file's name and the visit.
+        number: the column that names the visit.
+        note: the column of the note, or of a section of it.
+    """
 
-def read_aci_bench(folder: Path) -> Iterator[Row]:
-    """Read transcripts of whole visits, and their notes."""
-    for path, number, fields in _table(folder):
-        key = f"aci:{text_at(fields, 'encounter_id')}"
-        for tag in (DIALOGUE, NOTE):
-            if text := text_at(fields, tag):
-                name = f"{_id(folder, path, number)}:{tag}"
-                yield Row(id=name, key=key, text=text, tags=(tag,))
+    def read(folder: Path) -> Iterator[Row]:
+        for path, at, fields in _table(folder):
+            own = key.format(path.name, text_at(fields, number))
+            for tag, column in ((DIALOGUE, "dialogue"), (NOTE, note)):
+                if text := text_at(fields, column):
+                    name = f"{_id(folder, path, at)}:{tag}"
+                    yield Row(id=name, key=own, text=text, tags=(tag,))
+
+    return read
 
 
 def read_privacy_exemplars(folder: Path) -> Iterator[Row]:
@@ -361,8 +361,8 @@ READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = MappingProxyType
         "gsm8k": _lines("gsm8k", fields=("question",)),
         "mt-bench": read_mt_bench,
         "counsel-chat": read_counsel_chat,
-        "mts-dialog": read_mts_dialog,
-        "aci-bench": read_aci_bench,
+        "mts-dialog": _visits("mts:{0}:{1}", "ID", "section_text"),
+        "aci-bench": _visits("aci:{1}", "encounter_id", "note"),
         "vllm-sr-privacy": read_privacy_exemplars,
         "pupa": read_pupa,
         "pii-masking-bias": read_masking_bias,

@@ -4,7 +4,7 @@ A file is a table (CSV; comma, semicolon or tab) or JSON Lines, in UTF-8, with::
 
     text   what is asked
     must   "stays", "may leave", or "names only": it may leave once its names are gone
-    names  what must not leave; in a table with | between, in JSON a list
+    names  what must not leave, with | between; in JSON a list does as well
     spans  in JSON, where names are not enough: [[first, past, kind], …] in characters
 
 Rows without a word under ``must`` are not labelled yet, and are counted. Errors
@@ -116,7 +116,8 @@ def _table(path: Path, text: str) -> Iterator[Line]:
     delimiter = max(",;\t", key=head.count)
     names = [
         name.strip().casefold()
-        for name in next(csv.reader([head], delimiter=delimiter), [])
+        for row in csv.reader([head], delimiter=delimiter)
+        for name in row
     ]
     if "text" not in names:
         raise ConfigError(f"{path.name}, line 1: no column 'text'")
@@ -125,8 +126,7 @@ def _table(path: Path, text: str) -> Iterator[Line]:
     try:
         for fields in reader:
             if begins > 1 and any(fields):
-                cells = dict(zip(names, map(_unguarded, fields), strict=False))
-                yield begins, {**cells, "names": cells.get("names", "").split("|")}
+                yield begins, dict(zip(names, map(_unguarded, fields), strict=False))
             begins = reader.line_num + 1
     except csv.Error:
         raise ConfigError(f"{path.name}, line {begins}: not a row of CSV") from None
@@ -158,7 +158,9 @@ def _row(name: str, fields: Mapping[str, object]) -> Row:
         raise ValueError("no text")
     if label not in LABELS:
         raise ValueError(f"'must' is none of {', '.join(LABELS)}")
-    gold = [*_named(text, items(fields.get("names")))]
+    names = fields.get("names")
+    listed = names.split("|") if isinstance(names, str) else items(names)
+    gold = [*_named(text, listed)]
     for span in items(fields.get("spans")):
         match items(span):
             case [int(start), int(end), str(kind)] if 0 <= start < end <= len(text):
