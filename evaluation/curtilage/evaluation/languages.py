@@ -134,7 +134,7 @@ def language(bench: Bench) -> Iterator[Figure]:
 
 
 def told(bench: Bench) -> Iterator[Figure]:
-    """Yield which short sentences about somebody's health stay."""
+    """Yield what becomes of somebody's health and affairs, in few words."""
     rows = [row for row in written("health") if bench.has(row)]
     langs = len({row.tags for row in rows})
     yield bench.figure(
@@ -144,6 +144,19 @@ def told(bench: Bench) -> Iterator[Figure]:
         Wanted.HOME,
         target=Target.at_least(1.0),
     )
+    rows = [row for row in written("unsaid") if bench.has(row)]
+    for tag, title in (
+        ("affairs", "somebody's money, law and work"),
+        ("unsaid", "health without its words"),
+        ("special", "special categories without their words"),
+    ):
+        yield bench.figure(
+            f"told.{tag}",
+            f"{title}: do not leave as they are",
+            [row for row in rows if tag in row.tags],
+            Wanted.CAUGHT,
+            target=Target.at_least(0.80),
+        )
 
 
 def surname(bench: Bench) -> Iterator[Figure]:

@@ -169,7 +169,7 @@ def written(name: str) -> tuple[Row, ...]:
             id=f"made-up:{name}:{number}",
             key="",
             text=text_at(row, "text"),
-            tags=(text_at(row, "lang"),),
+            tags=tuple(filter(None, (text_at(row, "lang"), text_at(row, "topic")))),
         )
         for number, row in enumerate(texts(name))
     )

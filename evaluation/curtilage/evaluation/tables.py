@@ -26,7 +26,7 @@ GROUP_TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "hard": "Hard everyday prompts that may leave",
         "named": "Texts that name somebody: stay, or leave without the name",
         "language": "By language: what must not leave, and what may",
-        "told": "Short sentences about somebody's health",
+        "told": "Somebody's health and affairs, in short sentences",
         "surname": "Bare surnames in prose",
         "national": "National numbers that do not leave",
         "latency": "Latency (CPU time of one inspection)",
