@@ -18,7 +18,7 @@ from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query
-from curtilage.evaluation.stock_presidio import StockPresidio
+from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
@@ -91,15 +91,16 @@ def _text(length: int, number: int) -> str:
 
 
 def measure_detectors(count: int) -> Table:
-    """Measure all detectors of the default profile and plain Presidio."""
-    stock = StockPresidio()
+    """Measure all detectors of the default profile and Presidio."""
+    plain, with_spacy = StockPresidio(), StockPresidio(spacy_model())
     without, with_model = _scanner("none"), _scanner("embedded")
     rows: list[tuple[str | float, ...]] = [
         (
             str(length),
             *_quantiles(lambda text: without.scan([text]), length, count),
             *_quantiles(lambda text: with_model.scan([text]), length, count),
-            *_quantiles(stock.spans, length, count),
+            *_quantiles(plain.spans, length, count),
+            *_quantiles(with_spacy.spans, length, count),
         )
         for length in LENGTHS
     ]
@@ -113,6 +114,8 @@ def measure_detectors(count: int) -> Table:
             "with model p99",
             "plain Presidio p50",
             "plain Presidio p99",
+            "Presidio with spaCy p50",
+            "Presidio with spaCy p99",
         ),
         rows=tuple(rows),
         note="in this process, one thread; every text is new to the detectors",

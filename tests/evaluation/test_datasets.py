@@ -10,10 +10,12 @@ from curtilage.evaluation.corpora import unslotted
 from curtilage.evaluation.data_files import MissingSetError, read_csv, read_text
 from curtilage.evaluation.datasets import READERS, corpus_of, read_set
 from curtilage.evaluation.rows import (
+    Gold,
     Part,
     Row,
     held_out,
     in_part,
+    marked_as,
     sampled,
     sampled_each,
 )
@@ -298,3 +300,52 @@ def test_slots_are_taken_out_of_requests(tmp_path: Path) -> None:
 def test_no_repr_holds_a_text() -> None:
     row = Row(id="s:1", key="s:canary", text="canary", units=("canary",))
     assert "canary" not in repr(row)
+
+
+# --- sets with a text a line ------------------------------------------------------
+
+
+def test_spans_and_labels_of_a_line_are_kept(tmp_path: Path) -> None:
+    line = {
+        "lang": "de",
+        "text": "Anna wohnt in Bonn",
+        "spans": [
+            [0, 4, "PER"],
+            [14, 18, "LOC"],
+            [3, 99, "PER"],
+            [0],
+            "PER",
+            [5, 5, "x"],
+        ],
+        "topic": "news",
+    }
+    (row,) = rows_of(tmp_path, "any-set", "data.jsonl", json.dumps(line))
+    assert marked(row) == [("PERSON", "Anna"), ("LOCATION", "Bonn")]
+    assert row.tags == ("de", "news")
+    assert row.key == "any-set:Anna wohnt in Bonn"
+
+
+def test_placeholders_say_what_is_marked(tmp_path: Path) -> None:
+    text = "Write to Bo Li (bo@x.example), or to Bo Li."
+    masked = "Write to [NAME_1] ([EMAIL_1]), or to [NAME_1]."
+    line = json.dumps({"text": text, "anonymized": masked})
+    (row,) = rows_of(tmp_path, "any-set", "data.jsonl", line)
+    assert marked(row) == [
+        ("PERSON", "Bo Li"),
+        ("EMAIL", "bo@x.example"),
+        ("PERSON", "Bo Li"),
+    ]
+
+
+def test_placeholders_of_another_text_mark_nothing(tmp_path: Path) -> None:
+    line = json.dumps({"text": "Write to Bo", "anonymized": "Call [NAME_1]"})
+    (row,) = rows_of(tmp_path, "any-set", "data.jsonl", line)
+    assert row.gold == ()
+
+
+def test_only_marks_of_a_kind_are_kept() -> None:
+    gold = (Gold(kind="A", start=0, end=1), Gold(kind="B", start=1, end=2))
+    rows = [Row(id="x", key="", text="ab", gold=gold), Row(id="y", key="", text="ab")]
+    (row,) = marked_as(rows, frozenset({"B"}))
+    assert marked(row) == [("B", "b")]
+    assert row.id != "x"

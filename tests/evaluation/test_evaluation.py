@@ -20,19 +20,21 @@ from curtilage.evaluation.bench import (
     Bench,
     Judged,
 )
-from curtilage.evaluation.curve import Shift, ner_recall, thresholds
+from curtilage.evaluation.curve import Shift, ner_recall, profiles, thresholds
 from curtilage.evaluation.faults import FAULTS, HARMLESS, Broken, faults
 from curtilage.evaluation.figures import (
     Evaluation,
     Figure,
     Target,
-    table,
 )
 from curtilage.evaluation.identifiers import evasion, lowered
+from curtilage.evaluation.languages import NAMED
 from curtilage.evaluation.names import fairness
-from curtilage.evaluation.rows import Gold, Part, Row
+from curtilage.evaluation.questions import CLEAN
+from curtilage.evaluation.rows import Gold, Part, Row, held_out
 from curtilage.evaluation.run import GROUPS, Choice, Doors, figures_of
 from curtilage.evaluation.statistics import share
+from curtilage.evaluation.tables import table
 from curtilage.evaluation.timing import (
     SocketCount,
     best_ms,
@@ -43,7 +45,7 @@ from curtilage.evaluation.timing import (
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.load import PROFILES, load_profile
 from curtilage.policy.document.model import PATIENT_MS, Policy, Thresholds, full_scan
 
 POLICY = load_profile("default")
@@ -160,7 +162,22 @@ def write_sets(data: Path) -> None:
     put("ner-corpora/WNUT17.conll", "Ana\tB-person\nin\tO\nRome\tB-location\n")
     for name in ("uner-ewt", "uner-german-pud", "uner-swedish-talbanken"):
         put(f"{name}/d.iob2", "1\tAna\tB-PER\t-\t-\n")
+    put("routing/a/b.jsonl", json.dumps({"prompt": "Translate this"}))
+    sets = {name for each in CLEAN.values() for name in each.sets}
+    sets |= {name.partition(":")[0] for each in NAMED.values() for name in each}
+    sets |= {"covid-faq", "xquad-questions", "chatterbot-corpus", "tatoeba-short"}
+    rows: list[dict[str, object]] = [
+        {"lang": "en", "text": f"What is {CANARY}?", "subject": "anatomy"},
+        {"lang": "en", "text": "Ana may write to Zoe", "spans": [[0, 3, "PER"]]},
+        {"lang": "es", "text": "Zoe ríe", "spans": [[0, 3, "PER"]], "topic": "food"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    for name in sorted((sets | {"contextual-anonymizer"}) - OLD_SETS):
+        put(f"{name}/data.jsonl", lines)
     put("nlu-evaluation-data/f.csv", 'a;answer_annotation\n1;"call [person : ana]"\n')
+
+
+OLD_SETS = {"uner-ewt", "uner-german-pud", "uner-swedish-talbanken"}
 
 
 @pytest.fixture
@@ -176,7 +193,7 @@ def bench_on(data: Path, **changes: object) -> Bench:
         limit=100,
         policy=POLICY,
         inspectors=[Foreseeable(POLICY), Foreseeable(POLICY)],
-        stock=Stock(),
+        stocks=(Stock(), Stock()),
     )
     return replace(bench, **changes)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the fields' own types
 
@@ -208,8 +225,11 @@ def test_structured_recall_counts_texts_that_do_not_leave_unchanged(
     assert figure.estimate.value == pytest.approx(2 / 3)
     assert figure.estimate.n == 3
     assert figure.met is False
-    assert figure.stock is not None
-    assert figure.stock.value == pytest.approx(1 / 3)
+    assert [each.value for each in figure.stocks] == pytest.approx([1 / 3, 1 / 3])
+    routes = figure.routes
+    assert routes is not None
+    assert (routes.home, routes.pseudonyms) == pytest.approx((2 / 3, 0))
+    assert routes.unchanged == pytest.approx(1 / 3)
 
 
 def test_identifying_recall_counts_pseudonyms_as_caught(data: Path) -> None:
@@ -221,7 +241,12 @@ def test_leaks_are_what_stands_in_the_text_that_goes_out(data: Path) -> None:
     found = figures_on(data, "identifying")
     # Of five marks the card leaves as it is, and Zoe beside a pseudonym.
     assert found["identifying.leak"].estimate.value == pytest.approx(2 / 5)
-    assert found["identifying.leak_deidentified"].estimate.value == pytest.approx(1 / 2)
+    changed = found["identifying.leak_deidentified"]
+    assert changed.estimate.value == pytest.approx(1 / 2)
+    assert changed.met is False
+    # Presidio's stand-in masks no name, and its mask takes the address away.
+    assert [each.value for each in changed.stocks] == pytest.approx([1, 1])
+    assert found["identifying.leak"].stocks[0].value == pytest.approx(4 / 5)
     assert found["identifying.type.person"].estimate.value == pytest.approx(1 / 2)
     assert found["identifying.type.email_address"].estimate.value == 1
 
@@ -275,6 +300,66 @@ def test_names_are_counted_by_corpus_and_kind(data: Path) -> None:
     assert found["names.gate.german-pud"].estimate.value == 0
 
 
+def test_questions_about_somebody_and_about_nobody_are_told_apart(data: Path) -> None:
+    found = figures_on(data, "clinical")
+    # Of these detectors only an address, a long number or three names is known.
+    somebody = found["clinical.somebody.en"]
+    assert 0 < somebody.estimate.value < 1
+    assert somebody.target == Target.at_least(0.995)
+    # These detectors take "undiagnosed", in one question of ours, for a secret.
+    assert found["clinical.nobody"].estimate.value == pytest.approx(1 / 47)
+    assert found["clinical.nobody"].met
+    assert found["clinical.nobody.our_own"].estimate.n == 40
+    assert found["clinical.records.meddocan"].estimate.value == pytest.approx(1 / 2)
+
+
+def test_the_mean_of_clean_questions_is_over_sets(data: Path) -> None:
+    found = figures_on(data, "clean")
+    assert found["clean.mean"].estimate.value == 1
+    # The rows of six kinds, of which two are from two sets each; xlinghealth's third
+    # row is Spanish and counts too.
+    assert found["clean.mean"].estimate.n == 24
+    assert {"clean.requests.en", "clean.requests.es"} <= set(found)
+
+
+def test_hard_prompts_are_counted_in_english_and_in_all_languages(data: Path) -> None:
+    found = figures_on(data, "hard")
+    assert found["hard.english"].estimate.value == pytest.approx(2 / 3)
+    assert {"hard.all.en", "hard.all.es"} <= set(found)
+
+
+def test_a_text_that_names_somebody_may_leave_without_the_name(data: Path) -> None:
+    found = figures_on(data, "named")
+    # "Ana" is replaced; "Zoe", whom these detectors do not know, leaves.
+    assert found["named.da"].estimate.value == pytest.approx(1 / 2)
+    assert found["named.da"].routes is not None
+    assert found["named.da"].routes.pseudonyms == pytest.approx(1 / 2)
+    assert found["named.fr"].estimate.n == 0
+    assert found["named.leak"].estimate.value > 0
+    assert found["named.leak_deidentified"].estimate.value == 0
+
+
+def test_each_language_has_four_figures(data: Path) -> None:
+    found = figures_on(data, "language.en")
+    kinds = ("identifying", "structured", "health", "harmless")
+    assert list(found) == [f"language.en.{kind}" for kind in kinds]
+    assert found["language.en.harmless"].estimate.value == 1
+    assert found["language.en.health"].estimate.value == 0
+
+
+def test_our_own_texts_are_held_out(data: Path) -> None:
+    chosen = ("told", "surname", "national")
+    for part, some in ((Part.DEVELOPED, False), (Part.HELD_OUT, True)):
+        figures = figures_of(bench_on(data, part=part), Choice(ids=chosen), DOORS)
+        assert {bool(each.estimate.n) for each in figures} == {some}
+
+
+def test_long_prompts_are_looked_at_under_the_policys_own_deadline(data: Path) -> None:
+    figure = figures_on(data, "deadline")["deadline.lost"]
+    assert figure.met
+    assert figure.estimate.n == 100
+
+
 def test_evasion_takes_every_disguise(data: Path) -> None:
     found = {figure.id: figure for figure in evasion(bench_on(data))}
     assert found["evasion.mutations"].estimate.n == 180
@@ -292,6 +377,8 @@ def test_latency_has_every_length_and_the_ratio(
     assert found["latency.rules.300.p99_cpu"].target == Target.at_most(5.0)
     assert found["latency.rules.300.p50_cpu"].target is None
     assert found["latency.rules.faster"].unit == "ratio"
+    assert found["latency.rules.faster_model"].target is None
+    assert found["latency.rules.stock_model.short_p50_cpu"].unit == "ms"
 
 
 def test_no_socket_is_opened(data: Path) -> None:
@@ -455,6 +542,12 @@ def test_the_curve_falls_and_rises_with_the_threshold(data: Path) -> None:
     assert points[0].leave <= points[-1].leave
 
 
+def test_each_profile_has_a_curve_of_its_own(data: Path) -> None:
+    points = list(profiles(bench_on(data), no_worker))
+    assert {point.knob for point in points} == set(PROFILES)
+    assert {point.setting for point in points} == {1, *range(10, 101, 10)}
+
+
 def test_without_a_model_its_knob_is_not_turned(data: Path) -> None:
     policy = without_model(POLICY)
     assert list(ner_recall(bench_on(data, policy=policy), no_worker)) == []
@@ -564,7 +657,10 @@ def test_the_json_has_the_fields_that_others_read() -> None:
             "sense": ">=",
             "target": 0.95,
             "met": False,
+            "developed": None,
+            "routes": None,
             "stock": None,
+            "stock_model": None,
             "note": "",
         }
     ]
@@ -637,10 +733,13 @@ def test_the_command_measures_writes_and_stops_its_workers(
     assert shown.err.startswith("no wall stands\n")
     fields = json.loads(files["json"].read_text())
     assert {each["group"] for each in fields["figures"]} == {
-        group for group in WANTED.split(",") if group != "curve"
+        group
+        for group in WANTED.split(",")
+        if group not in {"curve", "profiles", "own"}
     }
     assert fields["policy"]["digest"] == POLICY.digest
     assert fields["curve"]
+    assert {each["knob"] for each in fields["profiles"]} == set(PROFILES)
     assert files["plot"].read_text().startswith("<svg")
     assert (
         "structured.query\tpresidio-research:synth.json:2\n"
@@ -648,6 +747,60 @@ def test_the_command_measures_writes_and_stops_its_workers(
     )
     written = "".join(path.read_text() for path in files.values())
     assert CANARY not in written + shown.out + shown.err
+
+
+def test_both_parts_stand_in_one_table(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.json"
+    flags = ("--part", "apart", "--only", "leave.gsm8k", "--json", str(path))
+    write_gsm8k(data, rows=40)
+    assert run(data, monkeypatch, *flags)[0] == 0
+    fields = json.loads(path.read_text())
+    (figure,) = fields["figures"]
+    assert fields["part"] == "held-out"
+    assert (figure["n"], figure["developed"]["n"]) == held_out_of_40()
+
+
+def write_gsm8k(data: Path, rows: int) -> None:
+    lines = [json.dumps({"question": f"How many are {n} apples?"}) for n in range(rows)]
+    (data / "gsm8k" / "test.jsonl").write_text("\n".join(lines))
+
+
+def held_out_of_40() -> tuple[int, int]:
+    kept = sum(held_out(f"gsm8k:How many are {n} apples?") for n in range(40))
+    return kept, 40 - kept
+
+
+def test_the_tables_of_a_page_are_written_between_its_marks(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = "<!-- figures: written by curtilage evaluate --markdown -->"
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{first}\nold\n<!-- end -->\nafter\n")
+    only = "leave.clinc150,language.en,language.da"
+    flags = ("--only", only, "--limit", "3", "--markdown", str(page))
+    assert run(data, monkeypatch, *flags)[0] == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n{first}\n")
+    assert text.endswith("\n<!-- end -->\nafter\n")
+    assert "old" not in text
+    assert "| clinc150, assistant queries | 100.0% |" in text
+    assert "| language | identifying (\u2265 95.0%) |" in text
+    assert [line[:5] for line in text.splitlines() if line[:5] in {"| en ", "| da "}]
+
+
+def test_a_page_without_marks_is_left_alone(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing\n")
+    assert run(data, monkeypatch, "--only", "pupa", "--markdown", str(page))[0] == 2
+    assert "needs the lines" in capsys.readouterr().err
+    assert page.read_text() == "nothing\n"
 
 
 def test_the_command_tells_a_missing_set_by_its_status(
@@ -681,6 +834,60 @@ def test_wrong_use_is_told(
     assert status == 2
     assert said in capsys.readouterr().err
     assert all(each.closed for each in started)
+
+
+def run_on_texts(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+    monkeypatch.setattr(evaluate, "inspector_for", no_worker)
+    monkeypatch.delenv("CURTILAGE_POLICY", raising=False)
+    monkeypatch.setattr(cli, "_refuse_core_dumps", lambda: None)
+    return cli.main(["evaluate", *flags])
+
+
+def test_own_texts_are_measured_without_any_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, path = tmp_path / "own.csv", tmp_path / "f.json"
+    own.write_text(
+        "text,must,names\nNumber 5550100,stays,\nBo diagnosed,may leave,\n"
+        f"Ana and Zoe,names only,Ana|Zoe\n{CANARY},,\n"
+    )
+    assert run_on_texts(monkeypatch, "--texts", str(own), "--json", str(path)) == 0
+    fields = json.loads(path.read_text())
+    values = {each["id"]: each["value"] for each in fields["figures"]}
+    assert values == {
+        "own.stays": 1,
+        "own.may_leave": 0,
+        "own.names_only": 0,
+        "own.leak": 0.5,
+        "own.leak_deidentified": 0.5,
+    }
+    assert fields["data"] == "own.csv"
+    shown = capsys.readouterr()
+    assert "1 texts have nothing under must: not measured" in shown.err
+    assert CANARY not in shown.out + shown.err
+
+
+def test_a_sheet_is_written_and_nothing_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, sheet = tmp_path / "t.txt", tmp_path / "sheet.csv"
+    source.write_text(CANARY)
+    flags = ("--texts", str(source), "--sheet", str(sheet))
+    assert run_on_texts(monkeypatch, *flags) == 0
+    assert CANARY in sheet.read_text()
+    shown = capsys.readouterr()
+    assert "1 texts; under must: stays, may leave, names only" in shown.out
+    assert CANARY not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--sheet", "sheet.csv")])
+def test_what_to_measure_must_be_said(
+    flags: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_on_texts(monkeypatch, *flags) == 2
+    assert "--texts FILE" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_none_is_told(

@@ -25,61 +25,102 @@ from curtilage.client.config import read_usable_policy
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.evaluation.bench import Bench
-from curtilage.evaluation.figures import Evaluation, table
-from curtilage.evaluation.rows import Part
+from curtilage.evaluation.figures import Evaluation, with_other_part
+from curtilage.evaluation.labelled import LABELS, read_labelled, write_sheet
+from curtilage.evaluation.rows import Part, Row
 from curtilage.evaluation.run import (
     GROUPS,
     Choice,
     Doors,
     curve_of,
     figures_of,
+    profiles_of,
+    sections_of,
 )
-from curtilage.evaluation.stock_presidio import StockPresidio
+from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
+from curtilage.evaluation.tables import in_markdown, markdown, table
 from curtilage.evaluation.timing import in_process
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.errors import PolicyError
 
 MAX_WORKERS: Final = 4
+APART: Final = "apart"  # as in ``parser``
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; exit 3 where a set was missing."""
-    folder = Path(arguments.data)
-    if not folder.is_dir():
+    """Write a sheet to label, or measure; exit 3 where a set was missing."""
+    texts = None if arguments.texts is None else Path(arguments.texts)
+    if arguments.sheet is None:
+        return _measure(arguments, texts)
+    if texts is None:
+        raise UsageError("--sheet needs --texts FILE, the texts to be labelled")
+    count = write_sheet(texts, Path(arguments.sheet))
+    out(f"{arguments.sheet}: {count} texts; under must: {', '.join(LABELS)}")
+    return DONE
+
+
+def _measure(arguments: argparse.Namespace, texts: Path | None) -> int:
+    if arguments.data is None and texts is None:
+        raise UsageError("--data DIR or --texts FILE says what is measured")
+    folder = Path(arguments.data) if arguments.data is not None else None
+    if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder}: not a folder")
     if arguments.limit < 1:
         raise UsageError("--limit is at least 1")
-    choice = _choice(arguments.only)
+    choice = _choice(arguments.only if folder is not None else "own")
     policy, source = _policy(arguments.policy)
+    labelled = () if texts is None else _labelled(texts)
+    apart = arguments.part == APART
+    part = Part.HELD_OUT if apart else Part(arguments.part)
     with _inspectors(full_scan(policy)) as inspectors:
         bench = Bench(
-            data=folder,
-            part=Part(arguments.part),
+            data=folder or Path(),
+            own=labelled,
+            part=part,
             limit=arguments.limit,
             policy=policy,
             inspectors=inspectors,
-            stock=StockPresidio() if arguments.stock else None,
+            stocks=_stocks(arguments.stock),
             tell=_teller(),
         )
         doors = Doors(start=inspector_for, detectors=in_process)
         figures = tuple(figures_of(bench, choice, doors))
-        curve = tuple(curve_of(bench, choice, inspector_for))
+        if apart:
+            other = bench.of_part(Part.DEVELOPED)
+            figures = with_other_part(figures, tuple(sections_of(other, choice)))
         evaluation = Evaluation(
             date=datetime.now(UTC).date().isoformat(),
-            data=bench.data.resolve().name,
+            data=(folder or texts or bench.data).resolve().name,
             part=bench.part.value,
             policy_source=source,
             policy_digest=bench.policy.digest,
             figures=figures,
-            curve=curve,
+            curve=tuple(curve_of(bench, choice, inspector_for)),
+            profiles=tuple(profiles_of(bench, choice, inspector_for)),
             # Known only now: measuring finds out which sets are not there.
-            missing=tuple(bench.missing),
+            missing=tuple(dict.fromkeys(bench.missing)),
         )
     bench.tell("")
     _write(arguments, bench, evaluation)
     out(table(evaluation))
     return COULD_NOT if evaluation.missing else DONE
+
+
+def _labelled(texts: Path) -> Sequence[Row]:
+    """Read one's own texts; say how many have no label yet."""
+    rows, waiting = read_labelled(texts)
+    if waiting:
+        err(f"{waiting} texts have nothing under must: not measured")
+    return rows
+
+
+def _stocks(wanted: str | None) -> Sequence[StockPresidio]:
+    """Return Presidio as it comes and with a model, as far as that is wanted."""
+    if wanted is None:
+        return ()
+    plain = StockPresidio()
+    return (plain,) if wanted == "bare" else (plain, StockPresidio(spacy_model()))
 
 
 def _choice(only: str | None) -> Choice:
@@ -141,7 +182,7 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
     if arguments.json:
         _write_file(arguments.json, json.dumps(evaluation.fields(), indent=1) + "\n")
     if arguments.plot:
-        title = f"Recall and what may leave: {evaluation.policy_source}"
+        title = "Recall against what may leave, by profile, as thresholds move"
         points = [
             CurvePoint(
                 knob=each.knob,
@@ -149,9 +190,16 @@ def _write(arguments: argparse.Namespace, bench: Bench, evaluation: Evaluation) 
                 recall=each.recall,
                 leave=each.leave,
             )
-            for each in evaluation.curve
+            for each in evaluation.profiles
         ]
         _write_file(arguments.plot, curve_chart(points, file_title=title))
+    if arguments.markdown:
+        page = Path(arguments.markdown)
+        try:
+            before = page.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"{page}: cannot be read as text") from None
+        _write_file(arguments.markdown, in_markdown(before, markdown(evaluation)))
     if arguments.misses:
         lines = [f"{figure}\t{row}\n" for figure, row in bench.misses]
         _write_file(arguments.misses, "".join(lines))

@@ -35,6 +35,7 @@ MAX_PORT = 65535
 DEFAULT_LIMIT: Final = 2000
 # ``curtilage.evaluation`` says the same, and tests compare: it is not everywhere.
 PARTS: Final = ("all", "developed", "held-out")
+APART: Final = "apart"  # what is held out, and what is not beside it
 GROUPS: Final = (
     "structured",
     "identifying",
@@ -45,11 +46,22 @@ GROUPS: Final = (
     "pupa",
     "fairness",
     "names",
+    "clinical",
+    "clean",
+    "hard",
+    "named",
+    "language",
+    "told",
+    "surname",
+    "national",
+    "own",
     "latency",
+    "deadline",
     "sockets",
     "faults",
     "validity",
     "curve",
+    "profiles",
 )
 
 
@@ -234,10 +246,22 @@ def _add_evaluate(commands: "Commands[argparse.ArgumentParser]") -> None:
         "is said and skipped, and the\nexit code is 3. No text is ever printed.\n\n"
         f"groups of figures: {', '.join(GROUPS)}",
         example="""curtilage evaluate --data sets --stock --json figures.json
-curtilage evaluate --data sets --policy clinic --part held-out --only health,leave""",
+curtilage evaluate --data sets --policy clinic --part held-out --only health,leave
+curtilage evaluate --texts questions.txt --sheet sheet.csv
+curtilage evaluate --texts sheet.csv --policy clinic""",
+    )
+    parser.add_argument("--data", metavar="DIR", help="a folder with a folder each set")
+    parser.add_argument(
+        "--texts",
+        metavar="FILE",
+        help="your own texts, CSV or JSON Lines: text, must (stays, may leave, names "
+        "only), names",
     )
     parser.add_argument(
-        "--data", metavar="DIR", required=True, help="a folder with a folder each set"
+        "--sheet",
+        metavar="FILE",
+        help="only write the texts of --texts into a new CSV sheet, to be labelled in "
+        "a spreadsheet and measured then; they stand in no other file",
     )
     parser.add_argument(
         "--policy",
@@ -247,9 +271,10 @@ curtilage evaluate --data sets --policy clinic --part held-out --only health,lea
     )
     parser.add_argument(
         "--part",
-        choices=PARTS,
+        choices=(*PARTS, APART),
         default=PARTS[0],
-        help="which rows of this project's own split (default: all)",
+        help="which rows of this project's own split; apart: held out, and the "
+        "developers' beside it (default: all)",
     )
     parser.add_argument(
         "--only", metavar="IDS", help="groups or figures, with commas between"
@@ -262,11 +287,23 @@ curtilage evaluate --data sets --policy clinic --part held-out --only health,lea
         help=f"most rows of a set, the same each time (default: {DEFAULT_LIMIT})",
     )
     parser.add_argument(
-        "--stock", action="store_true", help="measure plain Presidio beside it"
+        "--stock",
+        choices=("both", "bare"),
+        nargs="?",
+        const="both",
+        help="measure Presidio beside it, as it comes and with spaCy's small English "
+        "model (bare: without)",
     )
     parser.add_argument("--json", metavar="FILE", help="write all figures as JSON")
     parser.add_argument(
-        "--plot", metavar="FILE", help="draw recall against what may leave, as SVG"
+        "--plot",
+        metavar="FILE",
+        help="draw recall against what may leave, a line for each profile, as SVG",
+    )
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        help="write the tables into a page between its two marks (docs/detection.md)",
     )
     parser.add_argument(
         "--misses",

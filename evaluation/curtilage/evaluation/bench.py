@@ -8,16 +8,19 @@ alone. Time has figures of its own. Holds texts while it runs, and tells none.
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.data_files import MissingSetError
 from curtilage.evaluation.datasets import read_set
+from curtilage.evaluation.figures import Figure, Routes, Target
 from curtilage.evaluation.rows import Gold, Part, Row, in_part, sampled
 from curtilage.evaluation.statistics import Estimate, share_of
 from curtilage.policy.decision.decide import Decision, Inspection, decide
@@ -60,6 +63,15 @@ class HasPlace(Protocol):
 Tell = Callable[[str], None]
 
 
+class Wanted(Enum):
+    """What should become of a row."""
+
+    CAUGHT = auto()  # it does not leave unchanged
+    HOME = auto()  # it does not leave
+    LEAVES = auto()  # it may leave, as it is or with pseudonyms
+    NAMELESS = auto()  # it stays, or what leaves has nothing of what is marked in it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A row, what was found in it, where it may go, and what would leave.
@@ -94,10 +106,20 @@ class Judged:
 
     def leaks(self, values: Iterable[str]) -> list[bool]:
         """Tell for each value whether it stands in what would leave."""
-        outgoing = self.outgoing.casefold()
-        return [
-            len(value) >= _SHORT and value.casefold() in outgoing for value in values
-        ]
+        return [_stands_in(value, self.outgoing) for value in values]
+
+    def ends(self, wanted: Wanted) -> bool:
+        """Tell whether the row ends as it should."""
+        match wanted:
+            case Wanted.CAUGHT:
+                return self.caught
+            case Wanted.HOME:
+                return not self.leaves
+            case Wanted.LEAVES:
+                return self.leaves
+            case Wanted.NAMELESS:
+                marks = map(self.row.value, self.row.gold)
+                return not any(self.leaks((*marks, *self.row.units)))
 
     def notices(self, gold: Gold, classes: frozenset[str]) -> bool:
         """Tell whether a finding of these classes touches the marked characters."""
@@ -120,7 +142,8 @@ class Bench:
         limit: most rows of a set, for each tag where a set has several.
         policy: decides.
         inspectors: look; more than one share the work.
-        stock: plain Presidio, or None.
+        stocks: plain Presidio, and Presidio with a model; may be empty.
+        own: labelled texts of who measures.
         tell: takes a line for the person who waits.
         missing: sets that were not there.
         misses: ``(figure, row id)`` of rows on the wrong side.
@@ -131,7 +154,8 @@ class Bench:
     limit: int
     policy: Policy
     inspectors: Sequence[InspectsMany]
-    stock: FindsSpans | None = None
+    stocks: Sequence[FindsSpans] = ()
+    own: Sequence[Row] = field(default=(), repr=False)
     tell: Tell = field(default=lambda _: None)
     missing: list[str] = field(default_factory=list[str])
     misses: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -139,14 +163,18 @@ class Bench:
         default_factory=dict[str, tuple[Row, ...]]
     )
     _judged: dict[str, Judged] = field(default_factory=dict[str, Judged])
-    _spans: dict[str, Sequence[HasPlace]] = field(
-        default_factory=dict[str, "Sequence[HasPlace]"]
+    _spans: dict[tuple[int, str], Sequence[HasPlace]] = field(
+        default_factory=dict[tuple[int, str], "Sequence[HasPlace]"]
     )
 
     @property
     def patient(self) -> Policy:
         """The policy under which the inspectors were started."""
         return full_scan(self.policy)
+
+    def of_part(self, part: Part) -> Self:
+        """Return a bench for other rows with the same detectors and the same texts."""
+        return replace(self, part=part, _rows={})
 
     def rows(self, name: str) -> tuple[Row, ...]:
         """Return a set's rows of this part; none, said loudly, if it is missing."""
@@ -159,6 +187,10 @@ class Bench:
                 every = ()
             self._rows[name] = tuple(row for row in every if in_part(row, self.part))
         return self._rows[name]
+
+    def has(self, row: Row) -> bool:
+        """Tell whether a row is of the part that is measured."""
+        return in_part(row, self.part)
 
     def sample(self, rows: Iterable[Row]) -> tuple[Row, ...]:
         """Return at most ``limit`` of these rows, the same ones each time."""
@@ -232,59 +264,109 @@ class Bench:
                 self.tell(f"\r{title}: {done} of {len(queries)}")
                 yield from found
 
-    def caught(self, figure: str, rows: Sequence[Row], title: str) -> Estimate:
-        """Return the share of rows that do not leave unchanged; note the others."""
-        judged = self.judge(rows, title)
-        self.misses += [(figure, each.row.id) for each in judged if not each.caught]
-        return share_of([each.caught for each in judged])
+    def figure(
+        self,
+        name: str,
+        title: str,
+        rows: Sequence[Row],
+        wanted: Wanted,
+        *,
+        target: Target | None = None,
+        note: str = "",
+    ) -> Figure:
+        """Return the share of rows that end as wanted; note the others.
 
-    def left(self, figure: str, rows: Sequence[Row], title: str) -> Estimate:
-        """Return the share of rows that may leave; note the others."""
+        Beside it, of Presidio: the share in which it reports anything, which a gate
+        built on it would keep; where a text should leave, that in which it does not.
+        """
         judged = self.judge(rows, title)
-        self.misses += [(figure, each.row.id) for each in judged if not each.leaves]
-        return share_of([each.leaves for each in judged])
+        ended = [each.ends(wanted) for each in judged]
+        self.misses += [
+            (name, each.row.id)
+            for each, well in zip(judged, ended, strict=True)
+            if not well
+        ]
+        free = wanted is Wanted.LEAVES
+        return Figure(
+            id=name,
+            title=title,
+            estimate=share_of(ended),
+            target=target,
+            stocks=tuple(
+                share_of([bool(spans(row)) is not free for row in rows])
+                for spans in self.stock_spans()
+            ),
+            routes=routes_of(judged),
+            note=note,
+        )
 
     # --- the comparison -------------------------------------------------------
 
-    def stock_spans(self, row: Row) -> Sequence[HasPlace]:
-        """Return what plain Presidio reports in a row; it must be there."""
-        if self.stock is None:
-            return ()
-        if row.id not in self._spans:
-            self._spans[row.id] = self.stock.spans(row.text)
-        return self._spans[row.id]
+    def stock_spans(self) -> Iterator[Callable[[Row], Sequence[HasPlace]]]:
+        """Yield, for each Presidio, what returns its results in a row."""
 
-    def stock_caught(self, rows: Sequence[Row]) -> Estimate | None:
-        """Return the share of rows in which plain Presidio reports anything."""
-        if self.stock is None:
-            return None
-        return share_of([bool(self.stock_spans(row)) for row in rows])
+        def spans(number: int, row: Row) -> Sequence[HasPlace]:
+            if (number, row.id) not in self._spans:
+                self._spans[number, row.id] = self.stocks[number].spans(row.text)
+            return self._spans[number, row.id]
 
-    def stock_left(self, rows: Sequence[Row]) -> Estimate | None:
-        """Return the share of rows in which plain Presidio reports nothing."""
-        if self.stock is None:
-            return None
-        return share_of([not self.stock_spans(row) for row in rows])
+        return (partial(spans, number) for number in range(len(self.stocks)))
 
     def stock_noticed(
         self, places: Iterable[tuple[Row, Gold]], kinds: frozenset[str] | None = None
-    ) -> Estimate | None:
-        """Return the share of marked places that a result of it touches.
+    ) -> tuple[Estimate, ...]:
+        """Return, for each Presidio, the share of marks that a result of it touches.
 
         Args:
             places: what is marked.
             kinds: Presidio's entities that count; None: any.
         """
-        if self.stock is None:
-            return None
-        return share_of(
-            [
-                any(
-                    (kinds is None or span.kind in kinds)
-                    and span.start < gold.end
-                    and gold.start < span.end
-                    for span in self.stock_spans(row)
-                )
-                for row, gold in places
-            ]
+        marks = tuple(places)
+        return tuple(
+            share_of(
+                [
+                    any(
+                        (kinds is None or span.kind in kinds)
+                        and span.start < gold.end
+                        and gold.start < span.end
+                        for span in spans(row)
+                    )
+                    for row, gold in marks
+                ]
+            )
+            for spans in self.stock_spans()
         )
+
+    def stock_leaks(self, places: Iterable[tuple[Row, Gold]]) -> tuple[Estimate, ...]:
+        """Return, for each Presidio, the share of marks that its masks leave."""
+        marks = tuple(places)
+        return tuple(
+            share_of(
+                [
+                    _stands_in(row.value(gold), masked(row.text, spans(row)))
+                    for row, gold in marks
+                ]
+            )
+            for spans in self.stock_spans()
+        )
+
+
+def masked(text: str, spans: Iterable[HasPlace]) -> str:
+    """Return a text with blanks in place of what was found in it."""
+    characters = list(text)
+    for span in spans:
+        characters[span.start : span.end] = " " * (span.end - span.start)
+    return "".join(characters)
+
+
+def routes_of(judged: Sequence[Judged]) -> Routes | None:
+    """Return where rows go; None for no rows."""
+    if not judged:
+        return None
+    left = sum(each.leaves for each in judged) / len(judged)
+    unchanged = sum(not each.caught for each in judged) / len(judged)
+    return Routes(home=1 - left, pseudonyms=left - unchanged, unchanged=unchanged)
+
+
+def _stands_in(value: str, text: str) -> bool:
+    return len(value) >= _SHORT and value.casefold() in text.casefold()

@@ -17,6 +17,7 @@ _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "PER": "PERSON",
         "PERSON": "PERSON",
+        "NAME": "PERSON",
         "LOC": "LOCATION",
         "LOCATION": "LOCATION",
         "GEO-LOC": "LOCATION",
@@ -34,6 +35,12 @@ _SLOT_TYPES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _LEAST_FIELDS: Final = 2
+
+
+def kind_of(label: str) -> str:
+    """Return what a corpus' own label is called here; its own where it has no other."""
+    return _TYPES.get(label.upper(), label)
+
 
 Token = tuple[str, str]  # a word and its label, such as B-PER
 

@@ -17,13 +17,16 @@ from curtilage.evaluation.bench import Bench, Judged
 from curtilage.evaluation.datasets import DIALOGUE
 from curtilage.evaluation.figures import CurvePoint
 from curtilage.evaluation.identifiers import IDENTIFYING, SET, with_kind
+from curtilage.evaluation.made_up import asked_about_somebody
 from curtilage.evaluation.rows import Row, sampled
 from curtilage.evaluation.statistics import mean_of_shares, share_of
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.document.load import PROFILES, load_profile
 from curtilage.policy.document.model import Policy, Thresholds, full_scan
 
+FREE: Final = ("clinc150", "banking77", "arena-hard", "medquad", "pubmedqa")
 ROWS_OF_A_SET: Final = 500
 ROWS_OF_A_RESCAN: Final = 150
 NER_RECALLS: Final = (0, 50, 100, 200, 300)
@@ -136,6 +139,30 @@ def ner_recall(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
         )
 
 
+def profiles(bench: Bench, start: StartMany) -> Iterator[CurvePoint]:
+    """Yield a curve of each shipped profile, all its thresholds moved together.
+
+    Each has its own detectors, so each looks at the same sample.
+    """
+    keep, free = _rows(bench, ROWS_OF_A_RESCAN)
+    for name in PROFILES if keep and free else ():
+        policy = load_profile(name)
+        bench.tell(f"profile {name}")
+        inspector = start(full_scan(policy))
+        try:
+            samples = _Samples(
+                keep=[_look(policy, inspector, rows) for rows in keep],
+                free=[_look(policy, inspector, rows) for rows in free],
+            )
+        finally:
+            inspector.close()
+        for setting in _SETTINGS:
+            shift = Shift(
+                prefixes=_KNOBS["all"], setting=setting, own=policy.document.thresholds
+            )
+            yield _point(policy, samples, shift.apply, knob=name, setting=setting)
+
+
 def _look(policy: Policy, inspector: InspectsMany, rows: Sequence[Row]) -> list[Judged]:
     found = inspector.inspect_many([single_query(row.text) for row in rows])
     return [
@@ -151,8 +178,9 @@ def _rows(bench: Bench, limit: int) -> tuple[list[Sequence[Row]], list[Sequence[
         with_kind(bench.rows(SET), IDENTIFYING),
         bench.rows("counsel-chat"),
         dialogues,
+        tuple(asked_about_somebody(bench.rows("pubmedqa"), "en")),
     )
-    free = tuple(bench.rows(name) for name in ("clinc150", "banking77", "arena-hard"))
+    free = tuple(bench.rows(name) for name in FREE)
     return _chosen(bench, keep, limit), _chosen(bench, free, limit)
 
 

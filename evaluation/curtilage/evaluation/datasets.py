@@ -6,13 +6,15 @@ other rows and may have other files. Rows that make no sense are passed over.
 Texts with marked tokens are in ``corpora``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, cast
 
 from curtilage.evaluation.corpora import (
+    kind_of,
     read_assistant_queries,
     read_columns,
     read_iob2,
@@ -98,13 +100,6 @@ def read_clinc(folder: Path) -> Iterator[Row]:
                 yield Row(id=_id(folder, path, number), key=f"clinc:{text}", text=text)
 
 
-def read_banking(folder: Path) -> Iterator[Row]:
-    """Read bank customers' queries (``text,category``)."""
-    for path, number, fields in _table(folder):
-        if text := text_at(fields, "text"):
-            yield Row(id=_id(folder, path, number), key=f"banking:{text}", text=text)
-
-
 def read_arena_hard(folder: Path) -> Iterator[Row]:
     """Read hard prompts of real people; tagged with the version in the name."""
     for path in matching(folder, "*.jsonl"):
@@ -120,14 +115,6 @@ def read_arena_hard(folder: Path) -> Iterator[Row]:
                     text=text,
                     tags=(tag,),
                 )
-
-
-def read_gsm8k(folder: Path) -> Iterator[Row]:
-    """Read word problems (``question``)."""
-    for path in matching(folder, "*.jsonl"):
-        for number, fields in enumerate(read_json_lines(path)):
-            if text := text_at(fields, "question"):
-                yield Row(id=_id(folder, path, number), key=f"gsm8k:{text}", text=text)
 
 
 def read_mt_bench(folder: Path) -> Iterator[Row]:
@@ -159,24 +146,24 @@ def read_counsel_chat(folder: Path) -> Iterator[Row]:
             )
 
 
-def read_mts_dialog(folder: Path) -> Iterator[Row]:
-    """Read doctors' and patients' dialogues, and the sections of their notes."""
-    for path, number, fields in _table(folder):
-        key = f"mts:{path.name}:{text_at(fields, 'ID')}"
-        for tag, column in ((DIALOGUE, "dialogue"), (NOTE, "section_text")):
-            if text := text_at(fields, column):
-                name = f"{_id(folder, path, number)}:{tag}"
-                yield Row(id=name, key=key, text=text, tags=(tag,))
+def _visits(key: str, number: str, note: str) -> Callable[[Path], Iterator[Row]]:
+    """Return a reader of what doctors and patients said, and of the notes about it.
 
+    Args:
+        key: of our split, with places for the file's name and the visit.
+        number: the column that names the visit.
+        note: the column of the note, or of a section of it.
+    """
 
-def read_aci_bench(folder: Path) -> Iterator[Row]:
-    """Read transcripts of whole visits, and their notes."""
-    for path, number, fields in _table(folder):
-        key = f"aci:{text_at(fields, 'encounter_id')}"
-        for tag in (DIALOGUE, NOTE):
-            if text := text_at(fields, tag):
-                name = f"{_id(folder, path, number)}:{tag}"
-                yield Row(id=name, key=key, text=text, tags=(tag,))
+    def read(folder: Path) -> Iterator[Row]:
+        for path, at, fields in _table(folder):
+            own = key.format(path.name, text_at(fields, number))
+            for tag, column in ((DIALOGUE, "dialogue"), (NOTE, note)):
+                if text := text_at(fields, column):
+                    name = f"{_id(folder, path, at)}:{tag}"
+                    yield Row(id=name, key=own, text=text, tags=(tag,))
+
+    return read
 
 
 def read_privacy_exemplars(folder: Path) -> Iterator[Row]:
@@ -301,17 +288,81 @@ def _id(folder: Path, path: Path, number: int) -> str:
     return f"{folder.name}:{path.name}:{number}"
 
 
+# --- sets with a text a line ---------------------------------------------------
+
+# What the sets' own names of a row's kind are called, the first that is there.
+_LABELS: Final = ("subject", "topic", "qtype", "intent", "part", "set", "cat", "task")
+_PLACEHOLDER: Final = re.compile(r"\[([A-Z_]+?)_?\d*\]")
+
+
+def _lines(
+    key: str, files: str = "*.jsonl", fields: Sequence[str] = ("text",)
+) -> Callable[[Path], Iterator[Row]]:
+    """Return a reader of a row a line, of JSON or of a table.
+
+    A row is tagged with its language and its kind, so far as the set tells them.
+    What is marked in it stands in ``spans`` (``[first, past, kind]``), or is what
+    ``anonymized`` has placeholders for.
+
+    Args:
+        key: what training calls the set in the keys of our split.
+        files: which files of the folder.
+        fields: where the text stands, the first that is not blank.
+    """
+
+    def read(folder: Path) -> Iterator[Row]:
+        for path in matching(folder, files):
+            table = read_csv if path.suffix == ".csv" else read_json_lines
+            for number, line in enumerate(table(path)):
+                if not (text := text_at(line, *fields)):
+                    continue
+                tags = (text_at(line, "lang"), text_at(line, *_LABELS))
+                yield Row(
+                    id=_id(folder, path, number),
+                    key=f"{key}:{text}",
+                    text=text,
+                    gold=(
+                        *_triples(line, text),
+                        *_replaced(text, text_at(line, "anonymized")),
+                    ),
+                    tags=tuple(filter(None, tags)),
+                )
+
+    return read
+
+
+def _triples(line: Mapping[str, object], text: str) -> Iterator[Gold]:
+    for span in items(line.get("spans")):
+        match items(span):
+            case [int(start), int(end), str(kind)] if 0 <= start < end <= len(text):
+                yield Gold(kind=kind_of(kind), start=start, end=end)
+            case _:
+                continue
+
+
+def _replaced(text: str, anonymized: str) -> Iterator[Gold]:
+    """Yield what placeholders such as ``[NAME_1]`` stand for, if that can be told."""
+    pieces = _PLACEHOLDER.split(anonymized)
+    pattern = "(.+?)".join(re.escape(piece) for piece in pieces[::2])
+    found = re.fullmatch(pattern, text, re.DOTALL) if pieces[1:] else None
+    for number, kind in enumerate(pieces[1::2], start=1):
+        if found is not None:
+            start, end = found.span(number)
+            yield Gold(kind=kind_of(kind), start=start, end=end)
+
+
+# Every other set has a text a line.
 READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = MappingProxyType(
     {
         "presidio-research": read_presidio_research,
         "clinc150": read_clinc,
-        "banking77": read_banking,
+        "banking77": _lines("banking", "*.csv"),
         "arena-hard": read_arena_hard,
-        "gsm8k": read_gsm8k,
+        "gsm8k": _lines("gsm8k", fields=("question",)),
         "mt-bench": read_mt_bench,
         "counsel-chat": read_counsel_chat,
-        "mts-dialog": read_mts_dialog,
-        "aci-bench": read_aci_bench,
+        "mts-dialog": _visits("mts:{0}:{1}", "ID", "section_text"),
+        "aci-bench": _visits("aci:{1}", "encounter_id", "note"),
         "vllm-sr-privacy": read_privacy_exemplars,
         "pupa": read_pupa,
         "pii-masking-bias": read_masking_bias,
@@ -320,6 +371,7 @@ READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = MappingProxyType
         "uner-german-pud": _iob2("german-pud"),
         "uner-swedish-talbanken": _iob2("swedish-talbanken"),
         "nlu-evaluation-data": read_nlu_evaluation,
+        "routing": _lines("routing", "*/*.jsonl", ("text", "prompt")),
     }
 )
 
@@ -333,7 +385,8 @@ def read_set(data: Path, name: str) -> tuple[Row, ...]:
     """
     if not (data / name).is_dir():
         raise MissingSetError(f"{name}: no such folder")
-    rows = tuple(READERS[name](data / name))
+    reader = READERS.get(name) or _lines(name)
+    rows = tuple(reader(data / name))
     if not rows:
         raise MissingSetError(f"{name}: no row could be read")
     return rows

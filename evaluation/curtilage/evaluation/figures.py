@@ -1,4 +1,4 @@
-"""A measured figure, and how figures are written for programs and for people.
+"""A measured figure, and how figures are written for programs.
 
 The JSON, which other programs read (``format`` 1)::
 
@@ -10,25 +10,32 @@ The JSON, which other programs read (``format`` 1)::
                   "value": number, "low": number, "high": number, "n": integer,
                   "sense": ">=" | "<=" | null, "target": number | null,
                   "met": bool | null,
-                  "stock": {"value", "low", "high"} | null, "note": str}, ...],
+                  "developed": {"value", "low", "high", "n"} | null,
+                  "routes": {"home", "pseudonyms", "unchanged"} | null,
+                  "stock": {"value", "low", "high"} | null,
+                  "stock_model": {"value", "low", "high"} | null,
+                  "note": str}, ...],
      "curve": [{"knob": str, "setting": integer,
-                "recall": number, "leave": number}, ...]}
+                "recall": number, "leave": number}, ...],
+     "profiles": [the same, the knob is the profile's name, ...]}
 
 ``low`` and ``high`` are a 95% interval. ``unit`` is ``share`` (0 to 1),
 ``points`` (a difference of shares, 0 to 1), ``ms``, ``ratio`` or ``count``.
-``stock`` is plain Presidio on the same rows in the same run. No text of a row
-is ever part of it.
+``routes`` says for the same rows which share stays, leaves with pseudonyms and
+leaves as it is. ``stock`` is plain Presidio on the same rows in the same run,
+``stock_model`` the same with spaCy's small English model. Where both parts were
+measured, ``developed`` is the part that developers may look at, and the rest is
+the part held out. No text of a row is ever part of it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, Self
 
 from curtilage.evaluation.statistics import Estimate
 
 FORMAT: Final = 1
 Unit = Literal["share", "points", "ms", "ratio", "count"]
-_MAX_TITLE_CHARS: Final = 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,21 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Where rows go: shares that add up to one.
+
+    Attributes:
+        home: kept on this device.
+        pseudonyms: may leave with pseudonyms in it.
+        unchanged: may leave as it is.
+    """
+
+    home: float
+    pseudonyms: float
+    unchanged: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One number, with what is needed to judge it.
 
@@ -68,7 +90,10 @@ class Figure:
         estimate: value, interval and number of observations.
         unit: of the value.
         target: None where the figure is for information.
-        stock: the same of plain Presidio, or None.
+        stocks: the same of plain Presidio, and of Presidio with a model; fewer where
+            that was not measured.
+        routes: where the same rows go; None where they are not whole texts.
+        developed: the same of the developers' part, where this is the other.
         note: how to read it.
     """
 
@@ -77,7 +102,9 @@ class Figure:
     estimate: Estimate
     unit: Unit = "share"
     target: Target | None = None
-    stock: Estimate | None = None
+    stocks: tuple[Estimate, ...] = ()
+    routes: Routes | None = None
+    developed: Estimate | None = None
     note: str = ""
 
     @property
@@ -104,9 +131,24 @@ class Figure:
             "sense": None if self.target is None else self.target.sense,
             "target": None if self.target is None else self.target.value,
             "met": self.met,
-            "stock": None if self.stock is None else _interval(self.stock),
+            "developed": None
+            if self.developed is None
+            else {**_interval(self.developed), "n": self.developed.n},
+            "routes": None
+            if self.routes is None
+            else {name: round(share, 4) for name, share in asdict(self.routes).items()},
+            "stock": _interval(self.stocks[0]) if self.stocks else None,
+            "stock_model": _interval(self.stocks[1]) if self.stocks[1:] else None,
             "note": self.note,
         }
+
+
+def with_other_part(
+    figures: Sequence[Figure], developed: Sequence[Figure]
+) -> tuple[Figure, ...]:
+    """Return figures with those of the developers' part beside them."""
+    others = {each.id: each.estimate for each in developed}
+    return tuple(replace(each, developed=others.get(each.id)) for each in figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +188,9 @@ class Evaluation:
         policy_source: what the policy is called.
         policy_digest: which policy it was.
         figures: in the order of the sections.
-        curve: recall against what may leave.
+        curve: recall against what may leave, under this policy.
         missing: sets that were not there.
+        profiles: recall against what may leave, under each shipped profile.
     """
 
     date: str
@@ -158,6 +201,7 @@ class Evaluation:
     figures: tuple[Figure, ...]
     curve: tuple[CurvePoint, ...]
     missing: tuple[str, ...]
+    profiles: tuple[CurvePoint, ...] = ()
 
     def fields(self) -> dict[str, object]:
         """Return the run as JSON has it."""
@@ -170,6 +214,7 @@ class Evaluation:
             "missing": list(self.missing),
             "figures": [figure.fields() for figure in self.figures],
             "curve": [point.fields() for point in self.curve],
+            "profiles": [point.fields() for point in self.profiles],
         }
 
 
@@ -179,100 +224,3 @@ def _interval(estimate: Estimate) -> dict[str, object]:
         "low": round(estimate.low, 4),
         "high": round(estimate.high, 4),
     }
-
-
-# --- the table for people -----------------------------------------------------
-
-GROUP_TITLES: Final[Mapping[str, str]] = {
-    "structured": "Structured identifiers",
-    "identifying": "Queries that identify somebody",
-    "health": "Health and special categories",
-    "privacy": "Privacy exemplars",
-    "evasion": "Evasion",
-    "leave": "Allowed to leave (relayed or pseudonymised)",
-    "pupa": "Real queries with personal data (PUPA)",
-    "fairness": "Fairness: is the name noticed?",
-    "names": "Names, places, organisations by corpus (any overlap)",
-    "latency": "Latency (CPU time of one inspection)",
-    "sockets": "Network",
-    "faults": "Detector faults",
-    "validity": "Validity of this run",
-}
-_HEAD: Final = ("", "value", "95% interval", "n", "target", "", "stock Presidio")
-
-
-def table(evaluation: Evaluation) -> str:
-    """Return the run as an aligned table with a section for each group."""
-    lines = [_row_of(figure) for figure in evaluation.figures]
-    widths = [
-        max(len(cells[at]) for cells in (_HEAD, *lines)) for at in range(len(_HEAD))
-    ]
-    parts = [
-        f"data {evaluation.data}, part {evaluation.part}, {evaluation.date}",
-        f"policy {evaluation.policy_source}, {evaluation.policy_digest}",
-        "",
-        _aligned(_HEAD, widths),
-    ]
-    group = ""
-    for figure, cells in zip(evaluation.figures, lines, strict=True):
-        if figure.group != group:
-            group = figure.group
-            parts += ["", GROUP_TITLES.get(group, group)]
-        parts.append(_aligned(cells, widths))
-    return "\n".join([*parts, "", *_summary(evaluation)])
-
-
-def _row_of(figure: Figure) -> tuple[str, ...]:
-    estimate, unit = figure.estimate, figure.unit
-    if not estimate.n:
-        return (_title(figure), "no rows", "", "0", _target(figure), "", "")
-    stock = figure.stock
-    return (
-        _title(figure),
-        shown(estimate.value, unit),
-        f"{shown(estimate.low, unit)} … {shown(estimate.high, unit)}",
-        str(estimate.n),
-        _target(figure),
-        {None: "", True: "met", False: "NOT MET"}[figure.met],
-        "" if stock is None or not stock.n else shown(stock.value, unit),
-    )
-
-
-def _title(figure: Figure) -> str:
-    return f"  {figure.title[:_MAX_TITLE_CHARS]}"
-
-
-def _target(figure: Figure) -> str:
-    target = figure.target
-    if target is None:
-        return ""
-    sign = "≥" if target.sense == ">=" else "≤"
-    return f"{sign} {shown(target.value, figure.unit)}"
-
-
-def shown(value: float, unit: Unit) -> str:
-    """Return a value as a person reads it."""
-    if unit == "share":
-        return f"{100 * value:.1f}%"
-    if unit == "points":
-        return f"{100 * value:.1f} pt"
-    if unit == "ms":
-        return f"{value:.2f} ms"
-    return f"{value:.1f} x" if unit == "ratio" else f"{value:.0f}"
-
-
-def _aligned(cells: Sequence[str], widths: Iterable[int]) -> str:
-    first, *rest = zip(cells, widths, strict=True)
-    line = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
-    return "  ".join(line).rstrip()
-
-
-def _summary(evaluation: Evaluation) -> list[str]:
-    judged = [each for each in evaluation.figures if each.met is not None]
-    met = sum(bool(each.met) for each in judged)
-    lines = [f"{met} of {len(judged)} targets met"]
-    notes = {each.note: None for each in evaluation.figures if each.note}
-    lines += [f"  {note}" for note in notes]
-    if evaluation.missing:
-        lines.append(f"MISSING, not measured: {', '.join(evaluation.missing)}")
-    return lines

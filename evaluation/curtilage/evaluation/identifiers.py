@@ -7,7 +7,7 @@ from typing import Final
 
 from curtilage.client.query import Message, Query
 from curtilage.evaluation import disguises as redteam
-from curtilage.evaluation.bench import Bench, Judged
+from curtilage.evaluation.bench import Bench, Wanted
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.rows import Row
 from curtilage.evaluation.statistics import share_of
@@ -33,6 +33,11 @@ _FLAGGED: Final = "stock Presidio: any result at 35 in the text, or touching the
 _TYPE_NOTE: Final = (
     "by type: a mark is safe if its text stays home, or what leaves lacks it"
 )
+_LEAK_NOTE: Final = (
+    "marks that leave: the marked characters stand in the text that goes out; for "
+    "Presidio, in the text with all its results masked"
+)
+_LEFT: Final = Target.at_most(0.01)
 _STRUCTURED_TARGET: Final = Target.at_least(0.99)
 _IDENTIFYING_TARGET: Final = Target.at_least(0.95)
 _EVASION_TARGET: Final = Target.at_least(175 / 180)
@@ -98,8 +103,9 @@ def identifying(bench: Bench) -> Iterator[Figure]:
         part = [row for row in chosen if tag in row.tags]
         if len(part) < len(chosen):
             yield _recall(bench, f"identifying.file.{tag}", f"of these, {tag}", part)
-    yield from _leaks(bench, chosen, "identifying.leak", "")
-    yield from _leaks(bench, small, "identifying.leak_lower", ", lower case")
+    title = "identifying marks that leave"
+    yield from leaks(bench, "identifying.leak", title, chosen)
+    yield from leaks(bench, "identifying.leak_lower", f"{title}, lower case", small)
     yield from _by_type(bench, rows, "identifying.type", "")
     yield from _by_type(
         bench, [lowered(row) for row in rows], "identifying.type_lower", ", lower case"
@@ -114,40 +120,44 @@ def _recall(
     *,
     target: Target | None = None,
 ) -> Figure:
-    return Figure(
-        id=name,
-        title=title,
-        estimate=bench.caught(name, rows, title),
-        target=target,
-        stock=bench.stock_caught(rows),
-        note="" if bench.stock is None else _FLAGGED,
-    )
+    note = _FLAGGED if bench.stocks else ""
+    return bench.figure(name, title, rows, Wanted.CAUGHT, target=target, note=note)
 
 
-def _leaks(bench: Bench, rows: Sequence[Row], name: str, more: str) -> Iterator[Figure]:
-    """Yield how much of what identifies goes out, in all rows and in changed ones."""
-    judged = bench.judge(rows, "leaks")
+def leaks(
+    bench: Bench,
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    kinds: frozenset[str] = IDENTIFYING,
+) -> Iterator[Figure]:
+    """Yield which marks stand in what goes out: of all rows, and of changed ones.
+
+    Beside it, of Presidio: the marks that stand in the same texts where everything
+    is masked that it finds.
+    """
+    judged = bench.judge(rows, title)
     changed = [each for each in judged if each.decision.route is Route.DEIDENTIFY]
-    yield Figure(
-        id=name,
-        title=f"identifying marks that leave{more}",
-        estimate=share_of(_left_marks(judged)),
-    )
-    yield Figure(
-        id=f"{name}_deidentified",
-        title=f"  of these, in texts with pseudonyms{more}",
-        estimate=share_of(_left_marks(changed)),
-    )
-
-
-def _left_marks(judged: Sequence[Judged]) -> list[bool]:
-    return [
-        leak
-        for each in judged
-        for leak in each.leaks(
-            each.row.value(gold) for gold in each.row.gold if gold.kind in IDENTIFYING
+    for more, chosen, told, target in (
+        ("", judged, title, None),
+        ("_deidentified", changed, "  of these, in texts with pseudonyms", _LEFT),
+    ):
+        marks = [
+            (each, gold)
+            for each in chosen
+            for gold in each.row.gold
+            if gold.kind in kinds
+        ]
+        yield Figure(
+            id=f"{name}{more}",
+            title=told,
+            estimate=share_of(
+                [any(each.leaks([each.row.value(gold)])) for each, gold in marks]
+            ),
+            target=target,
+            stocks=bench.stock_leaks((each.row, gold) for each, gold in marks),
+            note=_LEAK_NOTE,
         )
-    ]
 
 
 def _by_type(
@@ -168,7 +178,7 @@ def _by_type(
             estimate=share_of(
                 [not any(each.leaks([each.row.value(gold)])) for each, gold in marks]
             ),
-            stock=bench.stock_noticed((each.row, gold) for each, gold in marks),
+            stocks=bench.stock_noticed((each.row, gold) for each, gold in marks),
             note=_TYPE_NOTE,
         )
 

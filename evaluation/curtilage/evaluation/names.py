@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from curtilage.evaluation.bench import Bench, Judged
+from curtilage.evaluation.bench import Bench, Judged, Wanted
 from curtilage.evaluation.datasets import FIRST_NAME
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.identifiers import lowered
@@ -45,11 +45,11 @@ def pupa(bench: Bench) -> Iterator[Figure]:
     rows = bench.sample(bench.rows("pupa"))
     with_units = [row for row in rows if row.units]
     note = "PUPA was scrubbed, and its units were marked by a model: no recall"
-    yield Figure(
-        id="pupa.flagged",
-        title="queries that do not leave unchanged",
-        estimate=bench.caught("pupa.flagged", with_units, "pupa"),
-        stock=bench.stock_caught(with_units),
+    yield bench.figure(
+        "pupa.flagged",
+        "queries that do not leave unchanged",
+        with_units,
+        Wanted.CAUGHT,
         note=note,
     )
     judged = bench.judge(with_units, "pupa")
@@ -93,7 +93,7 @@ def fairness(bench: Bench) -> Iterator[Figure]:
                     id=f"fairness.group{variant.id}.{tag.lower()}",
                     title=f"{title}{variant.title}",
                     estimate=shares[tag],
-                    stock=bench.stock_noticed(places, frozenset({"PERSON"})),
+                    stocks=bench.stock_noticed(places, frozenset({"PERSON"})),
                 )
             yield _gap(variant, gap, list(shares.values()))
 
@@ -177,7 +177,7 @@ def _of_corpus(bench: Bench, corpus: str, rows: Sequence[Row]) -> Iterator[Figur
             id=f"names.{corpus}.{kind.lower()}",
             title=f"{corpus}: {kind}",
             estimate=share_of([each.notices(gold, classes) for each, gold in places]),
-            stock=bench.stock_noticed(
+            stocks=bench.stock_noticed(
                 ((each.row, gold) for each, gold in places), frozenset({kind})
             ),
         )

@@ -8,7 +8,7 @@ text, and decides only to which part the row belongs.
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -75,6 +75,17 @@ def in_part(row: Row, part: Part) -> bool:
         return True
     kept = not row.key or held_out(row.key)
     return kept is (part is Part.HELD_OUT)
+
+
+def marked_as(rows: Iterable[Row], kinds: frozenset[str]) -> list[Row]:
+    """Return the rows in which something of these kinds is marked, and only that."""
+    found = (
+        (row, tuple(gold for gold in row.gold if gold.kind in kinds)) for row in rows
+    )
+    # Another id: what is found in a row is remembered by it, together with its marks.
+    return [
+        replace(row, id=f"{row.id}:marked", gold=gold) for row, gold in found if gold
+    ]
 
 
 def sampled(rows: Iterable[Row], limit: int) -> tuple[Row, ...]:

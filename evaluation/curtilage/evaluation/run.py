@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from curtilage.client.query import single_query
 from curtilage.evaluation.bench import Bench
-from curtilage.evaluation.curve import Closes, ner_recall, thresholds
+from curtilage.evaluation.curve import Closes, ner_recall, profiles, thresholds
 from curtilage.evaluation.faults import faults
 from curtilage.evaluation.figures import CurvePoint, Figure, Target
 from curtilage.evaluation.identifiers import (
@@ -18,13 +18,17 @@ from curtilage.evaluation.identifiers import (
     structured,
     with_kind,
 )
+from curtilage.evaluation.labelled import own
+from curtilage.evaluation.languages import language, named, numbers, surname, told
 from curtilage.evaluation.names import fairness, names, pupa
+from curtilage.evaluation.questions import clean, clinical, hard
 from curtilage.evaluation.rows import sampled
 from curtilage.evaluation.statistics import share_of
 from curtilage.evaluation.timing import (
     Look,
     SocketCount,
     TimedInspector,
+    deadline,
     latency,
     sockets,
 )
@@ -69,9 +73,26 @@ SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
         "pupa": pupa,
         "fairness": fairness,
         "names": names,
+        "clinical": clinical,
+        "clean": clean,
+        "hard": hard,
+        "named": named,
+        "language": language,
+        "told": told,
+        "surname": surname,
+        "national": numbers,
+        "own": own,
     }
 )
-MEASURED_APART: Final = ("latency", "sockets", "faults", "validity", "curve")
+MEASURED_APART: Final = (
+    "latency",
+    "deadline",
+    "sockets",
+    "faults",
+    "validity",
+    "curve",
+    "profiles",
+)
 GROUPS: Final = (*SECTIONS, *MEASURED_APART)
 
 
@@ -96,15 +117,22 @@ class Choice:
         )
 
 
-def figures_of(bench: Bench, choice: Choice, doors: Doors) -> Iterator[Figure]:
-    """Yield every figure that is wanted, in the order of the sections."""
+def sections_of(bench: Bench, choice: Choice) -> Iterator[Figure]:
+    """Yield every figure that is wanted and about rows, section by section."""
     for group, section in SECTIONS.items():
         if choice.has_group(group):
             yield from filter(choice.has, section(bench))
             if group == "leave":
                 yield from filter(choice.has, unchanged(bench))
+
+
+def figures_of(bench: Bench, choice: Choice, doors: Doors) -> Iterator[Figure]:
+    """Yield every figure that is wanted, also those of time and faults."""
+    yield from sections_of(bench, choice)
     if choice.has_group("latency"):
         yield from filter(choice.has, latency(bench, doors.start, doors.detectors))
+    if choice.has_group("deadline"):
+        yield deadline(bench, doors.start)
     if choice.has_group("sockets"):
         yield sockets(bench, doors.start, SocketCount())
     if choice.has_group("faults"):
@@ -119,6 +147,12 @@ def curve_of(bench: Bench, choice: Choice, start: Start) -> Iterator[CurvePoint]
     if choice.has_group("curve"):
         yield from thresholds(bench)
         yield from ner_recall(bench, start)
+
+
+def profiles_of(bench: Bench, choice: Choice, start: Start) -> Iterator[CurvePoint]:
+    """Yield a curve of each shipped profile, if they are wanted."""
+    if choice.has_group("profiles"):
+        yield from profiles(bench, start)
 
 
 def validity(bench: Bench, start: Start) -> Iterator[Figure]:

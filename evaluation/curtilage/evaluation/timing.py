@@ -6,9 +6,11 @@ worker. Each text is looked at three times and its best time counts, so that a
 neighbour on the same machine counts less.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +19,7 @@ from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Figure, Target
-from curtilage.evaluation.statistics import quantile_estimate, share
+from curtilage.evaluation.statistics import quantile_estimate, share, share_of
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Ner, Policy, full_scan
@@ -185,39 +187,90 @@ def _by_length(
 
 
 def _compared(bench: Bench, mode: Mode, look: Look) -> Iterator[Figure]:
-    """Yield how many times faster than plain Presidio clean short queries are."""
-    stock = bench.stock
-    if stock is None:
-        return
+    """Yield how many times faster than each Presidio clean short queries are."""
     short = [row for row in bench.rows("clinc150") if len(row.text) <= _SHORT_CHARS]
     clean = [
         each.row.text
         for each in bench.judge(bench.sample(short)[: 2 * TEXTS], "clean short queries")
         if each.decision.route is Route.ENCLAVE and not each.inspection.findings
     ][:TEXTS]
-    if not clean:
+    if not clean or not bench.stocks:
         return
-    ours, theirs = best_ms([look, stock.spans], clean, time.process_time)
-    ratios = [their / our for our, their in zip(ours, theirs, strict=True) if our > 0]
-    # The model reads every word of a short query; plain Presidio has none.
-    target = _FASTER if mode.id == "rules" else None
-    yield Figure(
-        id=f"latency.{mode.id}.faster",
-        title=f"{mode.title}: times faster on short queries",
-        estimate=quantile_estimate(ratios, 0.5),
-        unit="ratio",
-        target=target,
-    )
-    for name, title, values in (
-        (mode.id, mode.title, ours),
-        (f"{mode.id}.stock", "  plain Presidio", theirs),
-    ):
+    looks = [look, *(stock.spans for stock in bench.stocks)]
+    ours, *theirs = best_ms(looks, clean, time.process_time)
+    named = (("stock", "plain Presidio"), ("stock_model", "Presidio with a model"))
+    yield _short(mode.id, mode.title, ours)
+    for (name, title), values in zip(named, theirs, strict=False):
+        ratios = [
+            their / our for our, their in zip(ours, values, strict=True) if our > 0
+        ]
+        # The model reads every word of a short query; plain Presidio has none.
+        asked_for = (mode.id, name) == ("rules", "stock")
         yield Figure(
-            id=f"latency.{name}.short_p50_cpu",
-            title=f"{title}, clean short queries, p50 cpu",
-            estimate=quantile_estimate(values, 0.5),
-            unit="ms",
+            id=f"latency.{mode.id}.faster{'' if name == 'stock' else '_model'}",
+            title=f"{mode.title}: times faster than {title}",
+            estimate=quantile_estimate(ratios, 0.5),
+            unit="ratio",
+            target=_FASTER if asked_for else None,
         )
+        yield _short(f"{mode.id}.{name}", f"  {title}", values)
+
+
+def _short(name: str, title: str, values: Sequence[float]) -> Figure:
+    return Figure(
+        id=f"latency.{name}.short_p50_cpu",
+        title=f"{title}, clean short queries, p50 cpu",
+        estimate=quantile_estimate(values, 0.5),
+        unit="ms",
+    )
+
+
+# --- deadlines --------------------------------------------------------------------
+
+AT_ONCE: Final = 4  # the load under which a deadline must hold
+_LONG: Final = (2_000, 20_000)  # characters; the longest that a policy takes by itself
+_LONG_SETS: Final = ("arena-hard", "routing", "code-prompts", "tatqa-tables")
+_LOST: Final = frozenset({"uncertain.timeout", "uncertain.error"})
+
+
+def deadline(bench: Bench, start: Start) -> Figure:
+    """Count long prompts that are lost to the policy's own deadline, four at once."""
+    texts = [row.text for name in _LONG_SETS for row in bench.sample(bench.rows(name))]
+    count = min(bench.limit, TEXTS) if texts else 0
+    least, most = _LONG
+    prompts = [
+        texts_of(texts[at * 7 % len(texts) :] + texts, length, 1)[0]
+        for at in range(count)
+        for length in (least + (most - least) * at // count,)
+    ]
+    load = os.getloadavg()[0]
+    inspectors = [start(bench.policy) for _ in range(AT_ONCE)]
+    bench.tell("long prompts, four at once")
+
+    def lost(number: int) -> list[bool]:
+        found = (
+            inspectors[number].inspect(single_query(text))
+            for text in prompts[number::AT_ONCE]
+        )
+        decisions = (decide(bench.policy.rulebook, each) for each in found)
+        return [not _LOST.isdisjoint(each.uncertain) for each in decisions]
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            outcomes = [
+                each for part in pool.map(lost, range(AT_ONCE)) for each in part
+            ]
+    finally:
+        for inspector in inspectors:
+            inspector.close()
+    return Figure(
+        id="deadline.lost",
+        title="prompts of 2,000 to 20,000 characters lost to a deadline",
+        estimate=share_of(outcomes),
+        target=Target.at_most(0.01),
+        note=f"deadline: under the policy's own limits, {AT_ONCE} detectors at work at "
+        f"once; load before {load:.1f} on {os.cpu_count()} processors",
+    )
 
 
 # --- sockets ----------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Figures about texts that are sensitive without naming anybody, and harmless ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from curtilage.evaluation.bench import Bench
+from curtilage.evaluation.bench import Bench, Wanted
 from curtilage.evaluation.datasets import DIALOGUE, NOTE, PRIVATE_LABELS
 from curtilage.evaluation.figures import Figure, Target
-from curtilage.evaluation.rows import Row, sampled_each
-from curtilage.evaluation.statistics import Estimate, share_of
+from curtilage.evaluation.rows import sampled_each
+from curtilage.evaluation.statistics import share_of
 
 _HEALTH: Final = Target.at_least(0.95)
 _MOST_LEAVE: Final = Target.at_least(0.95)
@@ -22,11 +22,11 @@ _HARMLESS_LABELS: Final = ("general_knowledge", "generic_coding", "simple_task")
 def health(bench: Bench) -> Iterator[Figure]:
     """Yield the recall of what patients, doctors and the troubled say."""
     counsel = bench.sample(bench.rows("counsel-chat"))
-    yield _caught(
-        bench,
+    yield bench.figure(
         "health.counsel",
         "counsel-chat, questions",
         counsel,
+        Wanted.CAUGHT,
         target=_HEALTH,
     )
     every = list(counsel)
@@ -34,14 +34,16 @@ def health(bench: Bench) -> Iterator[Figure]:
         rows = sampled_each(bench.rows(name), (DIALOGUE, NOTE), 2 * bench.limit)
         every += rows
         for tag in (DIALOGUE, NOTE):
-            yield _caught(
-                bench,
+            yield bench.figure(
                 f"health.{name.partition('-')[0]}_{tag}",
                 f"{name}, {tag}s",
                 [row for row in rows if tag in row.tags],
+                Wanted.CAUGHT,
                 target=_HEALTH,
             )
-    yield _caught(bench, "health.all", "all of these together", every, target=_HEALTH)
+    yield bench.figure(
+        "health.all", "all of these together", every, Wanted.CAUGHT, target=_HEALTH
+    )
     judged = bench.judge(every, "health")
     # A text that stays for its length alone says nothing of the detectors.
     yield Figure(
@@ -58,12 +60,19 @@ def privacy(bench: Bench) -> Iterator[Figure]:
     """
     rows = bench.rows("vllm-sr-privacy")
     private = [row for row in rows if PRIVATE_LABELS.intersection(row.tags)]
-    yield _caught(bench, "privacy.private", "requests with a private label", private)
+    yield bench.figure(
+        "privacy.private", "requests with a private label", private, Wanted.CAUGHT
+    )
     for label in sorted(PRIVATE_LABELS):
         part = [row for row in private if label in row.tags]
-        yield _caught(bench, f"privacy.of.{label}", f"  {label}", part)
+        yield bench.figure(f"privacy.of.{label}", f"  {label}", part, Wanted.CAUGHT)
     harmless = [row for row in rows if row.tags[0] in _HARMLESS_LABELS]
-    yield _left(bench, "privacy.harmless", "general requests that may leave", harmless)
+    yield bench.figure(
+        "privacy.harmless",
+        "general requests that may leave",
+        harmless,
+        Wanted.LEAVES,
+    )
 
 
 # --- allowed to leave ------------------------------------------------------------
@@ -79,11 +88,11 @@ def leave(bench: Bench) -> Iterator[Figure]:
         ("mt-bench", "mt-bench and vicuna", None),
     ):
         rows = bench.sample(bench.rows(name))
-        yield _left(bench, f"leave.{name}", title, rows, target=target)
+        yield bench.figure(f"leave.{name}", title, rows, Wanted.LEAVES, target=target)
         tags = sorted({tag for row in rows for tag in row.tags})
         for tag in tags if len(tags) > 1 else ():
             part = [row for row in rows if tag in row.tags]
-            yield _left(bench, f"leave.{name}.{tag}", f"  {tag}", part)
+            yield bench.figure(f"leave.{name}.{tag}", f"  {tag}", part, Wanted.LEAVES)
 
 
 def unchanged(bench: Bench) -> Iterator[Figure]:
@@ -101,38 +110,3 @@ def unchanged(bench: Bench) -> Iterator[Figure]:
             title=f"  {name}, without a pseudonym",
             estimate=share_of([not each.caught for each in judged]),
         )
-
-
-def _caught(
-    bench: Bench,
-    name: str,
-    title: str,
-    rows: Sequence[Row],
-    *,
-    target: Target | None = None,
-) -> Figure:
-    estimate: Estimate = bench.caught(name, rows, title)
-    return Figure(
-        id=name,
-        title=title,
-        estimate=estimate,
-        target=target,
-        stock=bench.stock_caught(rows),
-    )
-
-
-def _left(
-    bench: Bench,
-    name: str,
-    title: str,
-    rows: Sequence[Row],
-    *,
-    target: Target | None = None,
-) -> Figure:
-    return Figure(
-        id=name,
-        title=title,
-        estimate=bench.left(name, rows, title),
-        target=target,
-        stock=bench.stock_left(rows),
-    )

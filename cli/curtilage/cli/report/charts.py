@@ -25,7 +25,7 @@ _LINE_WIDTH: Final = 640
 _LINE_HEIGHT: Final = 320
 _MARGIN: Final = 46
 _TITLE: Final = 24  # above a chart that is a file of its own
-_MARKS: Final = ("circle", "square", "diamond", "triangle")
+_MARKS: Final = ("circle", "square", "diamond", "triangle", "cross", "star")
 _LABELS_AT_MOST: Final = 5
 
 
@@ -253,6 +253,8 @@ def _mark(shape: str, x: float, y: float, kind: str, hint: str = "") -> str:
         "square": "m-4 -4 h8 v8 h-8 z",
         "diamond": "m0 -6 l6 6 l-6 6 l-6 -6 z",
         "triangle": "m0 -6 l6 10 h-12 z",
+        "cross": "m-5 -5 l10 10 m0 -10 l-10 10",
+        "star": "m0 -6 v12 m-6 -6 h12 m-2 -4 l-8 8 m0 -8 l8 8",
     }
     path = f"M{x:.1f} {y:.1f} {outlines[shape]}"
     return f'<path class="mark {kind}" d="{path}">{told}</path>'
