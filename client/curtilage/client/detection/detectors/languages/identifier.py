@@ -13,8 +13,6 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Protocol, cast
 
-import numpy as np
-
 from curtilage.client.detection.wordlists import words
 
 # What people write in Latin letters. Not Latin itself, in which medicine names half of
@@ -55,6 +53,7 @@ def load_identifier() -> Identifier:
     Raises:
         Exception: of any kind, where the package is missing or not as expected.
     """
+    import numpy as np  # noqa: PLC0415 - needs the extra
     from py3langid import langid  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     package: Any = langid
@@ -76,5 +75,5 @@ def load_identifier() -> Identifier:
 def _array(numbers: Any) -> "array[int]":  # noqa: ANN401 - an array of any integers
     # The classifier walks it item by item, which numpy's own would make slow.
     made: array[int] = array(_TYPE_CODES[numbers.dtype.itemsize])
-    made.frombytes(np.ascontiguousarray(numbers).tobytes())
+    made.frombytes(numbers.tobytes())
     return made
