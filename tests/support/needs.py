@@ -176,6 +176,7 @@ TIMING: Final[Table] = {
     "cli/attest/test_evidence_hostile.py": (
         "test_eight_times_the_file_is_not_sixty_times_the_work",
     ),
+    "client/detection/detectors/languages/test_stretches.py": ("test_time_is_linear",),
     "client/detection/detectors/model/test_detector.py": (
         "test_the_shipped_model_takes_time_in_proportion",
     ),

@@ -87,6 +87,7 @@ PLAN = DetectionPlan(
     scan="early_exit",
     exit_classes=("financial.pan",),
     lists=(LISTED,),
+    languages=("de", "en"),
 )
 
 

@@ -56,6 +56,19 @@ def test_shipped_profile_loads() -> None:
     assert policy == load_policy(profile_text("default"), source="profile default")
 
 
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ("[]", "name a language at least; those that are covered: en (English)"),
+        ("[en, en]", "the same name stands here twice"),
+        ("[EN]", "'EN' is not covered; languages that are: en (English)"),
+    ],
+)
+def test_languages_are_covered_ones(languages: str, message: str) -> None:
+    (problem,) = problems_of(f"version: 1\nlanguages: {languages}\nrules: [{ANY}]\n")
+    assert (problem.path, problem.message) == ("languages", message)
+
+
 def test_problem_reads_as_a_line() -> None:
     problem = Problem(line=3, path="rules[0].when", message="no")
     assert str(problem) == "line 3: rules[0].when: no"
@@ -114,7 +127,9 @@ def test_every_problem_is_told_at_once() -> None:
     assert told[14, "detectors[0].kind"] == "this key is missing"
     assert "expected 'none', 'embedded'" in told[15, "ner.engine"]
     assert "expected 'early_exit' or 'full'" in told[16, "scan"]
-    assert "not in this release" in told[17, "languages"]
+    assert told[17, "languages"] == (
+        "'de' is not covered; languages that are: en (English)"
+    )
     assert "every requirement always holds" in told[18, "default.require"]
     assert "cannot be excluded" in told[20, "exclude[0].class"]
     assert "no '..'" in told[21, "exclude[1].dictionary"]

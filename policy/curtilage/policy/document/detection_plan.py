@@ -189,6 +189,7 @@ class DetectionPlan:
         exit_classes: classes of which one validated finding alone keeps the
             query home, sorted; empty where everything must be looked at.
         lists: the texts that exclusions name.
+        languages: what may be judged, as ISO 639-1; a text in any other stays.
     """
 
     packs: tuple[str, ...]
@@ -198,6 +199,7 @@ class DetectionPlan:
     scan: Scan
     exit_classes: tuple[str, ...]
     lists: tuple[ExclusionList, ...] = ()
+    languages: tuple[str, ...] = ("en",)
 
     def to_fields(self) -> Fields:
         """Return it as JSON values."""
@@ -209,6 +211,7 @@ class DetectionPlan:
             "scan": self.scan,
             "exit_classes": list(self.exit_classes),
             "lists": [each.to_fields() for each in self.lists],
+            "languages": list(self.languages),
         }
 
     @classmethod
@@ -227,6 +230,7 @@ class DetectionPlan:
             scan=_one_of(given["scan"], get_args(Scan)),
             exit_classes=tuple(_class(name) for name in _list(given["exit_classes"])),
             lists=_each(given["lists"], ExclusionList.from_fields),
+            languages=_texts(given["languages"]),
         )
 
 

@@ -390,7 +390,7 @@ class Policy:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that the detectors cover."""
+        """The languages in which a text may leave, as ISO 639-1."""
         return self.document.languages
 
     @property
@@ -413,6 +413,7 @@ class Policy:
             scan=document.scan,
             exit_classes=tuple(_exit_classes(self)),
             lists=self.lists,
+            languages=tuple(sorted(document.languages)),
         )
 
 

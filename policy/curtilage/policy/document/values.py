@@ -10,6 +10,7 @@ nothing leaves.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
 from curtilage.policy.decision.classes import expand, is_class, is_uncertain
@@ -57,11 +58,20 @@ def all_requirements(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+# By ISO 639-1. Who adds one brings its words (``VOCABULARIES`` of the detectors: a test
+# compares), and names, topics and numbers that were measured in it.
+COVERED_LANGUAGES: Final[Mapping[str, str]] = {"en": "English"}
+
+
 def covered_languages(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a language that no detector covers."""
-    if value != ("en",):
-        raise ValueError("detectors of other languages than en are not in this release")
-    return value
+    """Refuse a language that no detector covers, and a list without one."""
+    covered = ", ".join(f"{code} ({name})" for code, name in COVERED_LANGUAGES.items())
+    for code in value:
+        if code not in COVERED_LANGUAGES:
+            raise ValueError(f"'{code}' is not covered; languages that are: {covered}")
+    if not value:
+        raise ValueError(f"name a language at least; those that are covered: {covered}")
+    return each_once(value)
 
 
 def own_route(value: object) -> object:

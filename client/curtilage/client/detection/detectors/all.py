@@ -5,12 +5,12 @@ Nobody beside it knows more than its own kind; the scanner runs whatever it is g
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from curtilage.client.detection.detectors.anomalies import (
     InvisibleDetector,
-    LanguageDetector,
     NumberRunDetector,
     ObfuscationDetector,
     OpaqueDetector,
@@ -18,6 +18,7 @@ from curtilage.client.detection.detectors.anomalies import (
     UndecodableDetector,
 )
 from curtilage.client.detection.detectors.cache import FindingsCache
+from curtilage.client.detection.detectors.languages.detector import LanguageDetector
 from curtilage.client.detection.detectors.model.detector import ner_detectors
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
@@ -74,7 +75,7 @@ def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
     build = partial(PresidioDetector, plan.recognizers)
     presidio = or_broken(PRESIDIO, build, EVERY_FORM - {Normalization.COMPACT})
     first = (
-        *_own_but_names(),
+        *_own_but_names(plan.languages),
         *([presidio] if plan.recognizers else []),
         *own_detectors(plan.detectors),
     )
@@ -88,15 +89,15 @@ def digest_of(plan: DetectionPlan) -> bytes:
 
 def own_equipment() -> Equipment:
     """Return this project's own detectors, each with the readings it takes."""
-    return (*_own_but_names(), (NameDetector(), AS_WRITTEN))
+    return (*_own_but_names(("en",)), (NameDetector(), AS_WRITTEN))
 
 
-def _own_but_names() -> Equipment:
+def _own_but_names(languages: Sequence[str]) -> Equipment:
     return (
         (UndecodableDetector(), AS_WRITTEN),
         (ObfuscationDetector(), AS_WRITTEN),
         (InvisibleDetector(), AS_WRITTEN),
-        (LanguageDetector(), NOT_COMPACT - {Normalization.NFKC, Normalization.DECODED}),
+        or_broken("language", partial(LanguageDetector, languages), NOT_COMPACT),
         (NumberRunDetector(), EVERY_FORM),
         (ToldNumberDetector(), EVERY_FORM),
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),

@@ -1,0 +1,79 @@
+"""The identifier of languages: py3langid's only door.
+
+It is a naive Bayes classifier of octet sequences, and opens no network. Its model is
+read from the installed package into memory: the package's own reader unpacks it into a
+temporary file, which the detectors' process may not write. Needs the extra ``pii``.
+"""
+
+import io
+import lzma
+from array import array
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Protocol, cast
+
+from curtilage.client.detection.wordlists import words
+
+# What people write in Latin letters. Not Latin itself, in which medicine names half of
+# what it knows, and not Nigerian Pidgin, which is nearly English: either would take
+# English sentences away from English.
+LANGUAGES: Final = words("""
+af az br bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr ht hu id ig is
+it jv ku lb lg ln lt lv mg ms mt nl nn no oc om pl pt qu ro rw sk sl sn so sq st sv
+sw tl tr uz vi xh yo zu
+""")
+_TYPE_CODES: Final = {2: "H", 4: "I", 8: "L"}  # of ``array``, by the octets of an item
+
+
+class Model(Protocol):
+    """What is used of the package."""
+
+    def rank(self, text: str) -> list[tuple[str, float]]:
+        """Return every language with the logarithm of its likelihood."""
+        ...
+
+
+class Identifier:
+    """How well a text fits each of ``LANGUAGES``."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def scores(self, text: str) -> Mapping[str, float]:
+        """Return the logarithm of each language's likelihood, up to a constant."""
+        # In lower case: capitals are other octets, and "ICH HABE" fits nothing.
+        return dict(self._model.rank(text.lower()))
+
+
+@cache
+def load_identifier() -> Identifier:
+    """Load the model, once for a process; takes half a second and about 80 MB.
+
+    Raises:
+        Exception: of any kind, where the package is missing or not as expected.
+    """
+    import numpy as np  # noqa: PLC0415 - needs the extra
+    from py3langid import langid  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
+
+    package: Any = langid
+    packed = resources.files("py3langid").joinpath("data/model.npz.xz").read_bytes()
+    with np.load(io.BytesIO(lzma.decompress(packed)), allow_pickle=False) as model:
+        labels: list[str] = model["classes"].tolist()
+        kept = [at for at, label in enumerate(labels) if label in LANGUAGES]
+        made = package.LanguageIdentifier(
+            model["ptc"][:, kept].copy(),  # or the whole table stays in memory
+            model["pc"][kept].copy(),
+            [labels[at] for at in kept],
+            _array(model["nextmove"]),
+            model["out_feat"].tolist(),
+            tk_row=_array(model["nextmove_row"]),
+        )
+    return Identifier(cast("Model", made))
+
+
+def _array(numbers: Any) -> "array[int]":  # noqa: ANN401 - an array of any integers
+    # The classifier walks it item by item, which numpy's own would make slow.
+    made: array[int] = array(_TYPE_CODES[numbers.dtype.itemsize])
+    made.frombytes(numbers.tobytes())
+    return made

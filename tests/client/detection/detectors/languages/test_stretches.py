@@ -1,0 +1,176 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.detection.detectors.languages.stretches import Stretch, stretches
+from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
+from support.growth import grows_at_most, seconds_of
+
+pytest.importorskip("py3langid", reason="SKIPPED LOUDLY: needs the extra pii")
+
+ENGLISH = (
+    "Can you help me with this?",
+    "set a timer for ten minutes",
+    "What are the side effects of ibuprofen?",
+    "Compare the two methods, and tell me which is faster.",
+    "for i in range(10): print(i)",
+    "The meeting is on Friday at three.",
+)
+FOREIGN = (
+    "Mi madre tiene cancer de mama",
+    "Ik heb sinds gisteren koorts en kramp",
+    "ho paura di perdere il lavoro",
+    "Ich weiß nicht, ob ich schwanger bin",
+    "ma fille ne veut plus manger",
+    "minha irmã foi presa ontem à noite",
+    "mój brat stracił pracę",
+    "min man dricker för mycket",
+    "Am fost condamnat pentru furt acum doi ani",
+    "Hogy mondjam el a feleségemnek",
+)
+
+
+def uncovered(text: str) -> list[str]:
+    """Return the parts of a text that are in no covered language."""
+    return [
+        text[each.start : each.end]
+        for each in stretches(text)
+        if each.language not in VOCABULARIES
+    ]
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_another_language_is_uncovered(text: str) -> None:
+    assert uncovered(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sono incinta",
+        "Ik heb hiv",
+        "ICH HABE KREBS",
+        "Ich Habe Krebs",
+        "Schwangerschaftsabbruch",
+        "mujhe cancer hai",
+        "ana 3andi sida",
+        "Doktè a di mwen gen kansè.",
+    ],
+)
+def test_a_few_words_of_another_language_are_uncovered(text: str) -> None:
+    assert uncovered(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("Sum up what it says: la paciente llegó anoche.", "la paciente llegó anoche"),
+        ("She wrote “ich habe es satt” to him.", "ich habe es satt"),
+        ("Is it right (mam raka piersi) or not?", "mam raka piersi"),
+        ("Check this. Ma femme est malade.", "Ma femme est malade"),
+        ("print('Mi hijo es esquizofrénico')", "Mi hijo es esquizofrénico"),
+        ("# der Kunde ist pleite\ndef close(a):\n    return a", "der Kunde ist pleite"),
+        ("what does ich habe mich gestern geritzt mean", "habe mich gestern geritzt"),
+        ("please help, sono incinta, what now", "sono incinta"),
+    ],
+)
+def test_a_part_is_judged_apart(text: str, part: str) -> None:
+    assert any(part in each for each in uncovered(text))
+
+
+def test_marks_between_the_words_hide_no_sentence() -> None:
+    assert uncovered("Mein Mann: weiß nicht, dass ich wieder (sehr) krank bin")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *ENGLISH,
+        "im hungry",
+        "hello world",
+        "das boot tickets",
+        "a café in Zürich",
+        "what is schadenfreude",
+        "tell me about Le Corbusier and El Greco",
+        "play a song by Luis Fonsi",
+        "how do you say hello in german",
+        "apixaban vs rivaroxaban in atrial fibrillation",
+        "tuna, salt, chocolate: what can I cook?",
+    ],
+)
+def test_english_is_covered(text: str) -> None:
+    assert not uncovered(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a.id, b.naam FROM a JOIN b ON a.id = b.id;",
+        '{"colour": "red", "sizes": [1, 2, 3]}',
+        "https://de.wikipedia.org/wiki/Schwangerschaft",
+        "$y_t = \\beta_1 + \\beta_2 x_{2t} + u_t$",
+        "| Net debt | 7,821 | 8,290 |\n| Audit fees | 12 | 13 |",
+        "def gcd(p, q):\n    while q != 0:\n        p, q = q, p % q\n    return p",
+        "2026-11-23T04:44:10Z ERROR db.pool: timeout after 3000ms",
+        "git rebase -i HEAD~3",
+        "1234 5678 -- 90",
+        "",
+    ],
+)
+def test_what_is_no_language_is_not_judged(text: str) -> None:
+    assert not uncovered(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("What is the weather like tomorrow?", "en"),
+        ("Wie wird das Wetter morgen in der Stadt?", "de"),
+        ("Quel temps fera-t-il demain en ville ?", "fr"),
+        ("¿Qué tiempo hará mañana en la ciudad?", "es"),
+        ("Che tempo farà domani in città?", "it"),
+        ("Wat voor weer wordt het morgen in de stad?", "nl"),
+        ("Como vai estar o tempo amanhã na cidade?", "pt"),
+        ("Jaka będzie jutro pogoda w mieście?", "pl"),
+        ("Hur blir vädret i morgon i staden?", "sv"),
+        ("Hvordan bliver vejret i morgen i byen?", "da"),
+    ],
+)
+def test_the_language_of_a_sentence_is_told(text: str, language: str) -> None:
+    assert {each.language for each in stretches(text)} == {language}
+
+
+def test_each_sentence_has_its_own_language() -> None:
+    text = "Thank you for the help. Das Wetter ist heute sehr schön."
+    assert list(stretches(text))[-1] == Stretch(start=24, end=55, language="de")
+
+
+@given(
+    before=st.lists(st.sampled_from(ENGLISH), max_size=4),
+    clause=st.sampled_from(FOREIGN),
+    after=st.lists(st.sampled_from(ENGLISH), max_size=4),
+    mark=st.sampled_from((" ", "\n", "\n\n", "\t")),
+)
+def test_english_around_a_clause_does_not_cover_it(
+    before: list[str], clause: str, after: list[str], mark: str
+) -> None:
+    # A clause that is added to a harmless text can only keep it at home.
+    assert uncovered(mark.join((*before, f"{clause}.", *after)))
+
+
+@given(st.text(max_size=120))
+def test_any_text_has_stretches_inside_it(text: str) -> None:
+    for each in stretches(text):
+        assert 0 <= each.start < each.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["ik heb ", "Sono incinta. ", "ik: ", "a, b ", "foo ", "'", "1/", "x.y ", "ä"],
+)
+def test_time_is_linear(unit: str) -> None:
+    def cost(length: int) -> float:
+        text = unit * (length // len(unit))
+        return seconds_of(lambda: list(stretches(text)))
+
+    assert grows_at_most(cost, lengths=(2_000, 8_000), factor=8)
