@@ -39,6 +39,7 @@ def test_the_others_of_a_list_are_found_by_one_of_them(
         "okafor. Haugland came, too",
         "{'okafor': 2, 'rent': 1, 'aspirin': 3}",
         "okafor and Berlin and Pfizer",
+        "okafor, CRP and others",
         "",
     ],
 )

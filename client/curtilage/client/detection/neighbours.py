@@ -13,6 +13,7 @@ from curtilage.client.detection import wordlists
 from curtilage.client.detection.wordlists import bare, is_known, is_term
 
 _MIN_CHARS: Final = 3
+_ACRONYM_CHARS: Final = 5
 _NEAR: Final = 4
 _LETTERS = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]{2,})?")
 _DIGITS = re.compile(r"\d+")
@@ -53,8 +54,11 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
     ]
     inside = _inside(words, taken)
     found = _framed(text, words, taken) | _linked(text, words, inside)
+    shouted = any(text[start:end].isupper() for start, end in taken)
     for at in sorted(found):
-        if not inside[at] and is_unknown(text[slice(*words[at])]):
+        word = text[slice(*words[at])]
+        acronym = word.isupper() and len(word) <= _ACRONYM_CHARS and not shouted
+        if not inside[at] and not acronym and is_unknown(word):
             yield words[at]
 
 

@@ -4,6 +4,7 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_identifier,
     is_nobody,
     is_place_or_company,
+    is_spoken_of,
     unknown_words,
 )
 from curtilage.client.detection.wordlists import is_term
@@ -48,6 +49,11 @@ def place(text: str, words: str) -> tuple[int, int]:
         ("sub-Bowman's keratomileusis", "Bowman"),
         ("ANOVA Kruskal-Wallis and", "Kruskal"),
         ("Bell's palsy", "Bell"),
+        ("Babinski, Hoffmann and Romberg signs", "Babinski, Hoffmann"),
+        ("Rome IV criteria", "Rome IV"),
+        ("Hodgkin vs non-Hodgkin lymphoma", "Hodgkin"),
+        ("Fermat's little theorem", "Fermat"),
+        ("Lenke et al. classified them", "Lenke"),
     ],
 )
 def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
@@ -78,6 +84,8 @@ def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
         ("tell Gleason to come", "Gleason"),
         ("Okafor scores are low", "Okafor"),
         ("Murphy is late", "Murphy"),
+        ("Foley was admitted last night", "Foley"),
+        ("Okafor et al. v. Haugland", "Okafor"),
     ],
 )
 def test_who_has_the_name_of_a_thing_is_somebody(text: str, name: str) -> None:
@@ -129,6 +137,22 @@ def test_places_and_companies_have_marks(text: str, words: str) -> None:
 )
 def test_a_surname_alone_has_none(text: str, words: str) -> None:
     assert not is_place_or_company(text, *place(text, words))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "spoken_of"),
+    [
+        ("does the Mayo Clinic recommend it", "Mayo Clinic", True),
+        ("Toyota or Honda", "Honda", True),
+        ("I work at Mayo Clinic", "Mayo Clinic", False),
+        ("Toyota fired me", "Toyota", False),
+        ("Wexlar makes pumps", "Wexlar", False),
+    ],
+)
+def test_companies_that_everybody_knows_are_spoken_of(
+    text: str, words: str, *, spoken_of: bool
+) -> None:
+    assert is_spoken_of(text, text.index(words), words) is spoken_of
 
 
 def test_several_names_in_one_are_told_apart() -> None:

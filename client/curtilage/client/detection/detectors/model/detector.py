@@ -35,6 +35,7 @@ from curtilage.client.detection.detectors.names.nobody import (
     is_identifier,
     is_nobody,
     is_place_or_company,
+    is_spoken_of,
     unknown_words,
 )
 from curtilage.client.detection.detectors.readings import Reading
@@ -221,6 +222,8 @@ class NerDetector:
         ):
             return
         if data_class in (CITY, EMPLOYER) and _is_description(text, found):
+            return
+        if data_class == EMPLOYER and is_spoken_of(text, entity.start, found):
             return
         # A surname alone is called a place or a company as often as not.
         if (

@@ -18,13 +18,13 @@ _ACRONYM_CHARS: Final = 5
 _SINGLE = re.compile(r"[^\W\d_][\w'\u2019\-\u2013\u2010]*")
 _JOINED = re.compile(r"[\w'\u2019\-\u2013\u2010]*")
 _POSSESSIVE = re.compile(r"['\u2019]s?$|(?<=s)['\u2019]$")
-_PARTS = re.compile(r"[\s\-\u2013\u2010]+|['\u2019]s(?=[\s\-\u2013\u2010])")
+_PARTS = re.compile(r"[\s,\-\u2013\u2010]+|['\u2019]s(?=[\s\-\u2013\u2010])")
 _TAIL = re.compile(
-    r"(?P<own>['\u2019]s?)?(?P<rest>(?:[ \t\n\-\u2013]{1,2}[\w\-]+){1,4})"
+    r"(?P<own>['\u2019]s?)?(?P<rest>(?:,?[ \t\n\-\u2013]{1,2}[\w\-]+){1,6})"
 )
 _BEFORE = re.compile(r"([\w.'\u2019]+)[ \t]{1,2}$")
 # Words of a name that are no eponyms themselves: "Ellis-van Creveld".
-_PARTICLES = words("van von de der den la le di du da and y")
+_PARTICLES = words("van von de der den la le di du da and y ii iii iv v")
 _TITLES = words("mr mrs ms mx miss dr prof professor doctor sir nurse judge herr frau")
 _ASKING = words("""
 ask asks asked tell tells told call called phone email text pay paid remind invite meet
@@ -32,10 +32,11 @@ met from my our his her their with by patient client tenant
 """)
 # What a person does and a thing does not: "Foley has a fever", "Apgar said".
 _DOES = words("""
-came come comes says said asked asks told tells wants wanted called calls paid pays
-owes owed lives lived works worked signed signs complains complained denies denied took
-takes needs thinks thought likes hates loves married left arrived wrote writes refuses
-refused went
+has had admitted came come comes says said asked asks told tells wants wanted called
+calls paid pays owes owed lives lived works worked signed signs complains complained
+denies denied took takes needs thinks thought likes hates loves married left arrived
+wrote writes refuses
+refused went seen discharged diagnosed born prescribed treated transferred fired hired
 """)
 _KIN = words("""
 mother father mom mum dad wife husband partner son daughter child children brother
@@ -47,7 +48,7 @@ _INITIAL_BEFORE = re.compile(r"(?<!\w)[A-Z](?:[a-z]{0,3}\.|[a-z]{2,}) $")
 # T2a, CYP2D6, IL-6: letters and digits mixed; GGATCC: a sequence.
 _CODED = re.compile(r"[A-Z][A-Za-z]{0,2}\d[\w\-]*|[A-Z0-9\-]*\d[A-Z0-9\-]*|[ACGTU]{6,}")
 # "Lenke et al.": what is cited is published; a case is not ("Okafor et al. v.").
-_CITED = re.compile(r"(?: et)? al\b\.?(?! v)")
+_CITED = re.compile(r"(?: et)? al\b(?!\.? v)")
 # The trial, score or group that capitals inside a sentence are the name of.
 _NAMED_IN_CAPITALS = re.compile(
     r"(?:[\-\u2013 ]\w+)?[\-\u2013 ](?:trials?|stud(?:y|ies)|scores?|scales?|criteria|"
@@ -113,7 +114,8 @@ def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
         some = not wordlists.EPONYMS.isdisjoint(names)
         alone = listed and (wordlists.GIVEN | wordlists.AMBIGUOUS).isdisjoint(names)
         head = _head(behind, listed=some, owned=False)
-        return " " not in found and (head is not None or alone)
+        glued = " " not in found or (listed and "," in found and head is not None)
+        return glued and (head is not None or alone)
     head = _head(behind, listed=listed, owned=owned)
     if head is not None:
         # "Wilson's test came back", "Bell tests positive".
@@ -124,7 +126,9 @@ def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
         ailments = wordlists.AILMENTS - wordlists.GIVEN
         return names[0] in ailments and following not in _KIN
     if names[0] in wordlists.THINGS:
-        return not asked and following not in _DOES
+        # "Foley was admitted", and not "Foley was placed".
+        acts = [word for word in behind[:2] if word not in ("was", "is")]
+        return not asked and (not acts or acts[0] not in _DOES)
     return found.isupper() and _NAMED_IN_CAPITALS.match(text, end) is not None
 
 
@@ -134,14 +138,15 @@ def _head(behind: list[str], *, listed: bool, owned: bool) -> str | None:
     Directly behind it, or behind words that belong to such a thing: "Glasgow coma
     scale". Of a name that no list has, only what nobody has or does himself.
     """
-    for at, word in enumerate(behind):
+    for word in behind:
         if listed and word in wordlists.HEADS:
             return word
         if word in wordlists.SURE_HEADS:
             return word
         if not listed and not owned and word in wordlists.HEADS - wordlists.OWN_HEADS:
             return word
-        if not (word in wordlists.BETWEEN and at < 3):  # noqa: PLR2004 - of one term
+        # "Babinski, Hoffmann and Romberg signs", "Glasgow coma scale".
+        if not (word in wordlists.BETWEEN or (listed and word in wordlists.EPONYMS)):
             return None
     return None
 
@@ -198,6 +203,33 @@ def is_place_or_company(text: str, start: int, end: int) -> bool:
     ):
         return True
     return bool(_TO_PLACE.search(text[max(0, start - _REACH) : start]))
+
+
+_OF_SOMEBODY = re.compile(
+    r"\b(?:me|my|us|our|him|her|his|employees?|colleagues?|manager|boss|job|salary)\b"
+)
+_EMPLOYED = re.compile(
+    r"(?:^|\W)(?:at|for|of|joined|join|left|leave|leaving|quit|my|our|me|us|from)"
+    r"(?: the)?\s$",
+    re.IGNORECASE,
+)
+
+
+def is_spoken_of(text: str, start: int, found: str) -> bool:
+    """Tell whether a company or an institution is one that everybody knows.
+
+    And nobody is said to be there: "does Mayo Clinic recommend it", and not "at Mayo
+    Clinic" nor "Toyota fired me".
+    """
+    listed = bare(found) in wordlists.PROPER or any(
+        bare(word) in wordlists.ORGANISATIONS for word in _NAME_WORD.findall(found)
+    )
+    behind = text[start + len(found) :][:_REACH]
+    return (
+        listed
+        and not _EMPLOYED.search(text[max(0, start - _REACH) : start])
+        and not _OF_SOMEBODY.search(behind)
+    )
 
 
 def _is_marked(word: str) -> bool:
