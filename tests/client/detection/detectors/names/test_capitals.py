@@ -185,6 +185,6 @@ def test_keys_tags_and_folders_hold_names(text: str, name: str) -> None:
 
 
 def test_who_is_asked_or_does_something_is_perhaps_somebody() -> None:
-    text = "ask okonkwo to pay; a letter from haugland; petrosyan refuses"
+    text = "ask okonkwo to pay; a bill from haugland; petrosyan refuses; it is Wexlar"
     found = {text[start:end]: surely for start, end, surely in asked(text)}
     assert found == {"okonkwo": True, "haugland": False, "petrosyan": False}

@@ -51,6 +51,7 @@ def place(text: str, words: str) -> tuple[int, int]:
         ("Bell's palsy", "Bell"),
         ("Babinski, Hoffmann and Romberg signs", "Babinski, Hoffmann"),
         ("Rome IV criteria", "Rome IV"),
+        ("Fournier's gangrene", "Fournier"),
         ("Hodgkin vs non-Hodgkin lymphoma", "Hodgkin"),
         ("Fermat's little theorem", "Fermat"),
         ("Lenke et al. classified them", "Lenke"),
@@ -85,6 +86,7 @@ def test_what_is_called_after_somebody_is_nobody(text: str, name: str) -> None:
         ("Okafor scores are low", "Okafor"),
         ("Murphy is late", "Murphy"),
         ("Foley was admitted last night", "Foley"),
+        ("I wrote to Foley", "Foley"),
         ("Okafor et al. v. Haugland", "Okafor"),
     ],
 )

@@ -211,6 +211,8 @@ class NerDetector:
         for start, end, surely in asked(text):
             likely = self._likely(text, start, end, opinion)
             least = LEAST_ASKED if surely else LEAST_LINKED
+            if surely and text[start].isupper():
+                least = LEAST_ADDRESSED
             if likely >= least and not is_nobody(text, start, end):
                 yield _person("name-asked", start, end, ASKED_SCORE)
 
@@ -328,6 +330,7 @@ LEAST_LIKELY: Final[Mapping[Why, int]] = {
 LEAST_NAMED: Final = 200  # the same for a person, a place or a company without marks
 LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a substance
 LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
+LEAST_ADDRESSED: Final = 3  # of one with a capital there
 LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
 LEAST_ANNOUNCED: Final = 100  # the same behind "tenant", "nurse" or "name ="
 SHORT_CHARS: Final = 3

@@ -195,13 +195,15 @@ def _may_be_name(word: str) -> bool:
     return bare(word) in wordlists.GIVEN or not is_known(word)
 
 
-# A word in small letters behind what is done to people, or to things as well, or before
+# An unknown word behind what is done to people, or to things as well, or before
 # what people do.
 _UNKNOWN = r"([^\W\d_]{3,30})"
 _ASKED = re.compile(
     r"(?<![\w.@/])(?:ask|tell|remind|invite|call|phone|e-?mail|text|message|pay|thank|meet|"
     r"contact|notify|inform|warn|help|hire|fire|promote|sue|evict|owe|visit|marry|"
-    r"divorce|congratulate|convince|persuade|answer|ping|interview|pick up)"
+    r"divorce|congratulate|convince|persuade|answer|ping|interview|pick up|let|told|"
+    r"(?:write|wrote|writing|note|letter|e-?mail|reply|talk|speak|spoke|answer|message|"
+    r"say|said|invoice|belong) (?:to|from|with))"
     r"(?:s|d|ed|ing)?[ \t]{1,2}"
     rf"{_UNKNOWN}(?!\w|\.\w|[/@_=(-])",
     re.IGNORECASE,
@@ -224,7 +226,7 @@ _DOING = re.compile(
 
 
 def asked(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield unknown words in small letters where somebody is likely to be named.
+    """Yield unknown words where somebody is likely to be named.
 
     Each with whether only people are spoken of so: "ask okonkwo to pay", and not "a
     letter from okonkwo". The syntax says perhaps, and a model has to say more; without
@@ -233,7 +235,8 @@ def asked(text: str) -> Iterator[tuple[int, int, bool]]:
     for pattern in (_ASKED, _LINKED, _DOING):
         for match in pattern.finditer(text):
             word = match[1]
-            if word.islower() and not is_known(word) and not is_term(word):
+            small = word[1:] if pattern is _ASKED else word
+            if small.islower() and not is_known(word) and not is_term(word):
                 yield *match.span(1), pattern is _ASKED
 
 

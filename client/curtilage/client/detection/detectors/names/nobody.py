@@ -28,7 +28,7 @@ _PARTICLES = words("van von de der den la le di du da and y ii iii iv v")
 _TITLES = words("mr mrs ms mx miss dr prof professor doctor sir nurse judge herr frau")
 _ASKING = words("""
 ask asks asked tell tells told call called phone email text pay paid remind invite meet
-met from my our his her their with by patient client tenant
+met to that did does let why from my our his her their with by patient client tenant
 """)
 # What a person does and a thing does not: "Foley has a fever", "Apgar said".
 _DOES = words("""
@@ -139,7 +139,7 @@ def _head(behind: list[str], *, listed: bool, owned: bool) -> str | None:
     scale". Of a name that no list has, only what nobody has or does himself.
     """
     for word in behind:
-        if listed and word in wordlists.HEADS:
+        if listed and (word in wordlists.HEADS or is_term(word)):
             return word
         if word in wordlists.SURE_HEADS:
             return word
