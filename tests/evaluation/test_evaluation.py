@@ -136,7 +136,9 @@ def write_sets(data: Path) -> None:
         sentence("Write to ana@x.example", ("EMAIL_ADDRESS", "ana@x.example")),
         sentence("My number is 5550100", ("PHONE_NUMBER", "5550100")),
         sentence("The card of 1 2 3 4", ("CREDIT_CARD", "1 2 3 4")),
-        sentence("Tell Ana Ruiz and Zoe", ("PERSON", "Ana Ruiz"), ("PERSON", "Zoe")),
+        sentence(
+            "Tell Ana Ruiz what Zoe said", ("PERSON", "Ana Ruiz"), ("PERSON", "Zoe")
+        ),
         sentence("Nobody is here"),
     ]
     put("presidio-research/synth.json", json.dumps(sentences))

@@ -183,6 +183,9 @@ TIMING: Final[Table] = {
     "client/detection/detectors/model/test_excerpts.py": (
         "test_cutting_takes_linear_time",
     ),
+    "client/detection/detectors/names/test_nobody.py": (
+        "test_time_grows_with_the_length_only",
+    ),
     "client/detection/detectors/patterns/test_catalog.py": (
         "test_time_of_a_spread_number_is_linear",
     ),

@@ -482,3 +482,23 @@ def test_names_of_services_are_no_people(text: str) -> None:
         list(NameDetector().find(Reading(normalization=Normalization.RAW, text=text)))
         == []
     )
+
+
+# --- neighbours ---------------------------------------------------------------
+
+
+def test_an_unknown_word_beside_a_name_keeps_the_query_home() -> None:
+    # Found in the first text; in the second its neighbour was seen by nobody.
+    query = chat("Ask Okafor to pay", "{'okafor': 2, 'haugland': 1}")
+    assert deidentify(query, [found(query, "Okafor")], key=KEY) is Obstacle.STILL_FOUND
+
+
+def test_neighbours_that_are_replaced_leave_without_their_names() -> None:
+    query = chat("{'okafor': 2, 'haugland': 1, 'rent': 4}")
+    names = [found(query, "okafor"), found(query, "haugland")]
+    rewritten = deidentify(query, names, key=KEY)
+    assert isinstance(rewritten, Deidentified)
+    (text,) = rewritten.outgoing_texts()
+    assert "okafor" not in text
+    assert "haugland" not in text
+    assert "'rent': 4" in text

@@ -33,6 +33,24 @@ AMBIGUOUS: Final = words(_LISTS["ambiguous"])
 NOT_IN_LOWER_CASE: Final = words(_LISTS["not_in_lower_case"])
 ENDINGS: Final = tuple(words(_LISTS["endings"]))
 
+_NOBODY: Final = cast(
+    "Mapping[str, str]", read_data("curtilage.client.detection", "nobody.toml")
+)
+EPONYMS: Final = words(_NOBODY["eponyms"])
+THINGS: Final = words(_NOBODY["things"])
+AILMENTS: Final = words(_NOBODY["ailments"])
+HEADS: Final = words(_NOBODY["heads"])
+OWN_HEADS: Final = words(_NOBODY["own_heads"])
+SURE_HEADS: Final = words(_NOBODY["sure_heads"])
+BETWEEN: Final = words(_NOBODY["between"])
+SPECIES: Final = words(_NOBODY["species"])
+PLACES: Final = words(_NOBODY["places"])
+ORGANISATIONS: Final = words(_NOBODY["organisations"])
+REGIONS: Final = words(_NOBODY["regions"])
+UNSURE_ENDINGS: Final = tuple(words(_NOBODY["unsure_endings"]))
+_TERMS: Final = words(_NOBODY["terms"])
+_TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
+
 MIN_NAME_CHARS = 2
 _INFLECTIONS = (
     ("ies", "y"),
@@ -85,6 +103,15 @@ def bare(word: str) -> str:
 def is_listed(plain: str) -> bool:
     """Tell whether a bare word is an ordinary one, exactly as listed."""
     return plain in _LISTED
+
+
+def is_term(word: str) -> bool:
+    """Tell whether a word is a drug, an illness, a substance, a thing of a clinic."""
+    plain = bare(word)
+    return any(
+        each in _TERMS or each.endswith(_TERM_ENDINGS)
+        for each in {plain, plain.removesuffix("s")}
+    )
 
 
 def is_known(word: str) -> bool:

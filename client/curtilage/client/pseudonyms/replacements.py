@@ -16,7 +16,7 @@ from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of
 from curtilage.policy.decision.findings import Finding
 
-_PERSON: Final = "PERSON"
+PERSON: Final = "PERSON"
 _MIN_PART_CHARS: Final = 3
 _MIN_LEFT_CHARS: Final = 4  # shorter ones stand in too many other words
 _MIN_DIGITS: Final = 5
@@ -66,7 +66,7 @@ def fitted(text: str, finding: Finding) -> Place:
     if not 0 <= finding.start < finding.end <= len(text):
         raise KeptHomeError(Obstacle.NO_STAND_IN)
     start, end = _whole_words(text, finding.start, finding.end)
-    if kind_of(finding.data_class) == _PERSON:
+    if kind_of(finding.data_class) == PERSON:
         start, end = _bare_name(text, *_joined_name(text, start, end))
     if not text[start:end].strip():
         raise KeptHomeError(Obstacle.NO_STAND_IN)
@@ -170,7 +170,7 @@ class Occurrences:
     def __init__(self, values: Mapping[str, str]) -> None:
         telling = {each: name for each, name in values.items() if _is_telling(each)}
         people = {
-            each: name for each, name in telling.items() if kind_of(name) == _PERSON
+            each: name for each, name in telling.items() if kind_of(name) == PERSON
         }
         others = {each: name for each, name in telling.items() if each not in people}
         parts = [(part, name) for each, name in people.items() for part in _parts(each)]
@@ -269,7 +269,7 @@ def require_gone(values: Mapping[str, str], texts: Iterable[str]) -> None:
     Raises:
         KeptHomeError: a part of a name of four letters or more is left.
     """
-    people = (each for each, name in values.items() if kind_of(name) == _PERSON)
+    people = (each for each, name in values.items() if kind_of(name) == PERSON)
     parts = {part for each in people for part in _LETTERS.findall(_folded(each))}
     telling = [
         each for each in parts - COMMON - _PARTICLES if len(each) >= _MIN_LEFT_CHARS

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.client.answer import Obstacle
+from curtilage.client.detection.neighbours import neighbours
 from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.replacements import (
+    PERSON,
     Occurrences,
     Place,
     apart,
@@ -157,6 +159,8 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     if any(stop in each for stop in query.settings.stop for each in vault.values):
         raise KeptHomeError(Obstacle.STOP_STRING)
     outgoing = {at: text.outgoing for at, text in texts.items()}
+    for leaf in leaves:
+        _require_company(leaf.text, places[leaf.where])
     # Last, over the very texts that would leave.
     require_gone(replaced, outgoing.values())
     counts = Counter(data_class for data_class, _ in values)
@@ -166,6 +170,25 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
         vault=vault,
         counts=tuple(sorted(counts.items())),
     )
+
+
+def _require_company(text: str, places: Sequence[Place]) -> None:
+    """Look for an unknown word beside a name, in the same list, row, key set or tag.
+
+    One name of a list may have been found in another text, where its neighbours here
+    do not stand; what they are, nobody has looked at.
+
+    Raises:
+        KeptHomeError: there is one that is not replaced.
+    """
+    people = [
+        (place.start, place.end)
+        for place in places
+        if kind_of(place.data_class) == PERSON
+    ]
+    for start, end in neighbours(text, people):
+        if not any(place.start < end and start < place.end for place in places):
+            raise KeptHomeError(Obstacle.STILL_FOUND)
 
 
 class _Rewritten:

@@ -116,7 +116,7 @@ def test_embedded_model_is_opened_at_the_knob_of_the_plan(
     [
         ("the bogdana ilieva", "bogdana ilieva", PERSON),
         ("in plovdiv", "plovdiv", CITY),
-        ("the acme", "acme", EMPLOYER),
+        ("at acme", "acme", EMPLOYER),
         ("on elm street", "elm street", "identifier.direct.address"),
         ("the 41", "41", "identifier.quasi.age"),
         ("the 93", "93", "identifier.quasi.age90"),
@@ -246,6 +246,45 @@ def test_an_unlikely_topic_is_no_finding(detector: NerDetector) -> None:
 
 
 # --- the union with lists and rules -------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["the acme", "ask acme", "plovdiv is late"])
+def test_one_unlisted_word_without_the_marks_of_a_place_is_a_person(
+    detector: NerDetector, text: str
+) -> None:
+    assert PERSON in set(found(detector, text).values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what are the brand names of Tobramycin?",
+        "is apixaban better than remdesivir in the NICU?",
+        "What are the treatments for Wilson's disease?",
+        "rename doctor_account and @Entity",
+        "the Mann-Whitney test and Duke criteria",
+    ],
+)
+def test_things_are_neither_people_nor_places(text: str) -> None:
+    real = NerDetector(EmbeddedModel(guard_model.load_guard(), recall=100))
+    assert not {PERSON, CITY, EMPLOYER} & set(found(real, text).values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ask Haugland to pay",
+        "ask haugland to pay",
+        "the second rent of haugland is late",
+        "The Hauglands owe two rents",
+        "the haugland twins fight",
+        "{'okafor': 2, 'haugland': 1} rents",
+        "Wilson has cancer, says Haugland",
+    ],
+)
+def test_surnames_alone_are_people(text: str) -> None:
+    real = NerDetector(EmbeddedModel(guard_model.load_guard(), recall=100))
+    assert any("haugland" in name.lower() for name in people_in(real, text))
 
 
 def test_who_is_introduced_is_a_person_whatever_the_model_says(

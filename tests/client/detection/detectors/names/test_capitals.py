@@ -8,7 +8,7 @@ from curtilage.client.detection.detectors.names.capitals import (
     Why,
     suspects,
 )
-from curtilage.client.detection.detectors.names.cues import people
+from curtilage.client.detection.detectors.names.cues import asked, people
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.wordlists import bag, is_known, lowered
 from curtilage.policy.decision.findings import Normalization
@@ -143,3 +143,48 @@ def test_detector_takes_any_text(text: str) -> None:
         Reading(normalization=Normalization.RAW, text=text)
     ):
         assert 0 <= span.start < span.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("(IBS-SSS) and more", "IBS-SSS"),
+        ("with CVVHDF we saw", "CVVHDF"),
+        ("take Romiplostim now", "Romiplostim"),
+        ("see Wilson's disease", "Wilson"),
+    ],
+)
+def test_acronyms_and_things_are_no_suspects(text: str, word: str) -> None:
+    assert word not in suspects_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the <td>Okonkwo</td> cell", "key=Okonkwo here", "C:\\Users\\Okonkwo\\a.xls"],
+)
+def test_marks_of_markup_alone_make_no_code(text: str) -> None:
+    assert "Okonkwo" in suspects_in(text) or "Okonkwo" in names_in(text)
+
+
+def test_marks_of_markup_are_code_where_other_code_is() -> None:
+    assert "Wexlar" not in suspects_in("return x;\nprint(a=Wexlar)")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("<ln>okonkwo</ln>", "okonkwo"),
+        ("tenant=okonkwo&rent=2", "okonkwo"),
+        ("/home/okonkwo/a.xls", "okonkwo"),
+        ("In re okonkwo: two rents", "okonkwo"),
+        ("tell mx. sky her shift is moved", "sky"),
+    ],
+)
+def test_keys_tags_and_folders_hold_names(text: str, name: str) -> None:
+    assert name in names_in(text)
+
+
+def test_who_is_asked_or_does_something_is_perhaps_somebody() -> None:
+    text = "ask okonkwo to pay; a bill from haugland; petrosyan refuses; it is Wexlar"
+    found = {text[start:end]: surely for start, end, surely in asked(text)}
+    assert found == {"okonkwo": True, "haugland": False, "petrosyan": False}

@@ -14,17 +14,34 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.model.entity import Entity, NameModel, Opinion
 from curtilage.client.detection.detectors.model.excerpts import excerpts
-from curtilage.client.detection.detectors.model.operator import open_operator_model
+from curtilage.client.detection.detectors.model.operator import (
+    PlainOpinion,
+    open_operator_model,
+)
 from curtilage.client.detection.detectors.names.capitals import (
     NameDetector,
     Suspect,
     Why,
     suspects,
 )
-from curtilage.client.detection.detectors.names.cues import PERSON, people
+from curtilage.client.detection.detectors.names.cues import (
+    KEYED,
+    PERSON,
+    ROLE,
+    asked,
+    people,
+)
+from curtilage.client.detection.detectors.names.nobody import (
+    is_identifier,
+    is_nobody,
+    is_place_or_company,
+    is_spoken_of,
+    unknown_words,
+)
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
 from curtilage.client.detection.detectors.topics.lexicon import class_of
+from curtilage.client.detection.neighbours import neighbours
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
     ACRONYMS,
@@ -32,6 +49,7 @@ from curtilage.client.detection.wordlists import (
     bag,
     bare,
     is_listed,
+    is_term,
     words,
 )
 from curtilage.policy.document.detection_plan import NerPlan
@@ -45,6 +63,7 @@ AGE: Final = "identifier.quasi.age"
 OLD_AGE: Final = "identifier.quasi.age90"
 ADDRESS: Final = "identifier.direct.address"
 CITY: Final = "identifier.quasi.city"
+EMPLOYER: Final = "identifier.quasi.employer"
 ZIP: Final = "identifier.quasi.zip"
 DATE: Final = "identifier.quasi.date"
 MARKER: Final = "marker.first_person"
@@ -52,7 +71,7 @@ MARKER: Final = "marker.first_person"
 CLASSES: Final[Mapping[str, str]] = {
     "PERSON": PERSON,
     "LOCATION": CITY,
-    "ORGANIZATION": "identifier.quasi.employer",
+    "ORGANIZATION": EMPLOYER,
     "ADDRESS": ADDRESS,
     "AGE": AGE,
     "DATE": DATE,
@@ -159,15 +178,20 @@ class NerDetector:
         """Yield entities, topics, people who are introduced, and what is left."""
         text = reading.text
         opinion = self._model.opinion(text)
-        named = [*people(text)]
+        named: list[Span] = []
         for entity in opinion.entities:
-            for span in self._entity(text, entity):
+            for span in self._entity(text, entity, opinion):
                 if span.data_class == PERSON:
                     named.append(span)
                 else:
                     yield span
-        for suspect in suspects(text):
-            named.extend(self._weighed(text, suspect, opinion))
+        named += self._unseen(text, opinion)
+        places = [(each.start, each.end) for each in joined(text, named)]
+        named += (
+            _person("name-beside", start, end, BESIDE_SCORE)
+            for start, end in neighbours(text, places)
+            if not is_nobody(text, start, end) and not _is_health(text[start:end])
+        )
         yield from joined(text, named)
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
@@ -175,10 +199,44 @@ class NerDetector:
         if any(score >= SURE_TOPIC for score in opinion.topics.values()):
             yield self._whole(MARKER, text, SURE_TOPIC)
 
-    def _entity(self, text: str, entity: Entity) -> Iterator[Span]:
+    def _unseen(self, text: str, opinion: Opinion) -> Iterator[Span]:
+        """Yield people whom rules and lists see, whether or not the model does."""
+        for span in people(text):
+            if self._holds(text, span, opinion):
+                yield span
+        for suspect in suspects(text):
+            yield from self._weighed(text, suspect, opinion)
+        if isinstance(opinion, PlainOpinion):
+            return  # it clears nothing, and every unknown word would be somebody
+        for start, end, surely in asked(text):
+            likely = self._likely(text, start, end, opinion)
+            least = LEAST_ASKED if surely else LEAST_LINKED
+            if surely and text[start].isupper():
+                least = LEAST_ADDRESSED
+            if likely >= least and not is_nobody(text, start, end):
+                yield _person("name-asked", start, end, ASKED_SCORE)
+
+    def _entity(self, text: str, entity: Entity, opinion: Opinion) -> Iterator[Span]:
         found = text[entity.start : entity.end]
         data_class = finer_class(self._model.classes[entity.kind], found)
-        if data_class == PERSON and _is_no_name(found, entity.score):
+        if data_class in NAMING and (
+            is_nobody(text, entity.start, entity.end) or _is_health(found)
+        ):
+            return
+        if data_class in (CITY, EMPLOYER) and _is_description(text, found):
+            return
+        if data_class == EMPLOYER and is_spoken_of(text, entity.start, found):
+            return
+        # A surname alone is called a place or a company as often as not.
+        if (
+            data_class in (CITY, EMPLOYER)
+            and not isinstance(opinion, PlainOpinion)
+            and not is_place_or_company(text, entity.start, entity.end)
+        ):
+            for start, end in unknown_words(text, entity.start, entity.end):
+                yield _person(self.id, start, end, entity.score)
+            return
+        if data_class == PERSON and _is_no_name(text, entity):
             return
         if data_class is not None:
             yield Span(
@@ -205,9 +263,26 @@ class NerDetector:
             return
         likely = opinion.likelihood(self._model.person, suspect.start, suspect.end)
         least = LEAST_IN_ENTITY if over else LEAST_LIKELY[suspect.why]
-        if likely >= least or any(
-            self._model.classes[each.kind] == PERSON and _beside(text, suspect, each)
-            for each in opinion.entities
+        word = bare(text[suspect.start : suspect.end])
+        if suspect.why in (Why.CAPITAL, Why.FIRST) and (
+            word.endswith(wordlists.UNSURE_ENDINGS)
+            or suspect.end - suspect.start <= SHORT_CHARS
+            or word in wordlists.PLACES
+            or word in wordlists.ORGANISATIONS
+        ):
+            least = max(least, LEAST_OF_THING)
+        if (
+            likely >= least
+            or (
+                not over
+                and self._likely(text, suspect.start, suspect.end, opinion)
+                >= LEAST_NAMED
+            )
+            or any(
+                self._model.classes[each.kind] == PERSON
+                and _beside(text, suspect, each)
+                for each in opinion.entities
+            )
         ):
             yield Span(
                 data_class=PERSON,
@@ -216,6 +291,27 @@ class NerDetector:
                 end=suspect.end,
                 score=suspect.score,
             )
+
+    def _likely(self, text: str, start: int, end: int, opinion: Opinion) -> int:
+        """Return how likely a word names somebody, in thousandths.
+
+        A surname that stands alone is taken for a place or a company, so those count
+        as well where it has no marks of one.
+        """
+        kinds: Iterable[str] = (self._model.person,)
+        if not is_place_or_company(text, start, end):
+            kinds = (
+                kind for kind, name in self._model.classes.items() if name in NAMING
+            )
+        return sum(opinion.likelihood(kind, start, end) for kind in kinds)
+
+    def _holds(self, text: str, span: Span, opinion: Opinion) -> bool:
+        """Tell whether a name that one word alone announced is one for the model."""
+        if span.detector not in (ROLE, KEYED) or isinstance(opinion, PlainOpinion):
+            return True
+        if is_nobody(text, span.start, span.end):
+            return False
+        return self._likely(text, span.start, span.end, opinion) >= LEAST_ANNOUNCED
 
 
 # --- tuned on the developers' split; benchmarks/ and the README tell the figures
@@ -227,10 +323,22 @@ SURE_TOPIC: Final = 65  # from here on the text is taken to be about somebody
 LEAST_LIKELY: Final[Mapping[Why, int]] = {
     Why.LISTED: 0,
     Why.GIVEN: 5,
-    Why.CAPITAL: 3,
-    Why.FIRST: 20,
+    Why.CAPITAL: 20,
+    Why.FIRST: 50,
     Why.HANDLE: 0,
 }
+LEAST_NAMED: Final = 200  # the same for a person, a place or a company without marks
+LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a substance
+LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
+LEAST_ADDRESSED: Final = 3  # of one with a capital there
+LEAST_LINKED: Final = 200  # and of one behind "to" or "from", or before "has"
+LEAST_ANNOUNCED: Final = 100  # the same behind "tenant", "nurse" or "name ="
+SHORT_CHARS: Final = 3
+ACRONYM_CHARS: Final = 6  # what is longer and in capitals may be shouted
+ASKED_SCORE: Final = 60
+BESIDE_SCORE: Final = 50
+# The classes that say that something has a name.
+NAMING: Final = frozenset({PERSON, CITY, EMPLOYER})
 SURE_WORD: Final = 95  # an ordinary word is a person from here on
 LEAST_IN_ENTITY: Final = 50  # the same where the model chose another kind
 
@@ -273,12 +381,50 @@ def finer_class(data_class: str, found: str) -> str | None:
     return data_class
 
 
-def _is_no_name(found: str, score: int) -> bool:
+def _person(detector: str, start: int, end: int, score: int) -> Span:
+    return Span(data_class=PERSON, detector=detector, start=start, end=end, score=score)
+
+
+def _is_health(found: str) -> bool:
+    """Tell whether a single word is an illness or a drug that the lexicon has."""
+    listed = class_of(bare(found.strip()))
+    return listed is not None and listed.startswith("health.")
+
+
+def _is_description(text: str, found: str) -> bool:
+    """Tell whether a place or a company singles out nobody: it is described.
+
+    A State or what is larger; "the university hospital" in a text that has capitals;
+    and an acronym that no list has is no place by itself.
+    """
+    plain = found.lower().split()
+    if "".join(plain).replace(".", "").removeprefix("the") in wordlists.REGIONS:
+        return True
+    if found.isupper() and len(plain) == 1 and len(found) <= ACRONYM_CHARS:
+        return not text.isupper() and not (
+            is_listed(plain[0]) or plain[0] in wordlists.ORGANISATIONS
+        )
+    return (
+        found.islower()
+        and not text.islower()
+        and all(
+            word in wordlists.COMMON or is_term(word) or _is_health(word)
+            for word in plain
+        )
+    )
+
+
+def _is_no_name(text: str, entity: Entity) -> bool:
     """Tell whether an unsure person is a mark, a letter or an ordinary word."""
+    found, score = text[entity.start : entity.end], entity.score
     if sum(map(str.isalpha, found)) < MIN_NAME_CHARS:
         return True
-    plain = bare(found)
+    if is_identifier(text, entity.start, entity.end):
+        return True
+    plain = bare(found.strip("@#\"'"))
     if found.isupper() and plain in ACRONYMS:
+        return True
+    if found.islower() and plain.endswith(wordlists.ENDINGS) and score < SURE_WORD:
         return True
     ordinary = is_listed(plain) and plain not in wordlists.AMBIGUOUS
     return ordinary and plain not in wordlists.GIVEN and score < SURE_WORD

@@ -11,11 +11,13 @@ the worker's business (``detectors.__main__``), not this module's. Needs the ext
 import json
 import math
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
+from operator import itemgetter
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
@@ -137,14 +139,12 @@ class Judgement:
         Of several words the likeliest counts; 0 where no word is.
         """
         column = self._kinds.index(kind)
-        rows = [
-            row
-            for row, (begins, ends) in enumerate(self._places)
-            if begins < end and start < ends
-        ]
-        if not rows:
+        # Words stand in order and apart: a long list of names asks for each of them.
+        low = bisect_right(self._places, start, key=itemgetter(1))
+        high = bisect_left(self._places, end, lo=low, key=itemgetter(0))
+        if low == high:
             return 0
-        return round(float(self._chances[rows, column].max()) * 1000)
+        return round(float(self._chances[low:high, column].max()) * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.names.cues import people
+from curtilage.client.detection.detectors.names.nobody import is_nobody
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -30,13 +31,24 @@ UNSURE = "uncertain.name"
 
 _WORD = re.compile(r"[^\W\d_][\w]*(?:['\u2019\-](?=[^\W\d_])[\w]+)*")
 _SENTENCE_END = frozenset(".!?:;\n\r•*#>|\"\u201c\u201d([{=\t\u2013\u2014…'\u2018`/")
-_CODE_BEFORE = frozenset("._$@#\\<&%=-/")
-_CODE_AFTER = frozenset("_(=<[\\")
+_CODE_BEFORE = frozenset("._$@#&%-/")
+_CODE_AFTER = frozenset("_([")
+# Marks of markup, of paths and of keys as well: of code where other code is near.
+_MARKUP = frozenset("<=\\")
+_CODE = re.compile(
+    r"[;{]\s*$|^\s*[}@]|\w\(\)|[=!]=|->|=>|::|\\(?:begin|frac|sum|text|left|int|alpha)|"
+    r"^\s*(?:def|class|import|from \w+ import|return|function|const|let|var|public|"
+    r"private|#include|package|using|SELECT|select)\b|</?(?:div|script|html|body|head|"
+    r"template|span|button|input|a href)\b|```",
+    re.MULTILINE,
+)
 _PREFIXED = re.compile(
     r"(?:Mc|Mac|O['\u2019]|D['\u2019]|De|Di|Da|La|Le|Van|Von|Fitz|"
     r"Ben|Al-|El-)[A-Z][a-zà-ÿ]+"
 )
 _ACRONYM_CHARS = 5
+_SHORT_CHARS = 3
+_VOWEL = re.compile(r"[AEIOUY]")
 _ENDING_CHARS = 7
 _SHOUTED_CHARS = 20
 _LISTED, _UNLISTED, _UNLIKELY = 70, 60, 45
@@ -113,7 +125,7 @@ def suspects(text: str) -> Iterator[Suspect]:
         if plain_words and match[0].islower():
             continue
         found = _suspicion(text, match, last, shouted=shouted)
-        if found is not None:
+        if found is not None and not is_nobody(text, *match.span()):
             why, score = found
             yield Suspect(start=match.start(), end=match.end(), why=why, score=score)
 
@@ -128,8 +140,10 @@ def _suspicion(
     if not word[0].isupper():
         return _handle_suspicion(word)
     plain = bare(word)
+    acronym = word.isupper() and len(word) <= _SHORT_CHARS and not shouted
     if plain in wordlists.GIVEN:
-        return Why.LISTED, _LISTED
+        # ED is a department as well as a man.
+        return (Why.CAPITAL, _UNLIKELY) if acronym else (Why.LISTED, _LISTED)
     if len(plain) < MIN_NAME_CHARS or _is_code(text, match):
         return None
     if word.isupper():
@@ -182,8 +196,13 @@ def _handle_suspicion(word: str) -> tuple[Why, int] | None:
 
 
 def _capitals_suspicion(word: str, *, shouted: bool) -> tuple[Why, int] | None:
-    if len(word) <= _ACRONYM_CHARS and not shouted:
-        return None
+    if not shouted:
+        # IBS-SSS and CVVHDF are acronyms; SIVAKUMAR is a name.
+        parts = _JOINT.split(word)
+        if all(len(part) <= _ACRONYM_CHARS for part in parts) or not _VOWEL.search(
+            word
+        ):
+            return None
     if is_known(word) or bare(word).endswith(ENDINGS):
         return None
     return Why.CAPITAL, _UNLIKELY
@@ -207,6 +226,8 @@ def _is_code(text: str, match: re.Match[str]) -> bool:
     start, end = match.span()
     before = text[start - 1] if start else " "
     after = text[end] if end < len(text) else " "
+    if before in _MARKUP or after in _MARKUP:
+        return _CODE.search(text) is not None
     glued_dot = after == "." and end + 1 < len(text) and text[end + 1].isalnum()
     return (
         before in _CODE_BEFORE or before.isdigit() or after in _CODE_AFTER or glued_dot

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 
 from curtilage.client.detection import wordlists
 from curtilage.client.detection.spans import Span
-from curtilage.client.detection.wordlists import bag, bare, is_known, words
+from curtilage.client.detection.wordlists import bag, bare, is_known, is_term, words
 
 PERSON = "identifier.direct.person"
+# Found by a word that may stand before any other word as well; a model may clear them.
+ROLE = "name-role"
+KEYED = "name-keyed"
 
 _PRODUCTS = words(
     "word excel office access teams paint windows outlook sql project visio degree"
@@ -26,6 +29,12 @@ _TITLE = re.compile(
     r"Signora?)[ \t]{1,2}([A-ZÀ-Þ][\w'\u2019\-]{1,30})",
     re.IGNORECASE,
 )
+_ROLES = (
+    r"patient|client|employee|applicant|claimant|tenant|resident|"
+    r"plaintiff|defendant|customer|student|"
+    r"beneficiary|insured|borrower|cardholder|account holder|payee|"
+    r"recipient|sender"
+)
 _INTRODUCED = re.compile(
     r"(?<!\w)(?:(?:my|his|her|their|patient|client|customer|"
     r"employee|full|first|last|maiden|legal)(?:'s|\u2019s)?"
@@ -33,15 +42,28 @@ _INTRODUCED = re.compile(
     r"i am called|(?:is|was|are) (?:named|called)|"
     r"(?<!file)(?<!user)named|"
     r"call me|known as|addressed? to|signed,?|regards,?|sincerely,?|cheers,|attn:?|"
-    r"(?:patient|client|employee|applicant|claimant|tenant|resident|"
-    r"plaintiff|defendant|customer|student|"
-    r"beneficiary|insured|borrower|cardholder|account holder|payee|"
-    r"recipient|sender)(?: name)?(?: is|:|'s name is)?|"
+    rf"(?:{_ROLES})(?: name| is|:|'s name is| name is| name:))"
+    rf"[ \t\n]{{0,2}}[\"'\u201c]?({_NAME})",
+    re.IGNORECASE,
+)
+# "tenant okonkwo" and "tenant rights": the word alone does not tell.
+_ROLE = re.compile(
+    rf"(?<!\w)(?:(?:{_ROLES})[ \t\n]{{1,2}}|"
     r"(?:my|his|her|our|their) (?:\w{2,10} )?(?:mother|father|mom|"
     r"mum|dad|son|daughter|wife|husband|partner|sister|brother|"
     r"boyfriend|girlfriend|friend|boss|manager|colleague|coworker|"
-    r"doctor|neighbou?r|uncle|aunt|cousin|niece|nephew)[, ]*)"
-    rf"[ \t\n]{{0,2}}[\"'\u201c]?({_NAME})",
+    r"doctor|neighbou?r|uncle|aunt|cousin|niece|nephew)[, ]*[ \t\n]{0,2})"
+    rf"[\"'\u201c]?({_NAME})",
+    re.IGNORECASE,
+)
+# Keys, columns, tags and folders that hold a name: "tenant=x", "<ln>x</ln>".
+_KEYED = re.compile(
+    r"(?<![^\W\d_])(?:(?:first|last|sur|given|family|full|user|patient|client|tenant|"
+    r"customer|employee|contact)[_\- ]?name|[fl]n|surname|tenant|patient|client|"
+    r"customer|employee|applicant|plaintiff|defendant|owner|author|assignee|reviewer|name)"
+    rf"(?:[\"']?[ \t]?[=:][ \t]?[\"']?|>[ \t]?)({_NAME}(?:%20{_NAME})?)|"
+    rf"[\\/](?:Users|home)[\\/]{{1,2}}({_NAME})|"
+    rf"(?<!\w)(?:in re|ex parte|estate of|matter of|widow of|u\.?/o)[ \t]({_NAME})",
     re.IGNORECASE,
 )
 # ``sumOfArray``: what a program calls something, unlike ``McKay``.
@@ -90,6 +112,8 @@ _INITIALS = re.compile(
 )
 
 
+_ONLY_TITLES = ("mrs", "mx")  # of a person alone, whatever word follows
+_KEY_MARK = re.compile(r"[=:>\\/]|\b(?:re|parte|of)\b", re.IGNORECASE)
 _TITLES = words("""
 mr mrs ms mx dr prof rev sgt capt lt hon miss professor doctor sir dame madam nurse
 judge captain sergeant officer senator herr frau monsieur madame señor señora signor
@@ -118,6 +142,9 @@ def people(text: str) -> Iterator[Span]:
             yield from _titled(match)
     if not _HEADS.isdisjoint(here):
         yield from _named(_INTRODUCED, "name-introduced", text, 70)
+        yield from _named(_ROLE, ROLE, text, 70)
+    if _KEY_MARK.search(text):
+        yield from _named(_KEYED, KEYED, text, 65)
     yield from _in_letters(text, here)
     yield from _in_marks(text)
 
@@ -146,8 +173,11 @@ def _titled(match: re.Match[str]) -> Iterator[Span]:
     word = match[group]
     if word[0].isupper() and bare(word) not in _PRODUCTS:
         yield _span("name-title", match.span(group), 80)
-    elif word.islower() and not is_known(word):
+    elif word.islower() and match[0].lower().startswith(_ONLY_TITLES):
         yield _span("name-title", match.span(group), 65)
+    elif word.islower() and not is_known(word):
+        # "dr okonkwo" is somebody; "nurse practitioners" are perhaps not.
+        yield _span("name-title" if group == 1 else ROLE, match.span(group), 65)
 
 
 def _named(
@@ -163,6 +193,51 @@ def _may_be_name(word: str) -> bool:
     if _IDENTIFIER.search(word) and not word.startswith(_PREFIXES):
         return False
     return bare(word) in wordlists.GIVEN or not is_known(word)
+
+
+# An unknown word behind what is done to people, or to things as well, or before
+# what people do.
+_UNKNOWN = r"([^\W\d_]{3,30})"
+_ASKED = re.compile(
+    r"(?<![\w.@/])(?:ask|tell|remind|invite|call|phone|e-?mail|text|message|pay|thank|meet|"
+    r"contact|notify|inform|warn|help|hire|fire|promote|sue|evict|owe|visit|marry|"
+    r"divorce|congratulate|convince|persuade|answer|ping|interview|pick up|let|told|"
+    r"(?:write|wrote|writing|note|letter|e-?mail|reply|talk|speak|spoke|answer|message|"
+    r"say|said|invoice|belong) (?:to|from|with))"
+    r"(?:s|d|ed|ing)?[ \t]{1,2}"
+    rf"{_UNKNOWN}(?!\w|\.\w|[/@_=(-])",
+    re.IGNORECASE,
+)
+_LINKED = re.compile(
+    r"(?<![\w.@/])(?:let|gave|give|send|sent|lend|lent|show|showed|told|paid|met|saw|see|"
+    r"forgive|mention|quote|report|blame|cc|bcc|above|below|beside|against|than|that|why|"
+    r"did|does|has|is|was|when|if|because|to|from|by|with|for|of|and|or|about|"
+    r"grep(?: -\w+)*)[ \t]{1,2}"
+    rf"{_UNKNOWN}(?!\w|\.\w|[/@_=(-])",
+    re.IGNORECASE,
+)
+_DOING = re.compile(
+    rf"(?<![\w.@/_-]){_UNKNOWN}(?:['\u2019]s)?[ \t]{{1,2}}(?:has|had|wants|wanted|"
+    r"needs|says|said|told|asked|asks|called|calls|refuses|refused|lost|owes|owed|paid|pays|"
+    r"never|got|left|came|comes|keeps|thinks|lives|moved|works|was|is|did|complained|"
+    r"signed)(?!\w)",
+    re.IGNORECASE,
+)
+
+
+def asked(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield unknown words where somebody is likely to be named.
+
+    Each with whether only people are spoken of so: "ask okonkwo to pay", and not "a
+    letter from okonkwo". The syntax says perhaps, and a model has to say more; without
+    one they are too many to be worth a suspicion.
+    """
+    for pattern in (_ASKED, _LINKED, _DOING):
+        for match in pattern.finditer(text):
+            word = match[1]
+            small = word[1:] if pattern is _ASKED else word
+            if small.islower() and not is_known(word) and not is_term(word):
+                yield *match.span(1), pattern is _ASKED
 
 
 def _span(detector: str, place: tuple[int, int], score: int) -> Span:

@@ -1,0 +1,280 @@
+"""Tell names of things from names of people: by what stands around them, and by lists.
+
+"Wilson's disease" is about nobody, "Wilson has a disease" is about somebody. So a list
+alone never decides on a word that may be a surname; the thing that is called after
+somebody has to stand behind it. Drugs, substances and illnesses are told by how they
+end. Pure functions of a text.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from curtilage.client.detection import wordlists
+from curtilage.client.detection.wordlists import bare, is_known, is_term, words
+
+_REACH: Final = 60  # characters that are looked at on either side
+_ACRONYM_CHARS: Final = 5
+_SINGLE = re.compile(r"[^\W\d_][\w'\u2019\-\u2013\u2010]*")
+_JOINED = re.compile(r"[\w'\u2019\-\u2013\u2010]*")
+_POSSESSIVE = re.compile(r"['\u2019]s?$|(?<=s)['\u2019]$")
+_PARTS = re.compile(r"[\s,\-\u2013\u2010]+|['\u2019]s(?=[\s\-\u2013\u2010])")
+_TAIL = re.compile(
+    r"(?P<own>['\u2019]s?)?(?P<rest>(?:,?[ \t\n\-\u2013]{1,2}[\w\-]+){1,6})"
+)
+_BEFORE = re.compile(r"([\w.'\u2019]+)[ \t]{1,2}$")
+# Words of a name that are no eponyms themselves: "Ellis-van Creveld".
+_PARTICLES = words("van von de der den la le di du da and y ii iii iv v")
+_TITLES = words("mr mrs ms mx miss dr prof professor doctor sir nurse judge herr frau")
+_ASKING = words("""
+ask asks asked tell tells told call called phone email text pay paid remind invite meet
+met to that did does let why from my our his her their with by patient client tenant
+""")
+# What a person does and a thing does not: "Foley has a fever", "Apgar said".
+_DOES = words("""
+has had admitted came come comes says said asked asks told tells wants wanted called
+calls paid pays owes owed lives lived works worked signed signs complains complained
+denies denied took takes needs thinks thought likes hates loves married left arrived
+wrote writes refuses
+refused went seen discharged diagnosed born prescribed treated transferred fired hired
+""")
+_KIN = words("""
+mother father mom mum dad wife husband partner son daughter child children brother
+sister family house car rent lease salary account email phone number address contract
+invoice lawyer boss doctor results result scan appointment chart birthday job home flat
+""")
+_INITIAL_SPECIES = re.compile(r"[A-Z][a-z]{0,3}\.? ?([a-z]{3,})")
+_INITIAL_BEFORE = re.compile(r"(?<!\w)[A-Z](?:[a-z]{0,3}\.|[a-z]{2,}) $")
+# T2a, CYP2D6, IL-6: letters and digits mixed; GGATCC: a sequence.
+_CODED = re.compile(r"[A-Z][A-Za-z]{0,2}\d[\w\-]*|[A-Z0-9\-]*\d[A-Z0-9\-]*|[ACGTU]{6,}")
+# "Lenke et al.": what is cited is published; a case is not ("Okafor et al. v.").
+_CITED = re.compile(r"(?: et)? al\b(?!\.? v)")
+# The trial, score or group that capitals inside a sentence are the name of.
+_NAMED_IN_CAPITALS = re.compile(
+    r"(?:[\-\u2013 ]\w+)?[\-\u2013 ](?:trials?|stud(?:y|ies)|scores?|scales?|criteria|"
+    r"protocols?|projects?|syndromes?|groups?|genes?|questionnaires?|registry|database|"
+    r"guidelines?|cohorts?|surveys?|index|programme|program|model|algorithm|patients)\b"
+)
+
+
+def is_nobody(text: str, start: int, end: int) -> bool:
+    """Tell whether what may be a name in a place is the name of a thing.
+
+    Args:
+        text: the whole text.
+        start: first character of what may be a name.
+        end: one past its last character; half a joined word counts as the whole.
+    """
+    while start > 0 and _JOINED.fullmatch(text[start - 1]):
+        start -= 1
+    joined = _JOINED.match(text, end)
+    end = joined.end() if joined else end
+    found = text[start:end]
+    before = _BEFORE.search(text, max(0, start - _REACH), start)
+    last = "" if before is None else before[1]
+    # "Mr Parkinson", "Ana Wilson": whose illness it is, not what it is called.
+    if last.lower().rstrip(".") in _TITLES or _is_given(last):
+        return False
+    if _SINGLE.fullmatch(found) and is_term(found):
+        return True
+    species = _INITIAL_SPECIES.fullmatch(found)
+    if species is not None and species[1] in wordlists.SPECIES:
+        return True
+    if found in wordlists.SPECIES and _INITIAL_BEFORE.search(
+        text[max(0, start - _REACH) : start]
+    ):
+        return True
+    if _CODED.fullmatch(found) or _CITED.match(text, end):
+        return True
+    return _is_eponym(text, start, end, asked=last.lower() in _ASKING)
+
+
+def _is_given(word: str) -> bool:
+    return word[:1].isupper() and bare(word) in wordlists.GIVEN
+
+
+def _is_eponym(text: str, start: int, end: int, *, asked: bool) -> bool:
+    """Tell whether something is called after whoever is named in a place."""
+    found = text[start:end]
+    parts = [part.lower() for part in _PARTS.split(_POSSESSIVE.sub("", found)) if part]
+    # What is called after somebody may have been taken for a part of the name.
+    things: list[str] = []
+    while len(parts) > 1 and (parts[-1] in wordlists.HEADS or is_term(parts[-1])):
+        things.insert(0, parts.pop())
+    names = [part for part in parts if part not in _PARTICLES]
+    tail = _TAIL.match(text, end, end + _REACH)
+    owned = _POSSESSIVE.search(found) is not None or bool(tail and tail["own"])
+    rest = "" if tail is None else tail["rest"].lower()
+    behind = things + [part for part in re.split(r"[\W_]+", rest) if part]
+    listed = wordlists.EPONYMS.issuperset(names)
+    if not names or (listed and things and is_term(things[0])):
+        return listed and bool(things)
+    if len(names) > 1:
+        # Two that are joined are a thing, or are one person's name: Smith-Jones.
+        some = not wordlists.EPONYMS.isdisjoint(names)
+        alone = listed and (wordlists.GIVEN | wordlists.AMBIGUOUS).isdisjoint(names)
+        head = _head(behind, listed=some, owned=False)
+        glued = " " not in found or (listed and "," in found and head is not None)
+        return glued and (head is not None or alone)
+    head = _head(behind, listed=listed, owned=owned)
+    if head is not None:
+        # "Wilson's test came back", "Bell tests positive".
+        own = listed and names[0] in wordlists.GIVEN and head in wordlists.OWN_HEADS
+        return not own or (not owned and head == behind[0] and not head.endswith("s"))
+    following = behind[0] if behind else ""
+    if owned:
+        ailments = wordlists.AILMENTS - wordlists.GIVEN
+        return names[0] in ailments and following not in _KIN
+    if names[0] in wordlists.THINGS:
+        # "Foley was admitted", and not "Foley was placed".
+        acts = [word for word in behind[:2] if word not in ("was", "is")]
+        return not asked and (not acts or acts[0] not in _DOES)
+    return found.isupper() and _NAMED_IN_CAPITALS.match(text, end) is not None
+
+
+def _head(behind: list[str], *, listed: bool, owned: bool) -> str | None:
+    """Return what is called after somebody, of the words behind the name.
+
+    Directly behind it, or behind words that belong to such a thing: "Glasgow coma
+    scale". Of a name that no list has, only what nobody has or does himself.
+    """
+    for word in behind:
+        if listed and (word in wordlists.HEADS or is_term(word)):
+            return word
+        if word in wordlists.SURE_HEADS:
+            return word
+        if not listed and not owned and word in wordlists.HEADS - wordlists.OWN_HEADS:
+            return word
+        # "Babinski, Hoffmann and Romberg signs", "Glasgow coma scale".
+        if not (word in wordlists.BETWEEN or (listed and word in wordlists.EPONYMS)):
+            return None
+    return None
+
+
+# --- places and companies -----------------------------------------------------------
+
+_TO_PLACE = re.compile(
+    r"(?:(?:^|[\s(,])(?:in|near|outside|across|throughout|within|into|via|around)|"
+    r"(?<!mad)(?<!angry)(?<!yell)(?<!yelling)(?<!yelled)(?<!shout)(?<!shouted)"
+    r"(?<!look)(?<!looked)(?<!laugh)(?<!laughed)(?<!furious)(?:^|\s)at|"
+    r"(?:^|\s)(?:go|goes|going|went|get|getting|travel\w*|fly|flying|flights?|moved?|"
+    r"moving|drive|driving|trips?|back|welcome|relocat\w*|commut\w*|tickets?|trains?|"
+    r"bus|road|way|lived?|lives|living|come|comes|coming|hotels?|cities|city|town|"
+    r"village|province|state|university|port|capital|mayor|map|people|streets?|"
+    r"republic|kingdom|gulf|bay|weather|population|i['\u2019]?m|am|is|are|was|were) "
+    r"(?:to|from|in|of|for)|"
+    r"(?:^|\s)(?:north|south|east|west|northern|southern|eastern|western|central|upper|"
+    r"lower|downtown|greater|new|san|santa|saint|st\.?|mount|mt\.?|lake|fort|port|el|"
+    r"los|las))\s$",
+    re.IGNORECASE,
+)
+_BEHIND_PLACE = re.compile(
+    r"(?:,? (?:inc|ltd|llc|gmbh|corp|co|ag|plc|bv|oy|ab)\b|"
+    r",? (?:city|county|university|college|hospital|clinic|airport|street|road|avenue|"
+    r"square|river|lake|bay|beach|island|islands|valley|district|province|region|state|"
+    r"airlines?|airways|motors|museum|stadium|bridge|station|cathedral|castle|park|"
+    r"stores?|website|app|hotels?|bank|foundation|institute|school|league|cup)\b|\.\w)",
+    re.IGNORECASE,
+)
+_NAME_WORD = re.compile(r"[^\W\d_][\w'\u2019]*")
+_JOINED_NAME = re.compile(
+    r"(?:Mc|Mac|O['\u2019]|D['\u2019]|De|Di|Van|Von|Fitz)[A-Z][^\W\d_A-Z]+"
+)
+_LINKS = words(
+    "and or the of y und et twins family families brothers sisters siblings s"
+)
+_STATE_BEHIND = re.compile(r", ?([^\W\d_]+)")
+
+
+def is_place_or_company(text: str, start: int, end: int) -> bool:
+    """Tell whether what a model calls a place or a company has the marks of one.
+
+    A surname alone is called so as often as not. Several words, an acronym, a listed
+    name, "in" before or "Ltd" behind are marks; one unlisted word without any is none.
+    """
+    found = text[start:end].strip()
+    if any(_is_marked(word) for word in _NAME_WORD.findall(found)):
+        return True
+    if _BEHIND_PLACE.match(text, end, end + _REACH):
+        return True
+    state = _STATE_BEHIND.match(text, end, end + _REACH)
+    if state is not None and (
+        bare(state[1]) in wordlists.PLACES or bare(state[1]) in wordlists.PROPER
+    ):
+        return True
+    return bool(_TO_PLACE.search(text[max(0, start - _REACH) : start]))
+
+
+_OF_SOMEBODY = re.compile(
+    r"\b(?:me|my|us|our|him|her|his|employees?|colleagues?|manager|boss|job|salary)\b"
+)
+_EMPLOYED = re.compile(
+    r"(?:^|\W)(?:at|for|of|joined|join|left|leave|leaving|quit|my|our|me|us|from)"
+    r"(?: the)?\s$",
+    re.IGNORECASE,
+)
+
+
+def is_spoken_of(text: str, start: int, found: str) -> bool:
+    """Tell whether a company or an institution is one that everybody knows.
+
+    And nobody is said to be there: "does Mayo Clinic recommend it", and not "at Mayo
+    Clinic" nor "Toyota fired me".
+    """
+    listed = bare(found) in wordlists.PROPER or any(
+        bare(word) in wordlists.ORGANISATIONS for word in _NAME_WORD.findall(found)
+    )
+    behind = text[start + len(found) :][:_REACH]
+    return (
+        listed
+        and not _EMPLOYED.search(text[max(0, start - _REACH) : start])
+        and not _OF_SOMEBODY.search(behind)
+    )
+
+
+def _is_marked(word: str) -> bool:
+    """Tell whether a word of a name is one that no surname is."""
+    plain = bare(word)
+    if plain in _KIN or plain in _LINKS:
+        return False
+    if word.isupper():
+        if len(word) <= _ACRONYM_CHARS:
+            return True
+    elif not (word.islower() or word[1:].islower()):
+        return _JOINED_NAME.fullmatch(word) is None  # CamelCase
+    return (
+        plain in wordlists.PLACES
+        or plain in wordlists.ORGANISATIONS
+        or is_known(word)
+        or is_term(word)
+    )
+
+
+def unknown_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the words of what may be several names, without what links them."""
+    for match in _NAME_WORD.finditer(text, start, end):
+        if bare(match[0]) not in _KIN | _LINKS and not is_known(match[0]):
+            yield match.span()
+
+
+# --- programs -----------------------------------------------------------------------
+
+_HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_IDENTIFIER_CHAR = re.compile(r"\w")
+_MIN_PART_CHARS: Final = 3
+
+
+def is_identifier(text: str, start: int, end: int) -> bool:
+    """Tell whether a name is a part of what a program calls something.
+
+    ``doctor_account``, ``PatientService``: of ordinary words alone. One that is unknown
+    is somebody (``okonkwo_rent``).
+    """
+    while start > 0 and _IDENTIFIER_CHAR.fullmatch(text[start - 1]):
+        start -= 1
+    while end < len(text) and _IDENTIFIER_CHAR.fullmatch(text[end]):
+        end += 1
+    parts = _HUMP.findall(text[start:end])
+    return len(parts) > 1 and all(
+        len(part) < _MIN_PART_CHARS or is_known(part) or is_term(part) for part in parts
+    )
