@@ -94,6 +94,12 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     for exclusion in policy.exclusions:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
+    for each in document.approved:
+        note = f": {each.note}" if each.note else ""
+        yield (
+            f"  approved  {each.role} sha256:{each.sha256}, by {each.by} on "
+            f"{each.date}{note}"
+        )
     for label, sentence in attestation_in_words(policy):
         yield f"  {label:<8}  {sentence}"
     for label, sentence in transport_in_words(policy.transport):

@@ -236,6 +236,16 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
     yield from _exclusions(policy)
+    for each in document.approved:
+        note = f" {each.note}" if each.note else ""
+        yield (
+            "Approved text",
+            (
+                f"What is found in one {each.role} message does not decide, word for "
+                f"word as {each.by} approved it on {each.date} (SHA-256 {each.sha256})."
+                + note
+            ),
+        )
     yield from _enclaves(policy)
     for label, sentence in transport_in_words(policy.transport):
         yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."
