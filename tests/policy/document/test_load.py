@@ -370,3 +370,9 @@ def test_what_is_no_approval_is_told_with_its_place(
     problem = only_problem_of(SMALL + f"approved: [{wrong}]\n")
     assert (problem.line, problem.path) == (3, path)
     assert message in problem.message
+
+
+def test_contents_can_be_compared_in_english_alone() -> None:
+    assert load_policy(SMALL + "sticky: content\n").rulebook.sticky == "content"
+    found = problems_of(SMALL + "languages: [en, de]\nsticky: content\n")
+    assert (4, "sticky") in {(each.line, each.path) for each in found}

@@ -218,7 +218,13 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
     kept = "any question stayed here"
     if document.sticky == "validated":
         kept = "a question stayed here in which a check digit held"
-    yield "Conversations", f"Once {kept}, the rest of the conversation does too."
+    words = f"Once {kept}, the rest of the conversation does too"
+    if document.sticky == "content":
+        words += (
+            ", unless a later question is sent without what stayed, repeats nothing of "
+            "it and refers to nothing"
+        )
+    yield "Conversations", f"{words}."
     thresholds = document.thresholds
     yield (
         "Thresholds",

@@ -250,15 +250,16 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool
     """Tell whether this query keeps the rest of its conversation home.
 
     History is sent again with every turn, so a conversation that stayed home
-    once stays there: after any such query (``sticky: conversation``), or after
-    one in which a checksum held (``sticky: validated``). A query that left
-    without its names did not stay: with every turn they are replaced again.
+    once stays there: after any such query (``sticky: conversation``, and
+    ``content``, under which less counts as the same conversation), or after one in
+    which a checksum held (``sticky: validated``). A query that left without its
+    names did not stay: with every turn they are replaced again.
     """
     if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
     # A pinned conversation stays pinned under either choice, else the next harmless
     # turn ("thanks, and shorter?") would carry the whole history out.
-    if rulebook.sticky == "conversation" or inspection.pinned:
+    if rulebook.sticky != "validated" or inspection.pinned:
         return True
     return any(finding.validated for finding in inspection.findings)
 

@@ -24,7 +24,7 @@ STRICT_TOPICS: Final = "strict-topics"
 # called ``default`` would read in the audit trail as if nothing had been found.
 RESERVED_IDS: Final = frozenset({DEFAULT, STICKY, STRICT_TOPICS})
 
-Sticky: TypeAlias = Literal["conversation", "validated"]
+Sticky: TypeAlias = Literal["conversation", "content", "validated"]
 """Which query that stayed home keeps its conversation home (``decide.pins``)."""
 
 # Whose texts an application writes once, and whoever asks does not.
