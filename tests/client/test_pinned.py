@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import pytest
 
 from curtilage.client.pinned import (
@@ -244,8 +246,7 @@ def test_nothing_of_contents_is_kept_as_text() -> None:
     pins.answered(chat(f"{CANARY} zebra\ud800"), CANARY, here=True)
     pins.leaves(chat(CANARY))
     (content,) = vars(pins)["_contents"]
-    kept = [getattr(content, name) for name in type(content).__slots__]
-    shown = repr(pins) + repr(vars(pins)) + repr(kept)
+    shown = repr(pins) + repr(vars(pins)) + repr(asdict(content))
     assert all(word not in shown for word in (CANARY, "zebra", "health"))
     # Under a key of this object: another one makes other digests of the same words.
     (other,) = vars(after(f"{CANARY} zebra"))["_contents"]

@@ -228,9 +228,9 @@ class PinnedConversations:
             turn, words = self._turn(message.content), words_of(message.content)
             if _is_prompt(message):
                 # The same one stands before every question of an application, and is
-                # looked at each time. Only what was found in it is nobody's constant.
+                # looked at each time. Its words count where something is found in it.
                 content.prompts.add(turn)
-                words = words if index in found.messages else frozenset()
+                words = words if index in found.messages else frozenset[str]()
             # "Thanks" is in many conversations, and carries nothing on.
             elif words:
                 content.turns.add(turn)

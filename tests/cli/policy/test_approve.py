@@ -22,6 +22,7 @@ CANARY = "canary-5a1f"
 def own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CURTILAGE_POLICY", raising=False)
+    monkeypatch.setenv("USER", "mallory")
     Path("mine.yaml").write_text(POLICY, "utf-8")
     Path("prompt.txt").write_text(PROMPT, "utf-8")
 
@@ -160,3 +161,12 @@ def test_what_is_no_text_is_not_approved(
     Path("prompt.txt").write_bytes(content)
     assert ran("prompt.txt", "--policy", "mine.yaml", capsys=capsys)[0] == 2
     assert Path("mine.yaml").read_text("utf-8") == POLICY
+
+
+def test_somebody_has_read_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("USER")
+    status, shown = ran("prompt.txt", "--policy", "mine.yaml", capsys=capsys)
+    assert status == 2
+    assert "who has read it" in shown

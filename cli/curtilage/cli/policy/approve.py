@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import getpass
 import hashlib
 import json
+import os
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -89,12 +89,14 @@ def _entry_of(arguments: argparse.Namespace, text: str) -> Approval:
         return Approval(
             sha256=hashlib.sha256(text.encode()).hexdigest(),
             role=arguments.role,
-            by=arguments.by or getpass.getuser(),
+            by=arguments.by or os.environ.get("USER", ""),
             date=datetime.now(UTC).date().isoformat(),
             note=arguments.note,
         )
     except ValueError:
-        raise UsageError("--by has 1 to 200 characters, --note at most 1000") from None
+        raise UsageError(
+            "say who has read it: --by NAME, 1 to 200 characters; --note: at most 1000"
+        ) from None
 
 
 async def _inspect(policy: Policy, query: Query) -> Inspection:
@@ -159,8 +161,11 @@ def _write(path: Path, policy: Policy, entry: Approval) -> Policy:
         raise ConfigError(by_hand) from None
     approved = read.document.approved
     before = policy.document.model_copy(update={"approved": approved})
-    expected = {*policy.document.approved, entry}
-    if read.document != before or set(approved) != expected:
+    expected = (*policy.document.approved, entry)
+    added = len(approved) == len(expected) and all(
+        each in approved for each in expected
+    )
+    if read.document != before or not added:
         raise ConfigError(by_hand)
     replace_file(path, new.encode())
     return read

@@ -99,7 +99,7 @@ def _add_approve(actions: "Commands[argparse.ArgumentParser]") -> None:
         help="the role in which it is sent (default: system)",
     )
     approve.add_argument(
-        "--by", metavar="NAME", help="who has read it (default: the user's name here)"
+        "--by", metavar="NAME", help="who has read it (default: $USER)"
     )
     approve.add_argument(
         "--note", metavar="TEXT", default="", help="what the approver wants to say"

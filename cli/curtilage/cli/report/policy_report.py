@@ -242,14 +242,14 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
     yield from _exclusions(policy)
-    for each in document.approved:
-        note = f" {each.note}" if each.note else ""
+    for entry in document.approved:
+        note = f" {entry.note}" if entry.note else ""
         yield (
             "Approved text",
             (
-                f"What is found in one {each.role} message does not decide, word for "
-                f"word as {each.by} approved it on {each.date} (SHA-256 {each.sha256})."
-                + note
+                f"What is found in one {entry.role} message does not decide, word for "
+                f"word as {entry.by} approved it on {entry.date} (SHA-256 "
+                f"{entry.sha256}).{note}"
             ),
         )
     yield from _enclaves(policy)

@@ -204,10 +204,10 @@ def _counted(policy: Policy, inspection: Inspection) -> Sequence[Finding]:
 
 
 def _approvals(policy: Policy, inspection: Inspection) -> Iterator[str]:
-    known = {(each.role, each.sha256): each for each in policy.document.approved}
     for used in inspection.approved:
-        entry = known.get((used.where.role, used.sha256))
-        if entry is not None:
+        for entry in policy.document.approved:
+            if (entry.role, entry.sha256) != (used.where.role, used.sha256):
+                continue
             yield (
                 f"Approved: message {used.where.message + 1} ({entry.role}), "
                 f"sha256:{used.sha256}, by {entry.by} on {entry.date}; what is found "
