@@ -15,6 +15,7 @@ from curtilage.client.errors import (
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -372,3 +373,15 @@ async def test_by_content_what_the_enclave_answered_may_go_back() -> None:
     assert answer.text == "From afar."
     longer = say(task, answer.text, "Is it any good?")
     assert (await bench.session.ask(longer)).route is Answerer.ENCLAVE
+
+
+async def test_the_audit_trail_names_an_approval_that_was_used() -> None:
+    digest = "ab" * 32
+    approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
+    bench = Bench(enclave=MemoryEnclave(), policy=profile_text("default") + approval)
+    prompt = Where(message=0, role="system", json_path="content")
+    bench.inspector.approved = (Approved(where=prompt, sha256=digest),)
+    asked = (Message(role="system", content="Be polite."), *QUERY.messages)
+    await bench.session.ask(Query(messages=asked))
+    assert isinstance(bench.session.audit, MemoryTrail)
+    assert [each.approved for each in bench.session.audit.entries] == [(digest,)]
