@@ -15,6 +15,7 @@ from curtilage.client.errors import (
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -312,3 +313,75 @@ async def test_reprs_hold_no_content() -> None:
     digest = QUERY.payload_digest()
     assert digest.hex() not in shown
     assert repr(digest) not in shown
+
+
+CONTENT = profile_text("default").replace("sticky: conversation", "sticky: content", 1)
+PRIVATE = "My mother Anna has cancer."
+
+
+def say(*texts: str) -> Query:
+    roles = ("user", "assistant")
+    return Query(
+        messages=tuple(
+            Message(role=roles[at % 2], content=text) for at, text in enumerate(texts)
+        )
+    )
+
+
+async def stayed_with_content() -> Bench:
+    bench = Bench(
+        REGULATED, local=ScriptedLocal(), enclave=MemoryEnclave(), policy=CONTENT
+    )
+    assert (await bench.session.ask(say(PRIVATE))).route is Answerer.LOCAL
+    bench.inspector.findings = ()  # as if the detectors saw nothing from now on
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("query", "leaves"),
+    [
+        (say("Write a haiku about autumn rain."), True),
+        (say("What about her mother?"), False),
+        (say("List hotels that Anna likes."), False),
+        (say(PRIVATE, "At home.", "Write a haiku about autumn rain."), False),
+        (say("Hi.", PRIVATE.upper(), "Write a haiku about autumn rain."), False),
+    ],
+    ids=["changed", "refers", "repeats", "carries it all", "carries it"],
+)
+async def test_by_content_what_repeats_nothing_may_leave(
+    query: Query, *, leaves: bool
+) -> None:
+    bench = await stayed_with_content()
+    decision = await bench.session.decide(query)
+    assert decision.rule == ("default" if leaves else "sticky")
+    answer = await bench.session.ask(query)
+    assert answer.route is (Answerer.ENCLAVE if leaves else Answerer.LOCAL)
+    assert bench.enclave is not None
+    assert len(bench.enclave.sealed) == int(leaves)
+
+
+async def test_by_content_an_answer_given_here_is_known_again() -> None:
+    bench = await stayed_with_content()
+    carried = say("Hello.", "At home.", "Write a haiku about autumn rain.")
+    assert (await bench.session.ask(carried)).route is Answerer.LOCAL
+
+
+async def test_by_content_what_the_enclave_answered_may_go_back() -> None:
+    bench = await stayed_with_content()
+    task = "Write a haiku about autumn rain."
+    answer = await bench.session.ask(say(task))
+    assert answer.text == "From afar."
+    longer = say(task, answer.text, "Is it any good?")
+    assert (await bench.session.ask(longer)).route is Answerer.ENCLAVE
+
+
+async def test_the_audit_trail_names_an_approval_that_was_used() -> None:
+    digest = "ab" * 32
+    approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
+    bench = Bench(enclave=MemoryEnclave(), policy=profile_text("default") + approval)
+    prompt = Where(message=0, role="system", json_path="content")
+    bench.inspector.approved = (Approved(where=prompt, sha256=digest),)
+    asked = (Message(role="system", content="Be polite."), *QUERY.messages)
+    await bench.session.ask(Query(messages=asked))
+    assert isinstance(bench.session.audit, MemoryTrail)
+    assert [each.approved for each in bench.session.audit.entries] == [(digest,)]

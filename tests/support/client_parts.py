@@ -9,7 +9,7 @@ from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secr
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.decision.findings import Finding, Normalization, Where
+from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where
 
 ORGANISATION = bytes(range(32))
 
@@ -34,6 +34,7 @@ class ScriptedInspector:
 
     def __init__(self, *data_classes: str) -> None:
         self.findings = tuple(finding(name) for name in data_classes)
+        self.approved: tuple[Approved, ...] = ()
         self.closed = False
         self.seen: list[Query] = []
 
@@ -43,6 +44,7 @@ class ScriptedInspector:
             findings=self.findings,
             payload_digest=query.payload_digest(),
             messages=len(query.messages),
+            approved=self.approved,
         )
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ TESTS: Final = Path(__file__).resolve().parents[1]
 Table = Mapping[str, tuple[str, ...]]
 PROCESS: Final[Table] = {
     "attest/test_hostile_sizes.py": (),
+    "cli/policy/test_approve.py": (),
     "cli/policy/test_test_cases.py": (),
     "cli/test_main.py": (),
     "cli/test_parser.py": ("test_help_imports_nothing_slow",),

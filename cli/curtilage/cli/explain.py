@@ -3,12 +3,14 @@
 import argparse
 import asyncio
 
+from curtilage.cli.decide_lines import read_lines
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.options import text_from
 from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, REFUSED, out
 from curtilage.client.config import ClientConfig
-from curtilage.client.query import single_query
+from curtilage.client.errors import UsageError
+from curtilage.client.query import Query, single_query
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.explain.decision import explain, explain_json
@@ -18,16 +20,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain; exit 1 where the policy blocks."""
     config = config_from(arguments)
     policy = config.policy
-    inspection = asyncio.run(_inspect(config, text_from(arguments.text)))
+    text = text_from(arguments.text)
+    query: Query | None = single_query(text)
+    if arguments.messages:
+        ((_, query),) = read_lines([text.encode("utf-8", "surrogateescape")])
+    if query is None:
+        raise UsageError('--messages needs {"messages": [{"role": …, "content": …}]}')
+    inspection = asyncio.run(_inspect(config, query))
     decision = decide(policy.rulebook, inspection)
     tell = explain_json if arguments.json else explain
     out(tell(policy, decision, inspection))
     return REFUSED if decision.route is Route.BLOCK else DONE
 
 
-async def _inspect(config: ClientConfig, text: str) -> Inspection:
+async def _inspect(config: ClientConfig, query: Query) -> Inspection:
     inspector = await asyncio.to_thread(start_detectors, config.policy, config.currency)
     try:
-        return await inspector.ainspect(single_query(text))
+        return await inspector.ainspect(query)
     finally:
         inspector.close()

@@ -134,6 +134,8 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.models import run_pull as run
         case "models verify":
             from curtilage.cli.models import run_verify as run
+        case "policy approve":
+            from curtilage.cli.policy.approve import run
         case "policy check":
             from curtilage.cli.policy.command import run_check as run
         case "policy diff":

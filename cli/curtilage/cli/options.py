@@ -165,4 +165,9 @@ def add_explain(
     )
     add_text(parser, "the text")
     add_policy_flag(parser)
+    parser.add_argument(
+        "--messages",
+        action="store_true",
+        help='the text is a conversation: {"messages": [{"role": …, "content": …}]}',
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")

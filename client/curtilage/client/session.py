@@ -42,7 +42,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
-from curtilage.client.pinned import PinnedConversations
+from curtilage.client.pinned import Found, PinnedConversations
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.pseudonyms.rewrite import deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -80,6 +80,7 @@ from curtilage.client.route import (
 )
 from curtilage.policy.decision.decide import Decision, Inspection, decide, pins
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.rules import STICKY
 from curtilage.policy.document.model import Policy
 from curtilage.policy.expectations import requirement_for
 
@@ -201,7 +202,9 @@ class Session:
 
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
-        self._pinned = PinnedConversations()
+        self._pinned = PinnedConversations(
+            by_content=parts.policy.rulebook.sticky == "content"
+        )
         self._keys = ConversationKeys()
         self._enclave: Enclave | None = None
         self._cover: CoverTraffic | None = None
@@ -331,7 +334,8 @@ class Session:
         inspection = await self._parts.inspector.ainspect(query)
         # What stayed home once takes the turns that follow with it: a later one may
         # say nothing that is found, and still be about what was.
-        if self._pinned.holds(query):
+        seen = Found.of(policy.rulebook, inspection)
+        if self._pinned.holds(query, seen):
             inspection = replace(inspection, pinned=True)
         decision = decided = decide(policy.rulebook, inspection)
         step = first_step(decision)
@@ -351,7 +355,11 @@ class Session:
                 decided = replace(decision, route=Route.LOCAL)
         # Before anybody answers: a caller that goes on at once is held to it as well.
         if pins(policy.rulebook, inspection, decided):
-            self._pinned.add(query)
+            own = [hit for hit in decision.rules if hit.id != STICKY]
+            alone = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in own)
+            self._pinned.add(query, seen, own=alone or not inspection.pinned)
+        elif isinstance(step, AskEnclave):
+            self._pinned.leaves(query)
         telemetry.decided(decision.route)
         recorder = QueryRecorder(
             self._parts.audit,
@@ -371,7 +379,9 @@ class Session:
             shown = False
             try:
                 remote = self._from_enclave(recorder, step, query, stream)
-                async with aclosing(remote) as events:
+                # Restored, an answer holds what was replaced on the way.
+                here = None if step.rewritten is not None else False
+                async with aclosing(self._noted(query, remote, here=here)) as events:
                     async for event in events:
                         shown = True
                         yield event
@@ -385,7 +395,8 @@ class Session:
                 return
         if isinstance(step, AskLocal):
             own = self._at_home(recorder, step, query, stream, failure)
-            async with aclosing(own) as events:
+            noted = self._noted(query, own, here=failure is None)
+            async with aclosing(noted) as events:
                 async for event in events:
                     yield event
         elif failure is not None:
@@ -402,6 +413,26 @@ class Session:
                 classes=decision.classes,
                 policy_digest=decision.policy_digest,
             )
+
+    async def _noted(
+        self, query: Query, answer: AsyncGenerator[AnswerEvent], *, here: bool | None
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Yield an answer, and remember it: it may come back as a turn.
+
+        ``here`` says of what: of a query that had to stay, or that may leave; None of
+        neither.
+        """
+        said: list[str] = []
+        try:
+            async with aclosing(answer) as events:
+                async for event in events:
+                    if isinstance(event, Delta):
+                        said.append(event.text)
+                    yield event
+        finally:
+            # Whoever stops reading has read what came.
+            if here is not None:
+                self._pinned.answered(query, "".join(said), here=here)
 
     async def _from_enclave(
         self,

@@ -374,3 +374,53 @@ def test_report_says_where_it_cannot_write(capsys: pytest.CaptureFixture[str]) -
     status, shown = ran(*arguments, capsys=capsys)
     assert status == 2
     assert "gone/x.html: No such file" in shown
+
+
+# --- approvals ------------------------------------------------------------------
+
+APPROVAL = f'approved:\n- {{sha256: "{"ab" * 32}", by: A. Weber, date: 2026-11-22}}\n'
+
+
+def test_diff_says_who_approves_what_and_looks_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus("token")
+    Path("approving.yaml").write_text(POLICY + APPROVAL, "utf-8")
+    for old, new, only in (("mine", "approving", "new"), ("approving", "mine", "old")):
+        files = (f"{old}.yaml", f"{new}.yaml")
+        _, shown = ran("diff", *files, "--corpus", "corpus.jsonl", capsys=capsys)
+        line = f"  approved by the {only} one only: system sha256:{'ab' * 32}"
+        assert line in shown.splitlines()
+    assert Words.started == 4
+
+
+def test_explain_takes_a_conversation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = [
+        {"role": "system", "content": "hello"},
+        {"role": "user", "content": f"{CANARY} mark"},
+    ]
+    chat = json.dumps({"messages": said})
+    arguments = ("explain", "--policy", "mine.yaml", "--messages", "--json")
+    status, shown = ran(*arguments, chat, capsys=capsys)
+    assert status == 0
+    (label,) = json.loads(shown)["labels"]
+    assert (label["message"], label["classes"]) == (1, ["org.confidential"])
+    assert CANARY not in shown
+    status, shown = ran(*arguments, "no JSON", capsys=capsys)
+    assert status == 2
+    assert "--messages needs" in shown
+
+
+def test_check_and_report_name_who_approved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("approving.yaml").write_text(POLICY + APPROVAL, "utf-8")
+    _, shown = ran("check", "approving.yaml", capsys=capsys)
+    assert f"approved  system sha256:{'ab' * 32}, by A. Weber on 2026-11-22" in shown
+    arguments = ("report", "--policy", "approving.yaml", "--out", "page.html")
+    assert ran(*arguments, capsys=capsys)[0] == 0
+    page = Path("page.html").read_text("utf-8")
+    assert "as A. Weber approved it on 2026-11-22" in page
+    assert "ab" * 32 in page

@@ -231,5 +231,22 @@ def test_an_entry_has_no_field_for_text() -> None:
     names = {each.name for each in dataclasses.fields(AuditEntry)}
     assert names == {
         *("query", "attempt", "policy", "classes", "route", "outcome", "rule"),
-        *("verdict", "fallback", "messages", "payload_digest"),
+        *("verdict", "fallback", "messages", "payload_digest", "approved"),
     }
+
+
+def test_a_record_names_approved_texts_by_digest_where_there_are_any() -> None:
+    plain = encode_line(RECORD)
+    assert b"approved" not in plain
+    used = dataclasses.replace(RECORD, approved=("ab" * 32, "cd" * 32))
+    line = encode_line(used)
+    assert parse_line(line) == used
+    assert json.loads(line)["approved"] == ["ab" * 32, "cd" * 32]
+
+
+@pytest.mark.parametrize("value", [[], ["short"], ["Be polite."], "ab", [1], None])
+def test_what_names_no_approved_text_is_no_record(value: object) -> None:
+    fields = json.loads(encode_line(RECORD)) | {"approved": value}
+    line = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(AuditRefusedError):
+        parse_line(line)

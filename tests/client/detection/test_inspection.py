@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 import importlib.util
 import os
 import signal
@@ -19,6 +20,7 @@ from curtilage.client.detection.inspection import (
     deadline_s,
     prepare,
 )
+from curtilage.client.detection.spans import failure
 from curtilage.client.errors import BusyError, ConfigError, DetectorsError
 from curtilage.client.fair_queue import MAX_WAITING
 from curtilage.client.query import Message, Query, Settings
@@ -547,3 +549,147 @@ def test_a_missing_wall_is_told_and_can_be_refused() -> None:
 
 def test_a_whole_wall_needs_no_words(inspector: Inspector) -> None:
     assert inspector.advice is None
+
+
+# --- texts that a policy approves ------------------------------------------------
+
+
+PROMPT = "You are a helpful assistant in our hospital. Current date: 2026-11-22."
+
+
+def approving(*prompts: str, role: str = "system") -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (role, hashlib.sha256(each.encode()).hexdigest()) for each in prompts
+    )
+
+
+def chat(*said: tuple[str, str]) -> Query:
+    return Query(messages=tuple(Message(role=r, content=c) for r, c in said))
+
+
+def approved_places(query: Query, approvals: frozenset[tuple[str, str]]) -> list[Where]:
+    return [each.where for each in prepare(query, Limits(), approvals).approved]
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_an_approved_text_is_known_word_for_word(role: str) -> None:
+    query = chat((role, PROMPT), ("user", "hello"), (role, PROMPT))
+    places = approved_places(query, approving(PROMPT, role=role))
+    assert [each.message for each in places] == [0, 2]
+
+
+CHANGED = {
+    "one letter": PROMPT.replace("our", "oUr"),
+    "a space behind it": PROMPT + " ",
+    "a line feed": PROMPT + "\n",
+    "another day": PROMPT.replace("22", "23"),
+    "a look-alike": PROMPT.replace("a", "\u0430", 1),
+    "a half of a character": PROMPT + "\ud800",
+}
+
+
+@pytest.mark.parametrize("text", CHANGED.values(), ids=CHANGED.keys())
+def test_one_character_more_or_less_is_not_approved(text: str) -> None:
+    query = chat(("system", text), ("user", "hello"))
+    assert approved_places(query, approving(PROMPT)) == []
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool", "developer"])
+def test_an_approval_is_of_one_role(role: str) -> None:
+    query = chat((role, PROMPT), ("user", "hello"))
+    assert approved_places(query, approving(PROMPT)) == []
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_nobody_elses_words_can_be_approved(role: str) -> None:
+    query = chat((role, PROMPT), ("user", "hello"))
+    assert approved_places(query, approving(PROMPT, role=role)) == []
+
+
+def test_a_name_and_a_stop_string_are_not_what_was_approved() -> None:
+    query = Query(
+        messages=(Message(role="system", content="hello", name=PROMPT),),
+        settings=Settings(stop=(PROMPT,)),
+    )
+    assert approved_places(query, approving(PROMPT)) == []
+
+
+def test_an_approved_text_is_looked_at_apart_and_joins_with_nothing() -> None:
+    query = chat(("user", "one"), ("system", PROMPT), ("user", "two"))
+    prepared = prepare(query, Limits(), approving(PROMPT))
+    alone = prepare(chat(("user", "one"), ("user", "two")), Limits())
+    assert prepared.apart is not None
+    assert prepared.apart.task.texts == (PROMPT,)
+    assert prepared.task.texts == alone.task.texts
+    assert [each.message for each in prepared.places] == [0, 2, 0]
+
+
+def test_an_approved_text_counts_towards_the_size() -> None:
+    prepared = prepare(chat(("system", "x" * 101)), LIMITS, approving("x" * 101))
+    assert {each.data_class for each in prepared.findings} == {"uncertain.oversize"}
+    assert prepared.approved == ()
+
+
+@pytest.fixture(scope="module")
+def approver() -> Iterator[Inspector]:
+    digest = hashlib.sha256(PROMPT.encode()).hexdigest()
+    approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
+    text = profile_text("default").replace("deadline_ms: 50", GENEROUS, 1)
+    started = Inspector.start(load_policy(text + approval), command=command())
+    yield started
+    started.close()
+
+
+def test_an_approved_text_is_still_looked_at(approver: Inspector) -> None:
+    query = chat(("system", PROMPT), ("user", "How do I reset a printer?"))
+    inspection = approver.inspect(query)
+    assert "uncertain.number_run" in {
+        each.data_class for each in inspection.findings if each.where.message == 0
+    }
+    assert [each.where.message for each in inspection.approved] == [0]
+    assert inspection.payload_digest == query.payload_digest()
+
+
+def test_a_batch_keeps_what_is_approved_with_its_query(approver: Inspector) -> None:
+    queries = [
+        chat(("system", PROMPT), ("user", "hello")),
+        ask("ssn 536-22-1234"),
+        chat(("system", PROMPT), ("user", "ssn 536-22-1234")),
+        chat(("system", PROMPT)),
+    ]
+    looks = list(approver.inspect_many(queries))
+    assert looks == [approver.inspect(query) for query in queries]
+    assert [len(each.approved) for each in looks] == [1, 0, 1, 1]
+    ssn = "identifier.direct.gov_id.us_ssn"
+    assert [
+        {each.where.message for each in look.findings if each.data_class == ssn}
+        for look in looks
+    ] == [set(), {0}, {1}, set()]
+
+
+def test_what_the_prompt_says_hides_nothing_across_turns() -> None:
+    where = Where(message=0, role="system", json_path="content")
+    prepared = prepare(
+        chat(("system", PROMPT), ("user", "John"), ("user", "Smith")),
+        Limits(),
+        approving(PROMPT),
+    )
+    found = failure("uncertain.name", "test", where)
+    across = replace(found, where=Where(message=0, role="user", json_path=""))
+    # The same class, as sure: a repeat if the prompt counted, and not if it does not.
+    assert across in prepared.with_findings([found, across]).findings
+
+
+def test_a_failure_over_an_approved_text_keeps_the_query_home() -> None:
+    text = f"FAULT {CANARY}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
+    profile = profile_text("default").replace("deadline_ms: 50", GENEROUS, 1)
+    policy = load_policy(profile + approval)
+    dies = command("os._exit(1)")
+    failing = Inspector.start(policy, command=dies, spare=False)
+    try:
+        inspection = failing.inspect(chat(("system", text), ("user", "hello")))
+        assert decide(policy.rulebook, inspection).route is Route.LOCAL
+    finally:
+        failing.close()

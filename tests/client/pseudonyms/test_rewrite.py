@@ -13,7 +13,12 @@ from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findin
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.decide import Inspection, decide
-from curtilage.policy.decision.findings import Finding, Normalization, Where
+from curtilage.policy.decision.findings import (
+    Approved,
+    Finding,
+    Normalization,
+    Where,
+)
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
 
@@ -502,3 +507,37 @@ def test_neighbours_that_are_replaced_leave_without_their_names() -> None:
     assert "okafor" not in text
     assert "haugland" not in text
     assert "'rent': 4" in text
+
+
+def test_an_approved_text_is_not_rewritten() -> None:
+    approving = policy(
+        "- {id: names, when: identifier.direct.person, then: deidentify}\n"
+        f"approved: [{{sha256: '{'ab' * 32}', by: me, date: 2026-11-22}}]\n"
+    )
+    query = Query(
+        messages=(
+            Message(role="system", content="You assist Ann Lee."),
+            Message(role="user", content="Who is Bo Ray?"),
+        )
+    )
+    names = (found(query, "Ann Lee"), found(query, "Bo Ray", message=1))
+    inspection = Inspection(
+        findings=names,
+        payload_digest=bytes(32),
+        messages=2,
+        approved=(Approved(where=names[0].where, sha256="ab" * 32),),
+    )
+    decision = decide(approving.rulebook, inspection)
+    asked_for = findings_asked(approving, inspection, decision)
+    assert asked_for == names[1:]
+    assert sent(query, *asked_for) == "You assist Ann Lee.|Who is ⟦PERSON_1⟧?"
+    # The same name in both: the prompt would tell whom the token hides, so it goes
+    # there, too, and the prompt is no longer the one that was approved.
+    same = Query(
+        messages=(
+            Message(role="system", content="You assist Ann Lee."),
+            Message(role="user", content="Who is Ann Lee?"),
+        )
+    )
+    outgoing = sent(same, found(same, "Ann Lee", message=1))
+    assert outgoing == "You assist ⟦PERSON_1⟧.|Who is ⟦PERSON_1⟧?"

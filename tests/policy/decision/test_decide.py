@@ -352,6 +352,9 @@ def test_pinned_conversation_stays_home() -> None:
         ("conversation", [], False, False),
         ("conversation", [found("org.confidential")], False, True),
         ("conversation", [], True, True),
+        ("content", [], False, False),
+        ("content", [found("org.confidential")], False, True),
+        ("content", [], True, True),
         ("validated", [], False, False),
         ("validated", [found("org.confidential")], False, False),
         ("validated", [found("org.confidential", validated=True)], False, True),
@@ -372,7 +375,7 @@ def test_pins_as_the_policy_says(
     )
 
 
-@pytest.mark.parametrize("sticky", ["conversation", "validated"])
+@pytest.mark.parametrize("sticky", ["conversation", "content", "validated"])
 def test_a_query_that_left_without_its_names_pins_nothing(sticky: str) -> None:
     policy = rules(
         "- {id: x, when: org.*, then: deidentify}\n", head=HEAD + f"sticky: {sticky}\n"

@@ -354,3 +354,40 @@ def outcome_of(text: str) -> tuple[Policy | None, tuple[Problem, ...]]:
         return load_policy(text), ()
     except PolicyError as error:
         return None, error.problems
+
+
+APPROVAL = f"{{sha256: '{'ab' * 32}', by: A. Weber, date: 2026-11-22}}"
+
+
+def test_an_approved_text_is_named_by_its_digest_and_its_role() -> None:
+    policy = load_policy(SMALL + f"approved: [{APPROVAL}]\n")
+    assert policy.rulebook.approved == {("system", "ab" * 32)}
+    assert load_policy(SMALL).rulebook.approved == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path", "message"),
+    [
+        (APPROVAL.replace("ab", "AB", 1), "approved[0].sha256", "pattern"),
+        (APPROVAL.replace("ab", "", 1), "approved[0].sha256", "pattern"),
+        (APPROVAL.replace("11-22", "11-31"), "approved[0].date", "a day"),
+        (APPROVAL.replace("2026-11-22", "20261122"), "approved[0].date", "text"),
+        (APPROVAL.replace("2026-11-22", "today"), "approved[0].date", "a day"),
+        (APPROVAL.replace("by: A. Weber, ", ""), "approved[0].by", "missing"),
+        (APPROVAL.replace("}", ", role: user}"), "approved[0].role", "system"),
+        (APPROVAL.replace("}", ", role: tool}"), "approved[0].role", "system"),
+        (f"{APPROVAL}, {APPROVAL}", "approved", "stands here twice"),
+    ],
+)
+def test_what_is_no_approval_is_told_with_its_place(
+    wrong: str, path: str, message: str
+) -> None:
+    problem = only_problem_of(SMALL + f"approved: [{wrong}]\n")
+    assert (problem.line, problem.path) == (3, path)
+    assert message in problem.message
+
+
+def test_contents_can_be_compared_in_english_alone() -> None:
+    assert load_policy(SMALL + "sticky: content\n").rulebook.sticky == "content"
+    found = problems_of(SMALL + "languages: [en, de]\nsticky: content\n")
+    assert (4, "sticky") in {(each.line, each.path) for each in found}

@@ -28,6 +28,7 @@ from curtilage.policy.document.dictionaries import MAX_ENTRIES, MAX_ENTRY_CHARS
 from curtilage.policy.document.load import MAX_CHARS, MAX_DEPTH, MAX_NODES, PROFILES
 from curtilage.policy.document.model import (
     PACKS,
+    Approval,
     DetectorEntry,
     Document,
     ExclusionEntry,
@@ -57,6 +58,7 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         DetectorEntry,
         RuleEntry,
         ExclusionEntry,
+        Approval,
         Attestation,
         Anchor,
         Releases,

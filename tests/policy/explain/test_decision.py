@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from curtilage.policy.decision.decide import Decision, Inspection, decide
-from curtilage.policy.decision.findings import Finding, Normalization, Where
+from curtilage.policy.decision.findings import (
+    Approved,
+    Finding,
+    Normalization,
+    Where,
+)
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy
@@ -242,7 +247,16 @@ def test_explain_json_holds_the_places_and_the_change() -> None:
         "end": 8,
     }
     assert answer["findings"] == [
-        place | {"detector": "test", "score": 60, "validated": False}
+        place | {"detector": "test", "score": 60, "validated": False, "approved": False}
+    ]
+    assert answer["labels"] == [
+        {
+            "message": 0,
+            "role": "user",
+            "path": "content",
+            "classes": ["identifier.direct.person"],
+            "approved": None,
+        }
     ]
     assert answer["change"] == {
         "without": [place | {"score": 60, "below": 35}],
@@ -272,3 +286,52 @@ def test_explain_json_of_many_places_names_none() -> None:
         explain_json(POLICY, decide(POLICY.rulebook, inspection), inspection)
     )
     assert answer["change"]["without"][0]["message"] is None
+
+
+APPROVING = load_policy(
+    """\
+version: 1
+default: {decision: enclave}
+approved:
+- {sha256: "%s", by: A. Weber, date: 2026-11-22, note: read}
+rules:
+- {id: any-uncertain, when: "uncertain.*", then: local}
+- {id: health, when: "health.*", then: local}
+"""
+    % ("ab" * 32)
+)
+PROMPT = Where(message=0, role="system", json_path="content")
+CONVERSATION = replace(
+    inspected(
+        found("health.lab", where=PROMPT),
+        found("marker.first_person", where=replace(CONTENT, message=1)),
+        found("health.lab", where=replace(CONTENT, message=1)),
+    ),
+    approved=(Approved(where=PROMPT, sha256="ab" * 32),),
+)
+
+
+def test_an_approval_is_told_with_who_gave_it_and_what_it_sets_aside() -> None:
+    decision = decide(APPROVING.rulebook, CONVERSATION)
+    told = explain(APPROVING, decision, CONVERSATION)
+    assert "message 1, score 60; approved, does not count" in told
+    assert f"sha256:{'ab' * 32}, by A. Weber on 2026-11-22" in told
+    assert told.count("does not count") == 1
+
+
+def test_each_text_is_labelled_with_what_was_found_in_it() -> None:
+    decision = decide(APPROVING.rulebook, CONVERSATION)
+    answer = json.loads(explain_json(APPROVING, decision, CONVERSATION))
+    assert [
+        (each["role"], each["classes"], each["approved"]) for each in answer["labels"]
+    ] == [
+        ("system", ["health.lab"], "ab" * 32),
+        ("user", ["health.lab", "marker.first_person"], None),
+    ]
+    assert [each["approved"] for each in answer["findings"]] == [True, False, False]
+
+
+def test_the_smallest_change_never_asks_for_what_is_approved() -> None:
+    decision = decide(APPROVING.rulebook, CONVERSATION)
+    answer = json.loads(explain_json(APPROVING, decision, CONVERSATION))
+    assert [each["message"] for each in answer["change"]["without"]] == [1]

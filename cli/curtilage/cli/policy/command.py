@@ -94,6 +94,12 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     for exclusion in policy.exclusions:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
+    for entry in document.approved:
+        note = f": {entry.note}" if entry.note else ""
+        yield (
+            f"  approved  {entry.role} sha256:{entry.sha256}, by {entry.by} on "
+            f"{entry.date}{note}"
+        )
     for label, sentence in attestation_in_words(policy):
         yield f"  {label:<8}  {sentence}"
     for label, sentence in transport_in_words(policy.transport):

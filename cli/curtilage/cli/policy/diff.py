@@ -70,11 +70,22 @@ def compared(
             line=number,
             old=decide(old.policy.rulebook, seen_before),
             new=decide(new.policy.rulebook, seen_after),
+            approved=tuple(
+                sorted(
+                    {
+                        each.sha256
+                        for each in (*seen_before.approved, *seen_after.approved)
+                    }
+                )
+            ),
         )
 
 
 def _looks_alike(old: ClientConfig, new: ClientConfig) -> bool:
     if old.currency != new.currency:
+        return False
+    # An approved text is looked at apart from the others.
+    if old.policy.rulebook.approved != new.policy.rulebook.approved:
         return False
     one, other = full_scan(old.policy), full_scan(new.policy)
     return one.plan == other.plan and one.limits == other.limits
@@ -91,12 +102,16 @@ def _inspected(config: ClientConfig, queries: Sequence[Query]) -> list[Inspectio
 def _words(old: Policy, new: Policy, found: Difference) -> Iterator[str]:
     yield f"old: {old.source}, {old.digest}"
     yield f"new: {new.source}, {new.digest}"
+    for only, one, other in (("old", old, new), ("new", new, old)):
+        for role, digest in sorted(one.rulebook.approved - other.rulebook.approved):
+            yield f"  approved by the {only} one only: {role} sha256:{digest}"
     for move in found.moves[:MAX_SHOWN]:
         name = f"line {move.line}" if move.id is None else f"{move.id}"
         # An id is the corpus's: in ASCII it cannot end the line or draw over it.
         yield (
             f"  {ascii(name)[1:-1]}: {move.before} ({move.rule_before}) -> "
             f"{move.after} ({move.rule_after})"
+            + (", with an approved text" if move.approved else "")
         )
     if len(found.moves) > MAX_SHOWN:
         yield f"  and {len(found.moves) - MAX_SHOWN} more (--json has all)"
@@ -122,6 +137,7 @@ def _fields(old: Policy, new: Policy, found: Difference) -> dict[str, object]:
                 "after": each.after,
                 "rule_before": each.rule_before,
                 "rule_after": each.rule_after,
+                "approved": list(each.approved),
             }
             for each in found.moves
         ],

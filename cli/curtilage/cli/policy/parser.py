@@ -60,6 +60,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     check.add_argument("--json", action="store_true", help="one JSON object")
     # ``--help`` lists the commands in the order in which they are added.
     add_explain(actions, path="curtilage policy explain")
+    _add_approve(actions)
     _add_comparisons(actions)
     _add_signing(actions)
 
@@ -73,6 +74,46 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     listing.add_argument("name", nargs="?", help="a profile, to print it")
     listing.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_approve(actions: "Commands[argparse.ArgumentParser]") -> None:
+    approve = add_command(
+        actions,
+        "approve",
+        summary="approve a system prompt that somebody has read",
+        text="Look at a text, say what is found in it, and add its SHA-256 to the "
+        "policy: what is\nfound in exactly this text, in this role, then no longer "
+        "decides. It is still sealed\nand still looked at. Exits with 1, and changes "
+        "nothing, where it holds what no approval\nsets aside: secrets, what a check "
+        "digit proves, what cannot be looked at, and what the\npolicy blocks.",
+        example="curtilage policy approve prompt.txt --policy mine.yaml\n"
+        "curtilage policy approve prompt.txt --policy mine.yaml --role developer "
+        '--by "A. Weber" --note "no data of patients"',
+    )
+    approve.add_argument("file", metavar="FILE", help="the text, UTF-8, as it is sent")
+    add_policy_flag(approve)
+    approve.add_argument(
+        "--role",
+        choices=("system", "developer"),
+        default="system",
+        help="the role in which it is sent (default: system)",
+    )
+    approve.add_argument(
+        "--by", metavar="NAME", help="who has read it (default: $USER)"
+    )
+    approve.add_argument(
+        "--note", metavar="TEXT", default="", help="what the approver wants to say"
+    )
+    approve.add_argument(
+        "--without-last-newline",
+        action="store_true",
+        help="leave out the file's last line feed, which editors add and "
+        "applications do not send",
+    )
+    approve.add_argument(
+        "--print", action="store_true", help="print the entry, and change no file"
+    )
+    approve.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _add_comparisons(actions: "Commands[argparse.ArgumentParser]") -> None:

@@ -75,7 +75,7 @@ def run_sign(arguments: argparse.Namespace) -> int:
         not_before=int(now.timestamp()),
         not_after=int(until.timestamp()),
     )
-    _replace(signature_path(path), signed.encode())
+    replace_file(signature_path(path), signed.encode())
     out(f"{signature_path(path)}: signed by key {signed.key_id}")
     out(f"  policy  {policy.digest}")
     out(f"  valid   {_iso(now)} to {_iso(until)}")
@@ -126,7 +126,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
         raise ConfigError(f"{path}: {failure.strerror}") from None
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a server may be reading the old one."""
     beside = path.with_name(path.name + ".new")
     try:

@@ -218,7 +218,13 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
     kept = "any question stayed here"
     if document.sticky == "validated":
         kept = "a question stayed here in which a check digit held"
-    yield "Conversations", f"Once {kept}, the rest of the conversation does too."
+    words = f"Once {kept}, the rest of the conversation does too"
+    if document.sticky == "content":
+        words += (
+            ", unless a later question is sent without what stayed, repeats nothing of "
+            "it and refers to nothing"
+        )
+    yield "Conversations", f"{words}."
     thresholds = document.thresholds
     yield (
         "Thresholds",
@@ -236,6 +242,16 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         finds = class_in_words(each.data_class)
         yield f"Detector {each.id}", f"A {each.kind} of the organisation: {finds}."
     yield from _exclusions(policy)
+    for entry in document.approved:
+        note = f" {entry.note}" if entry.note else ""
+        yield (
+            "Approved text",
+            (
+                f"What is found in one {entry.role} message does not decide, word for "
+                f"word as {entry.by} approved it on {entry.date} (SHA-256 "
+                f"{entry.sha256}).{note}"
+            ),
+        )
     yield from _enclaves(policy)
     for label, sentence in transport_in_words(policy.transport):
         yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."

@@ -15,7 +15,7 @@ from curtilage.client.files import write_private_atomically
 
 COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),
-    *("verdict", "fallback", "messages", "classes", "commitment", "prev"),
+    *("verdict", "fallback", "messages", "classes", "approved", "commitment", "prev"),
 )
 
 Row = Callable[[AuditRecord, bytes], bytes]
@@ -101,6 +101,7 @@ def as_csv(record: AuditRecord, data: bytes) -> bytes:
         "fallback": record.fallback,
         "messages": str(record.messages),
         "classes": classes,
+        "approved": " ".join(record.approved),
         "commitment": record.commitment,
         "prev": record.prev,
     }

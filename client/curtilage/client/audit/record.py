@@ -91,6 +91,7 @@ class AuditEntry:
         fallback: why the enclave does not answer; empty where it need not.
         messages: how many messages the query has.
         payload_digest: SHA-256 of the payload; never written as it is.
+        approved: SHA-256 of each text in it that the policy approves, in hex, sorted.
     """
 
     query: str
@@ -104,6 +105,7 @@ class AuditEntry:
     fallback: str = ""
     messages: int
     payload_digest: bytes = field(repr=False)
+    approved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class AuditRecord:
     verdict: str
     fallback: str
     messages: int
+    approved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +272,7 @@ def record_of(
         verdict=entry.verdict,
         fallback=entry.fallback,
         messages=entry.messages,
+        approved=entry.approved,
     )
 
 
@@ -356,6 +360,10 @@ def encode_line(line: Line) -> bytes:
             "fallback": line.fallback and _word(line.fallback),
             "messages": _count(line.messages),
         }
+        # There where it says something: older records have no such field, and a record
+        # has one spelling.
+        if line.approved:
+            fields["approved"] = [_hash(each) for each in line.approved]
     return _ENCODER.encode(fields).encode("ascii")
 
 
@@ -439,6 +447,7 @@ def _line_of(value: object) -> Line:
         verdict=_text(fields["verdict"]),
         fallback=_text(fields["fallback"]),
         messages=_count(fields["messages"]),
+        approved=tuple(map(_text, cast("list[object]", fields.get("approved", [])))),
     )
 
 

@@ -109,6 +109,7 @@ class QueryRecorder:
         self._classes = histogram(inspection.findings, decision, policy.classes)
         self._messages = inspection.messages
         self._payload_digest = inspection.payload_digest
+        self._approved = tuple(sorted({each.sha256 for each in inspection.approved}))
         self._random = random
         self._id = random(QUERY_ID_BYTES).hex()
         self._attempts = 0
@@ -228,6 +229,7 @@ class QueryRecorder:
             fallback="" if fallback is None else fallback.value,
             messages=self._messages,
             payload_digest=payload_digest,
+            approved=self._approved,
         )
 
 

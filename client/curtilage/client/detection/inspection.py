@@ -6,6 +6,7 @@ Decides nothing; ``policy.decision.decide`` does.
 """
 
 import asyncio
+import hashlib
 import math
 import re
 import threading
@@ -31,7 +32,8 @@ from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.decision.findings import Finding, Where
+from curtilage.policy.decision.findings import Approved, Finding, Where
+from curtilage.policy.decision.rules import APPROVABLE_ROLES
 from curtilage.policy.signing import Currency, stale_finding
 
 if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
@@ -69,6 +71,12 @@ class _Prepared:
     seams: tuple[str, ...] = field(repr=False)  # read besides, for the whole query
     told: str = field(repr=False)  # numbers of several turns, or nothing
     limit_s: float
+    approved: tuple[Approved, ...] = ()
+    apart: "_Prepared | None" = None  # the texts that a policy approves
+
+    @property
+    def parts(self) -> tuple["_Prepared", ...]:
+        return (self,) if self.apart is None else (self, self.apart)
 
     @property
     def places(self) -> tuple[Where, ...]:
@@ -83,10 +91,15 @@ class _Prepared:
         return Task(texts=(*own, *self.seams, *told), limit_s=self.limit_s)
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
+        # What an approval may set aside must not stand for what the others say.
+        approved = {each.where for each in self.approved}
+        aside = [each for each in more if each.where in approved]
+        others = [each for each in more if each.where not in approved]
         return Inspection(
-            findings=(*self.findings, *_without_repeats(more)),
+            findings=(*self.findings, *_without_repeats(others), *aside),
             payload_digest=self.digest,
             messages=self.messages,
+            approved=self.approved,
         )
 
 
@@ -107,10 +120,19 @@ def deadline_s(limits: "Limits", weight: int) -> float:
     return (limits.deadline_ms + thousands * per_thousand) / 1000
 
 
-def prepare(query: Query, limits: "Limits") -> _Prepared:
+def prepare(
+    query: Query,
+    limits: "Limits",
+    approvals: frozenset[tuple[str, str]] = frozenset(),
+) -> _Prepared:
     """Check what needs no detector: parts, decodability, size.
 
     A query beyond the limits is handed to no detector; it stays home anyway.
+
+    Args:
+        query: the query.
+        limits: how much is looked at.
+        approvals: role and SHA-256 of each text that the policy approves.
     """
     leaves = tuple(query.leaves())
     findings = [failure("uncertain.attachment", _DETECTOR, at) for at in query.opaque]
@@ -122,11 +144,31 @@ def prepare(query: Query, limits: "Limits") -> _Prepared:
     if _is_oversize(leaves, limits):
         findings.append(failure("uncertain.oversize", _DETECTOR, _WHOLE_QUERY))
         leaves = ()
+    approved = _approved_of(leaves, approvals)
+    apart: _Prepared | None = None
+    if approved:
+        # As a conversation of its own: what an approver has read joins with nothing
+        # that others say, neither where two texts meet nor where one finding changes
+        # what another means. And the others are looked at as if it were not there.
+        places = {each.where for each in approved}
+        own = tuple(leaf for leaf in leaves if leaf.where in places)
+        leaves = tuple(leaf for leaf in leaves if leaf.where not in places)
+        apart = _Prepared(
+            digest=_NO_DIGEST,
+            messages=0,
+            findings=(),
+            leaves=own,
+            seams=(),
+            told="",
+            limit_s=deadline_s(limits, weight_of([leaf.text for leaf in own])),
+        )
     between = seams(leaves)
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
         findings=tuple(findings),
+        approved=approved,
+        apart=apart,
         leaves=leaves,
         seams=between,
         told=told_numbers(leaves),
@@ -134,6 +176,25 @@ def prepare(query: Query, limits: "Limits") -> _Prepared:
             limits, weight_of([*(leaf.text for leaf in leaves), *between])
         ),
     )
+
+
+def _approved_of(
+    leaves: Sequence[Leaf], approvals: frozenset[tuple[str, str]]
+) -> tuple[Approved, ...]:
+    """Return which texts are approved, word for word."""
+    if not approvals:
+        return ()
+    found: list[Approved] = []
+    for leaf in leaves:
+        at = leaf.where
+        if at.role in APPROVABLE_ROLES and at.json_path == "content":
+            # The very characters that would be sealed, nothing trimmed or folded. A
+            # lone surrogate has no UTF-8 form, and no file that was approved holds one.
+            encoded = leaf.text.encode("utf-8", "surrogatepass")
+            digest = hashlib.sha256(encoded).hexdigest()
+            if (at.role, digest) in approvals:
+                found.append(Approved(where=at, sha256=digest))
+    return tuple(found)
 
 
 def _cost(query: Query, limits: "Limits") -> int:
@@ -196,6 +257,7 @@ class Inspector:
     ) -> None:
         self._limits = policy.limits
         self._lists = frozenset(each.name for each in policy.lists)
+        self._approvals = policy.rulebook.approved
         self._asking = threading.Lock()
         self._turns = FairQueue()
         plan = policy.plan
@@ -319,17 +381,19 @@ class Inspector:
 
     def _inspect_batch(self, queries: Sequence[Query]) -> Iterator[Inspection]:
         """Yield inspections up to and including the first failure."""
-        prepared = [prepare(query, self._limits) for query in queries]
+        prepared = [prepare(query, self._limits, self._approvals) for query in queries]
         process = self._workers.current
         if process is None:
             self._workers.refill()
             yield _failed(prepared[0], RestartCause.CRASH)
             return
-        process.send([each.task for each in prepared])
+        process.send([part.task for each in prepared for part in each.parts])
         for each in prepared:
+            found: list[Finding] = []
             try:
-                answer = process.receive(each.limit_s)
-                found = parse_findings(answer, each.places, lists=self._lists)
+                for part in each.parts:
+                    answer = process.receive(part.limit_s)
+                    found += parse_findings(answer, part.places, lists=self._lists)
             # The first failure ends the batch: this process is drained or killed, and
             # what is behind it goes to the next one.
             except WorkerError as error:

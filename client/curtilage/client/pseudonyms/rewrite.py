@@ -38,7 +38,7 @@ from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Decision, Inspection
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.decision.rules import counting, scores_of
+from curtilage.policy.decision.rules import counting, scores_of, unapproved
 from curtilage.policy.document.model import Policy
 
 # What the detectors read where a stand-in stands: a plain word, in brackets so
@@ -89,12 +89,13 @@ def findings_asked(
     """Return the findings for which the policy asks for pseudonyms.
 
     Those of the classes of every rule that fired and asks for it, at any score:
-    one name too many comes back, too. What the policy excludes stays as it is.
+    one name too many comes back, too. What the policy excludes or approves stays
+    as it is.
     """
     fired = {hit.id for hit in decision.rules if hit.route is Route.DEIDENTIFY}
     conditions = (rule.condition for rule in policy.rules if rule.id in fired)
     classes = frozenset[str]().union(*(each.classes for each in conditions))
-    found = inspection.findings
+    found = unapproved(policy.rulebook, inspection.findings, inspection.approved)
     counted = counting(found, policy.exclusions, scores_of(found))
     return tuple(each for each in counted if each.data_class in classes)
 

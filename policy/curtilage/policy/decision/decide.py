@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from curtilage.policy.decision.classes import UNCERTAIN_ERROR, is_uncertain
 from curtilage.policy.decision.conditions import MAX_SCORE, Scores
-from curtilage.policy.decision.findings import Finding
+from curtilage.policy.decision.findings import Approved, Finding
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     ANY_UNCERTAIN,
@@ -28,6 +28,7 @@ from curtilage.policy.decision.rules import (
     counting,
     fires,
     scores_of,
+    unapproved,
 )
 
 DIGEST_BYTES: Final = 32
@@ -51,12 +52,14 @@ class Inspection:
         payload_digest: SHA-256 of the payload, 32 bytes; never to be published.
         messages: how many messages were inspected.
         pinned: an earlier query of the same conversation pinned it (``pins``).
+        approved: the texts that a policy approves, word for word.
     """
 
     findings: tuple[Finding, ...]
     payload_digest: bytes
     messages: int
     pinned: bool = False
+    approved: tuple[Approved, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a digest of the wrong size: it would name no payload."""
@@ -209,11 +212,14 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         else replace(each, data_class=UNCERTAIN_ERROR)
         for each in inspection.findings
     ]
+    # Approvals before all else: what an approver has read takes part in nothing, in no
+    # combination and in no exception either.
+    judged = unapproved(rulebook, sensible, inspection.approved)
     # Exclusions before rules: what does not count must not fire a rule. They see the
     # scores of all findings, the excluded ones too (``counting`` says why).
-    scores = scores_of(sensible)
-    findings = counting(sensible, rulebook.exclusions, scores)
-    if findings is not sensible:
+    scores = scores_of(judged)
+    findings = counting(judged, rulebook.exclusions, scores)
+    if findings is not judged:
         scores = scores_of(findings)
     hits = _hits(rulebook, inspection, findings, scores)
     decisive = _decisive(rulebook, hits)
@@ -244,15 +250,16 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool
     """Tell whether this query keeps the rest of its conversation home.
 
     History is sent again with every turn, so a conversation that stayed home
-    once stays there: after any such query (``sticky: conversation``), or after
-    one in which a checksum held (``sticky: validated``). A query that left
-    without its names did not stay: with every turn they are replaced again.
+    once stays there: after any such query (``sticky: conversation``, and
+    ``content``, under which less counts as the same conversation), or after one in
+    which a checksum held (``sticky: validated``). A query that left without its
+    names did not stay: with every turn they are replaced again.
     """
     if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
     # A pinned conversation stays pinned under either choice, else the next harmless
     # turn ("thanks, and shorter?") would carry the whole history out.
-    if rulebook.sticky == "conversation" or inspection.pinned:
+    if rulebook.sticky != "validated" or inspection.pinned:
         return True
     return any(finding.validated for finding in inspection.findings)
 

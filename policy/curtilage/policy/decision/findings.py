@@ -36,6 +36,19 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """One text that is, character for character, one that a policy approves.
+
+    Attributes:
+        where: its place.
+        sha256: of the text in UTF-8, in hexadecimal.
+    """
+
+    where: Where
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing found at one place.
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from curtilage.policy.decision.classes import CLASSES, is_uncertain
 from curtilage.policy.decision.conditions import MAX_SCORE, Condition, Scores, joins
-from curtilage.policy.decision.findings import Finding
+from curtilage.policy.decision.findings import Approved, Finding
 from curtilage.policy.decision.routes import Route
 
 ANY_UNCERTAIN: Final = "any-uncertain"
@@ -24,8 +24,17 @@ STRICT_TOPICS: Final = "strict-topics"
 # called ``default`` would read in the audit trail as if nothing had been found.
 RESERVED_IDS: Final = frozenset({DEFAULT, STICKY, STRICT_TOPICS})
 
-Sticky: TypeAlias = Literal["conversation", "validated"]
+Sticky: TypeAlias = Literal["conversation", "content", "validated"]
 """Which query that stayed home keeps its conversation home (``decide.pins``)."""
+
+# Whose texts an application writes once, and whoever asks does not.
+APPROVABLE_ROLES: Final = frozenset({"system", "developer"})
+# Of what could not be known, this may be settled by a person who read the text: that a
+# number is none of somebody's, what language it is, that a name is none. The rest says
+# that detectors failed, or that something may lie hidden in it, such as a key.
+_READ_BY_A_PERSON: Final = frozenset(
+    {"uncertain.number_run", "uncertain.language", "uncertain.name"}
+)
 
 # Macie looks 30 to 50 characters around a match, Purview 300; one clause of
 # English is about 60.
@@ -109,6 +118,7 @@ class Rulebook:
         strict_topics: every topic that is sure enough keeps a query home.
         topic_threshold: how sure, 0 to 100.
         sticky: what keeps the rest of a conversation home.
+        approved: role and SHA-256 of each text whose findings do not decide.
     """
 
     digest: str
@@ -119,6 +129,7 @@ class Rulebook:
     strict_topics: bool
     topic_threshold: int
     sticky: Sticky
+    approved: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
         """Refuse to exist without the rule that keeps the unknown home."""
@@ -151,6 +162,47 @@ def scores_of(findings: Iterable[Finding]) -> dict[str, int]:
         if score > scores.get(name, -1):
             scores[name] = score
     return scores
+
+
+def unapproved(
+    rulebook: Rulebook, findings: Sequence[Finding], approved: Sequence[Approved]
+) -> Sequence[Finding]:
+    """Return the findings that no approval sets aside.
+
+    Set aside is what was found in an approved text, and nowhere else: each finding
+    is judged by its own place, so that no other one comes or goes with it. What
+    stays in any case: secrets, what a check proves, what could not be looked at,
+    and every class that a rule names which blocks.
+    """
+    # Asked of the rulebook once more: an inspection that was made under another policy
+    # may speak of approvals that this one does not give.
+    places = {
+        each.where
+        for each in approved
+        if each.where.role in APPROVABLE_ROLES
+        and each.where.json_path == "content"
+        and (each.where.role, each.sha256) in rulebook.approved
+    }
+    if not places:
+        return findings
+    # Named in any part of a blocking rule: such a rule then sees all that it would see
+    # without the approval, and so blocks all that it would block.
+    blocked = frozenset[str]().union(
+        *(
+            rule.condition.classes
+            for rule in rulebook.rules
+            if rule.route is Route.BLOCK
+        )
+    )
+    return [
+        each
+        for each in findings
+        if each.where not in places
+        or each.validated
+        or each.data_class.startswith("secret.")
+        or each.data_class in blocked
+        or (is_uncertain(each.data_class) and each.data_class not in _READ_BY_A_PERSON)
+    ]
 
 
 def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:

@@ -48,12 +48,14 @@ from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYT
 from curtilage.policy.document.sections import Section, Transport
 from curtilage.policy.document.values import (
     all_requirements,
+    calendar_day,
     class_pattern,
     covered_languages,
     each_once,
     excludable,
     expression,
     file_inside,
+    no_text_twice,
     one_class,
     own_classes_of,
     own_route,
@@ -288,6 +290,28 @@ RecognizerNames = Annotated[tuple[RecognizerName, ...], AfterValidator(each_once
 RuleEntries = Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
 
 
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Day = Annotated[str, AfterValidator(calendar_day)]
+
+
+class Approval(Section):
+    """A text that somebody has read, and whose findings therefore do not decide.
+
+    ``sha256`` is that of the text in UTF-8, exactly as it is sent.
+    """
+
+    sha256: Digest
+    role: Literal["system", "developer"] = "system"
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    date: Day
+    note: Reason = ""
+
+
+Approvals = Annotated[
+    tuple[Approval, ...], Field(max_length=100), AfterValidator(no_text_twice)
+]
+
+
 class Routing(Section):
     """Nothing can be chosen here yet, so every key is unknown."""
 
@@ -312,6 +336,7 @@ class Document(Section):
     detectors: Detectors = Detectors()
     rules: RuleEntries
     exclude: Annotated[tuple[ExclusionEntry, ...], Field(max_length=500)] = ()
+    approved: Approvals = ()
     attestation: Attestation | None = None
     transport: Transport = Transport()
     routing: Routing | None = None
@@ -365,6 +390,9 @@ class Policy:
             strict_topics=self.document.strict_topics,
             topic_threshold=self.document.thresholds.topic,
             sticky=self.document.sticky,
+            approved=frozenset(
+                (each.role, each.sha256) for each in self.document.approved
+            ),
         )
         object.__setattr__(self, "rulebook", rulebook)
 

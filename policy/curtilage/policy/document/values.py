@@ -10,8 +10,9 @@ nothing leaves.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Final, Protocol, cast
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Final, Protocol, TypeVar, cast
 
 from curtilage.policy.decision.classes import expand, is_class, is_uncertain
 from curtilage.policy.decision.conditions import parse_condition
@@ -85,6 +86,41 @@ def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a list that names something twice."""
     if len(set(value)) < len(value):
         raise ValueError("the same name stands here twice")
+    return value
+
+
+class NamesText(Protocol):
+    """An approval, as far as it says which text is meant."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """The role in which it is approved."""
+        ...
+
+
+_Approvals = TypeVar("_Approvals", bound=Sequence[NamesText])
+
+
+def no_text_twice(value: _Approvals) -> _Approvals:
+    """Refuse a text that is approved twice in one role: by whom, then?"""
+    if len({(each.role, each.sha256) for each in value}) < len(value):
+        raise ValueError("the same text in the same role stands here twice")
+    return value
+
+
+def calendar_day(value: str) -> str:
+    """Refuse what is no day of the calendar, as 2026-11-22."""
+    try:
+        known = date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("expected a day such as 2026-11-22")
     return value
 
 

@@ -278,6 +278,7 @@ def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspecti
         payload_digest=_NO_PAYLOAD,
         messages=inspection.messages,
         pinned=pinned,
+        approved=inspection.approved,
     )
 
 

@@ -3,13 +3,20 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.decision.decide import Decision, Inspection
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.decision.rules import DEFAULT, STICKY, STRICT_TOPICS, Rule
+from curtilage.policy.decision.rules import (
+    DEFAULT,
+    STICKY,
+    STRICT_TOPICS,
+    Rule,
+    unapproved,
+)
 from curtilage.policy.document.model import Policy
 from curtilage.policy.explain.counterfactual import (
     Change,
@@ -68,7 +75,8 @@ def explain(
     if decision.uncertain:
         lines.append(f"Could not be known: {', '.join(decision.uncertain)}.")
     if inspection is not None:
-        lines += _places(policy, inspection.findings)
+        lines += _places(policy, inspection)
+        lines += _approvals(policy, inspection)
     rules = {rule.id: rule for rule in policy.rules}
     source = _source(decision.rule, rules.get(decision.rule))
     reason = decision.reason.strip().removesuffix(".") or NO_REASON
@@ -89,7 +97,8 @@ def explain_json(
 ) -> str:
     """Return a decision as one JSON object, keys in a fixed order.
 
-    With an inspection it also has ``findings`` and ``change``; the latter is
+    With an inspection it also has ``findings``, ``labels`` (the classes of each
+    text in which something was found, or which is approved) and ``change``, which is
     null where the route is the least private one already.
 
     Raises:
@@ -109,6 +118,7 @@ def explain_json(
         "policy": {"source": policy.source, "digest": policy.digest},
     }
     if inspection is not None:
+        counted = _counted(policy, inspection)
         answer["findings"] = [
             {
                 "class": class_of(policy, each),
@@ -118,8 +128,19 @@ def explain_json(
                 "end": each.end,
                 "score": each.score,
                 "validated": each.validated,
+                "approved": each not in counted,
             }
             for each in inspection.findings
+        ]
+        answer["labels"] = [
+            {
+                "message": label.where.message,
+                "role": label.where.role,
+                "path": label.where.json_path,
+                "classes": list(label.classes),
+                "approved": label.sha256,
+            }
+            for label in labels(policy, inspection)
         ]
         answer["change"] = _change(smallest_change(policy, inspection))
     return json.dumps(answer)
@@ -147,6 +168,53 @@ def change_in_words(change: Change) -> str:
     return f"{which}: {' and '.join(parts)} {_COULD[change.route]}."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What one text of a conversation carries.
+
+    Attributes:
+        where: the text's place; without a path, what several texts are together.
+        classes: what was found in it, sorted.
+        sha256: of the text where the policy approves it, else None.
+    """
+
+    where: Where
+    classes: tuple[str, ...]
+    sha256: str | None
+
+
+def labels(policy: Policy, inspection: Inspection) -> Sequence[Label]:
+    """Return what each text carries, in the order of the conversation.
+
+    A text in which nothing was found has no label, unless it is approved.
+    """
+    approved = {each.where: each.sha256 for each in inspection.approved}
+    found: dict[Where, set[str]] = {where: set() for where in approved}
+    for each in inspection.findings:
+        found.setdefault(each.where, set()).add(class_of(policy, each))
+    return [
+        Label(where=at, classes=tuple(sorted(found[at])), sha256=approved.get(at))
+        for at in sorted(found, key=lambda at: (at.message, at.json_path))
+    ]
+
+
+def _counted(policy: Policy, inspection: Inspection) -> Sequence[Finding]:
+    """Return the findings that no approval sets aside; exclusions are another thing."""
+    return unapproved(policy.rulebook, inspection.findings, inspection.approved)
+
+
+def _approvals(policy: Policy, inspection: Inspection) -> Iterator[str]:
+    for used in inspection.approved:
+        for entry in policy.document.approved:
+            if (entry.role, entry.sha256) != (used.where.role, used.sha256):
+                continue
+            yield (
+                f"Approved: message {used.where.message + 1} ({entry.role}), "
+                f"sha256:{used.sha256}, by {entry.by} on {entry.date}; what is found "
+                "in it does not decide."
+            )
+
+
 def _require_same(policy: Policy, decision: Decision) -> None:
     # The rules of another policy would explain a decision that they never made.
     if policy.digest != decision.policy_digest:
@@ -167,14 +235,16 @@ def _condition(rule: Rule | None) -> str:
     return f": when {rule.when} (within {rule.within.value}{distinct})"
 
 
-def _places(policy: Policy, findings: Sequence[Finding]) -> Iterator[str]:
+def _places(policy: Policy, inspection: Inspection) -> Iterator[str]:
+    findings, counted = inspection.findings, _counted(policy, inspection)
     for each in findings[:MAX_SHOWN]:
         sure = "a check digit holds" if each.validated else f"score {each.score}"
         name = class_of(policy, each)
         # A score of what could not be known would say nothing.
         how = "" if is_uncertain(name) else f", {sure}"
         place = _at(each.where, each.normalization, each.start, each.end)
-        yield f"  {name}{place}{how}"
+        aside = "" if each in counted else "; approved, does not count"
+        yield f"  {name}{place}{how}{aside}"
     if len(findings) > MAX_SHOWN:
         yield f"  and {len(findings) - MAX_SHOWN} more"
 

@@ -21,6 +21,7 @@ class Move:
         after: its route under the new one.
         rule_before: what decides under the old policy.
         rule_after: what decides under the new one.
+        approved: SHA-256 of each text in it that either policy approves, sorted.
     """
 
     id: LineId
@@ -29,6 +30,7 @@ class Move:
     after: Route
     rule_before: str
     rule_after: str
+    approved: tuple[str, ...] = ()
 
     @property
     def more_private(self) -> bool:
@@ -77,12 +79,14 @@ class Compared:
         line: the line's number, from 1.
         old: the decision under the old policy, or None: no query was readable.
         new: the decision under the new one, likewise.
+        approved: SHA-256 of each text in it that either policy approves, sorted.
     """
 
     id: LineId
     line: int
     old: Decision | None
     new: Decision | None
+    approved: tuple[str, ...] = ()
 
 
 def difference(compared: Iterable[Compared]) -> Difference:
@@ -102,6 +106,7 @@ def difference(compared: Iterable[Compared]) -> Difference:
                     after=each.new.route,
                     rule_before=each.old.rule,
                     rule_after=each.new.rule,
+                    approved=each.approved,
                 )
             )
     return Difference(queries=queries, unreadable=unreadable, moves=tuple(moves))
