@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
 from curtilage.client import telemetry
+from curtilage.client.detection.persons import settled
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
 from curtilage.client.detection.turns import seams, told_numbers
 from curtilage.client.detection.worker import (
@@ -84,7 +85,7 @@ class _Prepared:
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
         return Inspection(
-            findings=(*self.findings, *_without_repeats(more)),
+            findings=settled((*self.findings, *_without_repeats(more))),
             payload_digest=self.digest,
             messages=self.messages,
         )

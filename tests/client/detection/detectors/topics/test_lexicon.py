@@ -17,15 +17,21 @@ from curtilage.client.detection.detectors.topics.phrases import (
     Phrase,
     phrases_in,
 )
+from curtilage.client.detection.persons import settled
 from curtilage.client.detection.wordlists import bag
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import Normalization
+from curtilage.policy.decision.findings import Normalization, Where
 from support.equipment import own
 from support.growth import grows_at_most, seconds_of
 
 
 def classes_of(*texts: str) -> set[str]:
-    return {span.data_class for spans in scan(texts, own()) for span in spans}
+    found = [
+        span.at(Where(message=at, role="user", json_path="content"))
+        for at, spans in enumerate(scan(texts, own()))
+        for span in spans
+    ]
+    return {each.data_class for each in settled(found)}
 
 
 def test_every_lexicon_class_is_in_the_tree() -> None:
