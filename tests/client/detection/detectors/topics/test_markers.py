@@ -99,8 +99,8 @@ def test_an_i_that_does_something_is_the_speaker(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "A 55-year-old man presents with fever. He has a rash.",
-        "A 30-year-old woman comes to the clinic with her husband. She is well.",
+        "A 55-year-old man presents with fever. He has a rash. Why?",
+        "A 30-year-old woman comes to the clinic with her husband. Is she well?",
     ],
 )
 def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
@@ -111,8 +111,8 @@ def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "A 55-year-old man presents with fever. He was admitted on Tuesday.",
-        "A 55-year-old man, my uncle, has a fever.",
+        "A 55-year-old man has a fever. He was admitted on Tuesday. Why?",
+        "A 55-year-old man, my uncle, has a fever. Why?",
         "The patient is a 55-year-old man. He has a rash.",
     ],
 )

@@ -519,7 +519,7 @@ class PersonMarkerDetector:
         ]
         # "A 55-year-old man ... he": nobody who can be told, as long as nothing else
         # than words that point back to him tells of somebody.
-        any_man = all(each.back for each in kept) and _ANY_MAN.search(text) is not None
+        any_man = all(each.back for each in kept) and _introduces_any_man(text)
         for each in kept:
             yield Span(
                 data_class=CASE if any_man else each.data_class,
@@ -532,7 +532,12 @@ class PersonMarkerDetector:
 
 def tells_of_any_man(text: str) -> bool:
     """Tell whether a text is about a case ("a man of 55") and nobody else."""
-    return SOMEBODY not in _kinds(text) and _ANY_MAN.search(lowered(text)) is not None
+    return SOMEBODY not in _kinds(text) and _introduces_any_man(lowered(text))
+
+
+def _introduces_any_man(plain: str) -> bool:
+    # Of a case something is asked. What asks nothing may be a page of somebody's chart.
+    return "?" in plain and _ANY_MAN.search(plain) is not None
 
 
 def _kinds(text: str) -> frozenset[str]:
@@ -614,7 +619,7 @@ _ASKS = re.compile(
 
 
 _ANYBODY = re.compile(
-    r"(?<!can )(?<!could )(?<!would )(?<!will )(?<!\w)you(?! are)(?!\w)|"
+    r"(?<!can )(?<!could )(?<!would )(?<!will )(?<!\w)you(?! (?:are|have|know))(?!\w)|"
     r"(?<!\w)your(?!\w)"
 )
 _JOINT = "\x1e"  # between turns that are read as one (``turns.JOINT``)

@@ -374,7 +374,8 @@ PHRASES: Final = (
     _phrase(
         "health.condition",
         "jump bridge alive exist burden wake dark voices watching following listening "
-        "poisoning hits hit beats choked choking afraid touched ghost empty numb point "
+        "poisoning hits hit beats chokes choked choking slaps slapped punches punched "
+        "kicks kicked afraid touched ghost empty numb point "
         "anymore note pills rope",
         r"jump (?:off|in front)|(?:not|don['\u2019]?t|didn['\u2019]?t)(?: want to)? "
         r"(?:be (?:here|alive)|"
@@ -810,7 +811,8 @@ PHRASES: Final = (
         "press",
         r"(?:revenue|sales|earnings|profits?|margins?|ebitda|numbers|eps|results|"
         r"bookings|"
-        r"figures)(?: [\w'\u2019]+){0,6}? (?:under|below|above|over|ahead of|short of|"
+        r"figures)(?: [\w'\u2019%.,]+){0,6}? (?:under|below|above|over|ahead of|short "
+        r"of|"
         r"beat|miss\w*|"
         r"against) (?:\w+ )?(?:guidance|consensus|estimates|forecast|expectations|plan|"
         r"the "
