@@ -26,6 +26,7 @@ from curtilage.policy.errors import PolicyError
 HEAD = "version: 1\ncases:\n"
 TURN = HEAD + "- {id: a, route: local, messages: [{role: user, "
 AT_LEAST = 200
+CLEAN_AT_LEAST = 150
 
 
 def decision(route: Route, *rules: str, classes: tuple[str, ...] = ()) -> Decision:
@@ -283,6 +284,20 @@ def test_every_profile_has_cases_of_both_kinds(profile: str) -> None:
     assert routes[Route.LOCAL] >= AT_LEAST // 3
     assert routes[Route.ENCLAVE] >= AT_LEAST // 3
     assert len({each.turns for each in cases}) == len(cases), "the same query twice"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kind", ["open-", "near-"])
+def test_every_profile_has_many_clean_cases_of_each_kind(
+    profile: str, kind: str
+) -> None:
+    clean = [
+        each
+        for each in shipped_cases(profile).cases
+        if each.id.startswith((kind, "code-") if kind == "open-" else kind)
+        and each.route_under(profile) is Route.ENCLAVE
+    ]
+    assert len(clean) >= CLEAN_AT_LEAST
 
 
 def test_ids_are_unique_over_all_shipped_files() -> None:

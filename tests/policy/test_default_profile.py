@@ -77,7 +77,6 @@ BORN = {"identifier.quasi.dob", "identifier.quasi.age90"}
     "name",
     [
         *family("uncertain.", "secret.", "legal.", "export.", "org.", "special."),
-        "topic.special",
         "health.npi",
         "health.dea",
         *family("identifier.direct.gov_id."),
@@ -98,7 +97,7 @@ def test_stays_home_alone(name: str) -> None:
     [
         *sorted(set(family("identifier.quasi.")) - BORN),
         *family("marker."),
-        *sorted(set(family("topic.")) - {"topic.special"}),
+        *sorted(family("topic.")),
         "financial.pan_masked",
         "financial.income",
         "financial.account",
@@ -123,7 +122,7 @@ def test_health_of_someone_stays_home(health: str, whose: str) -> None:
 
 
 @pytest.mark.parametrize("special", family("special.", "topic.special"))
-@pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON, "identifier.quasi.city"])
+@pytest.mark.parametrize("whose", [PERSON, FIRST_PERSON])
 def test_special_category_of_someone_stays_home(special: str, whose: str) -> None:
     assert route_of(special, whose) is Route.LOCAL
 

@@ -8,13 +8,19 @@ from curtilage.policy.decision.classes import CLASSES, is_uncertain
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.load import PROFILES, load_profile, profile_text
+from curtilage.policy.document.load import (
+    PROFILES,
+    load_policy,
+    load_profile,
+    profile_text,
+)
 from curtilage.policy.document.model import PACKS, Policy
 
 LOADED = {name: load_profile(name) for name in PROFILES}
 STRICT = [name for name in PROFILES if name != "default"]
 PERSON = "identifier.direct.person"
 SPEAKER = "marker.first_person"
+CASE = "marker.case"
 
 
 def route_of(policy: Policy, *names: str, score: int = 60) -> Route:
@@ -106,6 +112,54 @@ def test_health_and_special_categories_of_somebody_stay_home(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize(
+    "nobody",
+    [
+        "identifier.quasi.age",
+        "identifier.quasi.date",
+        "identifier.quasi.city",
+        "identifier.quasi.url",
+        "marker.addressee",
+    ],
+)
+@pytest.mark.parametrize("health", ["health.condition", "topic.health"])
+def test_health_of_nobody_may_leave(name: str, nobody: str, health: str) -> None:
+    policy = LOADED[name]
+    assert route_of(policy, health, nobody) is Route.ENCLAVE
+
+
+def test_a_case_without_a_name_stays_in_the_clinic_only() -> None:
+    routes = {
+        name: route_of(policy, "health.condition", CASE, "identifier.quasi.age")
+        for name, policy in LOADED.items()
+    }
+    assert routes.pop("clinic") is Route.LOCAL
+    assert set(routes.values()) == {Route.ENCLAVE}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("where", ["zip", "city", "date"])
+def test_a_case_with_a_day_or_a_place_stays(name: str, where: str) -> None:
+    found = ("health.condition", CASE, f"identifier.quasi.{where}")
+    assert route_of(LOADED[name], *found) is Route.LOCAL
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_work_of_the_speaker_stays_home(name: str) -> None:
+    assert route_of(LOADED[name], "topic.hr", SPEAKER) is Route.LOCAL
+
+
+def test_pseudonymised_health_leaves_where_the_policy_says_so() -> None:
+    text = profile_text("default")
+    said = load_policy(f"{text}\npseudonymised_health: leave\n")
+    for health in ("health.condition", "topic.health"):
+        assert route_of(LOADED["default"], health, PERSON) is Route.LOCAL
+        assert route_of(said, health, PERSON) is Route.DEIDENTIFY
+        for other in (SPEAKER, "identifier.quasi.dob", "identifier.direct.email"):
+            assert route_of(said, health, PERSON, other) is Route.LOCAL
+
+
+@pytest.mark.parametrize("name", PROFILES)
 def test_harmless_queries_may_leave(name: str) -> None:
     policy = LOADED[name]
     assert route_of(policy) is Route.ENCLAVE
@@ -136,9 +190,12 @@ def test_a_name_alone_is_replaced(name: str) -> None:
     [
         ("clinic", PERSON),
         ("clinic", "identifier.direct.username"),
-        ("clinic", "health.condition"),
-        ("clinic", "topic.health"),
-        ("clinic", "topic.special"),
+        ("clinic", f"health.condition {SPEAKER}"),
+        ("clinic", f"topic.health {PERSON}"),
+        ("clinic", f"health.condition {CASE}"),
+        ("clinic", f"topic.health {CASE}"),
+        ("clinic", f"topic.special {CASE}"),
+        ("clinic", f"topic.special {SPEAKER}"),
         ("clinic", "special.religion"),
         ("clinic", "identifier.quasi.dob"),
         ("clinic", "identifier.quasi.age identifier.quasi.city"),
@@ -184,7 +241,7 @@ def test_no_profile_is_less_private_than_the_default(name: str) -> None:
 @pytest.mark.parametrize("name", ["clinic", "law-firm", "public-office"])
 def test_a_strict_profile_counts_less_sure_findings(name: str) -> None:
     found = {
-        "clinic": ("topic.health",),
+        "clinic": ("topic.health", SPEAKER),
         "law-firm": ("topic.legal", PERSON),
         "public-office": ("topic.special",),
     }[name]

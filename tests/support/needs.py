@@ -215,6 +215,9 @@ TIMING: Final[Table] = {
         "test_a_phrase_takes_linear_time",
         "test_confidential_rules_take_linear_time",
     ),
+    "client/detection/detectors/topics/test_markers.py": (
+        "test_markers_take_linear_time",
+    ),
     "client/detection/test_worker_pool.py": (
         "test_closing_does_not_wait_for_a_spare_to_start",
     ),

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
 from curtilage.client import telemetry
+from curtilage.client.detection.persons import settled
 from curtilage.client.detection.spans import GarbageError, failure, parse_findings
 from curtilage.client.detection.turns import seams, told_numbers
 from curtilage.client.detection.worker import (
@@ -96,7 +97,10 @@ class _Prepared:
         aside = [each for each in more if each.where in approved]
         others = [each for each in more if each.where not in approved]
         return Inspection(
-            findings=(*self.findings, *_without_repeats(others), *aside),
+            findings=(
+                *settled((*self.findings, *_without_repeats(others))),
+                *aside,
+            ),
             payload_digest=self.digest,
             messages=self.messages,
             approved=self.approved,

@@ -51,7 +51,7 @@ _LEAVES: Final = {
     "export": "itar eccn cui noforn",
     "org": "confidential",
     "topic": "health special finance legal hr",
-    "marker": "first_person",
+    "marker": "first_person addressee case",
     "uncertain": (
         "number_run opaque_blob language oversize timeout error undecodable "
         "attachment stale_policy obfuscation name"

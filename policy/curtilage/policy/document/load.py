@@ -105,9 +105,10 @@ def load_policy(
     # A detector may find a class of the tree; the policy's own are only the new ones.
     own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
     loaded = [load_pack(name) for name in packs]
+    pseudonymised = document.pseudonymised_health == "leave"
     # The packs' rules first: of two that are equally private the earlier is named.
     rules = [
-        rule.compile(thresholds, own, pack.pack)
+        rule.compile(thresholds, own, pack.pack, pseudonymised=pseudonymised)
         for pack in loaded
         for rule in pack.rules
     ]
@@ -119,7 +120,13 @@ def load_policy(
             files=attached.contents,
         ),
         source=source,
-        rules=(*rules, *(rule.compile(thresholds, own) for rule in document.rules)),
+        rules=(
+            *rules,
+            *(
+                rule.compile(thresholds, own, pseudonymised=pseudonymised)
+                for rule in document.rules
+            ),
+        ),
         exclusions=tuple(entry.compile(thresholds, own) for entry in document.exclude),
         classes=CLASSES | own,
         recognizers=tuple(

@@ -228,6 +228,8 @@ class RuleEntry(Section):
     min_conf: Confidence | None = None
     distinct: Annotated[int, Field(ge=1, le=100)] = 1
     then: RouteName
+    # In a pack, of a rule that concerns health with a name and nothing else.
+    then_if_pseudonymised: Literal["deidentify"] | None = None
     reason: Reason = ""
 
     @model_validator(mode="after")
@@ -240,9 +242,22 @@ class RuleEntry(Section):
         return self
 
     def compile(
-        self, thresholds: Thresholds, own: frozenset[str], pack: str = ""
+        self,
+        thresholds: Thresholds,
+        own: frozenset[str],
+        pack: str = "",
+        *,
+        pseudonymised: bool = False,
     ) -> Rule:
-        """Return the rule, ready to run in a policy with classes of its own."""
+        """Return the rule, ready to run in a policy with classes of its own.
+
+        Args:
+            thresholds: of the policy.
+            own: the classes of the policy's own detectors.
+            pack: the pack that the rule comes from; empty: the policy's own file.
+            pseudonymised: health may leave once the name is replaced.
+        """
+        leaves = pseudonymised and self.then_if_pseudonymised is not None
 
         def minimum_of(name: str) -> int:
             return self.min_conf or thresholds.minimum_of(name)
@@ -253,7 +268,7 @@ class RuleEntry(Section):
             condition=parse_condition(self.when, minimum_of=minimum_of, own=own),
             within=self.within,
             distinct=self.distinct,
-            route=self.then,
+            route=Route.DEIDENTIFY if leaves else self.then,
             reason=self.reason,
             pack=pack,
         )
@@ -330,6 +345,7 @@ class Document(Section):
     thresholds: Thresholds = Thresholds()
     strict_topics: bool = False
     sticky: Sticky = "conversation"
+    pseudonymised_health: Literal["stay", "leave"] = "stay"
     scan: Scan = "full"
     ner: Ner = Ner(engine="none")
     packs: Packs = ()

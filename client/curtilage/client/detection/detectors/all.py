@@ -39,10 +39,8 @@ from curtilage.client.detection.detectors.scanner import (
     Equipment,
     Scanner,
 )
-from curtilage.client.detection.detectors.topics.lexicon import (
-    LexiconDetector,
-    PersonMarkerDetector,
-)
+from curtilage.client.detection.detectors.topics.lexicon import LexiconDetector
+from curtilage.client.detection.detectors.topics.markers import PersonMarkerDetector
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import DetectionPlan
 

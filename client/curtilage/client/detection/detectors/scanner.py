@@ -38,7 +38,6 @@ class Detector(Protocol):
     - ``prefilter``: no text that this keeps out holds anything for it.
     - ``numeric``: it looks at numbers only, and takes its time.
     - ``beyond_ascii``: what it looks for no ASCII text has.
-    - ``topical``: its special words are a topic where nobody is spoken of.
     """
 
     @property
@@ -86,17 +85,11 @@ class Scanner:
         """
         self._first = _Stage(first, lists)
         self._last = _Stage(last, lists, follows=bool(first))
-        self._topical = frozenset(
-            each.id for each, _ in (*first, *last) if _says(each, "topical")
-        )
         self._exits = frozenset(exits)
         self._cache = FindingsCache(b"", most=0) if cache is None else cache
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
-        """Return what all detectors find in each text of one conversation.
-
-        Special words about nobody are a topic, not a person's data.
-        """
+        """Return what all detectors find in each text of one conversation."""
         names = [self._cache.name_of(text) for text in texts]
         known = [
             self._cache.recall(name) or Found(first=merge(self._first.spans(text)))
@@ -116,26 +109,15 @@ class Scanner:
             # A failure may pass, so what was found then is not remembered.
             if _PASSING.isdisjoint(span.data_class for span in spans):
                 self._cache.keep(name, each)
-        found = [
+        return [
             merge((*each.first, *each.last)) if each.last else each.first
             for each in known
         ]
-        if any(_is_personal(span) for spans in found for span in spans):
-            return found
-        return [tuple(map(self._as_topic, spans)) for spans in found]
 
     def _settles(self, span: Span) -> bool:
         return span.data_class in self._exits and (
             span.validated or is_uncertain(span.data_class)
         )
-
-    def _as_topic(self, span: Span) -> Span:
-        """Return a special word as a topic: it is about nobody."""
-        if span.detector not in self._topical or not span.data_class.startswith(
-            "special."
-        ):
-            return span
-        return replace(span, data_class="topic.special", score=min(span.score, 40))
 
 
 def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
@@ -264,12 +246,6 @@ class _Marker:
             and folded(text[span.start : span.end]) in entries
         )
         return replace(span, listed=names) if names else span
-
-
-def _is_personal(span: Span) -> bool:
-    return span.data_class == "marker.first_person" or span.data_class.startswith(
-        ("identifier.direct.", "uncertain.")
-    )
 
 
 def _digit_words(text: str) -> list[str]:

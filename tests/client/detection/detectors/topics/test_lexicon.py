@@ -17,15 +17,21 @@ from curtilage.client.detection.detectors.topics.phrases import (
     Phrase,
     phrases_in,
 )
+from curtilage.client.detection.persons import settled
 from curtilage.client.detection.wordlists import bag
 from curtilage.policy.decision.classes import is_class
-from curtilage.policy.decision.findings import Normalization
+from curtilage.policy.decision.findings import Normalization, Where
 from support.equipment import own
 from support.growth import grows_at_most, seconds_of
 
 
 def classes_of(*texts: str) -> set[str]:
-    return {span.data_class for spans in scan(texts, own()) for span in spans}
+    found = [
+        span.at(Where(message=at, role="user", json_path="content"))
+        for at, spans in enumerate(scan(texts, own()))
+        for span in spans
+    ]
+    return {each.data_class for each in settled(found)}
 
 
 def test_every_lexicon_class_is_in_the_tree() -> None:
@@ -149,6 +155,45 @@ def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
         ("we are about to lay off half of the team", "org.confidential"),
         ("where can I sell these two old missiles", "export.itar"),
         ("a permit for our uranium samples", "export.itar"),
+        ("what they drip into me on Mondays", "health.procedure"),
+        ("they want to take my leg off", "health.procedure"),
+        ("the biopsy came back bad", "health.procedure"),
+        ("a lump in my left breast", "health.condition"),
+        ("I cut again last night", "health.condition"),
+        ("haven't kept a meal down since May", "health.condition"),
+        ("I drink a bottle every evening", "health.condition"),
+        ("I missed my period", "health.condition"),
+        ("he chokes me when he is angry", "health.condition"),
+        ("my ferritin is 6", "health.lab"),
+        ("my uncle is the imam", "special.religion"),
+        ("we both left the church", "special.religion"),
+        ("we are both women", "special.orientation"),
+        ("there's a bench warrant out for me", "special.criminal"),
+        ("I am on parole until June", "special.criminal"),
+        ("the police searched my flat", "special.criminal"),
+        ("we are the only black family here", "special.ethnicity"),
+        ("my visa ran out", "special.ethnicity"),
+        ("I carry the gene", "special.genetic"),
+        ("I voted for them", "special.politics"),
+        ("I know who signed the cards", "special.union"),
+        ("my husband had an affair", "special.sex_life"),
+        ("I bring home 2,140 a month", "financial.income"),
+        ("net 1,900 a month", "financial.income"),
+        ("I owe my brother six grand", "topic.finance"),
+        ("three months behind with the rent", "topic.finance"),
+        ("the bailiffs came", "topic.finance"),
+        ("HMRC says we are late", "topic.finance"),
+        ("the judge gave me a fine", "topic.legal"),
+        ("she is suing me", "topic.legal"),
+        ("I got served this morning", "topic.legal"),
+        ("HR called me in", "topic.hr"),
+        ("I was let go on Friday", "topic.hr"),
+        ("my boss keeps yelling", "topic.hr"),
+        ("client says he did it", "legal.privilege"),
+        ("I'm his solicitor", "legal.privilege"),
+        ("revenue came in 9% under guidance", "org.confidential"),
+        ("we are acquiring our rival company", "org.confidential"),
+        ("the CEO resigns next week", "org.confidential"),
     ],
 )
 def test_what_people_say_without_the_word_for_it(text: str, name: str) -> None:
@@ -180,6 +225,21 @@ def test_what_people_say_without_the_word_for_it(text: str, name: str) -> None:
         "Is there a religion without a god?",
         "How long is it from q1 to q3 in a box plot?",
         "kill the process and end it",
+        "What does a plea mean?",
+        "Explain performance reviews",
+        "How is net pay computed?",
+        "Cut the onions and weigh the flour",
+        "The judge of the contest was strict",
+        "How does a carrier signal work?",
+        "The warrant of a stock option",
+        "Release the brake before the start",
+        "What is the register of a processor?",
+        "The party starts at eight",
+        "How do I join two tables?",
+        "A tube in a monitor",
+        "count all lines of a file",
+        "Our server runs out of memory",
+        "the tests came back green",
     ],
 )
 def test_talk_of_such_things_tells_of_nobody(text: str) -> None:

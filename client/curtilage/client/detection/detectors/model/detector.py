@@ -41,6 +41,10 @@ from curtilage.client.detection.detectors.names.nobody import (
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import AS_WRITTEN, Equipment
 from curtilage.client.detection.detectors.topics.lexicon import class_of
+from curtilage.client.detection.detectors.topics.markers import (
+    tells_of_any_man,
+    tells_of_nobody,
+)
 from curtilage.client.detection.neighbours import neighbours
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
@@ -67,6 +71,7 @@ EMPLOYER: Final = "identifier.quasi.employer"
 ZIP: Final = "identifier.quasi.zip"
 DATE: Final = "identifier.quasi.date"
 MARKER: Final = "marker.first_person"
+CASE: Final = "marker.case"
 # The kinds of the embedded model, in the classes of the policy.
 CLASSES: Final[Mapping[str, str]] = {
     "PERSON": PERSON,
@@ -98,6 +103,7 @@ _TELLS_DATE = re.compile(
     r"\d|(?<!\w)(?:jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\w*|(?<!\w)may(?!\w)",
     re.IGNORECASE,
 )
+_LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
 _ZIP = re.compile(r"\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}")
@@ -196,8 +202,12 @@ class NerDetector:
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
                 yield self._whole(f"topic.{topic}", text, score)
-        if any(score >= SURE_TOPIC for score in opinion.topics.values()):
-            yield self._whole(MARKER, text, SURE_TOPIC)
+        # Surely a topic is somebody's where it is told; a question may be about nobody.
+        if any(
+            score >= SURE_TOPIC for score in opinion.topics.values()
+        ) and not tells_of_nobody(text):
+            marker = CASE if tells_of_any_man(text) else MARKER
+            yield self._whole(marker, text, SURE_TOPIC)
 
     def _unseen(self, text: str, opinion: Opinion) -> Iterator[Span]:
         """Yield people whom rules and lists see, whether or not the model does."""
@@ -377,7 +387,8 @@ def finer_class(data_class: str, found: str) -> str | None:
     if data_class == ADDRESS:
         return _address_class(found)
     if data_class == DATE:
-        return DATE if _TELLS_DATE.search(found) else None
+        told = len(found) <= _LONGEST_DATE and _TELLS_DATE.search(found)
+        return DATE if told else None
     return data_class
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.topics.lexicon import PersonMarkerDetector
+from curtilage.client.detection.detectors.topics.markers import PersonMarkerDetector
 from curtilage.policy.decision.findings import Normalization
 
 MAX_CHARS: Final = 200  # of one excerpt

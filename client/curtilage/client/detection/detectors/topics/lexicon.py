@@ -1,7 +1,7 @@
-"""Words that tell what a text is about, and whether it is about somebody.
+"""Words that tell what a text is about.
 
-A word alone keeps nothing home: a rule joins it with a person. The words are data
-(``data/lexicon.toml``); what takes several of them is a rule, and stands here.
+A word alone keeps nothing home: a rule joins it with a person (``markers``). The words
+are data (``data/lexicon.toml``); what takes several of them is a rule, and stands here.
 """
 
 import re
@@ -51,64 +51,7 @@ _PHRASE_WORDS = words(_LISTS["phrase_words"])
 _COMMON_SCORES = dict.fromkeys(words(_LISTS["common"]), 40)
 _WORD_SCORE = 60
 
-_RELATIVES = (
-    "mother|father|mom|mum|dad|mommy|daddy|parents?|son|daughter|"
-    "child|children|kids?|baby|toddler|"
-    "wife|husband|spouse|partner|fianc[eé]e?|boyfriend|girlfriend|"
-    "bf|gf|ex|sister|brother|sibling|"
-    "aunt|uncle|niece|nephew|cousin|grand(?:ma|pa|mother|father|"
-    "son|daughter)|in-laws?|friend|"
-    "roommate|neighbou?r|boss|manager|colleague|co-?worker|"
-    "employee|client|patient|student|tenant|"
-    "customer|supervisor|landlord|teacher|doctor|therapist|lawyer"
-)
-_PERSONAL = (
-    r"(?<![\w'\u2019])(?:my|mine|myself|our|ours|we|we're|we've|us|"
-    r"i|i'm|im|ive|i've|i\u2019m|i\u2019ve|i'd|i'll|me)(?![\w])"
-)
-_SOMEBODY = (
-    r"(?<![\w'\u2019])(?:he|she|his|her|hers|him|he's|she's|"
-    r"he\u2019s|she\u2019s)(?!\w)|"
-    r"(?<!\w)(?:the|this|that|one|said|above|same|new|an?) (?:\w{2,14} ){0,2}"
-    r"(?:client|employee|worker|claimant|tenant|resident|inmate|"
-    r"applicant|policyholder)(?![\w-])|"
-    r"(?<!\w)(?:the|this|that|said|above|same|our|"
-    r"my) (?:\w{2,14} ){0,2}patient(?![\w-])|"
-    r"(?<!\w)(?:patient|pt|client|resident|employee)(?: (?:is|was|"
-    r"has|had|presents?|presented|reports?|reported|denies|"
-    r"denied|complain\w*|states?|stated|admitted|underwent|named|"
-    r"called|id|takes|took|suffers?|will|who)\b|\s?[:#])|"
-    r"(?<!\w)\d{1,3}[ \-](?:year|yr|month|week|day)s?[ \-]old|"
-    r"(?<!\w)\d{1,3} ?y/?o(?!\w)"
-)
-_FAMILY = (
-    rf"(?<!\w)(?:my|our|a|his|her|their|the) (?:\w{{2,14}} )?(?:{_RELATIVES})(?!\w)"
-)
-
-# All read lower-case text. A rule runs where one of its words is.
-_PERSONAL_RE = re.compile(_PERSONAL)
-_PERSONAL_WORDS = words("my mine myself our ours we us i im ive me")
-_SOMEBODY_RE = re.compile(_SOMEBODY)
-_SOMEBODY_WORDS = words(_LISTS["somebody_words"])
-_YEARS_OLD = re.compile(r"\dy/?o(?!\w)")
-_FAMILY_RE = re.compile(_FAMILY)
-_FAMILY_WORDS = words(_LISTS["family_words"])
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
-# About the speaker's wish, not his state: "I want to know", "tell me".
-_POLITE = re.compile(
-    r"(?<!\w)(?:can|could|would|will) (?:you|i)(?: please)? (?:\w+ )?(?:me|us)?|"
-    r"(?<!\w)(?:tell|give|help|show|teach|explain to|remind|let|"
-    r"write|find|send|get|list) (?:me|us)(?!\w)|"
-    r"(?<!\w)(?:i|we)(?:'d| would|\u2019d)? (?:want|need|like|"
-    r"would like|wish|have) to (?:know|learn|understand|ask|write|"
-    r"find out|see|hear|get|be told)(?!\w)|"
-    r"(?<!\w)(?:i|we)(?:'m| am| are|\u2019m) (?:writing|preparing|"
-    r"researching|studying|learning|curious|wondering|"
-    r"interested)(?!\w)|"
-    r"(?<!\w)(?:what|how|where|when|which)(?: \w+){0,3} (?:do|does|"
-    r"should|can|could|would|will|did) (?:i|we|you)(?!\w)|"
-    r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering)(?!\w)"
-)
 
 
 def _split(classes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -190,7 +133,6 @@ class LexiconDetector:
     """Find words of health, special categories, finance, law and work."""
 
     id = "lexicon"
-    topical = True
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""
@@ -230,37 +172,4 @@ class LexiconDetector:
             start=match.start(),
             end=match.end(),
             score=score,
-        )
-
-
-class PersonMarkerDetector:
-    """Find words by which a text is about somebody: a speaker or a third.
-
-    "What is HIV?" has none; "I was diagnosed with HIV" and "the patient has
-    HIV" have. A polite frame ("can you tell me", "how do I") is no marker.
-    """
-
-    id = "person-marker"
-
-    def find(self, reading: Reading) -> Iterable[Span]:
-        """Yield each marker that stands outside polite frames."""
-        text = lowered(reading.text)
-        here = bag(text)
-        if not _PERSONAL_WORDS.isdisjoint(here):
-            frames = [match.span() for match in _POLITE.finditer(text)]
-            for match in _PERSONAL_RE.finditer(text):
-                if not any(start <= match.start() < end for start, end in frames):
-                    yield self._span(match)
-        if not _SOMEBODY_WORDS.isdisjoint(here) or _YEARS_OLD.search(text):
-            yield from map(self._span, _SOMEBODY_RE.finditer(text))
-        if not _FAMILY_WORDS.isdisjoint(here):
-            yield from map(self._span, _FAMILY_RE.finditer(text))
-
-    def _span(self, match: re.Match[str]) -> Span:
-        return Span(
-            data_class="marker.first_person",
-            detector=self.id,
-            start=match.start(),
-            end=match.end(),
-            score=70,
         )

@@ -1,0 +1,202 @@
+import pytest
+
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.markers import (
+    PersonMarkerDetector,
+    tells_of_any_man,
+    tells_of_nobody,
+)
+from curtilage.policy.decision.findings import Normalization
+from support.growth import grows_at_most, seconds_of
+
+SOMEBODY = "marker.first_person"
+ADDRESSEE = "marker.addressee"
+CASE = "marker.case"
+
+
+def kinds_of(text: str) -> set[str]:
+    reading = Reading(normalization=Normalization.RAW, text=text)
+    return {span.data_class for span in PersonMarkerDetector().find(reading)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bed 12 has fever since yesterday",
+        "consult for the twins in NICU, one has NEC",
+        "our resident in 4B refuses insulin",
+        "my patient threw up",
+        "this patient bleeds",
+        "the lady in bay 3 has norovirus",
+        "room 9: no urine",
+        "72 y/o with AF",
+        "64M with chest pain",
+        "POD 2 after hip replacement",
+        "BP 80/40, HR 130",
+        "new admission from the nursing home",
+        "one of my dialysis patients wants to stop",
+        "S: cough. O: crackles. A: pneumonia. P: amoxicillin",
+        "Diagnosis on file: hepatitis C",
+        "a friend of mine has lupus",
+        "the neighbour has HIV",
+    ],
+)
+def test_a_patient_without_a_name_is_somebody(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Miscarried on Sunday. When to try again?",
+        "Convicted of theft in 2019. Jobs?",
+        "Just diagnosed with lupus",
+        "Abortion scheduled Friday, what to bring?",
+        "Pregnant and on lithium",
+        "Can't sleep since the operation",
+        "Fired by text message",
+        "Two rounds done, hair is gone",
+    ],
+)
+def test_what_has_no_subject_is_the_speaker(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What does troponin I measure?",
+        "type I diabetes",
+        "phase I and factor V",
+        "The causes of World War I",
+        "for i in range(10): a[i] = 0",
+        "How many people in the US smoke?",
+        "You need the shot IM",
+        "our MRI scanner shows an error",
+        "a nurse for our clinic",
+        "my users and our patients",
+        "What should a patient do if he or she has asthma?",
+        "if the patient has sepsis",
+        "The patient should be told",
+        "We conducted a trial of aspirin",
+        "Should we treat mild hypertension?",
+        "As a nurse, how do I explain it?",
+        "Diagnosed cases of measles by year",
+    ],
+)
+def test_people_in_general_and_numerals_are_nobody(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["what type I have, I do not know", "at what stage I am", "the US took us in"],
+)
+def test_an_i_that_does_something_is_the_speaker(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A 55-year-old man presents with fever. He has a rash. Why?",
+        "A 30-year-old woman comes to the clinic with her husband. Is she well?",
+    ],
+)
+def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
+    assert kinds_of(text) == {CASE}
+    assert tells_of_any_man(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A 55-year-old man has a fever. He was admitted on Tuesday. Why?",
+        "A 55-year-old man, my uncle, has a fever. Why?",
+        "The patient is a 55-year-old man. He has a rash.",
+    ],
+)
+def test_a_day_or_a_relation_makes_a_case_somebody(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+    assert not tells_of_any_man(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The user is gay and not out at work.",
+        "The user has two convictions for theft.",
+        "The caller takes lithium.",
+        "About the user: two abortions.",
+    ],
+)
+def test_the_user_of_an_application_is_somebody(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The user is logged in", "The user has permission", "Help the user politely"],
+)
+def test_what_an_application_does_tells_of_nobody(text: str) -> None:
+    assert kinds_of(text) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Your HIV viral load is detectable again",
+        "As a gay couple you can adopt",
+        "Given your membership in the union",
+        "You mentioned that you drink",
+    ],
+)
+def test_you_of_whom_something_is_said_is_the_addressee(text: str) -> None:
+    assert kinds_of(text) == {ADDRESSEE}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["You can take it with food", "Ask your doctor about it", "If you have a fever"],
+)
+def test_you_in_advice_is_anybody(text: str) -> None:
+    assert kinds_of(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "nobody"),
+    [
+        ("Does metformin reduce mortality?", True),
+        ("You are a helpful assistant in our hospital. Answer politely.", True),
+        ("Our MRI scanner shows an error.", True),
+        ("Explain troponin I", True),
+        ("How do I deal with OCD?", False),
+        ("How do you live with OCD?", False),
+        ("HIV positive. What next?", False),
+        ("Lisinopril 10 mg daily.", False),
+        ("You are a clerk in our hospital.\x1eHow do I reset a printer?", True),
+        ("You are a clerk.\x1eI have HIV. What next?", False),
+    ],
+)
+def test_a_question_tells_of_nobody_and_a_statement_may(
+    text: str, nobody: bool
+) -> None:
+    assert tells_of_nobody(text) is nobody
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "my a b ",
+        "the one of them has ",
+        "for these two weeks ",
+        "bed 12 s: o: ",
+        "i i ",
+    ],
+)
+def test_markers_take_linear_time(unit: str) -> None:
+    def cost(times: int) -> float:
+        reading = Reading(normalization=Normalization.RAW, text=unit * times)
+        return seconds_of(lambda: list(PersonMarkerDetector().find(reading)))
+
+    assert grows_at_most(cost, lengths=(200, 800), factor=8)
