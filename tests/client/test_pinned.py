@@ -264,4 +264,4 @@ def test_what_goes_on_does_so_when_it_is_asked_again() -> None:
 def test_a_turn_that_stayed_is_carried_though_it_left_another_time() -> None:
     pins = after(SAID)
     pins.leaves(chat(SAID))
-    assert pins.holds(chat("Hello.", SAID, OTHER), NOTHING)
+    assert pins.holds(chat("Compare Vim and Emacs.", SAID, OTHER), NOTHING)
