@@ -54,7 +54,7 @@ _BORN = (
     r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en)|né\(e\) le|ne le|"
     r"date de naissance|geb(?:oren|\.)?(?: am)?|geburts(?:datum|tag)|"
     r"fecha de nacimiento|nac(?:id[oa]|i)(?: el| en)?|data di nascita|"
-    r"nat[oa](?: a \w{2,20})? il|"
+    r"nat[oa] il|"
     r"data de nascimento|nascid[oa](?: em| a)?|geboortedatum|geboren op|"
     r"data urodzenia|urodzon[ya]|ur\.|född(?: den)?|födelsedatum|født(?: den)?|"
     r"fødselsdato|syntymäaika|syntynyt|datum narození|narozena?"
@@ -62,8 +62,7 @@ _BORN = (
 _BORN_WORDS = (
     "dob", "d.o.b", "d o b", "d. o. b", "birth", "bday", "b-day", "born",
     "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "geb",
-    "nacimiento", "nac", "nascita", "nato il", "nata il",
-    "nato a ", "nata a ", "nascimento", "nascid",
+    "nacimiento", "nac", "nascita", "nato il", "nata il", "nascimento", "nascid",
     "urodz", "ur.", "född", "födelse", "født", "fødsel", "syntym", "syntyn", "naroz",
 )  # fmt: skip
 _UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"
@@ -97,6 +96,24 @@ DATES = (
         group=1,
         gate=ANY_DIGIT,
         words=_BORN_WORDS,
+    ),
+    # A whole date near such a word: "your date of birth. It's 3/11/1995".
+    PatternRule(
+        id="dob-near",
+        data_class="identifier.quasi.dob",
+        regex=r"(?<!\w)(?:dob|d\.o\.b\.?|birth|birthday|birthdate|born|geburt\w{0,6}|"
+        r"geboren|naissance|nacimiento|nacid[oa]|nascita|nat[oa]|nascimento|nascid[oa]|"
+        r"födelse\w{0,6}|född|fødsels\w{0,4}|født|geboorte\w{0,6}|urodz\w{0,6})(?!\w)"
+        r"[^\d\n]{0,40}(\d{1,2}[/.\-]\d{1,2}[/.\-](?:19|20)\d\d|"
+        r"(?:19|20)\d\d[/.\-]\d{1,2}[/.\-]\d{1,2})(?![\d])",
+        score=80,
+        group=1,
+        digits=6,
+        words=(
+            *("dob", "d.o.b", "birth", "born", "geburt", "geboren", "naissance"),
+            *("nacimiento", "nacid", "nascita", "nato", "nata", "nascimento", "nascid"),
+            *("födelse", "född", "fødsels", "født", "geboorte", "urodz"),
+        ),
     ),
     # The date first: such a day is my date of birth.
     PatternRule(
@@ -199,6 +216,14 @@ AGES = (
 )
 
 OTHERS = (
+    PatternRule(
+        id="sex-and-trade",
+        data_class="identifier.quasi.gender",
+        regex=r"(?<!\w)an? ((?:fe)?male) [a-z]{3,20} (?:from|in|aged|living)(?!\w)",
+        score=55,
+        group=1,
+        words=("male",),
+    ),
     PatternRule(
         id="home-city",
         data_class="identifier.quasi.city",

@@ -313,6 +313,17 @@ POST_CODES = (
             "psč",
         ),
     ),
+    # somebody "from 62704", and no sum
+    PatternRule(
+        id="zip-from",
+        data_class=_ZIP,
+        regex=r"(?<!\w)(?:from|lives? in|living in|resid\w{2,4} in) (\d{5})"
+        r"(?=[,.;:!?)]?(?:\s|$))(?! (?:to|euros?|dollars?|people)(?!\w))",
+        score=60,
+        group=1,
+        digits=5,
+        words=("from", "live", "living in", "resid"),
+    ),
     PatternRule(
         id="uk-postcode",
         data_class=_ZIP,
