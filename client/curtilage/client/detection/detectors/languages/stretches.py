@@ -95,6 +95,7 @@ class _Word(NamedTuple):
 
 SHARE: Final = 0.75  # of the words: known ones prove a language without the identifier
 GRACE: Final = 4.0  # a language whose words are shipped may lie behind by this much,
+KNOWN: Final = 1.0  # more for each word that it knows,
 UNKNOWN: Final = 1.0  # less for each word that it does not know,
 EXCLUDED: Final = 8.0  # and for each that tells of another one
 # A name or a title among English ones fits any language; so do the pieces of code.
@@ -301,11 +302,12 @@ def _identified(words: Sequence[_Word], long: Sequence[_Word], allowance: float)
     margins: dict[str, float] = {}
     for code in VOCABULARIES:
         excluded = sum(code in word.excluded for word in long)
-        unknown = sum(code not in word.known for word in long) - excluded
+        known = sum(code in word.known for word in long)
+        unknown = len(long) - known - excluded
         margins[code] = (
             scores[code]
             - scores[best]
-            + max(allowance - UNKNOWN * unknown, 0)
+            + max(allowance + KNOWN * known - UNKNOWN * unknown, 0)
             - EXCLUDED * excluded
         )
     nearest = max(margins, key=margins.__getitem__)
