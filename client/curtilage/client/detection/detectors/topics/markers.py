@@ -486,6 +486,7 @@ _RULES: Final = (
         r"need))(?: in (?:\w+ )?twenties| in (?:\w+ )?(?:thir|for|fif|six|seven|"
         r"eigh)ties)? "
         rf"{_DOES}(?!\w)",
+        particular=True,
     ),
 )
 # Where a case was introduced as any man, what is said of "him" and "the patient" is
