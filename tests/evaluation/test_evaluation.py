@@ -788,6 +788,7 @@ def test_the_tables_of_a_page_are_written_between_its_marks(
     assert text.endswith("\n<!-- end -->\nafter\n")
     assert "old" not in text
     assert "| clinc150, assistant queries | 100.0% |" in text
+    assert "| *Allowed to leave (relayed or pseudonymised)* |||" in text
     assert "| language | identifying (\u2265 95.0%) |" in text
     assert [line[:5] for line in text.splitlines() if line[:5] in {"| en ", "| da "}]
 

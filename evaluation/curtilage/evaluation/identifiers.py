@@ -140,7 +140,7 @@ def leaks(
     changed = [each for each in judged if each.decision.route is Route.DEIDENTIFY]
     for more, chosen, told, target in (
         ("", judged, title, None),
-        ("_deidentified", changed, "  of these, in texts with pseudonyms", _LEFT),
+        ("_deidentified", changed, f"{title}, with pseudonyms", _LEFT),
     ):
         marks = [
             (each, gold)

@@ -91,7 +91,7 @@ def named(bench: Bench) -> Iterator[Figure]:
     yield from leaks(
         bench,
         "named.leak",
-        f"names left in what goes out, {len(_ASKED_FOR)} languages",
+        f"names that leave, {len(_ASKED_FOR)} languages",
         every,
         _PERSON,
     )
@@ -182,18 +182,15 @@ def numbers(bench: Bench) -> Iterator[Figure]:
     """
     count = min(max(bench.limit // 10, 1), _MOST_NUMBERS)
     rows = [row for row in national(count) if bench.has(row)]
-    none = Target.at_least(1.0)
     yield bench.figure(
         "national.all",
         "national numbers that do not leave",
         rows,
         Wanted.NAMELESS,
-        target=none,
+        target=Target.at_least(1.0),
         note=f"national numbers: {count} valid ones of each country in three forms",
     )
     for tag in (*FORMS, *sorted({row.tags[0] for row in rows})):
         part = [row for row in rows if tag in row.tags]
         name = tag.replace(" ", "_")
-        yield bench.figure(
-            f"national.{name}", f"  {tag}", part, Wanted.NAMELESS, target=none
-        )
+        yield bench.figure(f"national.{name}", f"  {tag}", part, Wanted.NAMELESS)

@@ -129,7 +129,7 @@ def clinical(bench: Bench) -> Iterator[Figure]:
             Wanted.NAMELESS,
             target=Target.at_least(0.995),
         )
-    title = "  what identifies, left in what goes out"
+    title = "of them, marks that leave"
     yield from leaks(
         bench,
         "clinical.leak",

@@ -169,11 +169,16 @@ def in_markdown(page: str, tables: str) -> str:
 
 
 def markdown(evaluation: Evaluation) -> str:
-    """Return every figure with a target, and the languages in a table of their own."""
+    """Return every figure with a target, and the languages in a table of their own.
+
+    Of clean questions every kind is shown: one mean has the target of all.
+    """
     shown_ones = [
         each
         for each in evaluation.figures
-        if each.target is not None and each.group != _LANGUAGE and each.estimate.n
+        if (each.target is not None or re.fullmatch(r"clean\.\w+", each.id))
+        and each.group != _LANGUAGE
+        and each.estimate.n
     ]
     head = (
         f"measured on {evaluation.date}, part {evaluation.part}",
@@ -181,11 +186,15 @@ def markdown(evaluation: Evaluation) -> str:
         *("stay / pseudonyms / as it is", "Presidio", "with spaCy"),
     )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    group = ""
     for each in shown_ones:
+        if each.group != group:
+            group = each.group
+            lines.append(f"| *{GROUP_TITLES.get(group, group)}* {'|' * len(head)}")
         value = shown(each.estimate.value, each.unit)
         cells = (
             each.title.strip(),
-            value if each.met else f"**{value}**",
+            f"**{value}**" if each.met is False else value,
             " to ".join(
                 shown(end, each.unit) for end in (each.estimate.low, each.estimate.high)
             ),
