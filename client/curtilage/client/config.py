@@ -9,6 +9,7 @@ from pathlib import Path
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
+from curtilage.policy.document.exact_list import MAX_LIST_BYTES
 from curtilage.policy.document.load import (
     PROFILES,
     load_policy,
@@ -25,8 +26,6 @@ from curtilage.policy.signing import (
 )
 
 MAX_POLICY_BYTES = 1024 * 1024
-MAX_LIST_BYTES = 16 * 1024 * 1024
-"""Of one file that a policy names: a million names."""
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"

@@ -10,6 +10,7 @@ from curtilage.cli import start as shared
 from curtilage.client import Client, config
 from curtilage.client.errors import UsageError
 from curtilage.client.files import folder_digest
+from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.load import PROFILES, load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
@@ -208,6 +209,7 @@ def test_a_model_that_cannot_be_read_is_told(
 
 PATTERN = "{id: a, kind: regex, class: org.confidential, base_score: 50, pattern: "
 WORDS = "{id: a, kind: dictionary, class: org.dictionary.a, base_score: 50, entries: "
+LIST = "{id: a, kind: edm, class: org.edm.a, base_score: 9, file: words, salt: "
 ELSEWHERE = (
     f"ner: {{engine: spacy, path: /nowhere/model, sha256: {'0' * 64}, "
     "labels: {PER: identifier.direct.person}}\n"
@@ -220,6 +222,10 @@ UNUSABLE = {
     "empty text": (f'detectors:\n- {PATTERN}"a*"}}\n', "matches the empty text"),
     "no word": (f'detectors:\n- {WORDS}["---"]}}\n', "detectors[0]"),
     "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
+    "ordinary words": (
+        f'detectors:\n- {LIST}"{bytes(16).hex()}"}}\n',
+        "leave; make the list with `curtilage policy list-make`",
+    ),
     "no library": (
         ELSEWHERE.replace("spacy", "transformers"),
         "ner.engine: the library 'transformers' is not installed here",
@@ -250,6 +256,8 @@ def started(_config: object, *, spare: bool) -> None:
 
 def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("own.yaml").write_text(POLICY + text, "utf-8")
+    entries = [edm_entry(word, salt=bytes(16)) for word in ("what", "the", "and")]
+    Path("words").write_text("\n".join(entries), "utf-8")
     monkeypatch.setattr(config, "find_spec", only_spacy)
     monkeypatch.setattr(shared, "assemble", started)
     assert cli.main(["policy", "keygen", "key.pem"]) == 0

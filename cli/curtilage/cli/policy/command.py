@@ -12,6 +12,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.config import read_usable_policy
 from curtilage.client.errors import UsageError
+from curtilage.policy.document.exact_list import ExactList
 from curtilage.policy.document.load import (
     PROFILES,
     load_pack,
@@ -91,6 +92,10 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield "  wall      required: without the kernel's wall, no detector starts"
     for each in policy.detectors:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
+        if each.table:
+            exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
+            counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
+            yield f"  list      {each.id}: {counts}, known by keyed digests alone"
     for exclusion in policy.exclusions:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"

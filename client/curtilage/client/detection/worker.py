@@ -11,6 +11,7 @@ import queue
 import subprocess  # noqa: TID251 - a door
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -125,7 +126,12 @@ class DetectorProcess:
         for thread in self._threads:
             thread.start()
         if plan is not None:
-            self._outgoing.put(encode_frame(plan.to_fields()))
+            # Not by their paths: what the process looks for is what was read, checked
+            # and signed, whatever lies on the disk by then.
+            tables = plan.tables
+            self._outgoing.put(encode_frame([plan.to_fields(), len(tables)]))
+            for table in tables.values():
+                self._outgoing.put(encode_frame(b64encode(table).decode()))
 
     @property
     def pid(self) -> int:

@@ -12,7 +12,8 @@ from curtilage.policy.decision.classes import expand
 from curtilage.policy.document.checks import Complaint
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.dictionaries import digests_of, words_of
-from curtilage.policy.document.model import Document
+from curtilage.policy.document.exact_list import ExactList, is_exact_list
+from curtilage.policy.document.model import DetectorEntry, Document
 
 Files: TypeAlias = Callable[[str], bytes]
 """Returns what a file holds that a policy names; OSError where it cannot."""
@@ -57,10 +58,8 @@ class Attachments:
         """Read them all; return what is wrong with them."""
         found: list[Complaint] = []
         for index, entry in enumerate(document.detectors.own):
-            parse = digests_of if entry.kind == "edm" else words_of
             try:
-                entries = parse(self._content(entry.file)) if entry.file else ()
-                self.detectors.append(entry.compile(entries))
+                self.detectors.append(self._detector(entry))
             except ValueError as error:
                 found.append((("detectors", "own", index, "file"), str(error)))
         own = frozenset(each.data_class for each in document.detectors.own)
@@ -77,6 +76,17 @@ class Attachments:
                 ExclusionList(name=each.dictionary, classes=classes, entries=entries)
             )
         return found
+
+    def _detector(self, entry: DetectorEntry) -> OwnDetector:
+        content = self._content(entry.file) if entry.file else None
+        if content is None:
+            return entry.compile(())
+        if entry.kind != "edm":
+            return entry.compile(words_of(content))
+        if not is_exact_list(content):
+            return entry.compile(digests_of(content))
+        ExactList.parse(content, salt=bytes.fromhex(entry.salt or ""))
+        return entry.compile((), content)
 
     def _content(self, name: str) -> bytes:
         # Once: a file that changes between two readings would put other words in force

@@ -189,8 +189,8 @@ class DetectorEntry(Section):
             raise ValueError("'boost' needs 'context', or it has no effect")
         return self
 
-    def compile(self, entries: tuple[str, ...]) -> OwnDetector:
-        """Return the detector, ready to run, with the entries of its file."""
+    def compile(self, entries: tuple[str, ...], table: bytes = b"") -> OwnDetector:
+        """Return the detector, ready to run, with what its file holds."""
         return OwnDetector(
             id=self.id,
             kind=self.kind,
@@ -198,6 +198,7 @@ class DetectorEntry(Section):
             base_score=self.base_score,
             pattern=self.pattern or "",
             entries=self.entries or entries,
+            table=table,
             salt=self.salt or "",
             context=self.context,
             window=self.window,
