@@ -508,7 +508,8 @@ def test_each_class_of_an_item_has_a_line_of_its_own() -> None:
 
 def test_rules_alike_are_one_row_with_both_reasons() -> None:
     policy = load_policy(
-        'version: 1\nrules:\n- {id: any-uncertain, when: "uncertain.*", then: local}\n'
+        "version: 1\ndefault: {decision: enclave}\nrules:\n"
+        '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
         "- {id: one, when: health.lab, then: deidentify, reason: First.}\n"
         "- {id: two, when: health.lab, then: local, reason: Second.}\n"
         "- {id: three, when: 'health.{lab,mrn}', then: deidentify, reason: Third.}\n"
@@ -519,7 +520,9 @@ def test_rules_alike_are_one_row_with_both_reasons() -> None:
     assert (
         "Rule one , of the policy itself, which alone asks for less: leaves" in told[0]
     )
-    assert "Of its words, a laboratory value: a stricter rule decides." in told[1]
+    assert (
+        "Of its words, a laboratory value: decided more privately already." in told[1]
+    )
 
 
 def test_the_first_thing_told_is_what_leaves_who_said_so_and_until_when() -> None:
