@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import (
+    PackageNotFoundError,
+    distribution,  # noqa: TID251 - a door
+)
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from curtilage.policy.document.load import (
     read_tree,
 )
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.recognizers import GROUP
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
     SIGNATURE_LIMIT_BYTES,
@@ -173,7 +178,11 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
             compiled, lists read, and the names model looked for.
     """
     policy, source = read_policy(path)
-    found = [*_broken_detectors(policy), *_broken_model(policy)]
+    found = [
+        *_broken_detectors(policy),
+        *_broken_model(policy),
+        *_broken_recognizers(policy),
+    ]
     if found:
         # Read once more: the tree knows on which lines things stand, the policy not.
         def complain(tree: Tree) -> list[Complaint]:
@@ -201,6 +210,40 @@ def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
         if problem:
             place = ("detectors", "own", indices[each.id])
             yield (*place, key) if key else place, problem
+
+
+def _broken_recognizers(policy: Policy) -> Iterator[Complaint]:
+    # Only that they are there: whatever runs of theirs runs behind the wall.
+    for at, (name, package, version) in enumerate(policy.presidio.entry_points):
+        place = ("detectors", "presidio", "entry_points", at)
+        try:
+            installed = distribution(package)
+        except PackageNotFoundError:
+            yield (*place, "distribution"), f"{package!r} is not installed here"
+            continue
+        if installed.version != version:
+            yield (*place, "version"), f"{installed.version!r} is installed here"
+        if len(installed.entry_points.select(group=GROUP, name=name)) != 1:
+            yield (*place, "name"), f"{package!r} has none of this name in {GROUP!r}"
+    if policy.presidio.recognizers:
+        from curtilage.client.detection.detectors.policy_detectors import (  # noqa: PLC0415
+            pattern_problem,
+        )
+
+        for each in policy.presidio.recognizers:
+            if problem := pattern_problem(each):
+                yield ("detectors", "presidio", "file"), problem
+
+
+def patterns_under_deadline(recognizer: str) -> tuple[str, ...]:
+    """Return the patterns of one of a policy's recognizers that RE2 does not read.
+
+    Args:
+        recognizer: one of ``policy.presidio.recognizers``.
+    """
+    from curtilage.client.detection.detectors.policy_detectors import slow_patterns  # noqa: PLC0415
+
+    return slow_patterns(recognizer)
 
 
 def _broken_model(policy: Policy) -> Iterator[Complaint]:

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from typing import Final, cast
 
 from curtilage.client.detection.pipe import (
+    BROKEN,
     READY,
     SPARE,
     encode_frame,
@@ -107,6 +108,7 @@ class DetectorProcess:
     ) -> None:
         self._wall_required = wall_required
         self._wall: Wall | None = None
+        self._broken: tuple[str, ...] = ()
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
@@ -148,6 +150,11 @@ class DetectorProcess:
         """The wall behind which it says it stands; None until it is warm."""
         return self._wall
 
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Detectors that it could not build, known once it is warm."""
+        return self._broken
+
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the worker is warm; False if it will not be.
 
@@ -160,6 +167,9 @@ class DetectorProcess:
                 "dict[str, object]", answer if isinstance(answer, dict) else {}
             )
             self._wall = Wall.from_fields(fields.get(READY))
+            told = fields.get(BROKEN)
+            names = cast("list[object]", told) if isinstance(told, list) else []
+            self._broken = tuple(map(str, names))
         except (WorkerError, ValueError):
             return False
         if self._wall_required and self._wall.gaps:

@@ -185,6 +185,51 @@ class ExclusionList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PresidioPlan:
+    """The operator's own recognizers.
+
+    Attributes:
+        recognizers: each as ``recognizers.recognizers_of`` has it.
+        entry_points: name, distribution and its version.
+        classes: entities, and the data classes they stand for; sorted.
+    """
+
+    recognizers: tuple[str, ...] = field(default=(), repr=False)
+    entry_points: tuple[tuple[str, str, str], ...] = ()
+    classes: tuple[tuple[str, str], ...] = ()
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        return {
+            "recognizers": list(self.recognizers),
+            "entry_points": [list(each) for each in self.entry_points],
+            "classes": [list(pair) for pair in self.classes],
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> "PresidioPlan":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        given = _mapping(value, cls)
+        points = [_texts(each) for each in _list(given["entry_points"])]
+        if any(
+            len(each) != len(("name", "distribution", "version")) for each in points
+        ):
+            raise ValueError("expected a name, a distribution and a version")
+        return cls(
+            recognizers=_texts(given["recognizers"]),
+            entry_points=tuple((each[0], each[1], each[2]) for each in points),
+            classes=tuple(_label(pair) for pair in _list(given["classes"])),
+        )
+
+
+NO_RECOGNIZERS: Final = PresidioPlan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionPlan:
     """What the detectors' worker must run.
 
@@ -198,6 +243,7 @@ class DetectionPlan:
         exit_classes: classes of which one validated finding alone keeps the
             query home, sorted; empty where everything must be looked at.
         lists: the texts that exclusions name.
+        presidio: the operator's recognizers.
     """
 
     packs: tuple[str, ...]
@@ -207,6 +253,7 @@ class DetectionPlan:
     scan: Scan
     exit_classes: tuple[str, ...]
     lists: tuple[ExclusionList, ...] = ()
+    presidio: PresidioPlan = NO_RECOGNIZERS
 
     @property
     def tables(self) -> Mapping[str, bytes]:
@@ -224,6 +271,7 @@ class DetectionPlan:
             "scan": self.scan,
             "exit_classes": list(self.exit_classes),
             "lists": [each.to_fields() for each in self.lists],
+            "presidio": self.presidio.to_fields(),
         }
 
     @classmethod
@@ -251,6 +299,7 @@ class DetectionPlan:
             scan=_one_of(given["scan"], get_args(Scan)),
             exit_classes=tuple(_class(name) for name in _list(given["exit_classes"])),
             lists=_each(given["lists"], ExclusionList.from_fields),
+            presidio=PresidioPlan.from_fields(given["presidio"]),
         )
 
 

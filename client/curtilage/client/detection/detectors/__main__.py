@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from curtilage.client.detection.pipe import (
+    BROKEN,
     GRACE_S,
     READY,
     SPARE,
@@ -110,7 +111,10 @@ def serve(
     requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
 ) -> None:
     """Say behind which wall one is ready, then answer every batch, task by task."""
-    write_frame(replies, encode_frame({READY: wall.to_fields()}))
+    told: dict[str, object] = {READY: wall.to_fields()}
+    if scanner.broken:
+        told[BROKEN] = list(scanner.broken)
+    write_frame(replies, encode_frame(told))
     while _serve_batch(requests, replies, scanner):
         pass
 

@@ -5,6 +5,7 @@ no policy can make a text hang; exact values are known by HMAC only. What
 cannot be built fails on every text, so that nothing leaves unseen.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from curtilage.client.detection.detectors.patterns.re2 import (
     LinearError,
     LinearPattern,
     encodable,
+    linear,
 )
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
@@ -52,6 +54,8 @@ Places = Callable[[str], Iterable[Place]]
 class BrokenDetector:
     """Stand for a detector that could not be built: it fails on every text."""
 
+    broken = True
+
     def __init__(self, detector_id: str) -> None:
         self._id = detector_id
 
@@ -84,6 +88,38 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
     except (KeyError, ValueError):
         return "", "cannot be built of what it names"
     return "", ""
+
+
+def pattern_problem(recognizer: str) -> str:
+    """Say what is wrong with the patterns of one of the operator's recognizers.
+
+    Args:
+        recognizer: as ``recognizers.recognizers_of`` has it.
+
+    Returns:
+        Its name, the pattern's, and why; empty where nothing is.
+    """
+    import regex  # noqa: PLC0415 - Presidio's own dependency
+
+    fields = json.loads(recognizer)
+    for each in fields["patterns"]:
+        try:
+            regex.compile(each["regex"], regex.IGNORECASE)
+        except regex.error:
+            return f"{fields['name']}, {each['name']}: not a pattern that can be read"
+    return ""
+
+
+def slow_patterns(recognizer: str) -> tuple[str, ...]:
+    """Return the names of the patterns that RE2 does not read: the deadline ends them.
+
+    Args:
+        recognizer: as for ``pattern_problem``.
+    """
+    fields = json.loads(recognizer)
+    return tuple(
+        each["name"] for each in fields["patterns"] if linear(each["regex"]) is None
+    )
 
 
 def _false_alarms(detector: "PolicyDetector") -> str:
