@@ -178,11 +178,8 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
             compiled, lists read, and the names model looked for.
     """
     policy, source = read_policy(path)
-    found = [
-        *_broken_detectors(policy),
-        *_broken_model(policy),
-        *_broken_recognizers(policy),
-    ]
+    found = [*_broken_detectors(policy), *_broken_model(policy)]
+    found += _broken_recognizers(policy)
     if found:
         # Read once more: the tree knows on which lines things stand, the policy not.
         def complain(tree: Tree) -> list[Complaint]:
