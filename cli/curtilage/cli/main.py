@@ -144,6 +144,8 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.policy.sign import run_keygen as run
         case "policy list":
             from curtilage.cli.policy.command import run_list as run
+        case "policy list-make":
+            from curtilage.cli.policy.list_make import run
         case "policy report":
             from curtilage.cli.policy.report import run
         case "policy sign":

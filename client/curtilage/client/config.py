@@ -3,12 +3,17 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import (
+    PackageNotFoundError,
+    distribution,  # noqa: TID251 - a door
+)
 from importlib.util import find_spec
 from pathlib import Path
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
+from curtilage.policy.document.exact_list import MAX_LIST_BYTES
 from curtilage.policy.document.load import (
     PROFILES,
     load_policy,
@@ -16,6 +21,7 @@ from curtilage.policy.document.load import (
     read_tree,
 )
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.recognizers import GROUP
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
     SIGNATURE_LIMIT_BYTES,
@@ -25,8 +31,6 @@ from curtilage.policy.signing import (
 )
 
 MAX_POLICY_BYTES = 1024 * 1024
-MAX_LIST_BYTES = 16 * 1024 * 1024
-"""Of one file that a policy names: a million names."""
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
@@ -175,6 +179,7 @@ def read_usable_policy(path: str | None) -> tuple[Policy, str]:
     """
     policy, source = read_policy(path)
     found = [*_broken_detectors(policy), *_broken_model(policy)]
+    found += _broken_recognizers(policy)
     if found:
         # Read once more: the tree knows on which lines things stand, the policy not.
         def complain(tree: Tree) -> list[Complaint]:
@@ -202,6 +207,40 @@ def _broken_detectors(policy: Policy) -> Iterator[Complaint]:
         if problem:
             place = ("detectors", "own", indices[each.id])
             yield (*place, key) if key else place, problem
+
+
+def _broken_recognizers(policy: Policy) -> Iterator[Complaint]:
+    # Only that they are there: whatever runs of theirs runs behind the wall.
+    for at, (name, package, version) in enumerate(policy.presidio.entry_points):
+        place = ("detectors", "presidio", "entry_points", at)
+        try:
+            installed = distribution(package)
+        except PackageNotFoundError:
+            yield (*place, "distribution"), f"{package!r} is not installed here"
+            continue
+        if installed.version != version:
+            yield (*place, "version"), f"{installed.version!r} is installed here"
+        if len(installed.entry_points.select(group=GROUP, name=name)) != 1:
+            yield (*place, "name"), f"{package!r} has none of this name in {GROUP!r}"
+    if policy.presidio.recognizers:
+        from curtilage.client.detection.detectors.policy_detectors import (  # noqa: PLC0415
+            pattern_problem,
+        )
+
+        for each in policy.presidio.recognizers:
+            if problem := pattern_problem(each):
+                yield ("detectors", "presidio", "file"), problem
+
+
+def patterns_under_deadline(recognizer: str) -> tuple[str, ...]:
+    """Return the patterns of one of a policy's recognizers that RE2 does not read.
+
+    Args:
+        recognizer: one of ``policy.presidio.recognizers``.
+    """
+    from curtilage.client.detection.detectors.policy_detectors import slow_patterns  # noqa: PLC0415
+
+    return slow_patterns(recognizer)
 
 
 def _broken_model(policy: Policy) -> Iterator[Complaint]:

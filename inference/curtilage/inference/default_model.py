@@ -6,7 +6,11 @@ SHA-256 alone; what the package says of itself is not believed.
 """
 
 from collections.abc import Callable
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,  # noqa: TID251 - a door
+)
 from pathlib import Path
 from typing import Final
 

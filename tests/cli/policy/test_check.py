@@ -1,5 +1,6 @@
 import base64
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from curtilage.cli import start as shared
 from curtilage.client import Client, config
 from curtilage.client.errors import UsageError
 from curtilage.client.files import folder_digest
+from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.load import PROFILES, load_policy
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
@@ -84,6 +86,51 @@ def test_check_says_what_a_policy_combines(capsys: pytest.CaptureFixture[str]) -
         "mirror    none",
     ):
         assert words in shown
+
+
+def test_check_shows_recognizers(capsys: pytest.CaptureFixture[str]) -> None:
+    file = (
+        "{recognizers: [{name: Codes, supported_entity: CODE, patterns: "
+        "[{name: fast, regex: x1, score: 1}, "
+        "{name: slow, regex: '(?<=a)x', score: 1}]}]}"
+    )
+    Path("r.yaml").write_text(file, "utf-8")
+    own = "detectors:\n  presidio: {file: r.yaml, classes: {CODE: health.mrn}}\n"
+    Path("own.yaml").write_text(POLICY + own, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0, shown
+    assert "presidio  Codes: finds CODE as health.mrn, of r.yaml" in shown
+    assert "till the deadline, not in linear time: slow\n" in shown
+
+
+def test_check_shows_recognizers_in_python(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = Path("acme_recognizers-1.0.dist-info")
+    info.mkdir()
+    head = "Metadata-Version: 2.1\nName: acme-recognizers\nVersion: 1.0\n"
+    (info / "METADATA").write_text(head, "utf-8")
+    # Nothing of it is imported here: there is no such module.
+    points = "[curtilage.recognizers]\ncode = acme_recognizers:Code\n"
+    (info / "entry_points.txt").write_text(points, "utf-8")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    own = (
+        f"detectors:\n  presidio:\n    entry_points: [{POINT}]\n"
+        "    classes: {CODE: health.mrn}\n"
+    )
+    Path("own.yaml").write_text(POLICY + own, "utf-8")
+    status, shown = ran("check", "own.yaml", capsys=capsys)
+    assert status == 0, shown
+    assert "presidio  code: in Python, of acme-recognizers 1.0, behind the" in shown
+    assert "may find CODE as health.mrn" in shown
+    for old, new, said in (
+        ("'1.0'", "'1.1'", "version: '1.0' is installed here"),
+        ("name: code", "name: other", "'acme-recognizers' has none of this name in"),
+    ):
+        Path("own.yaml").write_text(POLICY + own.replace(old, new), "utf-8")
+        status, shown = ran("check", "own.yaml", capsys=capsys)
+        assert status == 2
+        assert said in shown
 
 
 def test_check_says_what_is_unsafe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +255,14 @@ def test_a_model_that_cannot_be_read_is_told(
 
 PATTERN = "{id: a, kind: regex, class: org.confidential, base_score: 50, pattern: "
 WORDS = "{id: a, kind: dictionary, class: org.dictionary.a, base_score: 50, entries: "
+POINT = "{name: code, distribution: acme-recognizers, version: '1.0'}"
+BROKEN = (
+    "{recognizers: [{name: Codes, supported_entity: CODE, "
+    "patterns: [{regex: '(', score: 1}]}]}"
+)
+PRESIDIO = "detectors:\n  presidio:\n"
+CODE = "    classes: {CODE: health.mrn}\n"
+LIST = "{id: a, kind: edm, class: org.edm.a, base_score: 9, file: words, salt: "
 ELSEWHERE = (
     f"ner: {{engine: spacy, path: /nowhere/model, sha256: {'0' * 64}, "
     "labels: {PER: identifier.direct.person}}\n"
@@ -220,6 +275,22 @@ UNUSABLE = {
     "empty text": (f'detectors:\n- {PATTERN}"a*"}}\n', "matches the empty text"),
     "no word": (f'detectors:\n- {WORDS}["---"]}}\n', "detectors[0]"),
     "no model": (ELSEWHERE, "ner.path: there is no such folder here"),
+    "ordinary words": (
+        f'detectors:\n- {LIST}"{bytes(16).hex()}"}}\n',
+        "leave; make the list with `curtilage policy list-make`",
+    ),
+    "no entry point": (
+        f"{PRESIDIO}    entry_points: [{POINT}]\n{CODE}",
+        "entry_points[0].distribution: 'acme-recognizers' is not installed here",
+    ),
+    "broken recognizer": (
+        f"{PRESIDIO}    file: broken.yaml\n{CODE}",
+        "detectors.presidio.file: Codes, pattern: not a pattern that can be read",
+    ),
+    "no class": (
+        f"{PRESIDIO}    file: broken.yaml\n{CODE.replace('CODE', 'OTHER')}",
+        "'classes' has no class for the entity 'CODE'",
+    ),
     "no library": (
         ELSEWHERE.replace("spacy", "transformers"),
         "ner.engine: the library 'transformers' is not installed here",
@@ -250,6 +321,9 @@ def started(_config: object, *, spare: bool) -> None:
 
 def in_force(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("own.yaml").write_text(POLICY + text, "utf-8")
+    entries = [edm_entry(word, salt=bytes(16)) for word in ("what", "the", "and")]
+    Path("words").write_text("\n".join(entries), "utf-8")
+    Path("broken.yaml").write_text(BROKEN, "utf-8")
     monkeypatch.setattr(config, "find_spec", only_spacy)
     monkeypatch.setattr(shared, "assemble", started)
     assert cli.main(["policy", "keygen", "key.pem"]) == 0

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -351,7 +352,9 @@ def test_report_tells_of_the_signature(capsys: pytest.CaptureFixture[str]) -> No
     assert "Not current, so nothing may leave" in Path("mine.html").read_text("utf-8")
     ran("sign", "--key", "key.pem", "mine.yaml", capsys=capsys)
     ran(*arguments, capsys=capsys)
-    assert "Valid, by key " in Path("mine.html").read_text("utf-8")
+    written = Path("mine.html").read_text("utf-8")
+    assert "Valid, by key " in written
+    assert re.search(r"Valid until</strong><span>2[0-9-]{9} [0-9:]{5} UTC<", written)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -27,9 +28,11 @@ from curtilage.cli.report.evaluation_json import (
 )
 from curtilage.cli.report.figures import curve_chart
 from curtilage.cli.report.html import rendered
-from curtilage.cli.report.policy_report import Report, render
+from curtilage.cli.report.policy_report import ROUTE_WORDS, Report, render
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.conditions import parse_condition
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.document.load import (
     PROFILES,
     load_pack,
@@ -299,7 +302,7 @@ def test_the_page_tells_the_settings() -> None:
     for words in (
         "Emulated SEV-SNP, which proves nothing; but no root is pinned for it",
         "Without the kernel's wall round them, no detector starts.",
-        "Enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
+        "enclave, in the log log.example, seen by 1 of 0 witnesses in the last",
         "At most 90 seconds old, for keys that live at most 1 minute; clocks may",
         "DEVELOPMENT: what is emulated, and a TPM by itself, may be believed",
         "Once a question stayed here in which a check digit held",
@@ -441,3 +444,125 @@ def test_parse_measured_refuses_what_is_none(
 def test_parse_measured_refuses_other_bytes(data: bytes) -> None:
     with pytest.raises(MeasuredError):
         parse_measured(data)
+
+
+def rows(html: str) -> list[str]:
+    found = re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)
+    return [*map(plain, found)]
+
+
+def plain(html: str) -> str:
+    """Return the text, with a space where a tag stood."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def setting(html: str, name: str) -> str:
+    return checked(html.partition(f"<dt>{name}</dt>")[2].partition("</dd>")[0]).text
+
+
+def test_topics_are_told_as_the_rules_decide() -> None:
+    said = setting(page(profile("clinic")), "Topics")
+    assert said == (
+        "Where it concerns nobody, talk of health, a special category stays here; "
+        "talk of personal finance, a personnel matter, a legal matter may leave."
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_what_is_said_of_a_class_is_what_is_decided(name: str) -> None:
+    policy = profile(name)
+    said = setting(page(policy), "Topics")
+    for each in ("topic.health", "topic.special", "topic.finance"):
+        at = Where(message=0, role="user", json_path="content")
+        found = Finding(
+            data_class=each,
+            detector="t",
+            start=0,
+            end=1,
+            score=100,
+            validated=False,
+            normalization=Normalization.RAW,
+            where=at,
+        )
+        alone = Inspection(findings=(found,), payload_digest=bytes(32), messages=1)
+        route = ROUTE_WORDS[decide(policy.rulebook, alone).route]
+        topic = class_in_words(each).removeprefix("talk of ")
+        (clause,) = (
+            part
+            for part in re.split("; ", said)
+            if topic in part or "sensitive" in part
+        )
+        assert route in clause
+
+
+def test_each_class_of_an_item_has_a_line_of_its_own() -> None:
+    html = page(profile("clinic"))
+    lines = re.findall(r"<li>(.*?)</li>", html, re.DOTALL)
+    told = [plain(each) for each in lines]
+    assert "a credit score may leave with other data, kept by personal-finance" in told
+    assert "an income, talk of personal finance may leave with other data, " in (
+        " ".join(told)
+    )
+    assert all(each.count('class="route') <= 1 for each in lines)
+
+
+def test_rules_alike_are_one_row_with_both_reasons() -> None:
+    policy = load_policy(
+        "version: 1\ndefault: {decision: enclave}\nrules:\n"
+        '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
+        "- {id: one, when: health.lab, then: deidentify, reason: First.}\n"
+        "- {id: two, when: health.lab, then: local, reason: Second.}\n"
+        "- {id: three, when: 'health.{lab,mrn}', then: deidentify, reason: Third.}\n"
+    )
+    told = [each for each in rows(page(policy)) if "laboratory" in each]
+    assert len(told) == 2
+    assert "stays here Second. First. Rule two" in told[0]
+    assert (
+        "Rule one , of the policy itself, which alone asks for less: leaves" in told[0]
+    )
+    assert (
+        "Of its words, a laboratory value: decided more privately already." in told[1]
+    )
+
+
+def test_the_first_thing_told_is_what_leaves_who_said_so_and_until_when() -> None:
+    told = page(profile("clinic")).partition('<div class="tiles">')[2]
+    text = plain(told.partition("<dl>")[0])
+    assert text.startswith("Never leaves keys and passwords; card numbers; ")
+    assert "May leave nothing: no enclave is named" in text
+    assert "Approved by nobody that was checked" in text
+    assert "Valid until not known" in text
+
+
+def test_on_a_small_screen_every_cell_has_its_columns_name() -> None:
+    html = page(profile("clinic"), measured=evaluation())
+    cells = re.findall(r"<td([^>]*)>(?!</td>)", html)
+    assert cells
+    assert all("data-label=" in each for each in cells)
+
+
+def test_what_should_be_low_is_charted_apart() -> None:
+    figures = [
+        figure("identifying.one", 0.97, stock=None),
+        figure("identifying.two", 0.002, sense="<=", target=0.01, stock=None),
+    ]
+    text = checked(page(measured=evaluation(figures=figures))).text
+    assert text.count("Queries that identify somebody and are noticed: of these") == 3
+    assert "plain Presidio, on the same data" not in text
+
+
+def test_codes_are_explained_where_they_stand() -> None:
+    figures = [figure("names.one", 0.9, title="places (GPE)")]
+    text = " ".join(checked(page(measured=evaluation(figures=figures))).text.split())
+    assert "GPE: countries, states and cities." in text
+    assert "NRP" not in text
+    assert "`" not in text
+
+
+def test_a_narrow_chart_keeps_within_its_frame() -> None:
+    one = Interval(value=1.0, low=0.9, high=1.1)
+    bar = Bar(label="a " * 40, measured=one, target=1.0, stock=one)
+    chart = bar_chart([bar], title="t", narrow=True)
+    places = re.findall(r'\b(?:x1|x2|x)="([0-9.]+)"', chart)
+    assert all(0 <= float(each) <= 350 for each in places)
+    assert checked(chart).open == []

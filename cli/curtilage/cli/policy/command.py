@@ -1,6 +1,7 @@
 """``curtilage policy``: check, explain, test, compare, report and sign policies."""
 
 import argparse
+import json
 from collections.abc import Iterator
 
 from curtilage.cli.terminal import (
@@ -10,8 +11,10 @@ from curtilage.cli.terminal import (
     out,
     out_json,
 )
-from curtilage.client.config import read_usable_policy
+from curtilage.client.config import patterns_under_deadline, read_usable_policy
 from curtilage.client.errors import UsageError
+from curtilage.policy.document.detection_plan import OwnDetector
+from curtilage.policy.document.exact_list import ExactList
 from curtilage.policy.document.load import (
     PROFILES,
     load_pack,
@@ -91,6 +94,8 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield "  wall      required: without the kernel's wall, no detector starts"
     for each in policy.detectors:
         yield f"  detector  {each.id}: {each.kind}, finds {each.data_class}"
+        yield from _list_in_words(each)
+    yield from _recognizers(policy)
     for exclusion in policy.exclusions:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
@@ -104,6 +109,30 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         yield f"  {label:<8}  {sentence}"
     for label, sentence in transport_in_words(policy.transport):
         yield f"  {label:<8}  {sentence}"
+
+
+def _list_in_words(each: OwnDetector) -> Iterator[str]:
+    if each.table:
+        exact = ExactList.parse(each.table, salt=bytes.fromhex(each.salt))
+        counts = "; ".join(f"{count:,} {name}" for name, count in exact.counts)
+        yield f"  list      {each.id}: {counts}, known by keyed digests alone"
+
+
+def _recognizers(policy: Policy) -> Iterator[str]:
+    section, classes = policy.document.detectors.presidio, dict(policy.presidio.classes)
+    for recognizer in policy.presidio.recognizers:
+        each, slow = json.loads(recognizer), patterns_under_deadline(recognizer)
+        entity = each["entity"]
+        file = "" if section is None else section.file
+        found = f"finds {entity} as {classes[entity]}"
+        yield f"  presidio  {each['name']}: {found}, of {file}"
+        if slow:
+            names = ", ".join(slow)
+            yield f"            till the deadline, not in linear time: {names}"
+    for name, package, version in policy.presidio.entry_points:
+        yield f"  presidio  {name}: in Python, of {package} {version}, behind the wall"
+        for entity, data_class in policy.presidio.classes:
+            yield f"            may find {entity} as {data_class}"
 
 
 def _tell_problems(error: PolicyError, *, as_json: bool) -> None:

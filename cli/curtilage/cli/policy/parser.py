@@ -10,6 +10,17 @@ if TYPE_CHECKING:
 
 VALID_DAYS: Final = 90
 MAX_DAYS: Final = 3660
+# ``exact_list`` says the same, and tests compare: help is to be said at once.
+DEFAULT_NEAR: Final = 200
+LIST_MAKE: Final = """\
+Make an exact list (a detector of kind edm) of a table: keyed digests of its values, 8
+bytes each, and nothing by which they could be read. HOW says what makes two values the
+same: text (as it stands: letters and digits, case aside), digits (leading zeros and
+what stands between aside) or date (one day, however it is written).
+
+Left out, and counted: what is empty or too short (under 4 characters, under 6 digits),
+an ordinary word or given name by itself, what is no day or no digits, and what has
+more than 8 words. The table is read row by row and may be larger than the memory."""
 TEST = """\
 Decide every case of a file, and compare with the route that it asks for. A case
 that fails is told by its id, never by its text.
@@ -74,6 +85,61 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     listing.add_argument("name", nargs="?", help="a profile, to print it")
     listing.add_argument("--json", action="store_true", help="one JSON object")
+
+    _add_list_make(actions)
+
+
+def _add_list_make(actions: "Commands[argparse.ArgumentParser]") -> None:
+    make = add_command(
+        actions,
+        "list-make",
+        summary="make an exact list of a table, without its texts",
+        text=LIST_MAKE,
+        example="curtilage policy list-make patients.csv --out patients.exact \\\n"
+        "  --column mrn --together surname,birth_date:date",
+    )
+    make.add_argument("file", metavar="CSV", help="the table; - reads standard input")
+    make.add_argument("--out", required=True, metavar="FILE", help="the list")
+    make.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME[:HOW]",
+        help="values of this column count by themselves; may be given several times",
+    )
+    make.add_argument(
+        "--together",
+        action="append",
+        default=[],
+        metavar="NAME[:HOW],NAME[:HOW]",
+        help="two or three columns of which the values of one row count where they "
+        "stand near each other; may be given several times",
+    )
+    make.add_argument(
+        "--near",
+        type=int,
+        default=DEFAULT_NEAR,
+        metavar="N",
+        help=f"how near that is, in characters (1 to 1000; default {DEFAULT_NEAR})",
+    )
+    make.add_argument(
+        "--salt-file",
+        metavar="FILE",
+        help="the salt in hexadecimal, so that a list made again fits the policy; "
+        "made if it is not there (default: a new salt, which is printed)",
+    )
+    make.add_argument(
+        "--delimiter", default=",", metavar="C", help="between columns (default ,)"
+    )
+    make.add_argument(
+        "--encoding", default="utf-8", metavar="NAME", help="of the table (utf-8)"
+    )
+    make.add_argument(
+        "--no-header",
+        action="store_true",
+        help="the first row is no names; columns are 1, 2, 3 …",
+    )
+    make.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _add_approve(actions: "Commands[argparse.ArgumentParser]") -> None:

@@ -17,7 +17,7 @@ from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError
-from curtilage.policy.signing import key_id
+from curtilage.policy.signing import key_id, parse_signature
 
 _TITLES: Final = {
     "default": "The default policy",
@@ -42,13 +42,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{figures}: {failure.strerror}") from None
         except MeasuredError as error:
             raise ConfigError(f"{figures}: {error}") from None
+    signature, approved, until = _signature(config, now)
     page = render(
         Report(
             policy=config.policy,
             name=_TITLES.get(name, name),
             made=now,
             measured=measured,
-            signature=_signature(config, now),
+            signature=signature,
+            approved=approved,
+            until=until,
         )
     )
     path = Path(arguments.out)
@@ -60,12 +63,20 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _signature(config: ClientConfig, now: datetime) -> str:
-    """Say what is known of the signature; without a key, nothing."""
+def _signature(config: ClientConfig, now: datetime) -> tuple[str, str, str]:
+    """Say what is known of the signature, of whoever made it, and of its end."""
     currency = config.currency
     if currency is None:
-        return "Not checked: no key was given (--policy-key)"
+        told = "Not checked: no key was given (--policy-key)"
+        return told, "not checked: no key was given", "not known"
     problem, signer = currency.problem(now), key_id(currency.public_key)
-    if problem is not None:
-        return f"Not current, so nothing may leave: {problem} (wanted: key {signer})"
-    return f"Valid, by key {signer}"
+    if problem is not None or currency.signature is None:
+        told = f"Not current, so nothing may leave: {problem} (wanted: key {signer})"
+        return told, "nobody", "not in force"
+    # It holds, as was just asked, so what it says of its end does too.
+    end = datetime.fromtimestamp(parse_signature(currency.signature).not_after, UTC)
+    return (
+        f"Valid, by key {signer}",
+        f"key {signer}",
+        end.strftime("%Y-%m-%d %H:%M UTC"),
+    )

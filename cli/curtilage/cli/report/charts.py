@@ -12,10 +12,6 @@ from typing import Final
 
 from curtilage.cli.report.html import rendered
 
-_LABELS: Final = 330  # width of the column of labels, in user units
-_PLOT: Final = 420
-_WIDTH: Final = 860
-_ROW: Final = 40
 _TOP: Final = 34
 _BAR: Final = 12
 _WRAP: Final = 46  # characters that fit in the column of labels
@@ -85,20 +81,27 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}%"
 
 
-def bar_chart(bars: Sequence[Bar], *, title: str) -> str:
-    """Return horizontal bars with intervals on an axis from 0 to 100%."""
-    bottom = _TOP + _ROW * len(bars)
+def bar_chart(bars: Sequence[Bar], *, title: str, narrow: bool = False) -> str:
+    """Return horizontal bars with intervals on an axis from 0 to 100%.
+
+    Args:
+        bars: from above to below.
+        title: what it is about.
+        narrow: for a small screen: the labels stand above the bars.
+    """
+    frame = _NARROW if narrow else _BROAD
+    bottom = _TOP + frame.row * len(bars)
     shapes: list[str] = []
     # What is drawn later covers what is there: the grid lies below the bars.
-    for tenth in range(0, 11, 2):
-        x = _LABELS + _PLOT * tenth / 10
+    for tenth in range(0, 11, 5 if narrow else 2):
+        x = frame.left + frame.plot * tenth / 10
         shapes += (
             _rule(x, _TOP - 8, x, bottom, "grid"),
             _text(x, _TOP - 14, f"{10 * tenth}%", "tick", anchor="middle"),
         )
     for index, bar in enumerate(bars):
-        shapes += _bar(bar, _TOP + _ROW * index)
-    return _svg(_WIDTH, bottom + 8, title, shapes)
+        shapes += _bar(bar, _TOP + frame.row * index, frame)
+    return _svg(frame.width, bottom + 8, title, shapes)
 
 
 def line_chart(
@@ -145,40 +148,72 @@ def _svg(
     )
 
 
-def _bar(bar: Bar, top: int) -> Iterator[str]:
+def _bar(bar: Bar, top: int, frame: "_Frame") -> Iterator[str]:
     first, *more = _wrapped(bar.label)
-    middle = top + _ROW / 2
-    yield _text(
-        _LABELS - 12, middle + (-3 if more else 4), first, "label", anchor="end"
-    )
-    if more:
-        yield _text(_LABELS - 12, middle + 12, more[0], "label", anchor="end")
-    own_top = top + (5 if bar.stock else (_ROW - _BAR) // 2)
-    yield from _measure(bar.measured, own_top, _BAR, "own")
+    if frame.above:
+        yield _text(frame.left, top + 12, first, "label")
+        if more:
+            yield _text(frame.left, top + 27, more[0], "label")
+        top += frame.above
+    else:
+        middle = top + frame.row / 2
+        right = frame.left - 12
+        yield _text(right, middle + (-3 if more else 4), first, "label", anchor="end")
+        if more:
+            yield _text(right, middle + 12, more[0], "label", anchor="end")
+    height = frame.row - frame.above
+    own_top = top + (5 if bar.stock else (height - _BAR) // 2)
+    yield from _measure(bar.measured, own_top, _BAR, "own", frame)
     if bar.stock is not None:
-        yield from _measure(bar.stock, own_top + _BAR + 3, _BAR - 4, "stock")
+        yield from _measure(bar.stock, own_top + _BAR + 3, _BAR - 4, "stock", frame)
     if bar.target is not None:
-        x = _LABELS + _PLOT * bar.target
-        yield _rule(x, top + 1, x, top + _ROW - 5, "target")
+        x = frame.left + frame.plot * bar.target
+        yield _rule(x, top + 1, x, top + height - 5, "target")
         yield (f'<path class="target-mark" d="M{x:.1f} {top + 3} l-5 -6 h10 z"></path>')
-    told, right = percent(bar.measured.value), _LABELS + _PLOT + 14
+    told, right = percent(bar.measured.value), frame.left + frame.plot + 14
+    middle = top + height / 2
     yield _text(right, middle + (4 if bar.stock is None else -4), told, "value")
     if bar.stock is not None:
         yield _text(right, middle + 12, f"plain {percent(bar.stock.value)}", "tick")
 
 
-def _measure(measured: Interval, top: float, height: int, kind: str) -> Iterator[str]:
-    width = _PLOT * measured.value
+def _measure(
+    measured: Interval, top: float, height: int, kind: str, frame: "_Frame"
+) -> Iterator[str]:
+    width = frame.plot * measured.value
     yield (
-        f'<rect class="{kind}" x="{_LABELS}" y="{top}" width="{width:.1f}" '
+        f'<rect class="{kind}" x="{frame.left}" y="{top}" width="{width:.1f}" '
         f'height="{height}" rx="2"></rect>'
     )
     ends = (max(0.0, measured.low), min(1.0, measured.high))
-    low, high = (_LABELS + _PLOT * each for each in ends)
+    low, high = (frame.left + frame.plot * each for each in ends)
     middle = top + height / 2
     yield _rule(low, middle, high, middle, "whisker")
     for end in (low, high):
         yield _rule(end, middle - 4, end, middle + 4, "whisker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Where the parts of a bar chart lie, in user units.
+
+    Attributes:
+        left: where the bars begin.
+        plot: how long a bar of 100% is.
+        width: of all.
+        row: of a bar and its label, from above to below.
+        above: of that, for the label; 0 where it stands to the left.
+    """
+
+    left: int
+    plot: int
+    width: int
+    row: int
+    above: int
+
+
+_BROAD: Final = _Frame(left=330, plot=420, width=860, row=40, above=0)
+_NARROW: Final = _Frame(left=16, plot=235, width=350, row=72, above=32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

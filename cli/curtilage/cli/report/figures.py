@@ -1,6 +1,6 @@
 """How well a policy works: the charts of an evaluation, for a page or a file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
@@ -18,6 +18,18 @@ from curtilage.cli.report.evaluation_json import (
     MeasuredFigure,
 )
 
+_CODES: Final = {
+    "GPE": "countries, states and cities",
+    "NRP": "nationalities, religious and political groups",
+    "LOC": "other places",
+    "ORG": "organisations",
+    "counsel-chat": "questions to counsellors, collected in public",
+    "clinc150": "requests to an assistant",
+    "banking77": "questions of bank customers",
+    "arena-hard": "hard everyday prompts",
+    "MTS": "conversations of doctors with patients",
+    "PUPA": "real prompts with personal data",
+}
 _GROUPS: Final = {
     "structured": "Structured identifiers that are noticed",
     "identifying": "Queries that identify somebody and are noticed",
@@ -44,15 +56,43 @@ def measurements(measured: Measured) -> dict[str, object]:
             "intervals would hold the true share. The mark above a bar is the target."
         ),
         "bars": [
-            (_GROUPS[group], bar_chart(list(map(_bar, found)), title=_GROUPS[group]))
-            for group, found in groups
-            if group in _GROUPS
+            (
+                title,
+                bar_chart(found, title=title),
+                bar_chart(found, title=title, narrow=True),
+            )
+            for title, found in _charts(groups)
+        ],
+        "stock": any(each.stock is not None for each in shares),
+        "targets": any(
+            each.target is not None and each.sense == ">=" for each in shares
+        ),
+        "glossary": [
+            (code, meaning)
+            for code, meaning in _CODES.items()
+            if any(code in figure.title for figure in measured.figures)
         ],
         "curve": curve_chart(measured.curve),
         "notes": list(
             dict.fromkeys(each.note for each in measured.figures if each.note)
         ),
     }
+
+
+def _charts(
+    groups: Iterable[tuple[str, Iterable[MeasuredFigure]]],
+) -> Iterator[tuple[str, list[Bar]]]:
+    """Yield the charts of groups; what should be low is never among what should not."""
+    for group, figures in groups:
+        if group not in _GROUPS:
+            continue
+        found = list(figures)
+        high = [_bar(each) for each in found if each.sense != "<="]
+        low = [_bar(each) for each in found if each.sense == "<="]
+        if high:
+            yield _GROUPS[group], high
+        if low:
+            yield f"{_GROUPS[group]}: of these, less is better", low
 
 
 def _bar(figure: MeasuredFigure) -> Bar:

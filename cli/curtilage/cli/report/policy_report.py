@@ -6,16 +6,17 @@ evaluation; every text is escaped.
 What the page says of a class is asked of ``decide``, not of the policy's prose.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from curtilage.cli.report.class_names import class_in_words, in_words
+from curtilage.cli.report.class_names import FAMILIES, class_in_words, in_words
 from curtilage.cli.report.evaluation_json import Measured
 from curtilage.cli.report.figures import measurements
 from curtilage.cli.report.html import rendered
 from curtilage.policy.decision.classes import expand
+from curtilage.policy.decision.conditions import Term
 from curtilage.policy.decision.decide import DIGEST_BYTES, Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
@@ -94,6 +95,21 @@ _ATTESTATION: Final = {
     "demand": "More for some data",
     "weak": "Asks for less than it could",
 }
+_FAMILIES: Final = {
+    "secret.*": "keys and passwords",
+    "financial.pan": "card numbers",
+    "identifier.direct.gov_id.*": "national numbers",
+    "identifier.direct.person": "names",
+    "identifier.direct.*": "whatever names or reaches one person",
+    "health.*": "health details",
+    "special.*": "special categories",
+    "financial.*": "payment and financial details",
+    "legal.*": "marks of legal privilege",
+    "export.*": "marks of export control",
+    "org.confidential": "what is marked confidential",
+    "topic.*": "talk of sensitive topics that concerns nobody",
+    "uncertain.*": "what could not be examined",
+}
 _PACKS: Final = ("secrets", "pci", "hipaa", "gdpr", "glba", "legal_export")
 
 
@@ -107,6 +123,8 @@ class Report:
         made: when the page is made, with a time zone.
         measured: an evaluation, or None.
         signature: what is known of the policy's signature, in a sentence.
+        approved: who put it in force, in a few words.
+        until: how long that holds, in a few words.
     """
 
     policy: Policy
@@ -114,6 +132,24 @@ class Report:
     made: datetime
     measured: Measured | None
     signature: str
+    approved: str = "nobody that was checked"
+    until: str = "not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What becomes of classes that are found alone, all alike.
+
+    Attributes:
+        words: the classes.
+        route: where a question with one of them goes.
+        kept_by: ids of the rules that keep it together with other data; None
+            where it may not leave alone.
+    """
+
+    words: str
+    route: Route
+    kept_by: tuple[str, ...] | None
 
 
 def render(report: Report) -> str:
@@ -129,11 +165,11 @@ def render(report: Report) -> str:
         tiles=_tiles(report),
         receives=_RECEIVES,
         rules=[
-            (rule, _sentence(rule))
-            for rule in sorted(policy.rules, key=lambda rule: -rule.route.privacy)
+            (_sentence(group[0]), group, _decided_before(policy, group[0]))
+            for group in _alike(policy.rules)
         ],
         coverage=[
-            (pack, [(cover, *_becomes(policy, cover)) for cover in pack.covers])
+            (pack, [(cover, _outcomes(policy, cover)) for cover in pack.covers])
             for pack in map(load_pack, names)
         ],
         absent=[f"{load_pack(n).title} ({n})" for n in _PACKS if n not in names],
@@ -144,19 +180,57 @@ def render(report: Report) -> str:
 
 
 def _tiles(report: Report) -> list[tuple[str, str]]:
-    counted = dict.fromkeys(Route, 0)
-    for rule in report.policy.rules:
-        counted[rule.route] += 1
-    tiles = [
-        (str(counted[route]), f"rules: {ROUTE_WORDS[route]}")
-        for route in (Route.BLOCK, Route.LOCAL, Route.DEIDENTIFY)
-        if counted[route]
-    ]
-    if report.measured is not None:
-        judged = [each for each in report.measured.figures if each.met is not None]
+    policy = report.policy
+    kept, leaves = list[str](), list[str]()
+    for family, words in _FAMILIES.items():
+        routes = {_route_alone(policy, name) for name in expand(family)}
+        if Route.ENCLAVE not in routes and Route.DEIDENTIFY not in routes:
+            kept.append(words)
+        elif routes == {Route.ENCLAVE}:
+            leaves.append(words)
+    tiles = [("Never leaves", "; ".join(kept) or "nothing by itself")]
+    if policy.attestation is None:
+        tiles.append(("May leave", "nothing: no enclave is named"))
+    else:
+        nobody = policy.document.default.decision is Route.ENCLAVE
+        other = ["what no rule speaks of"] if nobody else []
+        tiles.append(("May leave, alone", "; ".join([*leaves, *other]) or "nothing"))
+    tiles += [("Approved by", report.approved), ("Valid until", report.until)]
+    measured = report.measured
+    if measured is not None and measured.policy_digest == policy.digest:
+        judged = [each for each in measured.figures if each.met is not None]
         met = sum(bool(each.met) for each in judged)
-        tiles.append((f"{met} of {len(judged)}", "measured targets met"))
+        tiles.append(("Measured targets met", f"{met} of {len(judged)}"))
     return tiles
+
+
+def _alike(rules: Sequence[Rule]) -> list[list[Rule]]:
+    """Return rules in groups that apply to the same; the most private first."""
+    groups: list[list[Rule]] = []
+    for rule in sorted(rules, key=lambda rule: -rule.route.privacy):
+        for group in groups:
+            one = group[0]
+            if (one.condition, one.within, one.distinct) == (
+                rule.condition,
+                rule.within,
+                rule.distinct,
+            ):
+                group.append(rule)
+                break
+        else:
+            groups.append([rule])
+    return groups
+
+
+def _decided_before(policy: Policy, rule: Rule) -> str:
+    """Return what a rule names that stricter ones keep already, in words."""
+    if not isinstance(rule.condition, Term) or rule.distinct > 1:
+        return ""
+    return ", ".join(
+        class_in_words(name)
+        for name in sorted(rule.condition.classes)
+        if _route_alone(policy, name).privacy > rule.route.privacy
+    )
 
 
 def _sentence(rule: Rule) -> str:
@@ -167,23 +241,37 @@ def _sentence(rule: Rule) -> str:
     return words + (f", {_WITHIN[rule.within]}" if near else "")
 
 
-def _becomes(policy: Policy, cover: Cover) -> tuple[list[Route], list[str] | None]:
-    """Return the routes of what is found alone, and the rules that keep it with more.
+def _outcomes(policy: Policy, cover: Cover) -> list[Outcome]:
+    """Return a line for each class of an item, those in one that fare alike.
 
-    The rules are None where nothing of it may leave alone.
+    A family that fares alike is one line, and so has one name.
     """
-    own = policy.classes
-    classes = {name for each in cover.classes for name in expand(each, own=own)}
-    alone = {name: _route_alone(policy, name) for name in classes}
-    routes = [route for route in Route if route in alone.values()]
-    if Route.ENCLAVE not in routes:
-        return routes, None
-    free = {name for name, route in alone.items() if route is Route.ENCLAVE}
-    return routes, [
+    fates: dict[tuple[Route, tuple[str, ...] | None], list[str]] = {}
+    for pattern in cover.classes:
+        names = sorted(expand(pattern, own=policy.classes))
+        told = {name: _fate(policy, name) for name in names}
+        if pattern in FAMILIES and len(set(told.values())) == 1:
+            fates.setdefault(told[names[0]], []).append(FAMILIES[pattern])
+            continue
+        for name, fate in told.items():
+            fates.setdefault(fate, []).append(class_in_words(name))
+    return [
+        Outcome(words=", ".join(dict.fromkeys(words)), route=route, kept_by=kept_by)
+        for (route, kept_by), words in sorted(
+            fates.items(), key=lambda each: -each[0][0].privacy
+        )
+    ]
+
+
+def _fate(policy: Policy, name: str) -> tuple[Route, tuple[str, ...] | None]:
+    route = _route_alone(policy, name)
+    if route is not Route.ENCLAVE:
+        return route, None
+    return route, tuple(
         rule.id
         for rule in policy.rules
-        if rule.route is not Route.ENCLAVE and free & rule.condition.classes
-    ]
+        if rule.route is not Route.ENCLAVE and name in rule.condition.classes
+    )
 
 
 def _route_alone(policy: Policy, name: str) -> Route:
@@ -234,8 +322,7 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
             f"{thresholds.topic} (topics), of 100; all else counts at any score."
         ),
     )
-    topics = "stays here" if document.strict_topics else "may leave"
-    yield "Topics", f"Talk of a sensitive topic that concerns nobody {topics}."
+    yield "Topics", _topics(policy)
     if policy.wall_required:
         yield "Wall", "Without the kernel's wall round them, no detector starts."
     for each in policy.detectors:
@@ -257,6 +344,22 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         yield _TRANSPORT[label], f"{sentence[0].upper()}{sentence[1:]}."
 
 
+def _topics(policy: Policy) -> str:
+    """Say what becomes of a topic that is found alone, asked of the rules."""
+    by_route: dict[Route, list[str]] = {}
+    for name in sorted(expand("topic.*")):
+        words = class_in_words(name).removeprefix("talk of ")
+        by_route.setdefault(_route_alone(policy, name), []).append(words)
+    if len(by_route) == 1:
+        (route,) = by_route
+        return f"Talk of a sensitive topic that concerns nobody {ROUTE_WORDS[route]}."
+    told = [
+        f"talk of {', '.join(words)} {ROUTE_WORDS[route]}"
+        for route, words in sorted(by_route.items(), key=lambda each: -each[0].privacy)
+    ]
+    return f"Where it concerns nobody, {'; '.join(told)}."
+
+
 def _exclusions(policy: Policy) -> Iterator[tuple[str, str]]:
     if not policy.exclusions:
         yield "Exclusions", "Nothing is left out of account."
@@ -273,4 +376,8 @@ def _enclaves(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "Enclaves", "None is named, so nothing leaves this device."
         return
     for label, sentence in attestation_in_words(policy):
-        yield _ATTESTATION[label], f"{sentence[0].upper()}{sentence[1:]}."
+        # The name of a release is written as it is.
+        first = sentence.partition(" ")[0].rstrip(",;")
+        named = label in {"releases", "pinned"} or "-" in first
+        begun = sentence if named else f"{sentence[0].upper()}{sentence[1:]}"
+        yield _ATTESTATION[label], f"{begun}."

@@ -303,15 +303,23 @@ class Inspector:
 
     @property
     def advice(self) -> str | None:
-        """What a person should be told of the wall round the worker, or None."""
+        """What a person should be told of the worker and its wall, or None."""
         process = self._workers.current
         wall = None if process is None else process.wall
+        broken = () if process is None else process.broken
+        advice = None
+        if broken:
+            advice = (
+                f"{', '.join(broken)}: could not be built in the detectors' process; "
+                "every query stays home until it can, or the policy no longer names it"
+            )
         if wall is None or not wall.gaps:
-            return None
-        return (
+            return advice
+        no_wall = (
             f"no wall round the detectors: {without_a_wall(wall)}; a policy can refuse "
             "to go on here (detectors: {wall: required})"
         )
+        return no_wall if advice is None else f"{advice}\n{no_wall}"
 
     @property
     def ready(self) -> bool:

@@ -11,6 +11,7 @@ from typing import IO, Final
 _HEADER: Final = struct.Struct(">I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
 READY: Final = "ready"
+BROKEN: Final = "broken"
 GRACE_S: Final = 2.0  # a late answer is awaited so long before the worker is killed
 SPARE: Final = "--spare"
 

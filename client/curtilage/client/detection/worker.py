@@ -11,6 +11,7 @@ import queue
 import subprocess  # noqa: TID251 - a door
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from typing import Final, cast
 
 from curtilage.client.detection.pipe import (
+    BROKEN,
     READY,
     SPARE,
     encode_frame,
@@ -106,6 +108,7 @@ class DetectorProcess:
     ) -> None:
         self._wall_required = wall_required
         self._wall: Wall | None = None
+        self._broken: tuple[str, ...] = ()
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             worker_command() if command is None else command,
             stdin=subprocess.PIPE,
@@ -125,7 +128,12 @@ class DetectorProcess:
         for thread in self._threads:
             thread.start()
         if plan is not None:
-            self._outgoing.put(encode_frame(plan.to_fields()))
+            # Not by their paths: what the process looks for is what was read, checked
+            # and signed, whatever lies on the disk by then.
+            tables = plan.tables
+            self._outgoing.put(encode_frame([plan.to_fields(), len(tables)]))
+            for table in tables.values():
+                self._outgoing.put(encode_frame(b64encode(table).decode()))
 
     @property
     def pid(self) -> int:
@@ -142,6 +150,11 @@ class DetectorProcess:
         """The wall behind which it says it stands; None until it is warm."""
         return self._wall
 
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Detectors that it could not build, known once it is warm."""
+        return self._broken
+
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the worker is warm; False if it will not be.
 
@@ -154,6 +167,9 @@ class DetectorProcess:
                 "dict[str, object]", answer if isinstance(answer, dict) else {}
             )
             self._wall = Wall.from_fields(fields.get(READY))
+            told = fields.get(BROKEN)
+            names = cast("list[object]", told) if isinstance(told, list) else []
+            self._broken = tuple(map(str, names))
         except (WorkerError, ValueError):
             return False
         if self._wall_required and self._wall.gaps:

@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from curtilage.policy.decision.classes import expand
-from curtilage.policy.document.checks import Complaint
-from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
+from curtilage.policy.document.checks import Complaint, Tree
+from curtilage.policy.document.detection_plan import (
+    NO_RECOGNIZERS,
+    ExclusionList,
+    OwnDetector,
+    PresidioPlan,
+)
 from curtilage.policy.document.dictionaries import digests_of, words_of
-from curtilage.policy.document.model import Document
+from curtilage.policy.document.exact_list import ExactList, is_exact_list
+from curtilage.policy.document.model import DetectorEntry, Document, Recognizers
+from curtilage.policy.document.recognizers import recognizers_of, require_classes
+from curtilage.policy.errors import PolicyError
 
 Files: TypeAlias = Callable[[str], bytes]
 """Returns what a file holds that a policy names; OSError where it cannot."""
@@ -49,21 +57,26 @@ class Attachments:
     """The files that a policy names, read once each, and what they make."""
 
     files: Files | None
+    yaml: Callable[[str], Tree]
     contents: dict[str, bytes] = field(default_factory=dict[str, bytes])
     detectors: list[OwnDetector] = field(default_factory=list[OwnDetector])
     lists: list[ExclusionList] = field(default_factory=list[ExclusionList])
+    presidio: PresidioPlan = NO_RECOGNIZERS
 
     def read(self, document: Document) -> list[Complaint]:
         """Read them all; return what is wrong with them."""
         found: list[Complaint] = []
         for index, entry in enumerate(document.detectors.own):
-            parse = digests_of if entry.kind == "edm" else words_of
             try:
-                entries = parse(self._content(entry.file)) if entry.file else ()
-                self.detectors.append(entry.compile(entries))
+                self.detectors.append(self._detector(entry))
             except ValueError as error:
                 found.append((("detectors", "own", index, "file"), str(error)))
+        try:
+            self._read_recognizers(document.detectors.presidio)
+        except ValueError as error:
+            found.append((("detectors", "presidio", "file"), str(error)))
         own = frozenset(each.data_class for each in document.detectors.own)
+        own |= {data_class for _, data_class in self.presidio.classes}
         for index, each in enumerate(document.exclude):
             if not each.dictionary:
                 continue
@@ -77,6 +90,40 @@ class Attachments:
                 ExclusionList(name=each.dictionary, classes=classes, entries=entries)
             )
         return found
+
+    def _detector(self, entry: DetectorEntry) -> OwnDetector:
+        content = self._content(entry.file) if entry.file else None
+        if content is None:
+            return entry.compile(())
+        if entry.kind != "edm":
+            return entry.compile(words_of(content))
+        if not is_exact_list(content):
+            return entry.compile(digests_of(content))
+        ExactList.parse(content, salt=bytes.fromhex(entry.salt or ""))
+        return entry.compile((), content)
+
+    def _read_recognizers(self, section: Recognizers | None) -> None:
+        if section is None:
+            return
+        recognizers: tuple[str, ...] = ()
+        if section.file is not None:
+            try:
+                text = self._content(section.file).decode("utf-8-sig")
+                recognizers = recognizers_of(self.yaml(text))
+            except UnicodeDecodeError:
+                raise ValueError("the file is not UTF-8") from None
+            except PolicyError as error:
+                raise ValueError(f"of the file, {error.problems[0]}") from None
+        more = bool(section.entry_points)
+        require_classes(recognizers, section.classes, more=more)
+        self.presidio = PresidioPlan(
+            recognizers=recognizers,
+            entry_points=tuple(
+                (each.name, each.distribution, each.version)
+                for each in section.entry_points
+            ),
+            classes=tuple(sorted(section.classes.items())),
+        )
 
     def _content(self, name: str) -> bytes:
         # Once: a file that changes between two readings would put other words in force

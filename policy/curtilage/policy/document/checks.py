@@ -74,7 +74,9 @@ def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:
 
 def own_classes(tree: Tree) -> frozenset[str]:
     """Return the classes that a policy's own detectors bring to the tree."""
-    names = (each.get("class") for each in _own_detectors(_mapping(tree)))
+    names = [each.get("class") for each in _own_detectors(_mapping(tree))]
+    detectors = _mapping(_mapping(tree).get("detectors"))
+    names += _mapping(_mapping(detectors.get("presidio")).get("classes")).values()
     return frozenset(n for n in names if isinstance(n, str) and is_own_class(n))
 
 

@@ -8,6 +8,8 @@ shows them.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from curtilage.policy.decision.classes import is_class
@@ -23,6 +25,7 @@ DEFAULT_RECALL: Final = 100
 DEFAULT_WINDOW: Final = 60
 MAX_WINDOW: Final = 1000
 _T = TypeVar("_T")
+NO_TABLES: Final[Mapping[str, bytes]] = MappingProxyType({})
 _HEX = re.compile(r"(?:[0-9a-f]{2})*")
 
 
@@ -83,6 +86,7 @@ class OwnDetector:
         pattern: RE2; empty unless ``kind`` is ``regex``.
         entries: words of a dictionary as they were written, or hexadecimal
             HMAC-SHA256 of exact values (``dictionaries.edm_entry``).
+        table: or an ``exact_list``, as its file has it; empty: there is none.
         salt: the key of those, in hexadecimal; empty unless ``kind`` is ``edm``.
         context: words that make a hit surer.
         window: how far from a hit they may stand, in characters.
@@ -97,6 +101,7 @@ class OwnDetector:
     base_score: int
     pattern: str = ""
     entries: tuple[str, ...] = field(default=(), repr=False)
+    table: bytes = field(default=b"", repr=False)
     salt: str = field(default="", repr=False)
     context: tuple[str, ...] = ()
     window: int = DEFAULT_WINDOW
@@ -105,18 +110,21 @@ class OwnDetector:
     exclude: tuple[str, ...] = field(default=(), repr=False)
 
     def to_fields(self) -> Fields:
-        """Return it as JSON values."""
+        """Return it as JSON values; a table by its digest (``tables`` of a plan)."""
         made: Fields = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("entries", "context", "exclude"):
             made[name] = list(getattr(self, name))
+        made["table"] = sha256(self.table).hexdigest() if self.table else ""
         return made
 
     @classmethod
-    def from_fields(cls, value: object) -> "OwnDetector":
+    def from_fields(
+        cls, value: object, tables: Mapping[str, bytes] = NO_TABLES
+    ) -> "OwnDetector":
         """Return what ``to_fields`` was made from.
 
         Raises:
-            ValueError: it is anything else.
+            ValueError: it is anything else, or its table is not among them.
         """
         given = _mapping(value, cls)
         return cls(
@@ -126,6 +134,7 @@ class OwnDetector:
             base_score=_number(given["base_score"], MAX_SCORE),
             pattern=_text(given["pattern"]),
             entries=_texts(given["entries"]),
+            table=_table(given["table"], tables),
             salt=_hex(given["salt"]),
             context=_texts(given["context"]),
             window=_number(given["window"], MAX_WINDOW),
@@ -176,6 +185,51 @@ class ExclusionList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PresidioPlan:
+    """The operator's own recognizers.
+
+    Attributes:
+        recognizers: each as ``recognizers.recognizers_of`` has it.
+        entry_points: name, distribution and its version.
+        classes: entities, and the data classes they stand for; sorted.
+    """
+
+    recognizers: tuple[str, ...] = field(default=(), repr=False)
+    entry_points: tuple[tuple[str, str, str], ...] = ()
+    classes: tuple[tuple[str, str], ...] = ()
+
+    def to_fields(self) -> Fields:
+        """Return it as JSON values."""
+        return {
+            "recognizers": list(self.recognizers),
+            "entry_points": [list(each) for each in self.entry_points],
+            "classes": [list(pair) for pair in self.classes],
+        }
+
+    @classmethod
+    def from_fields(cls, value: object) -> "PresidioPlan":
+        """Return what ``to_fields`` was made from.
+
+        Raises:
+            ValueError: it is anything else.
+        """
+        given = _mapping(value, cls)
+        points = [_texts(each) for each in _list(given["entry_points"])]
+        if any(
+            len(each) != len(("name", "distribution", "version")) for each in points
+        ):
+            raise ValueError("expected a name, a distribution and a version")
+        return cls(
+            recognizers=_texts(given["recognizers"]),
+            entry_points=tuple((each[0], each[1], each[2]) for each in points),
+            classes=tuple(_label(pair) for pair in _list(given["classes"])),
+        )
+
+
+NO_RECOGNIZERS: Final = PresidioPlan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionPlan:
     """What the detectors' worker must run.
 
@@ -190,6 +244,7 @@ class DetectionPlan:
             query home, sorted; empty where everything must be looked at.
         lists: the texts that exclusions name.
         languages: what may be judged, as ISO 639-1; a text in any other stays.
+        presidio: the operator's recognizers.
     """
 
     packs: tuple[str, ...]
@@ -200,9 +255,16 @@ class DetectionPlan:
     exit_classes: tuple[str, ...]
     lists: tuple[ExclusionList, ...] = ()
     languages: tuple[str, ...] = ("en",)
+    presidio: PresidioPlan = NO_RECOGNIZERS
+
+    @property
+    def tables(self) -> Mapping[str, bytes]:
+        """The exact lists, each by its digest; they do not stand in ``to_fields``."""
+        found = (each.table for each in self.detectors if each.table)
+        return {sha256(table).hexdigest(): table for table in found}
 
     def to_fields(self) -> Fields:
-        """Return it as JSON values."""
+        """Return it as JSON values; see ``tables`` for what they leave out."""
         return {
             "packs": list(self.packs),
             "recognizers": list(self.recognizers),
@@ -212,11 +274,18 @@ class DetectionPlan:
             "exit_classes": list(self.exit_classes),
             "lists": [each.to_fields() for each in self.lists],
             "languages": list(self.languages),
+            "presidio": self.presidio.to_fields(),
         }
 
     @classmethod
-    def from_fields(cls, value: object) -> "DetectionPlan":
+    def from_fields(
+        cls, value: object, tables: Mapping[str, bytes] = NO_TABLES
+    ) -> "DetectionPlan":
         """Return what ``to_fields`` was made from.
+
+        Args:
+            value: its fields.
+            tables: ``tables``, each by its digest.
 
         Raises:
             ValueError: it is anything else; the message holds no content.
@@ -226,11 +295,15 @@ class DetectionPlan:
             packs=_texts(given["packs"]),
             recognizers=_texts(given["recognizers"]),
             ner=NerPlan.from_fields(given["ner"]),
-            detectors=_each(given["detectors"], OwnDetector.from_fields),
+            detectors=tuple(
+                OwnDetector.from_fields(each, tables)
+                for each in _list(given["detectors"])
+            ),
             scan=_one_of(given["scan"], get_args(Scan)),
             exit_classes=tuple(_class(name) for name in _list(given["exit_classes"])),
             lists=_each(given["lists"], ExclusionList.from_fields),
             languages=_texts(given["languages"]),
+            presidio=PresidioPlan.from_fields(given["presidio"]),
         )
 
 
@@ -275,6 +348,13 @@ def _class(value: object) -> str:
     if not is_class(text):
         raise ValueError("expected a data class")
     return text
+
+
+def _table(value: object, tables: Mapping[str, bytes]) -> bytes:
+    digest = _hex(value)
+    if digest and digest not in tables:
+        raise ValueError("expected the exact list of this digest")
+    return tables[digest] if digest else b""
 
 
 def _label(value: object) -> tuple[str, str]:

@@ -90,7 +90,9 @@ def load_policy(
     tree = reader.read(text)
     problems = set(reader.problems)
     document: Document | None = None
-    attached = Attachments(files)
+    attached = Attachments(
+        files, lambda text: read_tree(text, lambda _: (), source="recognizers")
+    )
     if not reader.broken:
         named = detectors_named(tree)
         document, found = _modelled(Document, named, own_classes(named))
@@ -103,7 +105,10 @@ def load_policy(
     # What is right is made ready once, so that a decision reads nothing any more.
     thresholds, packs = document.thresholds, document.packs
     # A detector may find a class of the tree; the policy's own are only the new ones.
-    own = frozenset(each.data_class for each in document.detectors.own) - CLASSES
+    found_by = [each.data_class for each in document.detectors.own]
+    if document.detectors.presidio is not None:
+        found_by += document.detectors.presidio.classes.values()
+    own = frozenset(found_by) - CLASSES
     loaded = [load_pack(name) for name in packs]
     pseudonymised = document.pseudonymised_health == "leave"
     # The packs' rules first: of two that are equally private the earlier is named.
@@ -134,6 +139,7 @@ def load_policy(
         ),
         detectors=tuple(attached.detectors),
         lists=tuple(attached.lists),
+        presidio=attached.presidio,
     )
 
 

@@ -36,12 +36,14 @@ from curtilage.policy.document.detection_plan import (
     DEFAULT_WINDOW,
     MAX_RECALL,
     MAX_WINDOW,
+    NO_RECOGNIZERS,
     DetectionPlan,
     Engine,
     ExclusionList,
     Kind,
     NerPlan,
     OwnDetector,
+    PresidioPlan,
     Scan,
 )
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
@@ -191,8 +193,8 @@ class DetectorEntry(Section):
             raise ValueError("'boost' needs 'context', or it has no effect")
         return self
 
-    def compile(self, entries: tuple[str, ...]) -> OwnDetector:
-        """Return the detector, ready to run, with the entries of its file."""
+    def compile(self, entries: tuple[str, ...], table: bytes = b"") -> OwnDetector:
+        """Return the detector, ready to run, with what its file holds."""
         return OwnDetector(
             id=self.id,
             kind=self.kind,
@@ -200,6 +202,7 @@ class DetectorEntry(Section):
             base_score=self.base_score,
             pattern=self.pattern or "",
             entries=self.entries or entries,
+            table=table,
             salt=self.salt or "",
             context=self.context,
             window=self.window,
@@ -207,6 +210,28 @@ class DetectorEntry(Section):
             validate=self.check,
             exclude=self.exclude,
         )
+
+
+class EntryPoint(Section):
+    """A recognizer in Python, as an installed distribution offers it."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    distribution: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+!-]{1,100}$")]
+
+
+class Recognizers(Section):
+    """Recognizers of the operator's, in Presidio's YAML or in Python."""
+
+    file: FileName | None = None
+    entry_points: Annotated[tuple[EntryPoint, ...], Field(max_length=50)] = ()
+    classes: Annotated[dict[Label, DataClass], Field(min_length=1, max_length=500)]
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.file is None and not self.entry_points:
+            raise ValueError("'presidio' has 'file' or 'entry_points', or both")
+        return self
 
 
 class Detectors(Section):
@@ -217,6 +242,7 @@ class Detectors(Section):
 
     wall: Literal["wanted", "required"] = "wanted"
     own: Annotated[tuple[DetectorEntry, ...], Field(max_length=100)] = ()
+    presidio: Recognizers | None = None
 
 
 class RuleEntry(Section):
@@ -379,6 +405,7 @@ class Policy:
         recognizers: Presidio's, as the packs name them, sorted.
         detectors: the policy's own, ready to run.
         lists: the texts that exclusions name.
+        presidio: the operator's recognizers, ready to be built.
         rulebook: of all this, what a decision reads.
     """
 
@@ -391,6 +418,7 @@ class Policy:
     recognizers: tuple[str, ...] = field(default=(), repr=False)
     detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
     lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
+    presidio: PresidioPlan = NO_RECOGNIZERS
     rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -458,6 +486,7 @@ class Policy:
             exit_classes=tuple(_exit_classes(self)),
             lists=self.lists,
             languages=tuple(sorted(document.languages)),
+            presidio=self.presidio,
         )
 
 

@@ -4,15 +4,53 @@ import io
 import json
 import subprocess
 import sys
+from base64 import b64encode
+from dataclasses import replace
 
 import pytest
 
-from curtilage.client.detection.detectors.__main__ import serve
+from curtilage.client.detection.detectors.__main__ import read_plan, serve
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.pipe import READY, encode_frame, read_frame
 from curtilage.client.detection.worker import worker_environment
+from curtilage.policy.document.detection_plan import DetectionPlan, OwnDetector
+from curtilage.policy.document.load import load_profile
 from curtilage.sandbox.wall import Wall
+
+TABLE = bytes(range(256)) * 4
+
+
+def told(plan: DetectionPlan, *lists: bytes, count: int) -> io.BytesIO:
+    frames = [[plan.to_fields(), count], *(b64encode(each).decode() for each in lists)]
+    return io.BytesIO(b"".join(map(encode_frame, frames)))
+
+
+def with_list() -> DetectionPlan:
+    own = OwnDetector(
+        id="a", kind="edm", data_class="org.edm.a", base_score=9, table=TABLE
+    )
+    return replace(load_profile("default").plan, detectors=(own,))
+
+
+def test_an_exact_list_follows_the_plan() -> None:
+    plan = with_list()
+    assert TABLE.hex() not in json.dumps(plan.to_fields())
+    assert read_plan(told(plan, TABLE, count=1)) == plan
+
+
+@pytest.mark.parametrize(
+    ("lists", "count"), [((), 0), ((), 1), ((TABLE[1:],), 1), ((b"",), 1)]
+)
+def test_a_plan_without_its_list_is_none(lists: tuple[bytes, ...], count: int) -> None:
+    with pytest.raises(ValueError, match=r"exact list|characters"):
+        read_plan(told(with_list(), *lists, count=count))
+
+
+@pytest.mark.parametrize("frame", [{}, [], [{}], [{}, "1"], 7])
+def test_another_first_frame_is_no_plan(frame: object) -> None:
+    with pytest.raises(ValueError, match="first frame is no plan"):
+        read_plan(io.BytesIO(encode_frame(frame)))
 
 
 @pytest.mark.parametrize(

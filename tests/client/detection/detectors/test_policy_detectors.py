@@ -11,7 +11,6 @@ from curtilage.client.detection.detectors.patterns.re2 import (
     WordSet,
 )
 from curtilage.client.detection.detectors.policy_detectors import (
-    MAX_VALUE_WORDS,
     or_broken,
     own_detectors,
 )
@@ -23,6 +22,7 @@ from curtilage.client.detection.detectors.scanner import (
 from curtilage.client.detection.spans import Span
 from curtilage.policy.document.detection_plan import ExclusionList, OwnDetector
 from curtilage.policy.document.dictionaries import edm_entry
+from curtilage.policy.document.exact_list import MAX_WORDS as MAX_VALUE_WORDS
 from support.growth import takes_less_than
 
 pytest.importorskip("re2", reason="SKIPPED LOUDLY: needs the extra pii")

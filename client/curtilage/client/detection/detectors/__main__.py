@@ -12,10 +12,13 @@ import os
 import signal
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Final, cast
 
 from curtilage.client.detection.pipe import (
+    BROKEN,
     GRACE_S,
     READY,
     SPARE,
@@ -63,12 +66,19 @@ def take_streams() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def read_plan(requests: IO[bytes]) -> DetectionPlan:
-    """Return the first frame, which says what to run.
+    """Return what to run: the first frame says, and exact lists follow it.
 
     Raises:
-        ValueError: it is no plan.
+        ValueError: it is no plan, or a list is missing.
     """
-    return DetectionPlan.from_fields(read_frame(requests))
+    first = read_frame(requests)
+    told = cast("list[object]", first) if isinstance(first, list) else []
+    if len(told) != len(("plan", "lists")) or not isinstance(told[1], int):
+        raise ValueError("the first frame is no plan")
+    lists = [b64decode(str(read_frame(requests))) for _ in range(told[1])]
+    return DetectionPlan.from_fields(
+        told[0], {sha256(each).hexdigest(): each for each in lists}
+    )
 
 
 def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
@@ -101,7 +111,10 @@ def serve(
     requests: IO[bytes], replies: IO[bytes], scanner: "Scanner", wall: Wall
 ) -> None:
     """Say behind which wall one is ready, then answer every batch, task by task."""
-    write_frame(replies, encode_frame({READY: wall.to_fields()}))
+    told: dict[str, object] = {READY: wall.to_fields()}
+    if scanner.broken:
+        told[BROKEN] = list(scanner.broken)
+    write_frame(replies, encode_frame(told))
     while _serve_batch(requests, replies, scanner):
         pass
 

@@ -32,6 +32,11 @@ from curtilage.client.detection.detectors.presidio.engine import (
     PRESIDIO,
     PresidioDetector,
 )
+from curtilage.client.detection.detectors.presidio.operator import (
+    YAML,
+    from_entry_point,
+    from_yaml,
+)
 from curtilage.client.detection.detectors.scanner import (
     AS_WRITTEN,
     EVERY_FORM,
@@ -42,7 +47,7 @@ from curtilage.client.detection.detectors.scanner import (
 from curtilage.client.detection.detectors.topics.lexicon import LexiconDetector
 from curtilage.client.detection.detectors.topics.markers import PersonMarkerDetector
 from curtilage.policy.decision.findings import Normalization
-from curtilage.policy.document.detection_plan import DetectionPlan
+from curtilage.policy.document.detection_plan import DetectionPlan, PresidioPlan
 
 WARM_UP_TEXT: Final = "Warm up: 1 a@b.example 192.0.2.1 2020-01-01 +1 202 555 0100."
 
@@ -76,8 +81,20 @@ def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
         *_own_but_names(plan.languages),
         *([presidio] if plan.recognizers else []),
         *own_detectors(plan.detectors),
+        *_operator_recognizers(plan.presidio),
     )
     return first, ner_detectors(plan.ner)
+
+
+def _operator_recognizers(plan: PresidioPlan) -> Equipment:
+    forms = EVERY_FORM - {Normalization.COMPACT}
+    builds = {
+        f"presidio.{point[0]}": partial(from_entry_point, plan, point)
+        for point in plan.entry_points
+    }
+    if plan.recognizers:
+        builds[YAML] = partial(from_yaml, plan)
+    return tuple(or_broken(name, build, forms) for name, build in builds.items())
 
 
 def digest_of(plan: DetectionPlan) -> bytes:

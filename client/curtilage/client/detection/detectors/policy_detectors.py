@@ -5,7 +5,7 @@ no policy can make a text hang; exact values are known by HMAC only. What
 cannot be built fails on every text, so that nothing leaves unseen.
 """
 
-import hmac
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from curtilage.client.detection.detectors.patterns.re2 import (
     LinearError,
     LinearPattern,
     encodable,
+    linear,
 )
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
@@ -27,16 +28,24 @@ from curtilage.client.detection.detectors.scanner import (
     Equipment,
 )
 from curtilage.client.detection.spans import MAX_SCORE, Span
+from curtilage.client.detection.wordlists import (
+    ACRONYMS,
+    AMBIGUOUS,
+    COMMON,
+    GIVEN,
+    PROPER,
+)
 from curtilage.policy.decision.findings import Normalization
+from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.detection_plan import OwnDetector
-from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, compacted, folded
+from curtilage.policy.document.dictionaries import folded
+from curtilage.policy.document.exact_list import ExactList
 
-MAX_VALUE_WORDS: Final = 8  # an exact value is at most so many words in a row
-_MAX_GAP_CHARS: Final = 3  # between two words of an exact value
+MAX_WORD_ALARMS: Final = 1  # of 1,000 ordinary words, for an exact list
+MAX_TEXT_ALARMS: Final = 1  # of 100 ordinary texts
 _DIGEST_CHARS: Final = 64
 # A word, or one mark; dashes and underscores join words and are left out.
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s\-\u2010-\u2015]")
-_VALUE_WORD = re.compile(r"[^\W_]+")
 
 Place = tuple[int, int]
 Places = Callable[[str], Iterable[Place]]
@@ -44,6 +53,8 @@ Places = Callable[[str], Iterable[Place]]
 
 class BrokenDetector:
     """Stand for a detector that could not be built: it fails on every text."""
+
+    broken = True
 
     def __init__(self, detector_id: str) -> None:
         self._id = detector_id
@@ -67,7 +78,9 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
         empty where nothing is.
     """
     try:
-        PolicyDetector(plan)
+        detector = PolicyDetector(plan)
+        if plan.kind == "edm" and (problem := _false_alarms(detector)):
+            return "file", problem
     except LinearError as error:
         return "pattern", str(error)
     except ImportError:
@@ -75,6 +88,73 @@ def problem_with(plan: OwnDetector) -> tuple[str, str]:
     except (KeyError, ValueError):
         return "", "cannot be built of what it names"
     return "", ""
+
+
+def pattern_problem(recognizer: str) -> str:
+    """Say what is wrong with the patterns of one of the operator's recognizers.
+
+    Args:
+        recognizer: as ``recognizers.recognizers_of`` has it.
+
+    Returns:
+        Its name, the pattern's, and why; empty where nothing is.
+    """
+    import regex  # noqa: PLC0415 - Presidio's own dependency
+
+    fields = json.loads(recognizer)
+    for each in fields["patterns"]:
+        try:
+            regex.compile(each["regex"], regex.IGNORECASE)
+        except regex.error:
+            return f"{fields['name']}, {each['name']}: not a pattern that can be read"
+    return ""
+
+
+def slow_patterns(recognizer: str) -> tuple[str, ...]:
+    """Return the names of the patterns that RE2 does not read: the deadline ends them.
+
+    Args:
+        recognizer: as for ``pattern_problem``.
+    """
+    fields = json.loads(recognizer)
+    return tuple(
+        each["name"] for each in fields["patterns"] if linear(each["regex"]) is None
+    )
+
+
+def _false_alarms(detector: "PolicyDetector") -> str:
+    """Say how an exact list finds itself in what is nobody's; empty: hardly.
+
+    A list of the words of a language, or of small numbers, is a mistake of whoever
+    made it, and under it every query would stay home for ever.
+    """
+    # Only here, where the policy is loaded: the detectors' process is to hold neither
+    # what reads YAML nor what verifies signatures.
+    from curtilage.policy.cases import shipped_cases  # noqa: PLC0415
+
+    listed = sorted(COMMON | PROPER | GIVEN | AMBIGUOUS | ACRONYMS)
+    ordinary = [*listed, *map(str, range(10_000))]
+    # More than three characters between two words: each stands alone.
+    apart = Reading(normalization=Normalization.RAW, text=" ~~~ ".join(ordinary))
+    alarms = sum(1 for _ in detector.find(apart))
+    # Also whole sentences, for entries of several words and of one that is everywhere.
+    texts = [
+        "\n".join(turn.content for turn in case.turns)
+        for case in shipped_cases("default").cases
+        if case.routes.get("default", case.routes.get("else")) is Route.ENCLAVE
+    ]
+    readings = (Reading(normalization=Normalization.RAW, text=each) for each in texts)
+    met = sum(1 for each in readings if any(True for _ in detector.find(each)))
+    if alarms * 1000 <= MAX_WORD_ALARMS * len(
+        ordinary
+    ) and met * 100 <= MAX_TEXT_ALARMS * len(texts):
+        return ""
+    return (
+        f"finds {alarms:,} of {len(ordinary):,} ordinary words and numbers, and "
+        f"something in {met} of {len(texts)} harmless texts: hardly a query could "
+        "leave; make the list with `curtilage policy list-make`, which leaves such "
+        "entries out"
+    )
 
 
 def or_broken(
@@ -163,7 +243,17 @@ def _places_of(plan: OwnDetector) -> Places:
         return LinearPattern(plan.pattern).spans
     if plan.kind == "dictionary":
         return _words_in_order(plan.entries)
-    return ExactValues(plan.entries, salt=bytes.fromhex(plan.salt)).places
+    salt = bytes.fromhex(plan.salt)
+    if not salt or not (plan.table or plan.entries):
+        raise ValueError("exact values need digests and a salt")
+    if any(len(each) != _DIGEST_CHARS for each in plan.entries):
+        raise ValueError("an exact value is known by a digest of 32 bytes")
+    exact = (
+        ExactList.parse(plan.table, salt=salt)
+        if plan.table
+        else ExactList.of_digests(plan.entries)
+    )
+    return lambda text: exact.places(encodable(text), salt=salt)
 
 
 # --- words ---------------------------------------------------------------------
@@ -228,43 +318,3 @@ def _tokens(text: str) -> Iterator[tuple[str, Place]]:
             # Folding can make several words of one character.
             for part in _TOKEN.findall(folded(word)):
                 yield part, match.span()
-
-
-# --- exact values ----------------------------------------------------------------
-
-
-class ExactValues:
-    """Finds values of which only keyed digests are known."""
-
-    def __init__(self, entries: Iterable[str], *, salt: bytes) -> None:
-        """Take the digests.
-
-        Raises:
-            ValueError: there is none, one is no digest, or there is no key.
-        """
-        self._digests = frozenset(bytes.fromhex(each) for each in entries)
-        self._salt = salt
-        if not self._digests or not salt:
-            raise ValueError("exact values need digests and a salt")
-        if any(len(each) * 2 != _DIGEST_CHARS for each in self._digests):
-            raise ValueError("an exact value is known by a digest of 32 bytes")
-
-    def places(self, text: str) -> Iterator[Place]:
-        """Yield where one to eight words in a row are such a value."""
-        words = list(_VALUE_WORD.finditer(encodable(text)))
-        parts = [compacted(word[0]) for word in words]
-        for at, first in enumerate(words):
-            value, end = "", first.start()
-            for word, part in zip(
-                words[at : at + MAX_VALUE_WORDS],
-                parts[at : at + MAX_VALUE_WORDS],
-                strict=True,
-            ):
-                if value and word.start() - end > _MAX_GAP_CHARS:
-                    break
-                value, end = value + part, word.end()
-                if len(value) > MAX_ENTRY_CHARS:
-                    break
-                digest = hmac.digest(self._salt, value.encode(), "sha256")
-                if value and digest in self._digests:
-                    yield first.start(), end

@@ -38,6 +38,7 @@ class Detector(Protocol):
     - ``prefilter``: no text that this keeps out holds anything for it.
     - ``numeric``: it looks at numbers only, and takes its time.
     - ``beyond_ascii``: what it looks for no ASCII text has.
+    - ``broken``: it stands for one that could not be built, and always fails.
     """
 
     @property
@@ -85,8 +86,16 @@ class Scanner:
         """
         self._first = _Stage(first, lists)
         self._last = _Stage(last, lists, follows=bool(first))
+        self._broken = tuple(
+            each.id for each, _ in (*first, *last) if _says(each, "broken")
+        )
         self._exits = frozenset(exits)
         self._cache = FindingsCache(b"", most=0) if cache is None else cache
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Detectors that could not be built, for which every text is uncertain."""
+        return self._broken
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
         """Return what all detectors find in each text of one conversation."""

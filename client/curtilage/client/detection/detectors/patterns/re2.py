@@ -13,6 +13,12 @@ MAX_MEMORY_BYTES = 64 * 1024 * 1024  # of the automaton that looks for words
 # Letters that match an ASCII letter for one engine and not for the other.
 ODD_CASE = re.compile("[\u0130\u0131\u017f\u212a]")
 
+# White space for ``regex`` and not for RE2.
+ODD_SPACE = re.compile("[\x0b\x1c-\x1f]")
+# What both read, and not alike: ungreedy or Unicode, a repetition without a least
+# number, a fuzzy one, properties, quotes.
+_READ_OTHERWISE = re.compile(r"\(\?[a-zA-Z-]*U|\{(?!\d+(?:,\d*)?\})|\\[pPCQEXz]")
+
 
 class LinearError(ValueError):
     """A pattern is none of RE2's, or too large; says no more."""
@@ -95,6 +101,21 @@ class LinearPattern:
             start, end = match.span()
             if start < end:
                 yield start, end
+
+
+def linear(pattern: str) -> LinearPattern | None:
+    """Return a pattern of ``regex`` for RE2; None where it has none that is the same.
+
+    With the flags that Presidio runs its patterns with. The same for texts in ASCII
+    without ``ODD_SPACE``: what a letter, a digit or an end of a word is beyond them,
+    the two do not agree on.
+    """
+    if _READ_OTHERWISE.search(pattern):
+        return None
+    try:
+        return LinearPattern(f"(?ims){pattern}")
+    except LinearError:
+        return None
 
 
 class WordSet:

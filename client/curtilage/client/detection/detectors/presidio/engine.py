@@ -184,7 +184,7 @@ def _open_engine(names: Sequence[str]) -> "tuple[AnalyzerEngine, dict[str, str]]
     registry = RecognizerRegistry(recognizers=chosen, supported_languages=[LANGUAGE])
     engine = AnalyzerEngine(
         registry=registry,
-        nlp_engine=_blank_engine(),
+        nlp_engine=blank_engine(),
         log_decision_process=False,
         supported_languages=[LANGUAGE],
     )
@@ -328,7 +328,7 @@ def loosen(text: str) -> str:
     return _LONG_TOKEN.sub(lambda match: _NO_WORD.sub(" ", match[0]), text)
 
 
-def _blank_engine() -> "NlpEngine":
+def blank_engine() -> "NlpEngine":
     """Return an engine that splits words and loads nothing.
 
     A blank pipeline has empty lemmas, by which context words would silently
