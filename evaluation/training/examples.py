@@ -22,9 +22,11 @@ class Example:
         known: the entity types that this corpus marks; a word without a mark
             may be of any other type. Empty: nothing is known of entities.
         topics: by name, 1.0 or 0.0; a topic that is absent is not known.
+        key: corpus and document, ``corpus:document``; empty where nobody asks.
     """
 
     text: str
     spans: tuple[Span, ...] = ()
     known: frozenset[str] = frozenset()
     topics: dict[str, float] = field(default_factory=dict)
+    key: str = ""

@@ -32,7 +32,8 @@ Array = NDArray[np.float32]
 class Graph:
     """Collects nodes and constants under names of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "t") -> None:
+        self._prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
@@ -46,11 +47,19 @@ class Graph:
         self, operator: str, *inputs: str, output: str = "", **more: object
     ) -> str:
         """Add a node; return the name of its output."""
-        name = output or f"t{len(self.nodes)}"
+        name = output or f"{self._prefix}{len(self.nodes)}"
         self.nodes.append(
             helper.make_node(operator, list(inputs), [name], name=f"n_{name}", **more)
         )
         return name
+
+    def linear(
+        self, weights: dict[str, Array], x: str, name: str, output: str = ""
+    ) -> str:
+        """Add the product with a matrix and its offset; return the name."""
+        matrix = self.constant(f"{name}.w", weights[f"{name}.weight"].T)
+        offset = self.constant(f"{name}.b", weights[f"{name}.bias"])
+        return self.node("Add", self.node("MatMul", x, matrix), offset, output=output)
 
 
 def build(weights: dict[str, Array]) -> onnx.ModelProto:
@@ -60,11 +69,11 @@ def build(weights: dict[str, Array]) -> onnx.ModelProto:
     x = _embedded(graph, weights)
     for layer in range(LAYERS):
         x = _block(graph, weights, x, f"layers.{layer}.")
-    _linear(graph, weights, x, "entities", output="entities")
+    graph.linear(weights, x, "entities", output="entities")
     mask = graph.node("Unsqueeze", "mask_f", "axis_2")
     total = graph.node("ReduceSum", graph.node("Mul", x, mask), "axis_1", keepdims=0)
     count = graph.node("ReduceSum", "mask_f", "axis_1", keepdims=1)
-    _linear(graph, weights, graph.node("Div", total, count), "topics", output="topics")
+    graph.linear(weights, graph.node("Div", total, count), "topics", output="topics")
     ints, floats = TensorProto.INT64, TensorProto.FLOAT
     made = helper.make_graph(
         graph.nodes,
@@ -112,7 +121,7 @@ def _block(graph: Graph, weights: dict[str, Array], x: str, at: str) -> str:
     query, key, value = (
         graph.node(
             "Transpose",
-            graph.node("Reshape", _linear(graph, weights, x, at + name), "split"),
+            graph.node("Reshape", graph.linear(weights, x, at + name), "split"),
             perm=order,
         )
         for name, order in orders.items()
@@ -121,19 +130,11 @@ def _block(graph: Graph, weights: dict[str, Array], x: str, at: str) -> str:
     paid = graph.node("Softmax", graph.node("Add", likeness, "unseen"), axis=-1)
     seen = graph.node("Transpose", graph.node("MatMul", paid, value), perm=[0, 2, 1, 3])
     seen = graph.node("Reshape", seen, "joined")
-    seen = _linear(graph, weights, seen, at + "attended")
+    seen = graph.linear(weights, seen, at + "attended")
     x = _norm(graph, weights, graph.node("Add", x, seen), at + "attended_norm")
-    inner = graph.node("Gelu", _linear(graph, weights, x, at + "inner"))
-    outer = _linear(graph, weights, inner, at + "outer")
+    inner = graph.node("Gelu", graph.linear(weights, x, at + "inner"))
+    outer = graph.linear(weights, inner, at + "outer")
     return _norm(graph, weights, graph.node("Add", x, outer), at + "outer_norm")
-
-
-def _linear(
-    graph: Graph, weights: dict[str, Array], x: str, name: str, output: str = ""
-) -> str:
-    matrix = graph.constant(f"{name}.w", weights[f"{name}.weight"].T)
-    offset = graph.constant(f"{name}.b", weights[f"{name}.bias"])
-    return graph.node("Add", graph.node("MatMul", x, matrix), offset, output=output)
 
 
 def _norm(graph: Graph, weights: dict[str, Array], x: str, name: str) -> str:

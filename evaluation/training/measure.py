@@ -18,6 +18,7 @@ from pathlib import Path
 import corpora
 import numpy as np
 import splits
+import topics
 from examples import Example, Span
 from labels import IGNORED, LABELS, TOPICS
 from synthetic import entity_examples
@@ -42,18 +43,21 @@ class Model:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(128)
         self._knob = knob
+        described = json.loads((folder / "guard.json").read_text())
+        shares = np.array([described["topic_thresholds"][name] for name in TOPICS])
+        self._middles = np.log(shares / (1 - shares))
 
     def __call__(self, text: str) -> tuple[list[Span], dict[str, float]]:
-        """Return spans, and for each topic its probability."""
+        """Return spans, and for each topic its score, over 100."""
         made = self._tokenizer.encode(text)
         ids = np.array([made.ids], dtype=np.int64)
-        entities, topics = self._session.run(
+        entities, about = self._session.run(
             None, {"ids": ids, "mask": np.ones_like(ids)}
         )
         logits = entities[0]
         logits[:, 0] -= self._knob
         spans = _spans(made.word_ids, made.offsets, logits.argmax(-1))
-        probabilities = 1 / (1 + np.exp(-topics[0]))
+        probabilities = 1 / (1 + np.exp(-about[0] + self._middles))
         return spans, dict(zip(TOPICS, map(float, probabilities), strict=True))
 
 
@@ -190,32 +194,51 @@ class _inverted:  # noqa: N801 - used as a function
 
     def __enter__(self) -> None:
         self._real: Callable[[str], bool] = splits.held_out
-        corpora.held_out = lambda key: not self._real(key)
+        corpora.held_out = topics.held_out = lambda key: not self._real(key)
 
     def __exit__(self, *_: object) -> None:
-        corpora.held_out = self._real
+        corpora.held_out = topics.held_out = self._real
+
+
+_SCORES = (20, 35, 50, 65)
+_LEAST_TEXTS = 20
 
 
 def _topics(model: Model, data: Path, most: int) -> dict[str, object]:
+    """Return for texts of each kind and each topic the share that reaches a score.
+
+    A score is counted as the client counts it: at 50 stands the threshold.
+    """
     with _inverted():
-        health = _sampled(list(corpora.health_texts(data)), most)
-        harmless = _sampled(list(corpora.harmless(data)), most)
-    table: dict[str, object] = {}
-    for bound in (0.2, 0.35, 0.5, 0.7):
-        found = _share(model, health, "health", bound)
-        alarms = {
-            name: _share(
-                model, [e for e in harmless if e.topics.get(name) == 0.0], name, bound
-            )
-            for name in TOPICS
+        kinds = {
+            "patients and those who care for them": list(corpora.health_texts(data)),
+            "own sentences": list(topics.topic_examples(random.Random(5), 6000)),
+            "requests": list(corpora.harmless(data)),
+            "talk of the subject": list(corpora.general(data)),
         }
-        table[f"at {bound}"] = {"health found": found, "false alarms": alarms}
+    table: dict[str, object] = {}
+    for name, rows in kinds.items():
+        scored = [(row, model(row.text)[1]) for row in _sampled(rows, most)]
+        for value, about in ((1.0, "somebody"), (0.0, "nobody")):
+            shares = {
+                topic: _shares(scored, topic, value)
+                for topic in TOPICS
+                if sum(row.topics.get(topic) == value for row, _ in scored)
+                >= _LEAST_TEXTS
+            }
+            if shares:
+                table[f"{name}, {about}"] = shares
     return table
 
 
-def _share(model: Model, rows: Sequence[Example], name: str, bound: float) -> float:
-    hits = sum(model(row.text)[1][name] >= bound for row in rows)
-    return round(hits / max(len(rows), 1), 4)
+def _shares(
+    scored: Sequence[tuple[Example, dict[str, float]]], topic: str, value: float
+) -> dict[str, float]:
+    known = [found[topic] for row, found in scored if row.topics.get(topic) == value]
+    return {
+        str(score): round(sum(each * 100 >= score for each in known) / len(known), 4)
+        for score in _SCORES
+    }
 
 
 if __name__ == "__main__":

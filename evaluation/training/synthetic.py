@@ -113,7 +113,7 @@ def entity_examples(
         templates: presidio-research's sentences with ``{{slots}}``.
     """
     filler = Filler(source)
-    others = [_translated(template) for template in templates]
+    others = [translated(template) for template in templates]
     for _ in range(count):
         draw = source.random()
         if draw < 0.3 and others:
@@ -129,7 +129,8 @@ def entity_examples(
             yield _shaken(source, filler.fill(source.choice(ENTITY_SENTENCES)))
 
 
-def _translated(template: str) -> str:
+def translated(template: str) -> str:
+    """Return a template of presidio-research with slots that ``Filler`` knows."""
     marked = template.replace("{{", "\x01").replace("}}", "\x02")
     marked = marked.replace("{", "{{").replace("}", "}}")
     return re.sub(

@@ -1,176 +1,320 @@
-"""Sentences that tell of somebody's own situation, and such that only ask.
+"""Sentences of somebody's own affairs, and others about the same things that are not.
 
-For every topic: things that can be the case, ways people tell of them, and
-questions about the same things that concern nobody. All are this project's own.
+A topic counts where a text tells *somebody's* health, special category, money, legal
+affairs or work: the writer's, or another person's. Talk about the subject does not
+count, whoever asks. The sentences are data (``topic_sentences.toml``); here they are
+put into persons, shapes and frames.
 """
 
 import random  # training must repeat; nothing secret is drawn
+import re
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from examples import Example
 from labels import TOPICS
+from splits import held_out
+
+_DATA: Final = tomllib.loads(
+    Path(__file__).with_name("topic_sentences.toml").read_text("utf-8")
+)
 
 
-def _list(text: str) -> list[str]:
-    """Return what stands between the bars, each in one line."""
-    return [" ".join(each.split()) for each in text.split("|")]
+def _lines(table: str, name: str) -> list[str]:
+    """Return the lines of one entry, less those held out for measuring."""
+    return [
+        line
+        for line in _DATA[table][name].strip().splitlines()
+        if not held_out(f"topic-sentence:{line}")
+    ]
 
 
-_THINGS: Final = {
-    "health": _list("""
-HIV | cancer | breast cancer | type 2 diabetes | depression | anxiety | panic
-attacks | bipolar disorder | schizophrenia | PTSD | ADHD | autism | epilepsy |
-asthma | migraines | high blood pressure | a heart attack | a stroke | arthritis |
-lupus | multiple sclerosis | Parkinson's | dementia | Alzheimer's | hepatitis C |
-tuberculosis | COVID | pneumonia | kidney stones | kidney failure | cirrhosis | an
-ulcer | Crohn's disease | IBS | celiac disease | eczema | psoriasis | shingles |
-herpes | chlamydia | endometriosis | PCOS | a miscarriage | infertility | an eating
-disorder | anorexia | bulimia | insomnia | sleep apnea | chronic pain | a herniated
-disc | a broken arm | a concussion | vertigo | hearing loss | glaucoma | an
-overactive thyroid | anemia | leukemia | a brain tumor | melanoma | prostate
-problems | erectile dysfunction | an alcohol problem | a drug addiction | withdrawal
-symptoms | suicidal thoughts | self-harm urges | postpartum depression | a high
-cholesterol | a blood clot | a stent | a pacemaker | dialysis | chemotherapy | an
-abortion | a rash | a fever | a cough that won't stop | blood in the urine | chest
-pain
-"""),
-    "special": _list("""
-gay | lesbian | bisexual | transgender | queer | asexual | in the closet | a
-practising Muslim | Jewish | a Jehovah's Witness | an atheist | a Sikh | a
-Scientologist | Catholic | a union member | a shop steward | a member of the
-communist party | a Republican | a socialist | undocumented | a refugee | Roma | of
-African descent | biracial | an ex-convict | on parole | on probation | a registered
-sex offender | a sex worker | polyamorous | a carrier of the BRCA1 mutation | HIV
-positive | pregnant | convicted of theft | charged with assault | arrested for drunk
-driving | intersex | a victim of rape | sexually abused
-"""),
-    "finance": _list("""
-bankrupt | behind on the mortgage | in credit card debt | broke | drowning in
-student loans | two months late with the rent | being chased by a collection agency
-| earning 42,000 a year | on unemployment benefits | on food stamps | facing
-foreclosure | denied a loan | in default on a car loan | overdrawn again | about to
-inherit some money | paying alimony | audited by the tax office | owed back pay |
-hiding savings from the family | losing money gambling | underwater on the house
-"""),
-    "legal": _list("""
-being sued by a former partner | going through a divorce | in a custody fight |
-subpoenaed | under investigation | about to sign a settlement | represented by a
-public defender | in a dispute with the landlord | evicted | accused of fraud |
-contesting the will | in arbitration with the employer | a witness in a trial |
-served with a restraining order | facing deportation | negotiating a plea deal |
-asking our lawyer for advice on this claim | under a gag order | in breach of a non-
-compete | being deposed next week
-"""),
-    "hr": _list("""
-fired | laid off | put on a performance improvement plan | passed over for promotion
-| bullied at work | harassed by a manager | on maternity leave | on sick leave |
-paid less than the men on the team | given a written warning | under review for
-misconduct | interviewing elsewhere | thinking of quitting | denied a raise |
-suspended without pay | written up for being late | burned out at work | demoted |
-on a visa tied to the job | discriminated against by the boss
-"""),
-}
-_HAVE_TELL: Final = _list("""
-I was diagnosed with {} | I have {} | my wife has {} | My son was just diagnosed
-with {} | my mother suffers from {} | the patient has {} | Patient reports {} | our
-client is being treated for {} | I've had {} for two years | how do I tell my boss
-about my {} | he is in hospital with {} | she takes medication for {} | I think I
-have {} | I'm scared that I have {} | my employee is off work because of {} |
-history of {}, on treatment | should I tell my date that I have {} | my results came
-back: {} | living with {} is hard for me | my brother died of {} | After my {} I
-could not work | they found {} in my dad | my therapist says it is {} | can I drive
-with my {} | we lost the baby after {} | is it normal that my {} gets worse at night
-| I stopped my pills and {} came back | my boss fired me because I have {} | my
-insurance won't pay for my {} | the doctor told us it is {}
-""")
-_HAVE_ASK: Final = _list("""
-What is {}? | what causes {} | Explain {} to a ten year old | history of research on
-{} | symptoms of {} | how is {} treated | Write an essay on {} | How common is {}? |
-Give me a list of books about {} | statistics on {} in Europe | is there a vaccine
-against {} | Summarize recent studies on {} | define {} | what is the difference
-between {} and flu | design a poster that raises awareness of {} | how do doctors
-diagnose {} | which gene is linked to {} | Write a short story whose hero overcomes
-{}
-""")
-_ARE_TELL: Final = _list("""
-I am {} | I'm {} and nobody knows | my husband is {} | My daughter came out as {} |
-my boss found out that I am {} | our employee is {} | the applicant is {} | she told
-me she is {} | my client is {} | I was {} and need advice | he is {}, what should we
-do | My coworker is {} | how do I tell my parents that I'm {} | my brother was {} |
-because I am {} they treat me differently | my boss fired me because I am {} | my
-family does not know I am {} | we are {} and afraid | the tenant is {} | can they
-reject me for being {} | I think my son is {} | since I am {} I can't sleep
-""")
-_ARE_ASK: Final = _list("""
-what does it mean to be {} | How many people are {}? | laws that protect people who
-are {} | Write an article about people who are {} | famous novels about somebody who
-is {} | explain what happens when a person is {} | history of people who were {} |
-give tips for a company whose staff may be {} | how do courts treat people who are
-{} | define: {} | what percentage of adults is {} | design a survey about being {}
-""")
-_NEUTRAL: Final = _list("""
-I have a question about my printer | my dog ate my homework | I am learning Spanish
-| we are planning a trip to the lake | my team needs a name | I want to write a song
-| my code does not compile | I have two apples and a pear | our garden needs water |
-I am tired of this game | my phone is slow | I'm looking for a recipe | I lost my
-keys again | my car makes a strange noise | I need a new laptop | help me write my
-essay on rivers | we have a meeting at nine | my favourite colour is blue | I am new
-to Rust | I like long walks | my neighbour plays the piano | I would like to open an
-account | I want to cancel my subscription | my order has not arrived | my flight
-was delayed | I can't log in | my wifi is down | I forgot my password | I need to
-exchange currency | please block my card
-""")
+def _things(name: str) -> list[str]:
+    """Return what stands between the bars."""
+    return [" ".join(each.split()) for each in _DATA["things"][name].split("|")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Person:
+    """Somebody a sentence can be about, and the words that agree with him."""
+
+    subject: str
+    own: str
+    object: str
+    number: str = "he"  # agrees like "I", "he" or "they"
+
+
+_I: Final = _Person("I", "my", "me", "I")
+_OTHERS: Final = (
+    _Person("she", "her", "her"),
+    _Person("he", "his", "him"),
+    _Person("my wife", "her", "her"),
+    _Person("my husband", "his", "him"),
+    _Person("my mother", "her", "her"),
+    _Person("my father", "his", "him"),
+    _Person("my sister", "her", "her"),
+    _Person("my son", "his", "him"),
+    _Person("our daughter", "her", "her"),
+    _Person("my ex", "his", "him"),
+    _Person("my boyfriend", "his", "him"),
+    _Person("a friend of mine", "her", "her"),
+    _Person("my neighbour", "his", "him"),
+    _Person("my boss", "his", "him"),
+    _Person("a colleague", "her", "her"),
+    _Person("one of my employees", "her", "her"),
+    _Person("our new hire", "his", "him"),
+    _Person("the applicant", "her", "her"),
+    _Person("my client", "his", "him"),
+    _Person("the client", "her", "her"),
+    _Person("our tenant", "his", "him"),
+    _Person("a student of mine", "his", "him"),
+    _Person("the guy next door", "his", "him"),
+    _Person("the woman from flat 3", "her", "her"),
+    _Person("Aunt Rosa", "her", "her"),
+    _Person("Tom", "his", "him"),
+    _Person("Mrs. Lindgren", "her", "her"),
+    _Person("Priya", "her", "her"),
+    _Person("my parents", "their", "them", "they"),
+    _Person("my cousins", "their", "them", "they"),
+)
+_PATIENTS: Final = (
+    _Person("the patient", "her", "her"),
+    _Person("patient", "his", "him"),
+    _Person("pt", "his", "him"),
+    _Person("my patient", "her", "her"),
+    _Person("bed 9", "his", "him"),
+    _Person("the man in room 4", "his", "him"),
+    _Person("the new admission", "her", "her"),
+)
+# Notes that an application keeps of whom it talks with, and what it says to him.
+_USERS: Final = (
+    _Person("the user", "their", "them"),
+    _Person("User", "their", "them"),
+    _Person("customer", "their", "them"),
+    _Person("the caller", "her", "her"),
+    _Person("you", "your", "you", "they"),
+)
+_AGREE: Final = {
+    "I": {"am": "am", "have": "have", "was": "was", "do": "do", "s": "", "es": ""},
+    "he": {"am": "is", "have": "has", "was": "was", "do": "does", "s": "s", "es": "es"},
+    "they": {
+        "am": "are", "have": "have", "was": "were", "do": "do", "s": "", "es": "",
+    },
+}  # fmt: skip
+# Words without which a sentence tells the same, shorter.
+_SUBJECTLESS: Final = re.compile(r"\A\{I\} (?:\{(?:am|have|was)\} )?")
+
+
+def told(source: random.Random, line: str, topic: str) -> str:
+    """Return one line of ``[told]`` about somebody drawn."""
+    draw = source.random()
+    person = _I
+    if draw >= 0.45:
+        others = _OTHERS
+        if draw >= 0.85:
+            others = _USERS
+        elif topic == "health" and draw >= 0.7:
+            others = _PATIENTS
+        person = source.choice(others)
+    elif draw < 0.12:
+        # As notes and hurried questions are: "Miscarried on Sunday."
+        line = _SUBJECTLESS.sub("", line).replace("{my} ", "")
+    text = _formed(line, person)
+    if person is _I:
+        short = {"I am ": "I'm ", "I have ": "I've ", "do not ": "don't "}
+        for long, contracted in short.items():
+            if source.random() < 0.5:
+                text = text.replace(long, contracted)
+    return text
+
+
+def _formed(line: str, person: _Person) -> str:
+    if person.number == "he":
+        line = line.replace("{y}", "ies").replace("ha{ve}", "has")
+    line = line.replace("{y}", "y").replace("{ve}", "ve")
+    agree = _AGREE[person.number]
+    return line.format(I=person.subject, my=person.own, me=person.object, **agree)
+
+
+_HAVE: Final = (
+    "{I} {have} {c}", "{I} {was} diagnosed with {c}", "{I} suffer{s} from {c}",
+    "{I} {am} being treated for {c}", "{I} {have} had {c} for two years",
+    "{I} might have {c}", "{I} take{s} {t}", "{I} {am} on {t} since March",
+    "{I} started {t} and feel{s} worse", "{my} results came back: {c}",
+    "after {my} {c} {I} could not work", "{I} stopped {t} and {c} came back",
+    "{I} {am} afraid of {t}", "history of {c}, on {t}", "{my} {c} gets worse at night",
+    "{my} doctor wants {me} to try {t} for the {c}", "they found {c} in {me}",
+    "{I} {am} off work because of {c}", "should {I} take {t} with {my} {c}",
+    "{my} insurance won't pay {t}", "{I} {was} given {t} yesterday, is that safe",
+    "{my} family does not know about the {c}", "can {I} drive with {my} {c}",
+    "how long must {I} stay on {t}, it makes {me} sick",
+)  # fmt: skip
+# Of anybody whom it befalls, so of nobody.
+_ANYBODY: Final = (
+    "what helps people who {}", "How common is it that people {}?",
+    "Write an article about people who {}", "why do some people {}?",
+    "famous novels about people who {}",
+    "How should a counsellor talk with people who {}?", "advice for those who {}",
+    "what does the law say of people who {}", "what should people do who {}",
+    "research on adults who {}", "a survey found that many people {}",
+    "Write a leaflet for people who {}", "Is it normal when people {}?",
+    "In my novel there are two sisters who {}. Suggest a title",
+    "what are the rights of people who {}", "Name films about people who {}",
+    "How do companies treat people who {}?", "Which charities support people who {}?",
+)  # fmt: skip
+_THOSE: Final = _Person("", "their", "them", "they")
+_FIRST_NUMBER, _LAST_NUMBER = 2, 40
+
+
+_NOTHING: Final = dict.fromkeys(TOPICS, 0.0)
+_Made = tuple[str, str, dict[str, float]]  # the line, the text, -1 for not known
 
 
 def topic_examples(source: random.Random, count: int) -> Iterator[Example]:
     """Yield ``count`` sentences, about half of them about somebody."""
-    names = list(_THINGS)
+    sentences = _Sentences(source)
+    shares = (
+        (0.34, sentences.told),
+        (0.44, sentences.plainly_told),
+        (0.51, sentences.patient),
+        (0.65, sentences.asked_of_anything),
+        (0.70, sentences.of_anybody),
+        (0.84, sentences.asked_of_health),
+        (0.91, sentences.asked_at_work),
+        (1.00, sentences.neutral),
+    )
     for _ in range(count):
-        topic = source.choice(names)
-        thing = source.choice(_THINGS[topic])
-        have = topic == "health"
         draw = source.random()
-        if draw < 0.5:
-            text = source.choice(_HAVE_TELL if have else _ARE_TELL)
-            topics = dict.fromkeys(TOPICS, 0.0) | {topic: 1.0}
-            text = text.format(thing)
-            topics |= _overlap(topic, thing, text)
-        elif draw < 0.85:
-            text = source.choice(_HAVE_ASK if have else _ARE_ASK)
-            text, topics = text.format(thing), dict.fromkeys(TOPICS, 0.0)
-        else:
-            text, topics = source.choice(_NEUTRAL), dict.fromkeys(TOPICS, 0.0)
+        line, text, topics = next(make for upto, make in shares if draw < upto)()
         known = {name: value for name, value in topics.items() if value >= 0}
-        yield Example(_varied(source, text), topics=known)
+        yield Example(framed(source, text), topics=known, key=f"own:{line}")
 
 
-def _overlap(topic: str, thing: str, text: str) -> dict[str, float]:
-    """Return further topics of a sentence; -1 means nobody knows."""
-    more: dict[str, float] = {}
-    if "boss" in text or "employee" in text or "coworker" in text:
-        more["hr"] = -1.0 if topic != "hr" else 1.0
-    if thing in {"HIV positive", "pregnant", "a victim of rape", "sexually abused"}:
-        more["health"] = 1.0
-    if topic == "health" and "insurance" in text:
-        more["finance"] = -1.0
-    if "client" in text or "lawyer" in text:
-        more["legal"] = 1.0 if topic == "legal" else -1.0
-    if thing.startswith(("convicted", "charged", "arrested", "on parole", "on prob")):
-        more["legal"] = -1.0
-    return more
+class _Sentences:
+    """One way for each kind of sentence, on the lines that are not held out."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+        self._told = {name: _lines("told", name) for name in _DATA["told"]}
+        self._asked = {name: _lines("asked", name) for name in _DATA["asked"]}
+        self._patients = _lines("clinical", "patient")
+        self._neutral = _lines("neutral", "told")
+        self._things = {name: _things(name) for name in _DATA["things"]}
+        self._subjects = [
+            each
+            for name, all_of in self._things.items()
+            if name not in {"outcomes", "groups"}
+            for each in all_of
+        ]
+        self._bare = [
+            [line for line in rows if line.startswith("{I} ")]
+            for rows in self._told.values()
+        ]
+
+    def told(self) -> _Made:
+        topic = self._source.choice(list(self._told))
+        line = self._source.choice(self._told[topic])
+        more, colon, rest = line.partition(": ")
+        also = {more: 1.0} if colon and more in TOPICS else {}
+        text = told(self._source, rest if also else line, topic)
+        near = dict.fromkeys(_NEAR[topic], -1.0)
+        return line, text, _NOTHING | near | also | {topic: 1.0}
+
+    def plainly_told(self) -> _Made:
+        line = self._source.choice(_HAVE)
+        text = line.replace("{c}", self._source.choice(self._things["conditions"]))
+        text = text.replace("{t}", self._source.choice(self._things["treatments"]))
+        near = {"special": -1.0, "hr": -1.0, "finance": -1.0}
+        text = told(self._source, text, "health")
+        return line, text, _NOTHING | near | {"health": 1.0}
+
+    def patient(self) -> _Made:
+        line = self._source.choice(self._patients)
+        text = _filled(self._source, line)
+        return line, text, _NOTHING | {"health": 1.0, "special": -1.0}
+
+    def asked_of_anything(self) -> _Made:
+        line = self._source.choice(self._asked["any"])
+        text = line.replace("{x}", self._source.choice(self._subjects))
+        return line, text, _NOTHING
+
+    def of_anybody(self) -> _Made:
+        line = self._source.choice(self._source.choice(self._bare))
+        text = _formed(line, _THOSE).strip()
+        return line, self._source.choice(_ANYBODY).format(text), _NOTHING
+
+    def asked_of_health(self) -> _Made:
+        text = line = self._source.choice(self._asked["health"])
+        for key, name in _SLOTS.items():
+            text = text.replace(key, self._source.choice(self._things[name]))
+        return line, text, _NOTHING
+
+    def asked_at_work(self) -> _Made:
+        line = self._source.choice(self._asked["work"])
+        return line, line, _NOTHING
+
+    def neutral(self) -> _Made:
+        line = self._source.choice(self._neutral)
+        return line, line, _NOTHING
+
+
+# What is told of one is now and then told of the other: nobody knows.
+_NEAR: Final = {
+    "health": ("special",),
+    "special": ("health", "legal", "hr"),
+    "finance": ("legal", "hr"),
+    "legal": ("finance", "special", "hr"),
+    "hr": ("legal", "finance"),
+}
+_SLOTS: Final = {
+    "{c2}": "conditions", "{c}": "conditions", "{t2}": "treatments",
+    "{t}": "treatments", "{o}": "outcomes", "{g}": "groups",
+}  # fmt: skip
+
+
+def _filled(source: random.Random, line: str) -> str:
+    sex = source.choice(("male", "female", "man", "woman"))
+    return line.format(
+        n=source.randint(_FIRST_NUMBER, _LAST_NUMBER),
+        n2=source.randint(_FIRST_NUMBER, _LAST_NUMBER),
+        age=source.randint(19, 89),
+        small=source.randint(2, 9),
+        sex=sex,
+        sex1="F" if sex in {"female", "woman"} else "M",
+    )
 
 
 _OPENINGS: Final = (
-    "", "", "", "", "hi, ", "Hello. ", "so ", "please help: ", "Advice needed. ",
-    "quick question: ", "Can you help me write a letter? ", "Draft an email: ",
-    "ok here is the thing, ",
+    "hi, ", "Hello. ", "so ", "please help: ", "Advice needed. ", "quick question: ",
+    "Can you help me write a letter? ", "Draft an email: ", "ok here is the thing, ",
+    "Could you rewrite this: ", "Please summarise: ", "Fix the grammar: ",
+    "translate to German: ", "Be kind. ", "Make this shorter: ", "Context: ",
+    "Hello, I hope you can help me. ", "I would like your opinion. ", "note: ",
+    "Act as an expert. ", "Answer in two sentences. ",
 )  # fmt: skip
 _ENDINGS: Final = (
-    "", "", "", "", ".", "?", " What can I do?", " what now", ", any advice?",
-    " Thanks!", " Keep it short.", " Please answer in two sentences.",
+    "?", " What can I do?", " what now", ", any advice?", " Thanks!", " Keep it short.",
+    " Please answer in two sentences.", " Help me word this.", " is that ok", " ideas?",
+    " Make it sound polite.", " Use simple words.", " thx", "...",
 )  # fmt: skip
 
 
-def _varied(source: random.Random, text: str) -> str:
-    return source.choice(_OPENINGS) + text + source.choice(_ENDINGS)
+def framed(source: random.Random, text: str) -> str:
+    """Return a text as somebody may type it, with or without a request around it."""
+    if source.random() < 0.5:
+        text = text[:1].upper() + text[1:]
+    if source.random() < 0.35:
+        text = source.choice(_OPENINGS) + text
+    if source.random() < 0.4 and text[-1:] not in "?.":
+        text += source.choice(_ENDINGS)
+    elif source.random() < 0.4 and text[-1:] not in "?.":
+        text += "."
+    draw = source.random()
+    if draw < 0.25:
+        return text.lower()
+    if draw < 0.28:
+        return text.upper()
+    return text.replace("?", "") if draw < 0.35 else text
