@@ -560,6 +560,11 @@ def test_document_is_found(rule: str, text: str) -> None:
     assert rule in found(text)
 
 
+def test_a_finnish_number_of_this_century_is_found_with_spaces() -> None:
+    last = "0123456789ABCDEFHJKLMNPRSTUVWXY"[280408094 % 31]
+    assert found(f"it is 280408 A 094{last} here")["fi-hetu-bare"]
+
+
 @pytest.mark.parametrize("text", NO_DOCUMENTS)
 def test_talk_of_documents_is_none(text: str) -> None:
     assert found(text) == {}

@@ -604,7 +604,7 @@ _LETTERED_NUMBERS = (
         label=r"henkil[öo]tunnus|hetu|personal identity code|personbeteckning",
         words="henkil|hetu|personal identity|personbeteckning",
         check=national_checks.fi_hetu,
-        digits=9,
+        digits=6,
     ),
     _Number(
         name="ca_sin",
