@@ -406,6 +406,44 @@ def test_shipped_model_knows_ones_own_situation(embedded: Detector, text: str) -
     assert "marker.first_person" in found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Does metformin reduce mortality in patients with heart failure?",
+        "Do episodic migraineurs selectively attend to headache-related stimuli?",
+        "Our study included 84 patients who underwent hip replacement.",
+        "Write a job advert for a nurse in our clinic",
+        "How does chapter 7 bankruptcy work?",
+        "Explain plea bargaining to a student",
+        "Why do people join trade unions?",
+        "How do I write a fair performance review?",
+    ],
+)
+def test_talk_of_a_subject_is_no_topic(embedded: Detector, text: str) -> None:
+    found = {each.data_class: each.score for each in spans(embedded, text)}
+    assert all(score < 50 for name, score in found.items() if name.startswith("topic."))
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        ("health", "bed 12 has fever since yesterday, blood culture grew E. coli"),
+        ("health", "The stuff they drip into me on Thursdays makes my hair fall out"),
+        ("health", "Miscarried on Sunday. When to try again?"),
+        ("special", "Convicted of theft in 2019. Jobs?"),
+        ("finance", "I bring home 2,140 a month and rent is 1,300, is that ok?"),
+        ("legal", "there's a bench warrant out for me in Ohio"),
+        ("hr", "they let me go at the end of the month, after 12 years"),
+    ],
+)
+def test_somebodys_affairs_are_a_topic_without_the_word(
+    embedded: Detector, topic: str, text: str
+) -> None:
+    found = {each.data_class: each.score for each in spans(embedded, text)}
+    assert found.get(f"topic.{topic}", 0) >= 50
+    assert "marker.first_person" in found
+
+
 def test_the_shipped_model_takes_time_in_proportion() -> None:
     guard = guard_model.load_guard()
 

@@ -221,7 +221,7 @@ class NerDetector:
 # --- tuned on the developers' split; benchmarks/ and the README tell the figures
 
 LEAST_TOPIC: Final = 20  # below, a topic is not worth a finding
-SURE_TOPIC: Final = 65  # from here on the text is taken to be about somebody
+SURE_TOPIC: Final = 50  # from here on the text is taken to be about somebody
 # How likely the model must find a suspect word that it did not choose, in
 # thousandths. A listed name with a capital counts whatever the model says.
 LEAST_LIKELY: Final[Mapping[Why, int]] = {

@@ -122,7 +122,8 @@ class Judgement:
 
     Attributes:
         entities: the entities, in the text's order, not overlapping.
-        topics: each topic's score, 0 to 100; 50 is its threshold.
+        topics: each topic's score, 0 to 100, that the text tells somebody's affairs
+            of this kind, not that it is about the subject; 50 is its threshold.
     """
 
     entities: tuple[Entity, ...]
