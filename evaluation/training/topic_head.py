@@ -28,11 +28,12 @@ _INNER, _BATCH = 128, 256
 _LEAST_SPREAD = 1e-6
 _FAR = -1e4  # added to the states of padding
 _TUNING_TENTHS = 1
-# Exam cases read like notes on a patient: they may not decide how notes are read.
-_WEIGHTS = {"medqa-vignettes": 0.25}
+# Exam cases read like notes on a patient, and learned as general they would teach that
+# notes are nobody's ("A 55-year-old female presents ..."): they are measured only.
+_WEIGHTS = {"medqa-vignettes": 0.0}
 _OUTPUT = "topics"
 # Of texts that tell nothing of anybody, how many may be over a threshold.
-_MOST_ALARMS = {"health": 0.03}
+_MOST_ALARMS = {"health": 0.04}
 _MOST_ALARMS_ELSE = 0.01
 # Customers' and users' everyday requests, for which that is too many.
 _REQUESTS = ("banking", "clinc")
