@@ -55,7 +55,8 @@ misses the rules beside it may find.
 - **Made by** `make train-guard`: {recipe}; topics: {topics_recipe}.
 - **Scores of topics**: 0 to 100; 50 is the threshold in `guard.json`, set so that of
   tuning texts about nobody a share of 0.04 (health) or 0.01 (the others) reaches it,
-  each corpus counting the same, and of everyday requests 0.004.
+  each corpus counting the same, and of everyday requests 0.004; then a margin
+  for whole queries (`topic_head.py`).
 - **Input**: at most 128 pieces at once; the client cuts longer texts into windows.
 - **Recall knob**: `ner.recall` in a policy, hundredths subtracted from the logit of
   "no entity". Measured here at {knob}.

@@ -24,7 +24,7 @@ _SHORT_CHARS: Final = 200
 _TOPICS_THAT_COUNT_EARLIER: Final = frozenset(
     {"topic.health", "topic.special", "topic.legal", "topic.hr"}
 )
-_EARLY: Final = 30
+_EARLY: Final = 40
 _SURE_ENOUGH: Final = 50
 _TOPIC: Final = "topic.special"
 _TOPIC_SCORE: Final = 40  # below what makes a topic somebody's (``topic.special>=50``)
