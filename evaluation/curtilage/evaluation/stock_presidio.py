@@ -9,7 +9,7 @@ to decide anything. Imported lazily: the extra is ``pii``.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution  # noqa: TID251 - a door
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
