@@ -196,7 +196,7 @@ def test_whoever_imports_the_runtime_has_told_it_to_report_nothing() -> None:
         if IMPORTED.search(text := path.read_text("utf-8"))
     }
     assert {path.name for path in importing} == {
-        *("embedded.py", "export.py", "measure.py")
+        *("embedded.py", "export.py", "measure.py", "topic_features.py")
     }
     for path, text in importing.items():
         before = text[: IMPORTED.search(text).start()]  # type: ignore[union-attr]

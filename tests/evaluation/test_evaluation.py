@@ -852,7 +852,7 @@ def test_own_texts_are_measured_without_any_set(
     own, path = tmp_path / "own.csv", tmp_path / "f.json"
     own.write_text(
         "text,must,names\nNumber 5550100,stays,\nBo diagnosed,may leave,\n"
-        f"Ana and Zoe,names only,Ana|Zoe\n{CANARY},,\n"
+        f"Ana may write to Zoe,names only,Ana|Zoe\n{CANARY},,\n"
     )
     assert run_on_texts(monkeypatch, "--texts", str(own), "--json", str(path)) == 0
     fields = json.loads(path.read_text())

@@ -462,7 +462,16 @@ def setting(html: str, name: str) -> str:
 
 def test_topics_are_told_as_the_rules_decide() -> None:
     said = setting(page(profile("clinic")), "Topics")
-    assert said == (
+    assert said == "Talk of a sensitive topic that concerns nobody may leave."
+    own = load_policy(
+        "version: 1\n"
+        "default: {decision: enclave, require: [all_detectors_ok, language_covered, "
+        "within_limits, policy_current]}\n"
+        "rules:\n"
+        '- {id: any-uncertain, when: "uncertain.*", then: local}\n'
+        '- {id: talk, when: "topic.health | topic.special", then: local}\n'
+    )
+    assert setting(page(own), "Topics") == (
         "Where it concerns nobody, talk of health, a special category stays here; "
         "talk of personal finance, a personnel matter, a legal matter may leave."
     )

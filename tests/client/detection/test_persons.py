@@ -91,10 +91,10 @@ def test_what_no_list_of_words_found_is_never_a_topic() -> None:
 @pytest.mark.parametrize(
     ("name", "score", "end", "after"),
     [
-        ("topic.health", 30, 200, 50),
+        ("topic.health", 40, 200, 50),
         ("topic.hr", 49, 20, 50),
         ("topic.health", 80, 20, 80),
-        ("topic.health", 29, 20, 29),
+        ("topic.health", 39, 20, 39),
         ("topic.health", 40, 201, 40),
         ("topic.finance", 40, 20, 40),
     ],

@@ -328,12 +328,16 @@ def test_invisible_characters_are_obfuscation(text: str, *, hidden: bool) -> Non
 
 
 def stock_phones(text: str) -> set[tuple[int, int]]:
-    """Return what Presidio's own recognizer finds, window by window."""
+    """Return what Presidio's own recognizer finds, window by window.
+
+    Less what is a decimal, or groups of a longer row with full stops: a version.
+    """
     recognizer = predefined_recognizers.PhoneRecognizer()
     return {
         (start + found.start, start + found.end)
         for start, end in phones.phone_windows(text)
         for found in recognizer.analyze(text[start:end], ["PHONE_NUMBER"])
+        if not phones.is_decimal(text, start + found.start, start + found.end)
     }
 
 

@@ -40,7 +40,7 @@ _PLAIN: Final = re.compile(r"[0-9 ()\[\]./\-]*")
 # Rules by which a number is a part of what was dialled, and no longer than it.
 _PARTS: Final = frozenset({None, r"\1", r"\2"})
 MAX_PREFIX: Final = 8  # national prefix and carrier; the test reads off fewer
-_DECIMAL: Final = re.compile(r"\d{1,3}\.\d{1,16}")
+_DECIMAL: Final = re.compile(r"(?:0|[1-9]\d{0,2})\.\d{1,16}")  # 02. is an area code
 _DOTTED: Final = re.compile(r"\d+(?:\.\d+)+")
 _MAX_ABROAD: Final = 30  # out, country, and 17 digits at most (E.164 has 15)
 
@@ -92,7 +92,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
                 for match in Matcher(
                     text[start:end], region, leniency=self.leniency or 0
                 )
-                if not _is_decimal(text, start + match.start, start + match.end)
+                if not is_decimal(text, start + match.start, start + match.end)
             }
             return self.remove_duplicates([self._result(*each) for each in places])
 
@@ -112,7 +112,7 @@ def windowed_phone(language: str) -> "EntityRecognizer":
     return Windowed(supported_language=language)
 
 
-def _is_decimal(text: str, start: int, end: int) -> bool:
+def is_decimal(text: str, start: int, end: int) -> bool:
     """Tell whether a match is a decimal, or a part of a version or of an OID.
 
     Seven digits of any such kind are still a number run where nothing explains them.
