@@ -90,6 +90,31 @@ def test_people_in_general_and_numerals_are_nobody(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    [
+        "My wife's results came back",
+        "My father\u2019s clinic called",
+        "My neighbour's kitchen was searched",
+        "Our son's school says so",
+        "My ex husband report",
+        "My HIV clinic closed",
+        "My results: positive",
+        "My car was repossessed",
+    ],
+)
+def test_a_house_of_somebodys_is_his(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+    assert not tells_of_nobody(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["our diabetes clinic", "our hospital's ward", "my new website"]
+)
+def test_a_house_where_somebody_works_is_nobody(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
     ["what type I have, I do not know", "at what stage I am", "the US took us in"],
 )
 def test_an_i_that_does_something_is_the_speaker(text: str) -> None:

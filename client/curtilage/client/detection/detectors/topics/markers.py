@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.lexicon import class_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, lowered, words
 from curtilage.policy.decision.findings import Normalization
@@ -132,7 +133,15 @@ _POLITE = re.compile(
     r"studying|teaching|working|at|in) )"
 )
 _HOUSE_RE = re.compile(
-    rf"(?:my|our|us) (?:[\w'\u2019-]+ ){{0,2}}?{_HOUSE}(?![\w'\u2019])"
+    rf"(?P<whose>my|our|us) "
+    rf"(?P<between>(?:(?:[\w-]+|{_HOUSE}['\u2019]s) ){{0,2}}?)(?P<house>{_HOUSE})"
+    r"(?![\w'\u2019])"
+)
+_RELATIVE = re.compile(_ANY_KIN)
+# Mine these are what befell me ("my results: HIV", "my car was seized"); ours, work.
+_MINE = words(
+    "results findings analysis report review exam exams class story script sample "
+    "doctors physicians nurses car laptop computer kitchen bike"
 )
 # "type I", "factor V": a numeral, unless "I" does something.
 _NUMERAL = re.compile(
@@ -585,12 +594,28 @@ def _about_nobody(text: str) -> list[tuple[int, int]]:
     """Return where words for a person tell of nobody."""
     found = [
         match.span()
-        for pattern in (_POLITE, _HOUSE_RE, _HE_OR_SHE)
+        for pattern in (_POLITE, _HE_OR_SHE)
         for match in pattern.finditer(text)
     ]
+    found.extend(_houses(text))
     # Of a numeral the letter alone.
     found.extend((match.end() - 1, match.end()) for match in _NUMERAL.finditer(text))
     return found
+
+
+def _houses(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a house or a thing is meant, and nobody by it.
+
+    "My father's office" is my father, "my HIV clinic" tells that I have HIV; "our
+    diabetes clinic" is where somebody works.
+    """
+    for match in _HOUSE_RE.finditer(text):
+        between = match["between"].split()
+        mine = match["whose"] == "my" and (
+            match["house"] in _MINE or any(map(class_of, between))
+        )
+        if not mine and not any(map(_RELATIVE.fullmatch, between)):
+            yield match.span()
 
 
 # --- whether a text asks at all, or tells --------------------------------------------
@@ -637,7 +662,7 @@ def tells_of_nobody(text: str) -> bool:
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(text) and all(map(_asks, turns))
-    if _HOUSE_RE.search(plain) and not _kinds(text):
+    if any(_houses(plain)) and not _kinds(text):
         return True
     # "How do you deal with it?" asks of oneself more often than of anybody.
     if not _SPEAKER_WORDS.isdisjoint(here) or _ANYBODY.search(plain):
