@@ -107,6 +107,33 @@ def test_a_house_of_somebodys_is_his(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Can I get an abortion?",
+        "Will I die of leukemia?",
+        "Where can I get off heroin?",
+        "What should I do about warts?",
+        "How do we still cope?",
+    ],
+)
+def test_a_question_about_oneself_is_the_speakers(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can I give amoxicillin with food?",
+        "How do I take a blood culture?",
+        "How should we treat it?",
+        "Can you tell me about HIV?",
+    ],
+)
+def test_a_question_of_the_trade_is_nobodys(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
     "text", ["our diabetes clinic", "our hospital's ward", "my new website"]
 )
 def test_a_house_where_somebody_works_is_nobody(text: str) -> None:

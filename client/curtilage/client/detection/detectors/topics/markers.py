@@ -92,7 +92,11 @@ _HOUSE = (
 
 # About the speaker's wish, not his state: "I want to know", "tell me".
 _POLITE = re.compile(
-    r"(?<!\w)(?:can|could|would|will) (?:you|i)(?: please)? (?:\w+ )?(?:me|us)?|"
+    r"(?<!\w)(?:can|could|would|will) you(?: please)? (?:\w+ )?(?:me|us)?|"
+    # What is done to others, or asked; "can I get an abortion" is the speaker's.
+    r"(?<!\w)(?:can|could|may) i (?:please )?(?:ask|see|give|prescribe|administer|"
+    r"order|combine|crush|dilute|mix|convert|calculate|measure|distinguish|explain|"
+    r"describe|treat|manage|monitor|teach|write|make|build|use|add|run|set|find)(?!\w)|"
     r"(?<!\w)(?:tell|give|help|show|teach|explain to|explain|remind|let|quiz|"
     r"write|find|send|get|list|make|draw|walk) (?:me|us)(?!\w)|"
     r"(?<!\w)(?:i|we)(?:'d| would|\u2019d)? (?:want|need|like|"
@@ -109,7 +113,10 @@ _POLITE = re.compile(
     r"overview|titles?|questions?|ideas?|examples?|talk|lecture|essay|presentation|"
     r"paper|exam|quiz|seminar|lesson|explanation|diagram|template)(?!\w)|"
     r"(?<!\w)(?:what|how|where|when|which|why)(?: \w+){0,3} (?:do|does|"
-    r"should|can|could|would|will|did|must) (?:i|we|you)(?!\w)|"
+    r"should|can|could|would|will|did|must) (?:i|we|you)(?!\w)"
+    r"(?! (?:still |ever |best )?(?:have|be|become|live|cope|hide|quit|die|survive|"
+    r"walk|adopt|abort|terminate|breastfeed|feel|do (?:about|after|now)|"
+    r"take (?:for|against)|get (?:an|off|over|out|rid|sober|pregnant|help))(?!\w))|"
     r"(?:^|[.?!:;\n] {0,2})(?:should|can|could|must|may|do) we(?!\w)|"
     r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering|read(?= (?:that|in|"
     r"about|somewhere)\b))(?!\w)|"
