@@ -109,6 +109,34 @@ def test_a_house_of_somebodys_is_his(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "The goalkeeper tested positive for cocaine",
+        "The night porter at the Grand Hotel in Bath has syphilis",
+        "Somebody in payroll has MS",
+        "Someone here has HIV",
+        "Both brothers have haemophilia",
+        "The twins are on dialysis",
+    ],
+)
+def test_whom_everybody_there_knows_is_somebody(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is it legal if the driver has epilepsy?",
+        "What should someone with HIV eat?",
+        "The nurse is caring for a client with asthma",
+        "the printer driver and the twins paradox",
+    ],
+)
+def test_a_trade_in_general_is_nobody(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "Can I get an abortion?",
         "Will I die of leukemia?",
         "Where can I get off heroin?",

@@ -61,6 +61,15 @@ _DOES = (
     r"\u2019s)|"
     r"who (?:is|was|has|had)|with)"
 )
+# Of whom a place has one. No trade of which exams and clauses speak in general: nurses,
+# judges, officers.
+_TRADES = (
+    r"(?:goalkeeper|coach|porter|mayor|vicar|priest|pastor|imam|rabbi|organist|"
+    r"choirboy|cook|chef|driver|pilot|cashier|receptionist|cleaner|caretaker|janitor|"
+    r"principal|head ?teacher|deputy(?: head)?|secretary|butcher|baker|barber|"
+    r"hairdresser|plumber|electrician|singer|drummer|guitarist|librarian|accountant|"
+    r"treasurer|bride|groom|widow|widower|au pair|babysitter|dentist)"
+)
 # Nobody's own: a house, a thing that one makes, people in general.
 _HOUSE = (
     r"(?:hospitals?|clinics?|practice|wards?|unit|department|dept|surgery|pharmacy|lab|"
@@ -252,6 +261,20 @@ _RULES: Final = (
         r"from|on|at|downstairs|upstairs|next door|opposite)(?: "
         rf"[\w-]{{1,12}}){{0,3}})? "
         rf"{_DOES}(?!\w)",
+        particular=True,
+        back=True,
+    ),
+    # Whom everybody there knows by that word.
+    _marker(
+        SOMEBODY,
+        "the our somebody someone both",
+        rf"(?<!\w)(?:the|our) (?:[\w-]{{2,14}} )?{_TRADES}(?: (?:in|from|on|at|of)(?: "
+        rf"[\w-]{{1,12}}){{1,5}}?)? {_DOES}(?!\w)",
+        r"(?<!\w)(?:somebody|someone) (?:else )?(?:here|(?:in|from|at|on)(?: "
+        rf"[\w-]{{1,12}}){{1,3}}?) {_DOES}(?!\w)",
+        r"(?<!\w)(?:both|our|the) (?:brothers|sisters|sons|daughters|twins|triplets)"
+        rf"(?: (?:in|from|at)(?: [\w-]{{1,12}}){{1,3}}|,)? (?:have|had|are|were|"
+        rf"{_DOES})(?!\w)",
         particular=True,
         back=True,
     ),
