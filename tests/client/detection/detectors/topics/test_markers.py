@@ -90,6 +90,86 @@ def test_people_in_general_and_numerals_are_nobody(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    [
+        "My wife's results came back",
+        "My father\u2019s clinic called",
+        "My neighbour's kitchen was searched",
+        "Our son's school says so",
+        "My ex husband report",
+        "My HIV clinic closed",
+        "My results: positive",
+        "My car was repossessed",
+    ],
+)
+def test_a_house_of_somebodys_is_his(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+    assert not tells_of_nobody(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The goalkeeper tested positive for cocaine",
+        "The night porter at the Grand Hotel in Bath has syphilis",
+        "Somebody in payroll has MS",
+        "Someone here has HIV",
+        "Both brothers have haemophilia",
+        "The twins are on dialysis",
+    ],
+)
+def test_whom_everybody_there_knows_is_somebody(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Is it legal if the driver has epilepsy?",
+        "What should someone with HIV eat?",
+        "The nurse is caring for a client with asthma",
+        "the printer driver and the twins paradox",
+    ],
+)
+def test_a_trade_in_general_is_nobody(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can I get an abortion?",
+        "Will I die of leukemia?",
+        "Where can I get off heroin?",
+        "What should I do about warts?",
+        "How do we still cope?",
+    ],
+)
+def test_a_question_about_oneself_is_the_speakers(text: str) -> None:
+    assert SOMEBODY in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Can I give amoxicillin with food?",
+        "How do I take a blood culture?",
+        "How should we treat it?",
+        "Can you tell me about HIV?",
+    ],
+)
+def test_a_question_of_the_trade_is_nobodys(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["our diabetes clinic", "our hospital's ward", "my new website"]
+)
+def test_a_house_where_somebody_works_is_nobody(text: str) -> None:
+    assert SOMEBODY not in kinds_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
     ["what type I have, I do not know", "at what stage I am", "the US took us in"],
 )
 def test_an_i_that_does_something_is_the_speaker(text: str) -> None:

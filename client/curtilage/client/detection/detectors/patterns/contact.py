@@ -17,6 +17,12 @@ _ROLES = (
     r"mailer-daemon|abuse|security|support|info|help|licens(?:e|ing)|opensource|"
     r"maintainers?|developers?|dev|bugs?|users|announce)"
 )
+# What stands behind the sign in "lodash@4.17.21", "checkout@v4" and "react@latest"; an
+# address of four numbers is a host.
+_RELEASE = (
+    r"(?:v\d{1,4}(?:\.\d{1,5}){0,3}|\d{1,4}(?:(?:\.\d{1,5}){2})?|latest|sha256)"
+    r"(?![\w\-]|\.\w)"
+)
 
 REACH = (
     # No suffix list: alice@hospital.local is an address too, and so is
@@ -25,6 +31,7 @@ REACH = (
         id="email",
         data_class="identifier.direct.email",
         regex=rf"(?<![\w.+%'\-])(?!{_ROLES}@[\w\-]{{1,63}}\.\w)[\w.+%'\-]{{1,64}}@"
+        rf"(?!{_RELEASE})"
         r"(?:[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,6}|[\w\-]{2,63})",
         score=90,
         gate="@",

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.detectors.topics.lexicon import class_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, lowered, words
 from curtilage.policy.decision.findings import Normalization
@@ -60,6 +61,15 @@ _DOES = (
     r"\u2019s)|"
     r"who (?:is|was|has|had)|with)"
 )
+# Of whom a place has one. No trade of which exams and clauses speak in general: nurses,
+# judges, officers.
+_TRADES = (
+    r"(?:goalkeeper|coach|porter|mayor|vicar|priest|pastor|imam|rabbi|organist|"
+    r"choirboy|cook|chef|driver|pilot|cashier|receptionist|cleaner|caretaker|janitor|"
+    r"principal|head ?teacher|deputy(?: head)?|secretary|butcher|baker|barber|"
+    r"hairdresser|plumber|electrician|singer|drummer|guitarist|librarian|accountant|"
+    r"treasurer|bride|groom|widow|widower|au pair|babysitter|dentist)"
+)
 # Nobody's own: a house, a thing that one makes, people in general.
 _HOUSE = (
     r"(?:hospitals?|clinics?|practice|wards?|unit|department|dept|surgery|pharmacy|lab|"
@@ -91,7 +101,11 @@ _HOUSE = (
 
 # About the speaker's wish, not his state: "I want to know", "tell me".
 _POLITE = re.compile(
-    r"(?<!\w)(?:can|could|would|will) (?:you|i)(?: please)? (?:\w+ )?(?:me|us)?|"
+    r"(?<!\w)(?:can|could|would|will) you(?: please)? (?:\w+ )?(?:me|us)?|"
+    # What is done to others, or asked; "can I get an abortion" is the speaker's.
+    r"(?<!\w)(?:can|could|may) i (?:please )?(?:ask|see|give|prescribe|administer|"
+    r"order|combine|crush|dilute|mix|convert|calculate|measure|distinguish|explain|"
+    r"describe|treat|manage|monitor|teach|write|make|build|use|add|run|set|find)(?!\w)|"
     r"(?<!\w)(?:tell|give|help|show|teach|explain to|explain|remind|let|quiz|"
     r"write|find|send|get|list|make|draw|walk) (?:me|us)(?!\w)|"
     r"(?<!\w)(?:i|we)(?:'d| would|\u2019d)? (?:want|need|like|"
@@ -108,7 +122,10 @@ _POLITE = re.compile(
     r"overview|titles?|questions?|ideas?|examples?|talk|lecture|essay|presentation|"
     r"paper|exam|quiz|seminar|lesson|explanation|diagram|template)(?!\w)|"
     r"(?<!\w)(?:what|how|where|when|which|why)(?: \w+){0,3} (?:do|does|"
-    r"should|can|could|would|will|did|must) (?:i|we|you)(?!\w)|"
+    r"should|can|could|would|will|did|must) (?:i|we|you)(?!\w)"
+    r"(?! (?:still |ever |best )?(?:have|be|become|live|cope|hide|quit|die|survive|"
+    r"walk|adopt|abort|terminate|breastfeed|feel|do (?:about|after|now)|"
+    r"take (?:for|against)|get (?:an|off|over|out|rid|sober|pregnant|help))(?!\w))|"
     r"(?:^|[.?!:;\n] {0,2})(?:should|can|could|must|may|do) we(?!\w)|"
     r"(?<!\w)(?:i|we) (?:wonder|wondered|was wondering|am wondering|read(?= (?:that|in|"
     r"about|somewhere)\b))(?!\w)|"
@@ -132,7 +149,15 @@ _POLITE = re.compile(
     r"studying|teaching|working|at|in) )"
 )
 _HOUSE_RE = re.compile(
-    rf"(?:my|our|us) (?:[\w'\u2019-]+ ){{0,2}}?{_HOUSE}(?![\w'\u2019])"
+    rf"(?P<whose>my|our|us) "
+    rf"(?P<between>(?:(?:[\w-]+|{_HOUSE}['\u2019]s) ){{0,2}}?)(?P<house>{_HOUSE})"
+    r"(?![\w'\u2019])"
+)
+_RELATIVE = re.compile(_ANY_KIN)
+# Mine these are what befell me ("my results: HIV", "my car was seized"); ours, work.
+_MINE = words(
+    "results findings analysis report review exam exams class story script sample "
+    "doctors physicians nurses car laptop computer kitchen bike"
 )
 # "type I", "factor V": a numeral, unless "I" does something.
 _NUMERAL = re.compile(
@@ -236,6 +261,20 @@ _RULES: Final = (
         r"from|on|at|downstairs|upstairs|next door|opposite)(?: "
         rf"[\w-]{{1,12}}){{0,3}})? "
         rf"{_DOES}(?!\w)",
+        particular=True,
+        back=True,
+    ),
+    # Whom everybody there knows by that word.
+    _marker(
+        SOMEBODY,
+        "the our somebody someone both",
+        rf"(?<!\w)(?:the|our) (?:[\w-]{{2,14}} )?{_TRADES}(?: (?:in|from|on|at|of)(?: "
+        rf"[\w-]{{1,12}}){{1,5}}?)? {_DOES}(?!\w)",
+        r"(?<!\w)(?:somebody|someone) (?:else )?(?:here|(?:in|from|at|on)(?: "
+        rf"[\w-]{{1,12}}){{1,3}}?) {_DOES}(?!\w)",
+        r"(?<!\w)(?:both|our|the) (?:brothers|sisters|sons|daughters|twins|triplets)"
+        rf"(?: (?:in|from|at)(?: [\w-]{{1,12}}){{1,3}}|,)? (?:have|had|are|were|"
+        rf"{_DOES})(?!\w)",
         particular=True,
         back=True,
     ),
@@ -585,12 +624,28 @@ def _about_nobody(text: str) -> list[tuple[int, int]]:
     """Return where words for a person tell of nobody."""
     found = [
         match.span()
-        for pattern in (_POLITE, _HOUSE_RE, _HE_OR_SHE)
+        for pattern in (_POLITE, _HE_OR_SHE)
         for match in pattern.finditer(text)
     ]
+    found.extend(_houses(text))
     # Of a numeral the letter alone.
     found.extend((match.end() - 1, match.end()) for match in _NUMERAL.finditer(text))
     return found
+
+
+def _houses(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a house or a thing is meant, and nobody by it.
+
+    "My father's office" is my father, "my HIV clinic" tells that I have HIV; "our
+    diabetes clinic" is where somebody works.
+    """
+    for match in _HOUSE_RE.finditer(text):
+        between = match["between"].split()
+        mine = match["whose"] == "my" and (
+            match["house"] in _MINE or any(map(class_of, between))
+        )
+        if not mine and not any(map(_RELATIVE.fullmatch, between)):
+            yield match.span()
 
 
 # --- whether a text asks at all, or tells --------------------------------------------
@@ -637,7 +692,7 @@ def tells_of_nobody(text: str) -> bool:
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(text) and all(map(_asks, turns))
-    if _HOUSE_RE.search(plain) and not _kinds(text):
+    if any(_houses(plain)) and not _kinds(text):
         return True
     # "How do you deal with it?" asks of oneself more often than of anybody.
     if not _SPEAKER_WORDS.isdisjoint(here) or _ANYBODY.search(plain):
