@@ -224,10 +224,10 @@ class _Stage:
         raw, other = read.all[0], undone(read.all)
         written = _Written(raw.text, tuple(self._found(raw, numbers=True)))
         yield from written.spans
-        fresh = frozenset[str]()
-        if other.text != raw.text:
-            fresh = words_of(other.text) - words_of(raw.text)
-        for start, end in stretches(other.text, fresh) if fresh else ():
+        if other.text == raw.text:
+            return
+        fresh = words_of(other.text) - words_of(raw.text)
+        for start, end in stretches(other.text, fresh):
             part = replace(other, text=other.text[start:end], cut=False)
             for detector in self._by_form[Normalization.RAW]:
                 for span in self._marker.marked(run(detector, part), part):
