@@ -85,6 +85,13 @@ SLOW = {
     "quotes": "'\"",
     "at signs": "a@",
     "letters": "a",
+    "octets": "=C3=A9",
+    "encoded words": "=?utf-8?q?a?=",
+    "open encoded words": "=?utf-8?q?",
+    "pieces": "aB1 ",
+    "soft breaks": "a=\n",
+    "flags": "\U0001f1ed",
+    "open cells": "<td>ab",
 }
 
 

@@ -1,15 +1,20 @@
 import base64
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors.readings import (
+    DECODE_LEVELS,
     MAX_DECODED_CHARS,
     decode,
     fold,
     hidden_text,
     readings,
+    stretches,
+    undone,
+    words_of,
 )
 from curtilage.client.detection.detectors.respelling import compact
 from curtilage.policy.decision.findings import Normalization
@@ -191,3 +196,145 @@ def test_digits_are_spelled_in_other_languages_and_with_marks(
 ) -> None:
     *_, last = readings(text)
     assert last.text.replace(" ", "") == shown.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("\U0001f177\U0001f178\U0001f185", "HIV"),
+        ("\U0001f157\U0001f158\U0001f165", "HIV"),
+        ("\u24a3\u24a4\u24b1", "hiv"),
+        ("\u029c\u026a\u1d20", "hiv"),
+        ("\U0001f1ed\U0001f1ee\U0001f1fb", "HIV"),
+        ("\U0001f1f3\U0001f1f1", "\U0001f1f3\U0001f1f1"),
+    ],
+    ids=["squared", "circled", "bracketed", "small capitals", "flags", "a flag"],
+)
+def test_fold_reads_letters_in_other_shapes(text: str, folded: str) -> None:
+    assert fold(text) == folded
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("H&zwnj;I&zwnj;V", "HIV"),
+        ("can&#173;cer", "cancer"),
+        ("H%E2%80%8BI%E2%80%8BV", "HIV"),
+        ("s%D1%81hiz%D0%BE%D1%80hr%D0%B5ni%D0%B0", "schizophrenia"),
+        ("&#127351;\\u200b&#127352;", "HI"),
+    ],
+    ids=["zwnj", "shy", "percent", "cyrillic", "squared"],
+)
+def test_what_is_decoded_is_folded(text: str, read: str) -> None:
+    assert decode(text)[0] == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("it is =68=69=76", "it is hiv"),
+        ("=C3=A9t=C3=A9", "\u00e9t\u00e9"),
+        ("name=3DChidi=20Okafor", "name=Chidi Okafor"),
+        ("di=\nabetes", "diabetes"),
+        ("K=C3=B6ln and a =3D b", "K\u00f6ln and a = b"),
+        ("=46=6F=72=65=6E=61=6D=65 &#x3D;3D", "Forename ="),
+    ],
+    ids=["octets", "pairs", "quoted", "soft break", "prose", "stacked"],
+)
+def test_decode_undoes_quoted_printable(text: str, read: str) -> None:
+    assert decode(text)[0] == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x=20 and y=30",
+        "a == b, c =\n d",
+        "https://example.org/?a=41&b=20",
+        "====\nTitle\n====",
+        "x=AB; y=3D; z=if",
+        "total =00=01",
+    ],
+    ids=["numbers", "code", "query", "heading", "not all", "no text"],
+)
+def test_an_equals_sign_is_left_where_it_is_one(text: str) -> None:
+    assert decode(text)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("=?utf-8?b?T2thZm9yLCBDaGlkaQ==?= owes", "Okafor, Chidi owes"),
+        ("=?UTF-8?Q?Bj=C3=B8rn_Haugland?=", "Bj\u00f8rn Haugland"),
+        ("=?iso-8859-1?q?Ren=E9?= =?iso-8859-1?q?e?= is", "Ren\u00e9e is"),
+        ("=?utf-8*en?Q?Mia?=", "Mia"),
+    ],
+    ids=["base64", "quoted", "two in a row", "language"],
+)
+def test_decode_reads_encoded_words(text: str, read: str) -> None:
+    assert decode(text)[0] == read
+
+
+def test_decode_joins_base64_in_pieces() -> None:
+    text = "SSBoYXZl IEhJViBh bmQgSSBh\nbSBhZnJh aWQ="
+    assert decode(text)[0].strip() == "I have HIV and I am afraid"
+
+
+def test_pieces_that_are_words_are_left_alone() -> None:
+    text = "myList fooBar maxValue iPhone14 size2 "
+    assert decode(text)[0] == text
+
+
+def test_decode_reads_base32() -> None:
+    told = base64.b32encode(b"ssn 536-22-1234").decode()
+    assert "536-22-1234" in decode(told)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("<td>rent</td><td>late</td>", "rent late"),
+        ("one<br/>two", "one two"),
+        ("H<b>I</b>V", "HIV"),
+        ("41<br>11", "4111"),
+    ],
+)
+def test_tags_of_cells_and_lines_part_words(text: str, read: str) -> None:
+    assert decode(text)[0] == read
+
+
+@given(st.integers(min_value=1, max_value=DECODE_LEVELS + 3))
+def test_decoding_ends_after_a_fixed_number_of_levels(depth: int) -> None:
+    text = "a:b"
+    for _ in range(depth):
+        text = quote(text, safe="")
+    shown = decode(text)[0]
+    assert (shown == "a:b") is (depth <= DECODE_LEVELS)
+
+
+@given(st.text(alphabet="=?utf-8qb3DC\n <br>%&;aB1", max_size=120))
+def test_decoding_takes_any_mail(text: str) -> None:
+    decoded, cut = decode(text, most=200)
+    assert len(decoded) <= 200
+    assert not cut
+
+
+def test_stretches_are_what_reads_otherwise_with_its_surroundings() -> None:
+    text = f"{'word ' * 200}the tenant Chidi%20Okafor pays {'word ' * 200}"
+    other = undone(tuple(readings(text)))
+    fresh = words_of(other.text) - words_of(text)
+    ((start, end),) = stretches(other.text, fresh)
+    assert fresh == {"okafor"}
+    assert "the tenant Chidi Okafor pays" in other.text[start:end]
+    assert end - start < 400
+
+
+@given(st.text(alphabet="ab1 _%20\n", max_size=80), st.sets(st.sampled_from("ab")))
+def test_stretches_stand_apart_and_in_the_text(text: str, ends: set[str]) -> None:
+    words = {word for word in words_of(text) if word[-1] in ends}
+    places = list(stretches(text, words))
+    flat = [at for place in places for at in place]
+    assert flat == sorted(set(flat))
+    assert all(0 <= at <= len(text) for at in flat)
+    found = set[str]().union(*(words_of(text[a:b]) for a, b in places))
+    assert words <= found

@@ -109,7 +109,7 @@ def own_equipment() -> Equipment:
 
 def _own_but_names(languages: Sequence[str]) -> Equipment:
     return (
-        (UndecodableDetector(), AS_WRITTEN),
+        (UndecodableDetector(), NOT_COMPACT),
         (ObfuscationDetector(), AS_WRITTEN),
         (InvisibleDetector(), AS_WRITTEN),
         or_broken("language", partial(LanguageDetector, languages), NOT_COMPACT),
@@ -118,5 +118,5 @@ def _own_but_names(languages: Sequence[str]) -> Equipment:
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
         (LexiconDetector(), NOT_COMPACT),
-        (PersonMarkerDetector(), AS_WRITTEN),
+        (PersonMarkerDetector(), NOT_COMPACT),
     )

@@ -22,7 +22,12 @@ from curtilage.client.detection.detectors.patterns.secrets import (
     HEX_TOKEN,
     OPAQUE_TOKEN,
 )
-from curtilage.client.detection.detectors.readings import Reading, hidden_text
+from curtilage.client.detection.detectors.readings import (
+    ENCODED_WORD,
+    Reading,
+    hidden_text,
+    word_text,
+)
 from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import Normalization
 
@@ -216,12 +221,16 @@ def _is_random(token: str) -> bool:
 
 
 class UndecodableDetector:
-    """Find characters that are no text: lone surrogates, NUL."""
+    """Find what is no text: lone surrogates, NUL, encoded words of unknown content."""
 
     id = "undecodable"
 
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each of them."""
+        if "=?" in reading.text:
+            for word in ENCODED_WORD.finditer(reading.text):
+                if word_text(word) is None:
+                    yield _span("uncertain.undecodable", self.id, word.span())
         if reading.text.isascii() and "\0" not in reading.text:
             return
         for match in _UNDECODABLE.finditer(reading.text):

@@ -2,23 +2,24 @@
 
 A text is read raw, then folded (NFKC, invisible characters dropped, digits of
 every script as ASCII), with look-alike letters replaced, with its encodings
-undone, and with what was spelled or torn apart joined (``respelling``). Each
-reading is scanned; its offsets are its own.
+undone and what came out folded again, and with what was spelled or torn apart
+joined (``respelling``). Each reading is scanned; its offsets are its own.
 """
 
 import base64
 import binascii
 import html
+import quopri
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from curtilage.client.detection.detectors.respelling import compact, made_in, unmarked
 from curtilage.policy.decision.findings import Normalization
 
-DECODE_LEVELS = 2
+DECODE_LEVELS = 3  # entities in quoted-printable in base64: a page in a mail
 MAX_DECODED_CHARS = 40_000  # or as the text was; what grows longer is cut
 _MIN_PRINTABLE = 0.95
 _MIN_DECODED_CHARS = 6
@@ -42,8 +43,38 @@ _GREEK = dict(
 )
 _LOOK_ALIKES = {ord(key): value for key, value in (_CYRILLIC | _GREEK).items()}
 
+
+def _letters_by_name() -> Iterator[tuple[int, str]]:
+    """Yield the letters that NFKC leaves as they are, or puts between brackets.
+
+    Small capitals become small letters: who writes with them has both kinds.
+    """
+    named = re.compile(
+        r"(?:(?P<large>NEGATIVE (?:CIRCLED|SQUARED) LATIN CAPITAL|PARENTHESIZED LATIN "
+        r"CAPITAL)|PARENTHESIZED LATIN SMALL|"
+        r"LATIN LETTER SMALL CAPITAL|LATIN SMALL LETTER TURNED) (?:LETTER )?([A-Z])"
+    )
+    for first, end in ((0x180, 0x2B0), (0x1D00, 0x1DC0), (0x249C, 0x24B6),
+                       (0xA720, 0xA800), (0x1F100, 0x1F1E6)):  # fmt: skip
+        for code in range(first, end):
+            found = named.fullmatch(unicodedata.name(chr(code), ""))
+            if found is not None:
+                yield code, found[2] if found["large"] else found[2].lower()
+
+
+_LETTERS = dict(_letters_by_name())
+# Two of them are a flag, which hides nothing.
+_REGIONAL = re.compile("[\U0001f1e6-\U0001f1ff]+")
+_FLAG_CHARS = 2
+
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--|-->")
+_TAGS = re.compile(r"(?:</?[A-Za-z][^<>]{0,200}>|<!--|-->)+")
+# Cells, lines and paragraphs: the words on their two sides are two.
+_BLOCK = re.compile(
+    r"</?(?:br|p|div|li|[uod]l|d[td]|t[dhr]|h[1-6r]|table|tbody|thead|caption|title|"
+    r"option|label|button|section|article|header|footer|nav|main|pre|blockquote)(?!\w)",
+    re.IGNORECASE,
+)
 # "key": "value" and 'key' => 'value', as what they say: a label and its value.
 _KEY = re.compile(
     r"(\\?[\"'])([^\W\d][\w .\-]{0,40})\1\s{0,3}(?::|=>)\s{0,3}(?:\\?[\"'])?"
@@ -60,6 +91,31 @@ _FIELD = re.compile(
 _MARKDOWN = re.compile(r"(?<![*\s])\*{1,3}(?!\*)|(?<!\*)\*{1,3}(?![*\s])|`{1,3}|__|~~")
 _MARKS = "*`_~"
 _ENCODED = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{11,}={0,2}")
+# base64 that is cut into pieces: no piece looks like a word.
+_PIECES = re.compile(
+    r"(?<!\S)(?:(?=[A-Za-z0-9+/]{0,76}?(?:[a-z][A-Z]|\d[A-Za-z]|[A-Za-z]\d|=))"
+    r"[A-Za-z0-9+/]{2,76}={0,2}(?:\s{1,2}|\Z)){2,}"
+)
+_BASE32 = re.compile(r"[A-Z2-7]{16,}")
+# Quoted-printable (RFC 2045, 6.7): a row of octets; octets anywhere and lines that go
+# on, where no "=" is anything else and one is what hardly another text has.
+_OCTETS = re.compile(r"(?:=[0-9A-Fa-f]{2}){2,}")
+_OCTET = re.compile(r"(?:=[0-9A-F]{2})+")
+_SOFT_BREAK = re.compile(r"(?<=[^\s=])=[ \t]*\r?\n(?=[^\s=])")
+_NOT_QUOTED = re.compile(r"=(?![0-9A-F]{2}|[ \t]*\r?\n|[ \t]*\Z)")
+_QUOTED = re.compile(r"=3D|=20\r?\n|[^\s=]=\r?\n[^\s=]|(?:=[0-9A-F]{2}){2}")
+# Encoded words (RFC 2047, 2), and what only begins like one. Between two, spaces are
+# not part of the text (6.2).
+ENCODED_WORD = re.compile(
+    r"=\?(?P<charset>[A-Za-z][\w\-]{2,40})(?:\*[\w\-]{1,20})?\?(?P<kind>[A-Za-z])\?"
+    r"(?:(?P<text>[^?\s]{0,1000})\?=(?:\s{1,3}(?==\?[A-Za-z]))?)?"
+)
+# Of other alphabets than these the text would be of no covered language.
+_CHARSETS = re.compile(
+    r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-(?:1|2|3|4|9|10|13|14|15|16)|"
+    r"windows-125[0247]",
+    re.IGNORECASE,
+)
 # A text without one of these, and with two of them backwards, is backwards.
 _FUNCTION_WORD = re.compile(
     r"(?<!\w)(?:the|an?|is|are|was|my|to|of|and|in|for|you|with|it|this|that|at|on|i)"
@@ -109,15 +165,26 @@ def readings(text: str) -> Iterator[Reading]:
 
 
 def fold(text: str) -> str:
-    """Return NFKC without invisible characters, digits and dashes as ASCII."""
+    """Return NFKC without invisible characters, digits and dashes as ASCII.
+
+    Letters in boxes and the like are letters, which NFKC has not thought of.
+    """
     if text.isascii():
         return text
+    text = _REGIONAL.sub(_spelled, text).translate(_LETTERS)
     kept = (
         char
         for char in unicodedata.normalize("NFKC", text)
         if unicodedata.category(char) not in {"Cf", "Mn", "Co"}
     )
     return "".join(map(_ascii_digit, kept)).translate(_DASHES)
+
+
+def _spelled(row: re.Match[str]) -> str:
+    """Return regional indicators as the letters that they are called."""
+    if len(row[0]) == _FLAG_CHARS:
+        return row[0]
+    return "".join(chr(ord(char) - 0x1F1E6 + ord("A")) for char in row[0])
 
 
 def _ascii_digit(char: str) -> str:
@@ -127,9 +194,9 @@ def _ascii_digit(char: str) -> str:
 
 
 def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
-    """Undo entities, escapes, quoted keys, tags, Markdown, percent, base64, hex.
+    """Undo entities, escapes, quoted keys, tags, Markdown, mail's encodings, base64.
 
-    Twice, since encodings are stacked.
+    Three times, since encodings are stacked; what came out is folded each time.
 
     Args:
         text: folded already; one character can have become eighteen.
@@ -142,6 +209,9 @@ def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
     for _ in range(DECODE_LEVELS):
         undone = _decode_once(text)
         cut = cut or len(undone) > most
+        if not undone.isascii():
+            undone = fold(undone[:most]).translate(_LOOK_ALIKES)
+            cut = cut or len(undone) > most
         if undone == text:
             break
         text = undone[:most]
@@ -149,6 +219,8 @@ def decode(text: str, *, most: int = MAX_DECODED_CHARS) -> tuple[str, bool]:
 
 
 def _decode_once(text: str) -> str:
+    # First, as what was packed last: in what it holds, marks are no Markdown's.
+    text = _unpacked(text)
     if "&" in text:
         text = html.unescape(text)
     if "%" in text:
@@ -160,11 +232,77 @@ def _decode_once(text: str) -> str:
     if "</" in text:
         text = _FIELD.sub(r"\1: \2 ", text)
     if "<" in text:
-        text = _TAG.sub("", text)
+        text = _TAGS.sub(_without_tags, text)
     if any(map(text.__contains__, _MARKS)):
         text = _MARKDOWN.sub("", text)
-    text = _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
     return text[::-1] if _is_turned(text) else text
+
+
+def _unpacked(text: str) -> str:
+    """Undo what mail makes of texts: encoded words, base64, quoted-printable."""
+    if "=?" in text:
+        text = ENCODED_WORD.sub(lambda word: word_text(word) or word[0], text)
+    text = _PIECES.sub(_joined_pieces, text)
+    text = _ENCODED.sub(lambda match: hidden_text(match[0]) or match[0], text)
+    # After base64, whose padding before a line's end is no line that goes on.
+    return _unquoted(text) if "=" in text else text
+
+
+def _without_tags(match: re.Match[str]) -> str:
+    """Return what stands for tags: a space where they part two words."""
+    start, end = match.span()
+    apart = (
+        match.string[start - 1 : start].isalpha()
+        and match.string[end : end + 1].isalpha()
+        and _BLOCK.search(match[0])
+    )
+    return " " if apart else ""
+
+
+def word_text(word: re.Match[str]) -> str | None:
+    """Return the text of an encoded word, or None where it cannot be told."""
+    text, kind = word["text"], word["kind"].upper()
+    if text is None or not _CHARSETS.fullmatch(word["charset"]):
+        return None
+    try:
+        octets = text.encode("ascii")
+        if kind == "B":
+            octets = base64.b64decode(octets + b"=" * (-len(octets) % 4), validate=True)
+        elif kind == "Q":
+            octets = quopri.decodestring(octets, header=True)
+        else:
+            return None
+        return octets.decode(word["charset"])
+    except (ValueError, LookupError):
+        return None
+
+
+def _joined_pieces(match: re.Match[str]) -> str:
+    found = hidden_text("".join(match[0].split()))
+    return match[0] if found is None else found
+
+
+def _unquoted(text: str) -> str:
+    """Undo quoted-printable; octets that are no text stay as they are."""
+
+    def shown(match: re.Match[str]) -> str:
+        octets = bytes.fromhex(match[0].replace("=", ""))
+        for charset in ("utf-8", "cp1252"):
+            try:
+                found = octets.decode(charset)
+            except UnicodeDecodeError:
+                continue
+            return found if _is_shown(found) else match[0]
+        return match[0]
+
+    quoted = _QUOTED.search(text) is not None and _NOT_QUOTED.search(text) is None
+    text = _OCTETS.sub(shown, text)
+    return _OCTET.sub(shown, _SOFT_BREAK.sub("", text)) if quoted else text
+
+
+def _is_shown(text: str) -> bool:
+    shown = sum(char.isprintable() or char.isspace() for char in text)
+    return shown >= _MIN_PRINTABLE * len(text)
 
 
 def _is_turned(text: str) -> bool:
@@ -175,19 +313,73 @@ def _is_turned(text: str) -> bool:
 
 
 def hidden_text(token: str) -> str | None:
-    """Return the text that a base64 or hex token holds, spaced, or None."""
+    """Return the text that a base64, base32 or hex token holds, spaced, or None."""
     plain = token.rstrip("=")
-    padded = plain.translate({45: "+", 95: "/"}) + "=" * (-len(plain) % 4)
-    for undo in (binascii.unhexlify, _from_base64):
+    for undo in (binascii.unhexlify, _from_base64, _from_base32):
         try:
-            found = undo(plain if undo is binascii.unhexlify else padded).decode()
+            found = undo(plain).decode()
         except (ValueError, UnicodeDecodeError):
             continue
-        shown = sum(char.isprintable() or char.isspace() for char in found)
-        if len(found) >= _MIN_DECODED_CHARS and shown >= _MIN_PRINTABLE * len(found):
+        if len(found) >= _MIN_DECODED_CHARS and _is_shown(found):
             return f" {found} "
     return None
 
 
-def _from_base64(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
+def _from_base64(plain: str) -> bytes:
+    padded = plain.translate({45: "+", 95: "/"}) + "=" * (-len(plain) % 4)
+    return base64.b64decode(padded, validate=True)
+
+
+def _from_base32(plain: str) -> bytes:
+    if _BASE32.fullmatch(plain) is None:
+        raise ValueError("not in base32's alphabet, or too short to tell")
+    return base64.b32decode(plain + "=" * (-len(plain) % 8))
+
+
+# --- where a reading says something else ----------------------------------------------
+
+_WORD = re.compile(r"(?<![^\W_])\d*[^\W\d_][^\W_]+")
+_AROUND = 160  # characters on either side of a word, in which it is read again
+
+
+def words_of(text: str) -> set[str]:
+    """Return a text's words of two letters and more, in small letters."""
+    return {match[0].lower() for match in _WORD.finditer(text)}
+
+
+def undone(read: Sequence[Reading]) -> Reading:
+    """Return the reading in which most is undone, but nothing is joined."""
+    return [each for each in read if each.normalization is not Normalization.COMPACT][
+        -1
+    ]
+
+
+def stretches(text: str, words: Container[str]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a text that have some words, apart and in order.
+
+    Each with what stands around it, cut at spaces, so that it can be read alone.
+
+    Args:
+        text: any text.
+        words: as ``words_of`` returns them.
+    """
+    begun: tuple[int, int] | None = None
+    for match in _WORD.finditer(text):
+        if match[0].lower() not in words:
+            continue
+        start, end = max(match.start() - _AROUND, 0), match.end() + _AROUND
+        if start:
+            space = text.find(" ", start, match.start())
+            start = start if space < 0 else space + 1
+        if end < len(text):
+            space = text.rfind(" ", match.end(), end)
+            end = end if space < 0 else space
+        end = min(end, len(text))
+        if begun is None or start > begun[1]:
+            if begun is not None:
+                yield begun
+            begun = start, end
+        else:
+            begun = begun[0], max(end, begun[1])
+    if begun is not None:
+        yield begun

@@ -7,7 +7,9 @@ never repeats one: no message and no finding holds a word of it.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import cached_property
 from typing import Protocol
 
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
@@ -16,7 +18,13 @@ from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilters,
     prefilter_named_by,
 )
-from curtilage.client.detection.detectors.readings import Reading, readings
+from curtilage.client.detection.detectors.readings import (
+    Reading,
+    readings,
+    stretches,
+    undone,
+    words_of,
+)
 from curtilage.client.detection.spans import Span, checked, merge, whole
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.decision.findings import Normalization
@@ -100,9 +108,10 @@ class Scanner:
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
         """Return what all detectors find in each text of one conversation."""
         names = [self._cache.name_of(text) for text in texts]
+        read = [_Readings(text) for text in texts]
         known = [
-            self._cache.recall(name) or Found(first=merge(self._first.spans(text)))
-            for name, text in zip(names, texts, strict=True)
+            self._cache.recall(name) or Found(first=merge(self._first.spans(each)))
+            for name, each in zip(names, read, strict=True)
         ]
         # One finding that settles the route settles it for the whole conversation:
         # then nobody need look for names in any of its texts.
@@ -110,23 +119,29 @@ class Scanner:
             known = [
                 each
                 if each.last is not None
-                else replace(each, last=tuple(self._last.spans(text)))
-                for each, text in zip(known, texts, strict=True)
+                else replace(each, last=tuple(self._last.spans(at)))
+                for each, at in zip(known, read, strict=True)
             ]
         for name, each in zip(names, known, strict=True):
             spans = (*each.first, *(each.last or ()))
             # A failure may pass, so what was found then is not remembered.
             if _PASSING.isdisjoint(span.data_class for span in spans):
                 self._cache.keep(name, each)
-        return [
-            merge((*each.first, *each.last)) if each.last else each.first
-            for each in known
-        ]
+        return [_joined(each) for each in known]
 
     def _settles(self, span: Span) -> bool:
         return span.data_class in self._exits and (
             span.validated or is_uncertain(span.data_class)
         )
+
+
+def _joined(found: Found) -> tuple[Span, ...]:
+    """Return all spans of a text; names of other readings were compared already."""
+    if not found.last:
+        return found.first
+    raw = [each for each in found.last if each.normalization is Normalization.RAW]
+    apart = [each for each in found.last if each.normalization is not Normalization.RAW]
+    return (*merge((*found.first, *raw)), *merge(apart))
 
 
 def scan(texts: Sequence[str], equipment: Detectors) -> list[tuple[Span, ...]]:
@@ -149,11 +164,11 @@ class _Stage:
         Args:
             equipment: each with the readings it takes.
             lists: texts whose findings are to be marked.
-            follows: whether a stage before has said what could not be read.
+            follows: whether a stage before has said what could not be read. Then
+                those that take texts as they are written are also asked about
+                what is written otherwise.
         """
-        self._as_written = follows and all(
-            forms == AS_WRITTEN for _, forms in equipment
-        )
+        self._names = follows and all(forms == AS_WRITTEN for _, forms in equipment)
         self._by_form = {
             form: [detector for detector, forms in equipment if form in forms]
             for form in Normalization
@@ -179,12 +194,16 @@ class _Stage:
         self._marker = _Marker(lists)
         self._empty = not equipment
 
-    def spans(self, text: str) -> Iterator[Span]:
+    def spans(self, read: "_Readings") -> Iterator[Span]:
         """Yield what the detectors find in one text."""
         if self._empty:
             return
+        if self._names:
+            yield from self._named(read)
+            return
+        text = read.text
         digits: list[str] | None = None
-        for reading in self._read(text):
+        for reading in read.all:
             if reading.cut:
                 yield whole("uncertain.oversize", "readings", len(text))
             if isinstance(reading, _Unreadable):
@@ -195,10 +214,27 @@ class _Stage:
                 same = _digit_words(reading.text) == digits
             yield from self._found(reading, numbers=not same)
 
-    def _read(self, text: str) -> Iterable[Reading]:
-        if self._as_written:
-            return (Reading(normalization=Normalization.RAW, text=text),)
-        return _read(text)
+    def _named(self, read: "_Readings") -> Iterator[Span]:
+        """Yield what is found in a text, and in words that it has when undone only.
+
+        These are dear, so of the reading in which most is undone they see the parts
+        with such words: none where marks, tags or numbers alone differ. What one of
+        them names there stands at no place of the text as it was written.
+        """
+        raw, other = read.all[0], undone(read.all)
+        written = _Written(raw.text, tuple(self._found(raw, numbers=True)))
+        yield from written.spans
+        if other.text == raw.text:
+            return
+        fresh = words_of(other.text) - words_of(raw.text)
+        for start, end in stretches(other.text, fresh):
+            part = replace(other, text=other.text[start:end], cut=False)
+            for detector in self._by_form[Normalization.RAW]:
+                for span in self._marker.marked(run(detector, part), part):
+                    if written.lacks(span, part.text, fresh):
+                        yield replace(
+                            span, start=start + span.start, end=start + span.end
+                        )
 
     def _found(self, reading: Reading, *, numbers: bool) -> Iterator[Span]:
         """Yield what is found in one reading, with or without numbers."""
@@ -218,6 +254,54 @@ class _Stage:
         if reading.text.isascii():
             mask &= self._plain[reading.normalization]
         return [each for at, each in enumerate(detectors) if mask >> at & 1]
+
+
+class _Written:
+    """What was found in a text as it was written."""
+
+    def __init__(self, text: str, spans: tuple[Span, ...]) -> None:
+        self.spans = spans
+        self._text = text
+        self._words: dict[str, set[str]] = {}
+
+    def lacks(self, span: Span, part: str, fresh: AbstractSet[str]) -> bool:
+        """Tell whether what was found in a part undone is not among it.
+
+        A topic is news where it is surer; a name where it has a fresh word and was
+        not found in its encoding, as the whole of it.
+        """
+        if is_uncertain(span.data_class):
+            return True
+        if span.data_class.startswith(("topic.", "marker.")):
+            return all(
+                each.score < span.score
+                for each in self.spans
+                if each.data_class == span.data_class
+            )
+        words = words_of(part[span.start : span.end])
+        return not words.isdisjoint(fresh) and not words <= self._known(span.data_class)
+
+    def _known(self, data_class: str) -> set[str]:
+        """Return the words of all that was found of one class, once undone."""
+        if data_class not in self._words:
+            found = (
+                undone(_read(self._text[each.start : each.end])).text
+                for each in self.spans
+                if each.data_class == data_class
+            )
+            self._words[data_class] = set[str]().union(*map(words_of, found))
+        return self._words[data_class]
+
+
+class _Readings:
+    """A text and its readings, made once and not before somebody asks."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def all(self) -> tuple[Reading, ...]:
+        return _read(self.text)
 
 
 class _Unreadable(Reading):

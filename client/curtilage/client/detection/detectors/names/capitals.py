@@ -118,20 +118,27 @@ class NameDetector:
 def suspects(text: str) -> Iterator[Suspect]:
     """Yield every word that may be a name; one word is one suspect."""
     shouted = _is_shouted(text)
+    # Once: every word between marks would look through the whole text again.
+    in_code = not _MARKUP.isdisjoint(text) and _CODE.search(text) is not None
     plain_words = "_" not in text and _LOWER_CASE_NAMES.isdisjoint(bag(text))
     before: re.Match[str] | None = None
     for match in _WORD.finditer(text):
         last, before = before, match
         if plain_words and match[0].islower():
             continue
-        found = _suspicion(text, match, last, shouted=shouted)
+        found = _suspicion(text, match, last, shouted=shouted, in_code=in_code)
         if found is not None and not is_nobody(text, *match.span()):
             why, score = found
             yield Suspect(start=match.start(), end=match.end(), why=why, score=score)
 
 
 def _suspicion(
-    text: str, match: re.Match[str], before: re.Match[str] | None, *, shouted: bool
+    text: str,
+    match: re.Match[str],
+    before: re.Match[str] | None,
+    *,
+    shouted: bool,
+    in_code: bool,
 ) -> tuple[Why, int] | None:
     """Return why and how much a word looks like a name."""
     word = match[0]
@@ -144,7 +151,7 @@ def _suspicion(
     if plain in wordlists.GIVEN:
         # ED is a department as well as a man.
         return (Why.CAPITAL, _UNLIKELY) if acronym else (Why.LISTED, _LISTED)
-    if len(plain) < MIN_NAME_CHARS or _is_code(text, match):
+    if len(plain) < MIN_NAME_CHARS or _is_code(text, match, in_code=in_code):
         return None
     if word.isupper():
         return _capitals_suspicion(word, shouted=shouted)
@@ -221,13 +228,13 @@ def _joined_suspicion(word: str) -> tuple[Why, int] | None:
     return (Why.CAPITAL, _UNLISTED) if unknown else None
 
 
-def _is_code(text: str, match: re.Match[str]) -> bool:
+def _is_code(text: str, match: re.Match[str], *, in_code: bool) -> bool:
     """Tell whether a word is glued to marks that programs are made of."""
     start, end = match.span()
     before = text[start - 1] if start else " "
     after = text[end] if end < len(text) else " "
     if before in _MARKUP or after in _MARKUP:
-        return _CODE.search(text) is not None
+        return in_code
     glued_dot = after == "." and end + 1 < len(text) and text[end + 1].isalnum()
     return (
         before in _CODE_BEFORE or before.isdigit() or after in _CODE_AFTER or glued_dot
