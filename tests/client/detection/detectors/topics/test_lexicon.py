@@ -131,6 +131,8 @@ def test_phrases_tell_of_special_categories(text: str, name: str) -> None:
         ("my boy still wets his bed", "health.condition"),
         ("what does a viral load of 40 mean for me", "health.lab"),
         ("they want a stent in me by May", "health.procedure"),
+        ("she was admitted on 22/7/2026", "health.procedure"),
+        ("he got discharged yesterday", "health.procedure"),
         ("my brother is trans", "special.orientation"),
         ("our trans daughter needs a school", "special.orientation"),
         ("my parents eat halal", "special.religion"),

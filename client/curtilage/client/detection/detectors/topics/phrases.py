@@ -141,6 +141,15 @@ PHRASES: Final = (
         r"stents? in|(?:after|since|before) (?:the|my|his|her) op|operated on (?:me|"
         r"him|her|us|my)|(?:on|taking|started) hormones",
     ),
+    # 45 CFR 164.514(b)(2)(i)(C) names the dates of admission and discharge.
+    _phrase(
+        "health.procedure",
+        "admitted readmitted discharged",
+        r"(?:was|were|been|got|gets?|is|are|being) (?:re)?(?:admitted|discharged) "
+        r"(?:on (?:the )?(?=\d|mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|"
+        r"jul|aug|sep|oct|nov|dec)|yesterday|today|tonight|last (?:night|week)|"
+        r"this (?:morning|week|afternoon))\w*",
+    ),
     # --- special categories
     _phrase(
         "special.orientation",
