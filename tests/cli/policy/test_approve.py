@@ -119,6 +119,27 @@ def test_what_no_approval_sets_aside_is_not_approved(
     assert Path("mine.yaml").read_text("utf-8") == policy
 
 
+def test_a_prompt_that_names_somebody_is_approved_only_if_that_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("prompt.txt").write_text("The caller is Dr. Anna Berger.", "utf-8")
+    status, shown = ran("prompt.txt", "--policy", "mine.yaml", capsys=capsys)
+    assert status == 1, shown
+    assert "--with-people" in shown
+    assert "Berger" not in shown
+    assert Path("mine.yaml").read_text("utf-8") == POLICY
+    meant = ("prompt.txt", "--policy", "mine.yaml", "--with-people")
+    assert ran(*meant, capsys=capsys)[0] == 0
+    assert len(approved()) == 1
+
+
+def test_a_note_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "read\n  enclaves  any"
+    ran("prompt.txt", "--policy", "mine.yaml", "--note", note, capsys=capsys)
+    assert cli.main(["policy", "check", "mine.yaml"]) == 0
+    assert "read enclaves any" in capsys.readouterr().out
+
+
 def test_a_shipped_profile_is_not_written_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -34,6 +34,11 @@ KEPT: Final = (
     "not approved: what is found here counts in spite of any approval (secrets, what a "
     "check digit proves, what cannot be looked at, and what the policy blocks)"
 )
+PERSONAL: Final = (
+    "not approved: somebody is named in it or can be told (identifier.direct), and it "
+    "would leave with every question; take that out, or say --with-people if whoever "
+    "runs the enclave may know of them"
+)
 _KEY: Final = re.compile(r"^approved:[ \t]*(?:#.*)?\n", re.MULTILINE)
 _INDENT: Final = re.compile(r"(?:[ \t]*(?:#.*)?\n)*( *)- ")
 
@@ -55,15 +60,19 @@ def run(arguments: argparse.Namespace) -> int:
     inspection = asyncio.run(_inspect(policy, query))
     decision = decide(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
+    personal = not arguments.with_people and any(
+        each.data_class.startswith("identifier.direct.") for each in inspection.findings
+    )
+    refused = kept or personal
     # A shipped profile is nobody's to write to: its entry is printed.
-    written = path.is_file() and not (kept or known or arguments.print)
+    written = path.is_file() and not (refused or known or arguments.print)
     if written:
         policy = _write(path, config.policy, entry)
         decision = decide(policy.rulebook, inspection)
     if arguments.json:
         out_json(
             {
-                "approved": not kept,
+                "approved": not refused,
                 "written": written,
                 "entry": entry.model_dump(),
                 "classes": list(decision.classes),
@@ -72,10 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         out(explain(policy, decision, inspection))
-        if not (kept or known or written):
+        if not (refused or known or written):
             out(f"approved:\n{_line(entry)}", end="")
-    if kept:
-        err(KEPT)
+    if refused:
+        err(KEPT if kept else PERSONAL)
         return REFUSED
     if known:
         err(f"{config.policy_source}: approves this text already")

@@ -100,7 +100,8 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         listed = f" that stand in {exclusion.listed}" if exclusion.listed else ""
         yield f"  excluded  {exclusion.pattern}{listed}"
     for entry in document.approved:
-        note = f": {entry.note}" if entry.note else ""
+        # One line, whatever stands in it: a note must not look like a line of ours.
+        note = f": {' '.join(entry.note.split())}" if entry.note else ""
         yield (
             f"  approved  {entry.role} sha256:{entry.sha256}, by {entry.by} on "
             f"{entry.date}{note}"

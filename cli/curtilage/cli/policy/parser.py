@@ -177,6 +177,11 @@ def _add_approve(actions: "Commands[argparse.ArgumentParser]") -> None:
         "applications do not send",
     )
     approve.add_argument(
+        "--with-people",
+        action="store_true",
+        help="approve it though somebody is named in it, or can be told",
+    )
+    approve.add_argument(
         "--print", action="store_true", help="print the entry, and change no file"
     )
     approve.add_argument("--json", action="store_true", help="one JSON object")
