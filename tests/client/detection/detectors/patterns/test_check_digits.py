@@ -124,3 +124,25 @@ def test_named_check_answers_about_any_text(name: str, text: str) -> None:
 def test_named_check_refuses_what_is_no_number(name: str) -> None:
     for text in ("", "0", "00000000", "letters only", "-", "²²²²²²²²²"):
         assert not checks.NAMED[name](text)
+
+
+@pytest.mark.parametrize(
+    ("text", "series"),
+    [
+        ("10 20 30 40 50 60 70 80 90 100", True),
+        ("50 40 30 20 10", True),
+        ("2 4 8 16 32 64", True),
+        ("10 20 30 40", False),  # as few groups as a card has
+        ("10 20 30 40 51", False),
+        ("1 2 3 4 5 6", False),  # digit by digit
+        ("01 02 03 04 05", False),  # a telephone number in France
+        ("11 11 11 11 11", False),
+    ],
+)
+def test_a_series_is_no_number(text: str, *, series: bool) -> None:
+    assert checks.is_series(text.split()) is series
+
+
+def test_a_series_that_passes_luhn_is_no_card() -> None:
+    assert not checks.pan("10 20 30 40 50 60 70 80 90 100")
+    assert checks.pan("4111 1111 1111 1111")

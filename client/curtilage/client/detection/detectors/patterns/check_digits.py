@@ -29,6 +29,7 @@ _PAN_GROUPS = frozenset(
     | {(6, 10), (6, 13), (4, 4, 8), (8, 4, 4), (4, 8, 4), (4, 12), (12, 4), (6, 6, 4)}
 )
 _PAN_TOLD = frozenset({14, 15, 16, 19})  # digits told one by one
+_LEAST_SERIES = 5  # groups; a card is printed in four
 # Signs that join, also where a line ends inside a number.
 _JOINED = re.compile(
     "(?:[^\\w,;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7+]|_){1,3}"
@@ -118,6 +119,25 @@ def dea(text: str) -> bool:
     return (odd + 2 * even) % 10 == int(digits[6])
 
 
+def is_series(groups: Sequence[str]) -> bool:
+    """Tell whether five groups or more go up or down by one step, or by one factor.
+
+    "10 20 30 40 50" and "2 4 8 16 32" are a list; no number is told in such groups,
+    but for one with zeros before them, as telephones have ("01 02 03 04 05").
+    """
+    if len(groups) < _LEAST_SERIES or max(map(len, groups)) == 1:
+        return False
+    if any(len(each) > 1 and each[0] == "0" for each in groups):
+        return False
+    numbers = [int(each) for each in groups]
+    pairs = list(pairwise(numbers))
+    if len({late - early for early, late in pairs}) == 1:
+        return numbers[0] != numbers[1]
+    return numbers[0] > 0 and all(
+        late * numbers[0] == early * numbers[1] for early, late in pairs
+    )
+
+
 def pan(text: str) -> bool:
     """Tell whether a run of digit groups holds a card number, whole or in part.
 
@@ -128,6 +148,8 @@ def pan(text: str) -> bool:
     text = _MOMENT.sub(" | ", text)
     groups = list(_GROUP.finditer(text))
     plain = [each[0] for each in groups]
+    if is_series(plain):
+        return False
     edges = (0, *accumulate(map(len, plain)))
     digits = digits_of(text)
     sums = _luhn_sums(digits), _luhn_sums(digits, doubled=1)

@@ -62,6 +62,7 @@ _ITEM = re.compile(
     r"(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![,.]?\d))|"
     rf"(?P<row>\d+(?:{_JOIN}\d+)*)"
 )
+_DIGITS = re.compile(r"\d+")
 _YEARS = re.compile(rf"{_YEAR}(?:[ /\-\u2013\u2014]{_YEAR})?")
 _HARMLESS = re.compile(
     # A list's decimal; years; one digit and zeros; bits; one digit again and again.
@@ -126,7 +127,9 @@ class Row:
             found = self._text[start:end]
             if len(checks.digits_of(found)) >= MIN_DIGITS:
                 yield not (
-                    _HARMLESS.fullmatch(found) or self._is_thing(found, start, end)
+                    _HARMLESS.fullmatch(found)
+                    or checks.is_series(_DIGITS.findall(found))
+                    or self._is_thing(found, start, end)
                 )
 
     def _is_thing(self, found: str, start: int, end: int) -> bool:
