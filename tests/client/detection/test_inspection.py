@@ -643,7 +643,7 @@ def approver() -> Iterator[Inspector]:
 def test_an_approved_text_is_still_looked_at(approver: Inspector) -> None:
     query = chat(("system", PROMPT), ("user", "How do I reset a printer?"))
     inspection = approver.inspect(query)
-    assert "uncertain.number_run" in {
+    assert "health.procedure" in {
         each.data_class for each in inspection.findings if each.where.message == 0
     }
     assert [each.where.message for each in inspection.approved] == [0]
