@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from curtilage.client.detection import wordlists
-from curtilage.client.detection.wordlists import bare, is_known, is_term
+from curtilage.client.detection.wordlists import ACRONYM_CHARS, bare, is_known, is_term
 
 _MIN_CHARS: Final = 3
-_ACRONYM_CHARS: Final = 5
 _NEAR: Final = 4
 _LETTERS = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]{2,})?")
 _DIGITS = re.compile(r"\d+")
@@ -57,7 +56,7 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
     shouted = any(text[start:end].isupper() for start, end in taken)
     for at in sorted(found):
         word = text[slice(*words[at])]
-        acronym = word.isupper() and len(word) <= _ACRONYM_CHARS and not shouted
+        acronym = word.isupper() and len(word) <= ACRONYM_CHARS and not shouted
         if not inside[at] and not acronym and is_unknown(word):
             yield words[at]
 

@@ -52,6 +52,7 @@ _TERMS: Final = words(_NOBODY["terms"])
 _TERM_ENDINGS: Final = tuple(words(_NOBODY["term_endings"]))
 
 MIN_NAME_CHARS = 2
+ACRONYM_CHARS: Final = 5  # at most; longer ones in capitals may be a name
 _INFLECTIONS = (
     ("ies", "y"),
     ("ied", "y"),

@@ -14,10 +14,11 @@ from enum import StrEnum
 
 from curtilage.client.detection import wordlists
 from curtilage.client.detection.detectors.names.cues import people
-from curtilage.client.detection.detectors.names.nobody import is_nobody
+from curtilage.client.detection.detectors.names.nobody import HUMP, is_nobody
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
+    ACRONYM_CHARS,
     ENDINGS,
     MIN_NAME_CHARS,
     bag,
@@ -46,7 +47,6 @@ _PREFIXED = re.compile(
     r"(?:Mc|Mac|O['\u2019]|D['\u2019]|De|Di|Da|La|Le|Van|Von|Fitz|"
     r"Ben|Al-|El-)[A-Z][a-zà-ÿ]+"
 )
-_ACRONYM_CHARS = 5
 _SHORT_CHARS = 3
 _VOWEL = re.compile(r"[AEIOUY]")
 _ENDING_CHARS = 7
@@ -67,7 +67,6 @@ ally ers ors ium
 )
 _FIRST_ENDINGS = (*ENDINGS, *_INITIAL_ENDINGS)
 _JOINT = re.compile(r"['\u2019\-]")
-_HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 class Why(StrEnum):
@@ -196,7 +195,7 @@ def _lower_case_suspicion(word: str) -> tuple[Why, int] | None:
 
 def _handle_suspicion(word: str) -> tuple[Why, int] | None:
     """Judge ``john_smith``, ``johnSmith42``: a name made into a word."""
-    parts = [part.lower() for part in _HUMP.findall(word)]
+    parts = [part.lower() for part in HUMP.findall(word)]
     if len(parts) > 1 and not _HANDLE_NAMES.isdisjoint(parts):
         return Why.HANDLE, _UNLIKELY
     return None
@@ -206,9 +205,7 @@ def _capitals_suspicion(word: str, *, shouted: bool) -> tuple[Why, int] | None:
     if not shouted:
         # IBS-SSS and CVVHDF are acronyms; SIVAKUMAR is a name.
         parts = _JOINT.split(word)
-        if all(len(part) <= _ACRONYM_CHARS for part in parts) or not _VOWEL.search(
-            word
-        ):
+        if all(len(part) <= ACRONYM_CHARS for part in parts) or not _VOWEL.search(word):
             return None
     if is_known(word) or bare(word).endswith(ENDINGS):
         return None

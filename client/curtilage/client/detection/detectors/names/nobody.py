@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from curtilage.client.detection import wordlists
-from curtilage.client.detection.wordlists import bare, is_known, is_term, words
+from curtilage.client.detection.wordlists import (
+    ACRONYM_CHARS,
+    bare,
+    is_known,
+    is_term,
+    words,
+)
 
 _REACH: Final = 60  # characters that are looked at on either side
-_ACRONYM_CHARS: Final = 5
 _SINGLE = re.compile(r"[^\W\d_][\w'\u2019\-\u2013\u2010]*")
 _JOINED = re.compile(r"[\w'\u2019\-\u2013\u2010]*")
 _POSSESSIVE = re.compile(r"['\u2019]s?$|(?<=s)['\u2019]$")
@@ -238,7 +243,7 @@ def _is_marked(word: str) -> bool:
     if plain in _KIN or plain in _LINKS:
         return False
     if word.isupper():
-        if len(word) <= _ACRONYM_CHARS:
+        if len(word) <= ACRONYM_CHARS:
             return True
     elif not (word.islower() or word[1:].islower()):
         return _JOINED_NAME.fullmatch(word) is None  # CamelCase
@@ -259,7 +264,8 @@ def unknown_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 # --- programs -----------------------------------------------------------------------
 
-_HUMP = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# "doctorAccount", "XMLParser": the words that a joined one is made of.
+HUMP: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _IDENTIFIER_CHAR = re.compile(r"\w")
 _MIN_PART_CHARS: Final = 3
 
@@ -274,7 +280,7 @@ def is_identifier(text: str, start: int, end: int) -> bool:
         start -= 1
     while end < len(text) and _IDENTIFIER_CHAR.fullmatch(text[end]):
         end += 1
-    parts = _HUMP.findall(text[start:end])
+    parts = HUMP.findall(text[start:end])
     return len(parts) > 1 and all(
         len(part) < _MIN_PART_CHARS or is_known(part) or is_term(part) for part in parts
     )

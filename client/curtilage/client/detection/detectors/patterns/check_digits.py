@@ -34,12 +34,12 @@ _LEAST_SERIES = 5  # groups; a card is printed in four
 _JOINED = re.compile(
     "(?:[^\\w,;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7+]|_){1,3}"
 )
-_YEAR = r"(?:19|20)\d\d"
+YEAR = r"(?:19|20)\d\d"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 TIME = r"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-5]\d(?:[.,]\d{1,9})?)?"
 # A day, written in one of the usual orders, and a time behind it.
 MOMENT = (
-    rf"(?:{_DAY}(?P<a>[./\-]){_DAY}(?P=a){_YEAR}|{_YEAR}(?P<b>[./\-])"
+    rf"(?:{_DAY}(?P<a>[./\-]){_DAY}(?P=a){YEAR}|{YEAR}(?P<b>[./\-])"
     rf"(?:0?[1-9]|1[0-2])(?P=b){_DAY})(?:[ ,T]{{1,2}}{TIME})?(?![._\-/:]?\d)"
 )
 _MOMENT = re.compile(rf"(?<![\d./\-]){MOMENT}")

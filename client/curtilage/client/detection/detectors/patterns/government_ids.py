@@ -552,17 +552,16 @@ _LETTERED_NUMBERS = (
             r"[A-Z0-9]{2}[A-EHLMPR-T][A-Z0-9]{2}",
             r"[A-Z][A-Z0-9]{3}[A-Z]",
         ),
-        bare=r"(?<![\w.\-])[A-Z]{3}"
-        + _BARE_GAP
-        + r"[A-Z]{3}"
-        + _BARE_GAP
-        + r"\d\d[A-EHLMPR-T]"
-        + _BARE_GAP
-        + r"\d\d"
-        + _BARE_GAP
-        + r"[A-Z]\d{3}"
-        + _BARE_GAP
-        + "[A-Z]",
+        bare=r"(?<![\w.\-])"
+        + _grouped(
+            "[A-Z]{3}",
+            "[A-Z]{3}",
+            r"\d\d[A-EHLMPR-T]",
+            r"\d\d",
+            r"[A-Z]\d{3}",
+            "[A-Z]",
+            gap=_BARE_GAP,
+        ),
         label=r"codice fiscale|c\.? ?f\.?|tessera sanitaria|italian tax code|tax code",
         words="",
         check=national_checks.it_cf,

@@ -17,7 +17,6 @@ from curtilage.client.detection.detectors.patterns import check_digits as checks
 
 NUMBER_RUN: Final = r"\d(?:(?:[^\w\n]|_){0,3}\d){6,}"
 MIN_DIGITS: Final = 7
-_YEAR = r"(?:19|20)\d\d"
 # Between the texts of a query that are read as one (``turns.JOINT``).
 _JOINT = "\x1e"
 # What a long run may be instead: a grouped amount, a list of years, a decimal
@@ -25,8 +24,8 @@ _JOINT = "\x1e"
 # beginning of the next.
 HARMLESS_RUN: Final = (
     r"\d{1,3}(?:,\d{3}){2,6}(?:\.\d{1,4})?|\d{1,3},\d{3}\.\d{2}|"
-    rf"{_YEAR}(?:[ ,/\-\u2013\u2014{_JOINT}]{{1,3}}{_YEAR}){{1,7}}|"
-    rf"{_YEAR}{_JOINT}\d{{1,4}}|\d{{1,4}}{_JOINT}{_YEAR}|\d{{1,2}}\.\d{{1,16}}"
+    rf"{checks.YEAR}(?:[ ,/\-\u2013\u2014{_JOINT}]{{1,3}}{checks.YEAR}){{1,7}}|"
+    rf"{checks.YEAR}{_JOINT}\d{{1,4}}|\d{{1,4}}{_JOINT}{checks.YEAR}|\d{{1,2}}\.\d{{1,16}}"
 )
 
 # Near this word nine digits are a social security number, however written.
@@ -63,7 +62,7 @@ _ITEM = re.compile(
     rf"(?P<row>\d+(?:{_JOIN}\d+)*)"
 )
 _DIGITS = re.compile(r"\d+")
-_YEARS = re.compile(rf"{_YEAR}(?:[ /\-\u2013\u2014]{_YEAR})?")
+_YEARS = re.compile(rf"{checks.YEAR}(?:[ /\-\u2013\u2014]{checks.YEAR})?")
 _HARMLESS = re.compile(
     # A list's decimal; years; one digit and zeros; bits; one digit again and again.
     # A span between round numbers.
@@ -177,7 +176,9 @@ def has_shape(
         return checks.ssn(digits)
     # A column of years follows many a number; no exchange begins with 0 or 1.
     if shape == (3, 3, 4):
-        return min(digits[0], digits[3]) > "1" and not re.fullmatch(_YEAR, groups[2])
+        return min(digits[0], digits[3]) > "1" and not re.fullmatch(
+            checks.YEAR, groups[2]
+        )
     return digits[0] == "0" != digits[1]
 
 
