@@ -300,6 +300,20 @@ def test_every_profile_has_many_clean_cases_of_each_kind(
     assert len(clean) >= CLEAN_AT_LEAST
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("lang", ["de", "fr", "es", "it", "nl", "pt"])
+@pytest.mark.parametrize("kind", ["open", "near"])
+def test_every_profile_has_clean_cases_in_every_covered_language(
+    profile: str, lang: str, kind: str
+) -> None:
+    routes = [
+        each.route_under(profile)
+        for each in shipped_cases(profile).cases
+        if each.id.startswith(f"{kind}-{lang}-")
+    ]
+    assert routes == [Route.ENCLAVE] * 8
+
+
 def test_ids_are_unique_over_all_shipped_files() -> None:
     ids = [each.id for profile in PROFILES for each in shipped_cases(profile).cases]
     per_profile = Counter(ids)

@@ -39,7 +39,16 @@ from curtilage.policy.errors import PolicyError, Problem
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 ELSE: Final = "else"
 MAX_LINES: Final = 100_000
-SHIPPED: Final = ("everyone", "more", "clean", "somebody", "languages", *PROFILES)
+SHIPPED: Final = (
+    "everyone",
+    "more",
+    "clean",
+    "somebody",
+    "languages",
+    "covered",
+    "figures",
+    *PROFILES,
+)
 
 _FILE_KEYS: Final = frozenset({"version", "about", "cases", "known_misses"})
 _CASE_KEYS: Final = frozenset(

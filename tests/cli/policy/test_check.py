@@ -8,11 +8,12 @@ import pytest
 
 from curtilage.cli import main as cli
 from curtilage.cli import start as shared
+from curtilage.cli.policy.command import summary
 from curtilage.client import Client, config
 from curtilage.client.errors import UsageError
 from curtilage.client.files import folder_digest
 from curtilage.policy.document.dictionaries import edm_entry
-from curtilage.policy.document.load import PROFILES, load_policy
+from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
 
@@ -368,3 +369,9 @@ def test_evidence_is_verified_without_the_names_model(
     arguments = ["policy", "verify", "--key", "key.pub.pem", "own.yaml"]
     assert cli.main(arguments) == 1
     assert "ner" not in capsys.readouterr().out
+
+
+def test_check_tells_both_limits_of_time() -> None:
+    shown = summary(load_profile("default"), "default")
+    assert "time      250 ms, and 300 ms for 1,000 characters, of a processor" in shown
+    assert "30 s by the clock" in shown

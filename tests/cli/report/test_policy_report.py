@@ -261,6 +261,13 @@ def test_the_page_says_what_a_policy_leaves_out() -> None:
     assert "None is named, so nothing leaves this device." in text
 
 
+def test_the_page_tells_whether_public_figures_are_persons() -> None:
+    said = checked(page(load_profile("default"))).text
+    assert "A person of history or of fiction may be named, as long as" in said
+    clinic = checked(page(load_profile("clinic"))).text
+    assert "A person of history or of fiction counts as a person." in clinic
+
+
 SETTINGS = """\
 version: 1
 sticky: validated

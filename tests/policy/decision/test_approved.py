@@ -125,6 +125,7 @@ def test_what_a_person_has_read_is_known(name: str) -> None:
                 "obfuscation",
                 "oversize",
                 "timeout",
+                "waited",
                 "error",
                 "undecodable",
                 "attachment",

@@ -32,6 +32,7 @@ POLICIES = (
     load_policy(HEAD + "strict_topics: true\n" + FIRST + RULES + EXCLUDE),
     load_policy("version: 1\ndefault: {decision: local}\n" + FIRST + RULES),
     load_policy("version: 1\ndefault: {decision: deidentify}\n" + FIRST + RULES),
+    load_policy(HEAD + "public_figures: leave\n" + FIRST + RULES),
 )
 OPEN = POLICIES[0]
 NAMES = [
@@ -47,6 +48,7 @@ NAMES = [
     "special.union",
     "uncertain.name",
     "no.such.class",
+    "identifier.public.figure",
 ]
 
 

@@ -113,6 +113,39 @@ def test_explain_tells_what_was_found_and_which_rule() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "beside", "sentence"),
+    [
+        ("stay", [], "counts as a person (public_figures: stay)."),
+        (
+            "leave",
+            [],
+            "leaves as it is: nothing here makes it somebody (public_figures: leave).",
+        ),
+        (
+            "leave",
+            ["health.lab", "identifier.quasi.city"],
+            "counts as a person, because of health.lab (public_figures: leave).",
+        ),
+    ],
+)
+def test_explain_tells_what_becomes_of_a_public_figure(
+    key: str, beside: list[str], sentence: str
+) -> None:
+    policy = load_policy(
+        f"""\
+version: 1
+default: {{decision: enclave}}
+public_figures: {key}
+rules:
+- {{id: any-uncertain, when: "uncertain.*", then: local}}
+"""
+    )
+    inspection = inspected(*map(found, ("identifier.public.figure", *beside)))
+    lines = explain(policy, decide(policy.rulebook, inspection), inspection)
+    assert f"\nidentifier.public.figure {sentence}\n" in lines
+
+
 def test_explain_says_where_the_policy_gives_no_reason() -> None:
     text = explain(POLICY, decision_on("secret.token"))
     assert f"Decided by rule 'secret': {NO_REASON}." in text

@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     decision = decide(policy.rulebook, inspection)
     kept = any(hit.route in {Route.BLOCK, Route.LOCAL} for hit in decision.rules)
     personal = not arguments.with_people and any(
-        each.data_class.startswith("identifier.direct.") for each in inspection.findings
+        each.data_class.startswith(("identifier.direct.", "identifier.public."))
+        for each in inspection.findings
     )
     refused = kept or personal
     # A shipped profile is nobody's to write to: its entry is printed.

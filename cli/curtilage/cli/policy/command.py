@@ -90,6 +90,12 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     yield f"  default   {document.default.decision}, where no rule is more private"
     yield f"  names     {_NER[document.ner.engine]}"
     yield f"  scan      {_SCAN[document.scan]}"
+    limits = policy.limits
+    yield (
+        f"  time      {limits.deadline_ms} ms, and {limits.deadline_ms_per_1000_chars} "
+        "ms for 1,000 characters, of a processor; "
+        f"{limits.deadline_wall_ms / 1000:g} s by the clock"
+    )
     if policy.wall_required:
         yield "  wall      required: without the kernel's wall, no detector starts"
     for each in policy.detectors:

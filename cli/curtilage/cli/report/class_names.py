@@ -102,6 +102,7 @@ _SECRET: Final = {
     "high_entropy": "a random-looking string",
 }
 _OTHER: Final = {
+    "identifier.public.figure": "a person of history or of fiction",
     "legal.privilege": "a mark of legal privilege",
     "legal.docket": "a court file number",
     "export.itar": "an ITAR mark",
@@ -122,6 +123,7 @@ _OTHER: Final = {
     "uncertain.language": "a language that is not covered",
     "uncertain.oversize": "more text than is looked at",
     "uncertain.timeout": "a detector that took too long",
+    "uncertain.waited": "a machine too busy to look at it in time",
     "uncertain.error": "a detector that failed",
     "uncertain.undecodable": "characters that cannot be read",
     "uncertain.attachment": "an image, a sound or a file",

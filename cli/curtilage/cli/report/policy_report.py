@@ -72,6 +72,11 @@ _NER: Final = {
     "spacy": "A spaCy model of the operator looks for names.",
     "transformers": "A transformers model of the operator looks for names.",
 }
+_FIGURES: Final = {
+    "stay": "A person of history or of fiction counts as a person.",
+    "leave": "A person of history or of fiction may be named, as long as nothing else "
+    "tells of somebody, or of health, special categories, money, law or work.",
+}
 _TRANSPORT: Final = {
     "answers": "Shape of answers",
     "cover": "Cover traffic",
@@ -299,7 +304,9 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
         (
             f"Up to {limits.max_chars:,} characters are examined, for "
             f"{limits.deadline_ms} ms, and {limits.deadline_ms_per_1000_chars} ms more "
-            "for each 1,000 characters. What is longer, or takes longer, stays here."
+            "for each 1,000 characters, of a processor's time, and not for more than "
+            f"{limits.deadline_wall_ms / 1000:g} s by the clock. What is longer, or "
+            "takes longer, stays here."
         ),
     )
     yield "Languages", f"{', '.join(policy.languages)}; any other stays here."
@@ -313,6 +320,7 @@ def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:
             "it and refers to nothing"
         )
     yield "Conversations", f"{words}."
+    yield "Public figures", _FIGURES[document.public_figures]
     thresholds = document.thresholds
     yield (
         "Thresholds",

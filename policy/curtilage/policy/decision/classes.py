@@ -26,8 +26,10 @@ _GOV_IDS: Final = (
 
 # Grouped as regulations group them, so that a pack can name a branch. ``quasi`` holds
 # what names nobody alone and somebody in a combination; rules that count ``distinct``
-# classes live of it. ``uncertain`` holds every way of not knowing: a class of its own
-# for each, so that the audit trail tells a timeout from an attachment.
+# classes live of it. ``public`` is whom everybody knows: a person, unless the policy
+# and all else that was found let him leave. ``uncertain`` holds every way of not
+# knowing: a class of its own for each, so that the audit trail tells a timeout from an
+# attachment.
 _LEAVES: Final = {
     "identifier.direct": (
         "person email phone fax address passport licence username ip mac device "
@@ -37,6 +39,7 @@ _LEAVES: Final = {
     "identifier.quasi": (
         "date dob age age90 zip city nationality gender employer occupation url"
     ),
+    "identifier.public": "figure",
     "financial": (
         "pan pan_masked cvv expiry track iban account aba swift crypto tax_id "
         "income balance credit_score"
@@ -53,7 +56,7 @@ _LEAVES: Final = {
     "topic": "health special finance legal hr",
     "marker": "first_person addressee case",
     "uncertain": (
-        "number_run opaque_blob language oversize timeout error undecodable "
+        "number_run opaque_blob language oversize timeout waited error undecodable "
         "attachment stale_policy obfuscation name"
     ),
 }

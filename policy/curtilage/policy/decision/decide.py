@@ -29,6 +29,7 @@ from curtilage.policy.decision.rules import (
     fires,
     scores_of,
     unapproved,
+    with_figures_as_persons,
 )
 
 DIGEST_BYTES: Final = 32
@@ -215,6 +216,8 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
     # Approvals before all else: what an approver has read takes part in nothing, in no
     # combination and in no exception either.
     judged = unapproved(rulebook, sensible, inspection.approved)
+    # A public figure is a person to every rule and exclusion, unless it may leave.
+    judged = with_figures_as_persons(rulebook, judged)
     # Exclusions before rules: what does not count must not fire a rule. They see the
     # scores of all findings, the excluded ones too (``counting`` says why).
     scores = scores_of(judged)

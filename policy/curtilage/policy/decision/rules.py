@@ -6,7 +6,7 @@ decision reads of a policy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
@@ -34,6 +34,17 @@ APPROVABLE_ROLES: Final = frozenset({"system", "developer"})
 # that detectors failed, or that something may lie hidden in it, such as a key.
 _READ_BY_A_PERSON: Final = frozenset(
     {"uncertain.number_run", "uncertain.language", "uncertain.name"}
+)
+
+PERSON: Final = "identifier.direct.person"
+FIGURE: Final = "identifier.public.figure"
+# What makes a person of a public figure where a policy lets figures leave: whatever
+# else tells of somebody, and whatever would be told of him. A place, a nationality, a
+# trade or "I" beside his name are how one speaks of Mozart.
+FIGURE_IS_SOMEBODY: Final = (
+    "identifier.direct.* | identifier.quasi.{date,dob,age,age90,zip,employer} | "
+    "financial.* | health.* | special.* | secret.* | legal.* | export.* | org.* | "
+    "topic.* | marker.case | uncertain.*"
 )
 
 # Macie looks 30 to 50 characters around a match, Purview 300; one clause of
@@ -118,6 +129,7 @@ class Rulebook:
         strict_topics: every topic that is sure enough keeps a query home.
         topic_threshold: how sure, 0 to 100.
         sticky: what keeps the rest of a conversation home.
+        figures: what makes a person of a public figure; None: he is always one.
         approved: role and SHA-256 of each text whose findings do not decide.
     """
 
@@ -129,6 +141,7 @@ class Rulebook:
     strict_topics: bool
     topic_threshold: int
     sticky: Sticky
+    figures: Condition | None = field(default=None, repr=False)
     approved: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
@@ -194,6 +207,8 @@ def unapproved(
             if rule.route is Route.BLOCK
         )
     )
+    if PERSON in blocked:  # which a public figure counts as, unless it may leave
+        blocked |= {FIGURE}
     return [
         each
         for each in findings
@@ -203,6 +218,27 @@ def unapproved(
         or each.data_class in blocked
         or (is_uncertain(each.data_class) and each.data_class not in _READ_BY_A_PERSON)
     ]
+
+
+def with_figures_as_persons(
+    rulebook: Rulebook, findings: Sequence[Finding]
+) -> Sequence[Finding]:
+    """Return the findings, and a person for each public figure that may not leave.
+
+    It may where the policy says so and nothing that counts makes it somebody. A figure
+    stays one beside the person: so one finding more takes nothing away.
+    """
+    scores = scores_of(findings)
+    if FIGURE not in scores or (
+        rulebook.figures is not None and not rulebook.figures.holds(scores)
+    ):
+        return findings
+    persons = [
+        replace(each, data_class=PERSON)
+        for each in findings
+        if each.data_class == FIGURE
+    ]
+    return [*findings, *persons]
 
 
 def fires(rule: Rule, findings: Sequence[Finding], scores: Scores) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from curtilage.policy.decision.classes import expand
 from curtilage.policy.document.checks import Complaint, Tree
 from curtilage.policy.document.detection_plan import (
     NO_RECOGNIZERS,
@@ -81,7 +80,7 @@ class Attachments:
             if not each.dictionary:
                 continue
             try:
-                classes = tuple(sorted(expand(each.pattern, own=own)))
+                classes = tuple(sorted(each.classes(own)))
                 entries = words_of(self._content(each.dictionary))
             except ValueError as error:
                 found.append((("exclude", index, "dictionary"), str(error)))

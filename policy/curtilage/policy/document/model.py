@@ -18,10 +18,17 @@ from pydantic import (
 )
 
 from curtilage.policy.decision.classes import CLASSES, expand
-from curtilage.policy.decision.conditions import MAX_SCORE, parse_condition
+from curtilage.policy.decision.conditions import (
+    MAX_SCORE,
+    Condition,
+    parse_condition,
+)
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
+    FIGURE,
+    FIGURE_IS_SOMEBODY,
+    PERSON,
     Exclusion,
     Rule,
     Rulebook,
@@ -29,6 +36,7 @@ from curtilage.policy.decision.rules import (
     Within,
     fires,
     scores_of,
+    with_figures_as_persons,
 )
 from curtilage.policy.document.attestation import Attestation
 from curtilage.policy.document.detection_plan import (
@@ -67,6 +75,7 @@ from curtilage.policy.document.values import (
 
 PackName = Literal["secrets", "pci", "hipaa", "gdpr", "glba", "legal_export"]
 PATIENT_MS: Final = 60_000  # the most that a policy can ask for
+PATIENT_WALL_MS: Final = 3_600_000
 PACKS: Final[tuple[str, ...]] = get_args(PackName)
 
 
@@ -105,18 +114,24 @@ class Default(Section):
 
 
 class Limits(Section):
-    """How much is inspected, and for how long; beyond is uncertain."""
+    """How much is inspected, and for how long; beyond is uncertain.
+
+    The deadline counts the processor time of the detectors, so that a busy neighbour
+    takes none of it; ``deadline_wall_ms`` ends what neither works nor ends.
+    """
 
     max_chars: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     deadline_ms: Annotated[int, Field(ge=1, le=60_000)] = 250
-    deadline_ms_per_1000_chars: Annotated[int, Field(ge=0, le=60_000)] = 150
+    deadline_ms_per_1000_chars: Annotated[int, Field(ge=0, le=60_000)] = 300
+    deadline_wall_ms: Annotated[int, Field(ge=1, le=3_600_000)] = 30_000
     over: Literal["local"] = "local"
 
 
 class Thresholds(Section):
     """The least score at which a class counts, where a rule says none.
 
-    They concern ``identifier.direct``, ``identifier.quasi`` and ``topic``.
+    They concern ``identifier.direct`` (and public figures, who count as persons),
+    ``identifier.quasi`` and ``topic``.
     Every other class counts at any score.
     """
 
@@ -126,7 +141,7 @@ class Thresholds(Section):
 
     def minimum_of(self, name: str) -> int:
         """Return the least score at which this class counts."""
-        if name.startswith("identifier.direct."):
+        if name.startswith(("identifier.direct.", "identifier.public.")):
             return self.direct
         if name.startswith("identifier.quasi."):
             return self.quasi
@@ -308,12 +323,17 @@ class ExclusionEntry(Section):
     reason: Reason = ""
     dictionary: FileName | None = None
 
+    def classes(self, own: frozenset[str]) -> frozenset[str]:
+        """Return the classes meant: with persons, public figures, who count as such."""
+        named = expand(self.pattern, own=own)
+        return named | {FIGURE} if PERSON in named else named
+
     def compile(self, thresholds: Thresholds, own: frozenset[str]) -> Exclusion:
         """Return the exclusion, ready to run in a policy with classes of its own."""
         unless = self.unless
         return Exclusion(
             pattern=self.pattern,
-            classes=expand(self.pattern, own=own),
+            classes=self.classes(own),
             unless=None
             if unless is None
             else parse_condition(unless, minimum_of=thresholds.minimum_of, own=own),
@@ -372,6 +392,7 @@ class Document(Section):
     strict_topics: bool = False
     sticky: Sticky = "conversation"
     pseudonymised_health: Literal["stay", "leave"] = "stay"
+    public_figures: Literal["stay", "leave"] = "stay"
     scan: Scan = "full"
     ner: Ner = Ner(engine="none")
     packs: Packs = ()
@@ -425,6 +446,13 @@ class Policy:
         """Build what decisions read; refuse what has no rule for the unknown."""
         # Once, and not at each query. Past the frozen __setattr__: nothing of ours but
         # this line writes here.
+        figures: Condition | None = None
+        if self.document.public_figures == "leave":
+            figures = parse_condition(
+                FIGURE_IS_SOMEBODY,
+                minimum_of=self.document.thresholds.minimum_of,
+                own=self.classes - CLASSES,
+            )
         rulebook = Rulebook(
             digest=self.digest,
             default=self.document.default.decision,
@@ -434,6 +462,7 @@ class Policy:
             strict_topics=self.document.strict_topics,
             topic_threshold=self.document.thresholds.topic,
             sticky=self.document.sticky,
+            figures=figures,
             approved=frozenset(
                 (each.role, each.sha256) for each in self.document.approved
             ),
@@ -497,7 +526,11 @@ def full_scan(policy: Policy) -> Policy:
     under the policy itself.
     """
     limits = policy.limits.model_copy(
-        update={"deadline_ms": PATIENT_MS, "deadline_ms_per_1000_chars": PATIENT_MS}
+        update={
+            "deadline_ms": PATIENT_MS,
+            "deadline_ms_per_1000_chars": PATIENT_MS,
+            "deadline_wall_ms": PATIENT_WALL_MS,
+        }
     )
     document = policy.document.model_copy(update={"scan": "full", "limits": limits})
     return replace(policy, document=document)
@@ -514,11 +547,11 @@ def _exit_classes(policy: Policy) -> Iterator[str]:
     # route less private, so the answer is settled.
     keeping = [rule for rule in policy.rules if rule.route is Route.LOCAL]
     for name in sorted(policy.classes):
-        if any(_settles(rule, name) for rule in keeping):
+        if any(_settles(policy.rulebook, rule, name) for rule in keeping):
             yield name
 
 
-def _settles(rule: Rule, data_class: str) -> bool:
+def _settles(rulebook: Rulebook, rule: Rule, data_class: str) -> bool:
     """Tell whether one validated finding of a class makes a rule fire."""
     found = Finding(
         data_class=data_class,
@@ -530,4 +563,5 @@ def _settles(rule: Rule, data_class: str) -> bool:
         normalization=Normalization.RAW,
         where=Where(message=0, role="user", json_path="content"),
     )
-    return fires(rule, [found], scores_of([found]))
+    findings = with_figures_as_persons(rulebook, [found])
+    return fires(rule, findings, scores_of(findings))

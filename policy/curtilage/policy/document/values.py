@@ -61,7 +61,15 @@ def all_requirements(value: tuple[str, ...]) -> tuple[str, ...]:
 
 # By ISO 639-1. Who adds one brings its words (``VOCABULARIES`` of the detectors: a test
 # compares), and names, topics and numbers that were measured in it.
-COVERED_LANGUAGES: Final[Mapping[str, str]] = {"en": "English"}
+COVERED_LANGUAGES: Final[Mapping[str, str]] = {
+    "en": "English",
+    "de": "German",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "nl": "Dutch",
+    "pt": "Portuguese",
+}
 
 
 def covered_languages(value: tuple[str, ...]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from curtilage.policy.decision.conditions import MAX_SCORE
 from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route, most_private
-from curtilage.policy.decision.rules import DEFAULT, STRICT_TOPICS
+from curtilage.policy.decision.rules import DEFAULT, FIGURE, PERSON, STRICT_TOPICS
 from curtilage.policy.document.model import Policy
 
 # Beyond these, places are not told apart, and sets are not tried by size.
@@ -238,7 +238,7 @@ class _Search:
         """Return the classes whose absence can matter.
 
         Those that a deciding rule names, and those that keep an exclusion from
-        taking effect.
+        taking effect, or a public figure from leaving as it is.
         """
         route = self.decision.route
         deciding = {hit.id for hit in self.decision.rules if hit.route is route}
@@ -250,6 +250,11 @@ class _Search:
         ]
         if STRICT_TOPICS in deciding:
             named.append(frozenset(n for n in self._names if n.startswith("topic.")))
+        if any(PERSON in each for each in named):
+            figures = self._policy.rulebook.figures
+            named.append(frozenset({FIGURE}))
+            if figures is not None:
+                named.append(figures.classes)
         return frozenset[str]().union(*named)
 
     def _below(

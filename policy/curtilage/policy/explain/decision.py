@@ -12,9 +12,11 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     DEFAULT,
+    FIGURE,
     STICKY,
     STRICT_TOPICS,
     Rule,
+    scores_of,
     unapproved,
 )
 from curtilage.policy.document.model import Policy
@@ -77,6 +79,7 @@ def explain(
     if inspection is not None:
         lines += _places(policy, inspection)
         lines += _approvals(policy, inspection)
+        lines += _figures(policy, inspection)
     rules = {rule.id: rule for rule in policy.rules}
     source = _source(decision.rule, rules.get(decision.rule))
     reason = decision.reason.strip().removesuffix(".") or NO_REASON
@@ -213,6 +216,23 @@ def _approvals(policy: Policy, inspection: Inspection) -> Iterator[str]:
                 f"sha256:{used.sha256}, by {entry.by} on {entry.date}; what is found "
                 "in it does not decide."
             )
+
+
+def _figures(policy: Policy, inspection: Inspection) -> Iterator[str]:
+    scores = scores_of(_counted(policy, inspection))
+    if FIGURE not in scores:
+        return
+    person = f"{FIGURE} counts as a person"
+    if policy.rulebook.figures is None:
+        yield f"{person} (public_figures: stay)."
+        return
+    beside = ", ".join(sorted(policy.rulebook.figures.matched(scores)))
+    yield (
+        f"{person}, because of {beside} (public_figures: leave)."
+        if beside
+        else f"{FIGURE} leaves as it is: nothing here makes it somebody "
+        "(public_figures: leave)."
+    )
 
 
 def _require_same(policy: Policy, decision: Decision) -> None:
