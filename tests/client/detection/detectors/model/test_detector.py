@@ -16,6 +16,7 @@ from curtilage.client.detection.detectors.model.detector import (
     NerDetector,
     ner_detectors,
 )
+from curtilage.client.detection.detectors.model.entity import Passages
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import Detector, run
@@ -41,8 +42,12 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> NerDetector:
     return NerDetector(EmbeddedModel(guard_model.load_guard(folder), recall=100))
 
 
+def raw(text: str) -> Reading:
+    return Reading(normalization=Normalization.RAW, text=text)
+
+
 def spans(detector: Detector, text: str) -> list[Span]:
-    return list(run(detector, Reading(normalization=Normalization.RAW, text=text)))
+    return list(run(detector, raw(text)))
 
 
 def found(detector: Detector, text: str) -> dict[str, str]:
@@ -155,6 +160,12 @@ def test_a_religion_is_left_to_the_lexicon(detector: NerDetector) -> None:
         (ner.ADDRESS, "25.1.8937393", None),
         (ner.ADDRESS, "-v8a", None),
         (ner.ADDRESS, "s2", None),
+        (ner.ADDRESS, "EMP-1234", None),
+        (ner.ADDRESS, "Circular 230", None),
+        (ner.ADDRESS, "page 286", None),
+        (ner.ADDRESS, "U.S. Dist. LEXIS 90198", None),
+        (ner.ADDRESS, "pen, 12 pieces", ner.CITY),
+        (ner.ADDRESS, "12g Thornbury", ner.ADDRESS),
         (ner.AGE, "41 years old", ner.AGE),
         (ner.AGE, "forty", ner.AGE),
         (ner.AGE, "90", ner.OLD_AGE),
@@ -169,6 +180,7 @@ def test_a_religion_is_left_to_the_lexicon(detector: NerDetector) -> None:
         (ner.DATE, "next Friday", None),
         (ner.NATIONALITY, "Latvian", ner.NATIONALITY),
         (ner.NATIONALITY, "Catholic", None),
+        (ner.NATIONALITY, "bilingual", None),
         (PERSON, "41", PERSON),
     ],
 )
@@ -183,7 +195,7 @@ def test_an_unsure_person_that_is_no_name_is_nothing(
     detector: NerDetector, text: str
 ) -> None:
     model = detector._model
-    assert [each.kind for each in model.opinion(text).entities] == ["PERSON"]
+    assert [each.kind for each in model.opinion(raw(text)).entities] == ["PERSON"]
     assert people_in(detector, text) == set()
 
 
@@ -206,16 +218,29 @@ def test_what_is_said_of_somebody_is_judged_by_itself(
     monkeypatch: pytest.MonkeyPatch, detector: NerDetector
 ) -> None:
     judged: list[str] = []
-    look = guard_model.GuardModel._look
+    cut = guard_model.GuardModel._cut
 
-    def looking(self: guard_model.GuardModel, text: str) -> object:
+    def cutting(self: guard_model.GuardModel, text: str) -> object:
         judged.append(text)
-        return look(self, text)
+        return cut(self, text)
 
-    monkeypatch.setattr(guard_model.GuardModel, "_look", looking)
+    monkeypatch.setattr(guard_model.GuardModel, "_cut", cutting)
     text = "The hall has forty desks. They put a stent in me. It is on a hill."
     spans(detector, text)
     assert judged == [text, "They put a stent in me."]
+
+
+def test_what_was_judged_ahead_is_found_and_not_judged_again(
+    monkeypatch: pytest.MonkeyPatch, detector: NerDetector
+) -> None:
+    texts = ["Bogdana Ilieva is here. My knee hurts.", "the", "I was diagnosed"]
+    readings = [raw(text) for text in texts]
+    detector.ahead(readings)
+    monkeypatch.delattr(guard_model.GuardModel, "judge_all")
+    found = [run(detector, each) for each in readings]
+    monkeypatch.undo()
+    assert found == [run(detector, raw(text)) for text in texts]
+    assert found[0]
 
 
 @pytest.mark.parametrize("between", [" ", "\n\n"])
@@ -360,7 +385,7 @@ def test_model_never_makes_fewer_people_of_introductions(
 
 @given(st.text(max_size=120))
 def test_any_text_gives_spans_inside_it(text: str) -> None:
-    for each in DETECTORS[0].find(Reading(normalization=Normalization.RAW, text=text)):
+    for each in DETECTORS[0].find(raw(text)):
         assert 0 <= each.start <= each.end <= len(text)
         assert is_class(each.data_class)
         assert 1 <= each.score <= 100
@@ -483,13 +508,35 @@ def test_somebodys_affairs_are_a_topic_without_the_word(
     assert "marker.first_person" in found
 
 
+def test_what_the_shipped_model_says_does_not_depend_on_neighbours() -> None:
+    guard = guard_model.load_guard()
+    assert guard.manifest.rows_apart
+    texts = [
+        "Call Miroslava about the invoice",
+        "call miroslava",
+        "\N{SNOWMAN} " * 9,
+        "I was diagnosed with HIV last week",
+        "My landlord wants me out by May. Can he?",
+        "A long one about the library. " * 40,
+        "",
+    ]
+    asked = [Passages(text=text, beside=(text[:20],)) for text in texts]
+    together = guard.judge_all(asked * 3, recall=100)
+    for each, judged in zip(asked * 3, together, strict=True):
+        (alone,) = guard.judge_all([each], recall=100)
+        assert judged.entities == alone.entities
+        # Sums of 32-bit floats come in another order; a score may round apart.
+        for topic, score in alone.topics.items():
+            assert abs(judged.topics[topic] - score) <= 1
+
+
 def test_the_shipped_model_takes_time_in_proportion() -> None:
     guard = guard_model.load_guard()
 
     def cost(pieces: int) -> float:
         text = "a." * pieces
         began = time.process_time()  # of every thread: the model has some
-        guard.judge(text, recall=100)
+        guard.judge_all([Passages(text=text)], recall=100)
         return time.process_time() - began
 
     assert grows_at_most(cost, lengths=(250, 1000), factor=8)

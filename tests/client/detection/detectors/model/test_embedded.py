@@ -17,10 +17,12 @@ from curtilage.client.detection.detectors.model.embedded import (
     GuardModel,
     GuardModelError,
     Ids,
+    Judgement,
     Numbers,
     load_guard,
     parse_manifest,
 )
+from curtilage.client.detection.detectors.model.entity import Passages
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
@@ -51,8 +53,15 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "copy"))
 
 
+def judged(
+    guard: GuardModel, text: str, *, recall: int, beside: tuple[str, ...] = ()
+) -> Judgement:
+    (judgement,) = guard.judge_all([Passages(text=text, beside=beside)], recall=recall)
+    return judgement
+
+
 def found(guard: GuardModel, text: str, *, recall: int = 0) -> list[tuple[str, str]]:
-    entities = guard.judge(text, recall=recall).entities
+    entities = judged(guard, text, recall=recall).entities
     return [(each.kind, text[each.start : each.end]) for each in entities]
 
 
@@ -101,12 +110,12 @@ def test_recall_knob_only_ever_adds(guard: GuardModel) -> None:
 
 
 def test_scores_are_at_least_the_middle(guard: GuardModel) -> None:
-    entities = guard.judge("quendy, bogdana", recall=100).entities
+    entities = judged(guard, "quendy, bogdana", recall=100).entities
     assert [50 <= each.score <= 100 for each in entities] == [True, True]
 
 
 def test_likelihood_tells_of_words_that_are_no_entities(guard: GuardModel) -> None:
-    judgement = guard.judge("the zorblat", recall=0)
+    judgement = judged(guard, "the zorblat", recall=0)
     assert judgement.likelihood("PERSON", 4, 11) > judgement.likelihood("PERSON", 0, 3)
     assert judgement.likelihood("PERSON", 3, 4) == 0
 
@@ -115,7 +124,7 @@ def test_likelihood_tells_of_words_that_are_no_entities(guard: GuardModel) -> No
     ("text", "topic"), [("diagnosed", "health"), ("closeted", "special")]
 )
 def test_topics_have_scores(guard: GuardModel, text: str, topic: str) -> None:
-    topics = guard.judge(f"the {text}", recall=0).topics
+    topics = judged(guard, f"the {text}", recall=0).topics
     assert set(topics) == set(TOPICS)
     assert [name for name, score in topics.items() if score >= 50] == [topic]
 
@@ -123,11 +132,11 @@ def test_topics_have_scores(guard: GuardModel, text: str, topic: str) -> None:
 def test_a_threshold_is_the_middle_of_its_topic(tmp_path: Path) -> None:
     # The network says 3 as a logit, which is 0.9526 as a probability.
     strict = write_guard(tmp_path / "g", topic_thresholds={"health": 0.9526})
-    assert load_guard(strict).judge("diagnosed", recall=0).topics["health"] == 50
+    assert judged(load_guard(strict), "diagnosed", recall=0).topics["health"] == 50
 
 
 def test_passages_beside_a_text_add_topics_and_no_names(guard: GuardModel) -> None:
-    judgement = guard.judge("the", recall=0, beside=("diagnosed", "closeted bogdana"))
+    judgement = judged(guard, "the", recall=0, beside=("diagnosed", "closeted bogdana"))
     assert [name for name, score in judgement.topics.items() if score >= 50] == [
         "health",
         "special",
@@ -159,7 +168,7 @@ def test_windows_decide_every_piece_once(length: int) -> None:
 
 def test_a_topic_in_one_window_is_one_of_the_text(guard: GuardModel) -> None:
     text = "the " * 300 + "diagnosed" + " the" * 300
-    assert guard.judge(text, recall=0).topics["health"] >= 50
+    assert judged(guard, text, recall=0).topics["health"] >= 50
 
 
 def test_no_window_is_longer_than_the_model_takes() -> None:
@@ -172,21 +181,74 @@ def test_no_window_is_longer_than_the_model_takes() -> None:
             assert list(names) == ["entities", "topics"]
             assert feeds["mask"].shape == feeds["ids"].shape
             sizes.append(feeds["ids"].shape[1])
-            return [
-                np.zeros((1, sizes[-1], len(LABELS)), np.float32),
-                np.zeros((1, len(TOPICS)), np.float32),
-            ]
+            return nothing_seen(feeds["ids"])
 
     guard = made_with(Watching())
-    guard.judge("the " * 400, recall=0)
+    judged(guard, "the " * 400, recall=0)
     assert max(sizes) == MAX_PIECES
     assert sum(sizes) >= 400
+
+
+# --- several at once ----------------------------------------------------------
+
+MANY = (
+    Passages(text="the bogdana meets ilieva", beside=("the diagnosed", "closeted")),
+    Passages(text=""),
+    Passages(text="the " * 150 + "bogdana ilieva" + " the" * 30),
+    Passages(text="acme in plovdiv", beside=("the " * 90,)),
+    Passages(text="the acme", beside=("bogdana diagnosed",)),
+)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_texts_judged_together_are_judged_as_each_alone(
+    tmp_path: Path, apart: bool
+) -> None:
+    guard = load_guard(write_guard(tmp_path / "g", rows_apart=apart))
+    alone = [judged(guard, each.text, recall=0, beside=each.beside) for each in MANY]
+    for one, other in zip(alone, guard.judge_all(MANY, recall=0), strict=True):
+        assert one.entities == other.entities
+        assert one.topics == other.topics
+        assert one.likelihood("PERSON", 0, 999) == other.likelihood("PERSON", 0, 999)
+
+
+def nothing_seen(ids: Ids) -> Sequence[Numbers]:
+    return [
+        np.zeros((*ids.shape, len(LABELS)), np.float32),
+        np.zeros((len(ids), len(TOPICS)), np.float32),
+    ]
+
+
+def test_a_network_that_blurs_rows_sees_each_alone() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Watching:
+        def run(
+            self, names: Sequence[str], feeds: Mapping[str, Ids]
+        ) -> Sequence[Numbers]:
+            del names
+            assert feeds["mask"].all()
+            shapes.append(feeds["ids"].shape)
+            return nothing_seen(feeds["ids"])
+
+    made_with(Watching()).judge_all(MANY, recall=0)
+    assert {rows for rows, _ in shapes} == {1}
+
+
+@given(st.lists(st.integers(0, MAX_PIECES - 2), max_size=60))
+def test_rows_of_one_run_are_of_about_one_length(lengths: list[int]) -> None:
+    runs = list(guard_model._runs(lengths))
+    assert sorted(at for run in runs for at in run) == list(range(len(lengths)))
+    for run in runs:
+        sizes = [lengths[at] for at in run]
+        assert max(sizes) - min(sizes) <= guard_model.PAD_PIECES
+        assert len(run) * (max(sizes) + 2) <= guard_model.RUN_PIECES
 
 
 @given(st.text(max_size=80))
 def test_any_text_gives_places_inside_it(text: str) -> None:
     guard = GUARDS[0]
-    for each in guard.judge(text, recall=300).entities:
+    for each in judged(guard, text, recall=300).entities:
         assert 0 <= each.start < each.end <= len(text)
 
 
@@ -303,7 +365,7 @@ def test_a_network_with_other_labels_is_refused(copy: Path) -> None:
         guard.manifest, guard._pieces, guard_model._open_network(tiny_network(labels=3))
     )
     with pytest.raises(GuardModelError, match="sizes"):
-        guard.judge("the", recall=0)
+        judged(guard, "the", recall=0)
 
 
 @pytest.mark.parametrize("output", [0, 1])
@@ -321,7 +383,7 @@ def test_numbers_that_are_none_are_refused(output: int) -> None:
             return outputs
 
     with pytest.raises(GuardModelError, match="no numbers"):
-        made_with(Broken()).judge("the", recall=0)
+        judged(made_with(Broken()), "the", recall=0)
 
 
 def test_a_missing_library_is_an_error(
@@ -338,7 +400,7 @@ def test_nothing_shows_a_text(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    judgement = guard.judge(f"the {CANARY} bogdana", recall=0)
+    judgement = judged(guard, f"the {CANARY} bogdana", recall=0)
     out = capfd.readouterr()
     assert CANARY not in caplog.text + out.out + out.err + repr(judgement)
 

@@ -65,11 +65,15 @@ def plan(
     )
 
 
+def raw(text: str) -> Reading:
+    return Reading(normalization=Normalization.RAW, text=text)
+
+
 def classes_of(chosen: NerPlan, text: str) -> dict[str, str]:
     """What is found, by the words it stands on."""
     ((detector, views),) = ner_detectors(chosen)
     assert views == frozenset({Normalization.RAW})
-    spans = run(detector, Reading(normalization=Normalization.RAW, text=text))
+    spans = run(detector, raw(text))
     return {text[each.start : each.end]: each.data_class for each in spans}
 
 
@@ -91,9 +95,9 @@ def test_no_word_stays_in_the_pipeline(folder: Path) -> None:
     model = open_operator_model(plan(folder))
     assert isinstance(model, SpacyModel)
     store: Any = model.pipeline
-    model.opinion("warm up")
+    model.opinion(raw("warm up"))
     before = len(store.vocab.strings)
-    model.opinion(f"a word {CANARY}x nobody knows")
+    model.opinion(raw(f"a word {CANARY}x nobody knows"))
     assert len(store.vocab.strings) == before
 
 
@@ -166,7 +170,7 @@ def test_transformers_labels_become_classes(library: Library, weights: Path) -> 
     del library
     model = open_operator_model(transformers_plan(weights))
     assert isinstance(model, TransformersModel)
-    (entity,) = model.opinion(TEXT).entities
+    (entity,) = model.opinion(raw(TEXT)).entities
     assert (entity.kind, entity.start, entity.end) == ("PER", 4, 18)
     assert entity.score == 88
     assert classes_of(transformers_plan(weights), TEXT)["Bogdana Ilieva"] == PERSON
@@ -254,7 +258,7 @@ def test_a_model_that_cannot_be_loaded_fails_on_every_text(broken: NerPlan) -> N
     ((detector, _),) = ner_detectors(broken)
     assert isinstance(detector, MissingModelDetector)
     for text in ("hello", "", TEXT):
-        (span,) = run(detector, Reading(normalization=Normalization.RAW, text=text))
+        (span,) = run(detector, raw(text))
         assert span.data_class == "uncertain.error"
 
 

@@ -7,12 +7,17 @@ is replaced by a detector that fails on every text, so that nothing leaves.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from curtilage.client.detection import wordlists
-from curtilage.client.detection.detectors.model.entity import Entity, NameModel, Opinion
+from curtilage.client.detection.detectors.model.entity import (
+    Entity,
+    NameModel,
+    Opinion,
+    Passages,
+)
 from curtilage.client.detection.detectors.model.excerpts import excerpts
 from curtilage.client.detection.detectors.model.operator import (
     PlainOpinion,
@@ -30,12 +35,16 @@ from curtilage.client.detection.detectors.names.cues import (
     ROLE,
     asked,
     people,
+    people_in,
 )
+from curtilage.client.detection.detectors.names.figures import with_figures
 from curtilage.client.detection.detectors.names.nobody import (
     is_identifier,
     is_nobody,
+    is_ordinary,
     is_place_or_company,
     is_spoken_of,
+    is_thing,
     unknown_words,
 )
 from curtilage.client.detection.detectors.readings import Reading
@@ -46,6 +55,7 @@ from curtilage.client.detection.detectors.topics.markers import (
     tells_of_nobody,
 )
 from curtilage.client.detection.neighbours import neighbours
+from curtilage.client.detection.packs import ENGLISH
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
     ACRONYMS,
@@ -103,6 +113,22 @@ _TELLS_DATE = re.compile(
     r"\d|(?<!\w)(?:jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\w*|(?<!\w)may(?!\w)",
     re.IGNORECASE,
 )
+# What is numbered, and no house: a page, a rule, a ticket, a reporter of cases.
+_NUMBERED = re.compile(
+    r"(?:p|pages?|circular|section|chapter|table|figure|fig|exhibit|form|article|rule|vol|"
+    r"volume|part|step|question|line|row|column|lesson|level|round|ironman|port|"
+    r"l[ií]nea|linha|ligne|zeile|regel|riga|p[áa]gina|seite|cap[ií]tulo|ejercicio|"
+    r"exerc[ií]cio)\.? "
+    r"\d[\d\-\u2013.]*|[A-Z]{2,10}-\d{1,7}|.*\b(?:LEXIS|WL|F\. Supp\.|U\.S\.C\.?|"
+    r"x86)\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+# So many of something, on an order or in a recipe.
+_COUNT = re.compile(
+    r"\d[\d.,]* ?(?:pieces?|pcs|items?|packs?|boxes|bottles|tablets|sheets|pages|"
+    r"people|persons|guests|cm|mm|kg|ml)(?!\w)",
+    re.IGNORECASE,
+)
 _LONGEST_DATE = 40  # characters; the model takes half a page of a history for one
 _PLACE_NAME = re.compile(r"(?<![\w.])[^\W\d_]{3,}(?!\w)")
 _CELL = re.compile(r"[\t|\n]")
@@ -110,8 +136,12 @@ _ZIP = re.compile(r"\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}")
 _OLDEST_SAFE = 89  # 45 CFR 164.514(b)(2)(i)(C): ages over 89 are identifiers
 
 
-def ner_detectors(plan: NerPlan) -> Equipment:
+def ner_detectors(plan: NerPlan, languages: Collection[str] = ()) -> Equipment:
     """Return what looks for names under a policy, and the readings it takes.
+
+    Args:
+        plan: which model.
+        languages: that the policy names, as ISO 639-1.
 
     Never raises: a model that cannot be loaded becomes a detector that does,
     on every text.
@@ -119,21 +149,23 @@ def ner_detectors(plan: NerPlan) -> Equipment:
     if plan.engine == "none":
         return ((NameDetector(), AS_WRITTEN),)
     try:
-        model = _open(plan)
+        model = _open(plan, languages)
     except Exception:  # noqa: BLE001 - whatever is wrong, nothing may leave
         return ((MissingModelDetector(), AS_WRITTEN),)
     return ((NerDetector(model), AS_WRITTEN),)
 
 
-def _open(plan: NerPlan) -> NameModel:
+def _open(plan: NerPlan, languages: Collection[str]) -> NameModel:
     if plan.engine == "embedded":
         from curtilage.client.detection.detectors.model import embedded as guard_model  # noqa: PLC0415 - needs the extra
 
-        guard = guard_model.load_guard()
-        unknown = set(guard.manifest.kinds[1:]) - CLASSES.keys()
-        if unknown:
-            raise ValueError("the embedded model has kinds that are no data class")
-        return EmbeddedModel(guard, recall=plan.recall)
+        guard, others = guard_model.load_guard(), None
+        if set(languages) - {ENGLISH}:
+            others = guard_model.load_guard(guard_model.multilingual())
+        for each in filter(None, (guard, others)):
+            if set(each.manifest.kinds[1:]) - CLASSES.keys():
+                raise ValueError("the embedded model has kinds that are no data class")
+        return EmbeddedModel(guard, recall=plan.recall, others=others)
     return open_operator_model(plan)
 
 
@@ -149,17 +181,18 @@ class MissingModelDetector:
 
 
 class _Judge(Protocol):
-    def judge(
-        self, text: str, *, recall: int, beside: Sequence[str] = ()
-    ) -> "Judgement": ...
+    def judge_all(
+        self, asked: Sequence[Passages], *, recall: int
+    ) -> Sequence["Judgement"]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedModel:
     """The model of this package, at one setting of the recall knob."""
 
-    guard: _Judge
+    guard: _Judge  # knows English
     recall: int
+    others: _Judge | None = None  # knows every covered language
     person: str = "PERSON"
 
     @property
@@ -167,9 +200,59 @@ class EmbeddedModel:
         """The data class of each kind it knows."""
         return CLASSES
 
-    def opinion(self, text: str) -> "Judgement":
+    def opinion(self, reading: Reading) -> Opinion:
         """Judge one text, and by itself what is said of somebody in it."""
-        return self.guard.judge(text, recall=self.recall, beside=excerpts(text))
+        judged = [reading.once(judge) for judge in self._judges(reading)]
+        return judged[0] if len(judged) == 1 else _Joined(judged)
+
+    def ahead(self, readings: Sequence[Reading]) -> None:
+        """Judge several texts in one go, and keep with each what was said of it."""
+        for guard, judge in ((self.guard, self._english), (self.others, self._other)):
+            here = [each for each in readings if judge in self._judges(each)]
+            if guard is None or not here:
+                continue
+            asked = [Passages(text=each.text, beside=excerpts(each)) for each in here]
+            judged = guard.judge_all(asked, recall=self.recall)
+            for each, judgement in zip(here, judged, strict=True):
+                each.keep(judge, judgement)
+
+    def _judges(self, reading: Reading) -> "Sequence[Callable[[Reading], Judgement]]":
+        """Return by whom a text is judged: who knows its languages."""
+        if self.others is None or not reading.packs:
+            return (self._english,)
+        return (self._english, self._other) if reading.english else (self._other,)
+
+    def _english(self, reading: Reading) -> "Judgement":
+        return self._judged(self.guard, reading)
+
+    def _other(self, reading: Reading) -> "Judgement":
+        return self._judged(self.others or self.guard, reading)
+
+    def _judged(self, guard: _Judge, reading: Reading) -> "Judgement":
+        asked = Passages(text=reading.text, beside=excerpts(reading))
+        return guard.judge_all([asked], recall=self.recall)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What two models say of one text in two languages: whatever one of them sees."""
+
+    opinions: Sequence[Opinion]
+
+    @property
+    def entities(self) -> Sequence[Entity]:
+        every = (entity for each in self.opinions for entity in each.entities)
+        return sorted(every, key=lambda entity: (entity.start, entity.end))
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        return {
+            name: max(each.topics[name] for each in self.opinions)
+            for name in self.opinions[0].topics
+        }
+
+    def likelihood(self, kind: str, start: int, end: int) -> int:
+        return max(each.likelihood(kind, start, end) for each in self.opinions)
 
 
 class NerDetector:
@@ -180,43 +263,49 @@ class NerDetector:
     def __init__(self, model: NameModel) -> None:
         self._model = model
 
+    def ahead(self, readings: Sequence[Reading]) -> None:
+        """Have the embedded model judge several texts in one go."""
+        if isinstance(self._model, EmbeddedModel):
+            self._model.ahead(readings)
+
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield entities, topics, people who are introduced, and what is left."""
         text = reading.text
-        opinion = self._model.opinion(text)
+        opinion = self._model.opinion(reading)
         named: list[Span] = []
         for entity in opinion.entities:
-            for span in self._entity(text, entity, opinion):
+            for span in self._entity(reading, entity, opinion):
                 if span.data_class == PERSON:
                     named.append(span)
                 else:
                     yield span
-        named += self._unseen(text, opinion)
+        named += self._unseen(reading, opinion)
         places = [(each.start, each.end) for each in joined(text, named)]
         named += (
             _person("name-beside", start, end, BESIDE_SCORE)
             for start, end in neighbours(text, places)
             if not is_nobody(text, start, end) and not _is_health(text[start:end])
         )
-        yield from joined(text, named)
+        yield from with_figures(reading, joined(text, named))
         for topic, score in opinion.topics.items():
             if score >= LEAST_TOPIC:
                 yield self._whole(f"topic.{topic}", text, score)
         # Surely a topic is somebody's where it is told; a question may be about nobody.
         if any(
             score >= SURE_TOPIC for score in opinion.topics.values()
-        ) and not tells_of_nobody(text):
-            marker = CASE if tells_of_any_man(text) else MARKER
+        ) and not tells_of_nobody(reading):
+            marker = CASE if tells_of_any_man(reading) else MARKER
             yield self._whole(marker, text, SURE_TOPIC)
 
-    def _unseen(self, text: str, opinion: Opinion) -> Iterator[Span]:
+    def _unseen(self, reading: Reading, opinion: Opinion) -> Iterator[Span]:
         """Yield people whom rules and lists see, whether or not the model does."""
-        for span in people(text):
-            if self._holds(text, span, opinion):
+        text = reading.text
+        for span in (*people(text), *people_in(reading)):
+            if self._holds(reading, span, opinion):
                 yield span
-        for suspect in suspects(text):
+        for suspect in suspects(reading):
             yield from self._weighed(text, suspect, opinion)
-        if isinstance(opinion, PlainOpinion):
+        if isinstance(opinion, PlainOpinion) or not reading.english:
             return  # it clears nothing, and every unknown word would be somebody
         for start, end, surely in asked(text):
             likely = self._likely(text, start, end, opinion)
@@ -226,11 +315,16 @@ class NerDetector:
             if likely >= least and not is_nobody(text, start, end):
                 yield _person("name-asked", start, end, ASKED_SCORE)
 
-    def _entity(self, text: str, entity: Entity, opinion: Opinion) -> Iterator[Span]:
+    def _entity(
+        self, reading: Reading, entity: Entity, opinion: Opinion
+    ) -> Iterator[Span]:
+        text = reading.text
         found = text[entity.start : entity.end]
         data_class = finer_class(self._model.classes[entity.kind], found)
         if data_class in NAMING and (
-            is_nobody(text, entity.start, entity.end) or _is_health(found)
+            is_nobody(text, entity.start, entity.end)
+            or _is_health(found)
+            or is_thing(reading, entity.start, entity.end)
         ):
             return
         if data_class in (CITY, EMPLOYER) and _is_description(text, found):
@@ -242,11 +336,20 @@ class NerDetector:
             data_class in (CITY, EMPLOYER)
             and not isinstance(opinion, PlainOpinion)
             and not is_place_or_company(text, entity.start, entity.end)
+            # The marks are English ones; in other languages the model has to doubt.
+            and (
+                reading.english
+                or opinion.likelihood(self._model.person, entity.start, entity.end)
+                >= LEAST_DOUBTED
+            )
         ):
             for start, end in unknown_words(text, entity.start, entity.end):
                 yield _person(self.id, start, end, entity.score)
             return
-        if data_class == PERSON and _is_no_name(text, entity):
+        if data_class == PERSON and (
+            _is_no_name(text, entity)
+            or (entity.score < SURE_WORD and is_ordinary(reading, found))
+        ):
             return
         if data_class is not None:
             yield Span(
@@ -264,6 +367,9 @@ class NerDetector:
 
     def _weighed(self, text: str, suspect: Suspect, opinion: Opinion) -> Iterator[Span]:
         """Yield a suspect as a person, unless the model clears it."""
+        # A model that says nothing of other words would make each noun a name.
+        if suspect.why is Why.NOUN and isinstance(opinion, PlainOpinion):
+            return
         over = [
             each
             for each in opinion.entities
@@ -274,7 +380,7 @@ class NerDetector:
         likely = opinion.likelihood(self._model.person, suspect.start, suspect.end)
         least = LEAST_IN_ENTITY if over else LEAST_LIKELY[suspect.why]
         word = bare(text[suspect.start : suspect.end])
-        if suspect.why in (Why.CAPITAL, Why.FIRST) and (
+        if suspect.why in (Why.CAPITAL, Why.FIRST, Why.NOUN) and (
             word.endswith(wordlists.UNSURE_ENDINGS)
             or suspect.end - suspect.start <= SHORT_CHARS
             or word in wordlists.PLACES
@@ -315,11 +421,14 @@ class NerDetector:
             )
         return sum(opinion.likelihood(kind, start, end) for kind in kinds)
 
-    def _holds(self, text: str, span: Span, opinion: Opinion) -> bool:
+    def _holds(self, reading: Reading, span: Span, opinion: Opinion) -> bool:
         """Tell whether a name that one word alone announced is one for the model."""
+        text = reading.text
         if span.detector not in (ROLE, KEYED) or isinstance(opinion, PlainOpinion):
             return True
-        if is_nobody(text, span.start, span.end):
+        if is_nobody(text, span.start, span.end) or is_thing(
+            reading, span.start, span.end
+        ):
             return False
         return self._likely(text, span.start, span.end, opinion) >= LEAST_ANNOUNCED
 
@@ -336,7 +445,9 @@ LEAST_LIKELY: Final[Mapping[Why, int]] = {
     Why.CAPITAL: 20,
     Why.FIRST: 50,
     Why.HANDLE: 0,
+    Why.NOUN: 60,
 }
+LEAST_DOUBTED: Final = 50  # the same of what it calls a place or a company
 LEAST_NAMED: Final = 200  # the same for a person, a place or a company without marks
 LEAST_OF_THING: Final = 300  # the same for a person whose name ends like a substance
 LEAST_ASKED: Final = 30  # the same of a word in small letters behind "ask" or "pay"
@@ -380,7 +491,9 @@ def finer_class(data_class: str, found: str) -> str | None:
     None where they tell that it is nothing: a model takes a part number for an
     address and a girl for an age.
     """
-    if data_class == NATIONALITY and _is_special(found):
+    if data_class == NATIONALITY and (
+        _is_special(found) or found.lower().endswith("lingual")
+    ):
         return None  # a religion or a party: the lexicon has it
     if data_class == AGE:
         return _age_class(found)
@@ -460,6 +573,9 @@ def _address_class(found: str) -> str | None:
     """Tell a house from a place, and a place from a number of any kind."""
     if _STREET.search(found):
         return ADDRESS
+    if _NUMBERED.fullmatch(found.strip()):
+        return None
+    found = _COUNT.sub("", found)
     # A number and a name in different cells of a table are no house.
     if any(_PLACE_NAME.search(at) and _NUMBER.search(at) for at in _CELL.split(found)):
         return ADDRESS

@@ -13,28 +13,37 @@ import math
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from curtilage.client.detection.detectors.model.entity import Entity
+from curtilage.client.detection.detectors.model.entity import Entity, Passages
 from curtilage.client.telemetry import UNREPORTED
 
 FORMAT: Final = 1
 FOLDER: Final = "weights"
+MULTILINGUAL: Final = "multilingual"  # inside of that folder: knows every language
 MANIFEST: Final = "guard.json"
 NETWORK: Final = "guard.onnx"
 VOCABULARY: Final = "tokenizer.json"
 OUTSIDE: Final = "O"
+BERT_MARKS: Final = ("[CLS]", "[SEP]")
 OUTPUTS: Final = ("entities", "topics")
 MARGIN_PIECES: Final = 16  # context on either side of where a window decides
 THREADS: Final = 2  # as much CPU time as one, and half as long where a core is free
+# A row of few pieces takes up to twice as long alone as among others. From so many on
+# nothing is won, and each is run alone.
+SHORT_PIECES: Final = 64
+RUN_PIECES: Final = 512  # of all rows of one run: more leave the processor's cache
+PAD_PIECES: Final = 4  # by which a row may be shorter than the longest of its run
 _MAX_MANIFEST_BYTES: Final = 65_536
 _MIN_PIECES: Final = 2 * MARGIN_PIECES + 2 + 16
 _HIGHEST: Final = 100
@@ -103,6 +112,9 @@ class Manifest:
         digests: SHA-256 of the other two files, hex.
         thresholds: the probability from which a topic counts, over 0 and below
             1; 0.5 where nothing is said.
+        marks: what the tokenizer calls the pieces at an input's two ends.
+        rows_apart: whether what the network says of a row is the same whatever rows
+            it is run with; then short ones are run together.
     """
 
     entities: tuple[str, ...]
@@ -110,6 +122,8 @@ class Manifest:
     max_pieces: int
     digests: Mapping[str, str]
     thresholds: Mapping[str, float]
+    marks: tuple[str, ...] = BERT_MARKS
+    rows_apart: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -148,97 +162,150 @@ class Judgement:
         return round(float(self._chances[low:high, column].max()) * 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
-    """The words of a text, and the model's numbers for each."""
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A text in pieces, and the windows in which they are looked at."""
 
-    places: list[tuple[int, int]]
-    logits: Numbers  # a row for each word, a column for each label
+    text: str = field(repr=False)
+    encoding: Encoding = field(repr=False)
+    ids: list[int] = field(repr=False)
+    windows: list[tuple[int, int, int, int]]
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The pieces of each window."""
+        return [self.ids[low:high] for low, high, _, _ in self.windows]
 
 
 class GuardModel:
-    """The model, ready; one text at a time."""
+    """The model, ready; for one caller at a time."""
 
     def __init__(self, manifest: Manifest, pieces: Pieces, network: Network) -> None:
         self._manifest = manifest
         self._pieces = pieces
         self._network = network
         self._kinds = manifest.kinds
-        self._first = _mark(pieces, "[CLS]")
-        self._last = _mark(pieces, "[SEP]")
+        self._first, self._last = (_mark(pieces, each) for each in manifest.marks)
         self._begins = _columns(manifest, "B-")
         self._inside = _columns(manifest, "I-")
         self._outside = manifest.entities.index(OUTSIDE)
+        # No thread begins before there are two runs, so none has the priority of
+        # whoever builds this.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="model")
 
     @property
     def manifest(self) -> Manifest:
         """What the model says of itself."""
         return self._manifest
 
-    def judge(self, text: str, *, recall: int, beside: Sequence[str] = ()) -> Judgement:
-        """Return the entities and topics of a text.
+    def judge_all(
+        self, asked: Sequence[Passages], *, recall: int
+    ) -> tuple[Judgement, ...]:
+        """Return the entities and topics of each text, as if each were judged alone.
 
         Args:
-            text: any text; a longer one than the model takes is looked at in
-                windows that overlap.
-            beside: passages of it whose topics count as well: the highest of
-                each. Names in them are looked for in the text only.
+            asked: the texts.
             recall: hundredths that are taken off the logit of "no entity"; 0 is
                 the model as it was trained, 300 finds far too much.
 
         Raises:
             GuardModelError: the network's answer has the wrong shape.
         """
-        words, topics = self._look(text)
-        for each in beside:
-            topics = np.maximum(topics, self._look(each)[1])
-        logits = words.logits.astype(np.float64)
+        cuts = [
+            [self._cut(text) for text in (each.text, *each.beside)] for each in asked
+        ]
+        rows = [row for each in cuts for cut in each for row in cut.rows]
+        # In the order of the rows, so each text takes those of its windows.
+        answers = iter(self._run(rows))
+        made: list[Judgement] = []
+        for each, (whole, *others) in zip(asked, cuts, strict=True):
+            looks = list(islice(answers, len(whole.windows)))
+            besides = islice(answers, sum(len(cut.windows) for cut in others))
+            topics = np.max([about for _, about in (*looks, *besides)], axis=0)
+            seen = [entities for entities, _ in looks]
+            made.append(self._judgement(each.text, whole, seen, topics, recall))
+        return tuple(made)
+
+    def _judgement(
+        self,
+        text: str,
+        cut: _Cut,
+        seen: Sequence[Numbers],
+        topics: Numbers,
+        recall: int,
+    ) -> Judgement:
+        heads = _heads(cut.text, cut.encoding)
+        # One row for each word: of its first piece, from the window that decides it.
+        logits = np.concatenate(
+            [
+                entities[[1 + head - low for head in heads if begin <= head < end]]
+                for entities, (low, _, begin, end) in zip(
+                    seen, cut.windows, strict=True
+                )
+            ]
+        ).astype(np.float64)
         logits[:, self._outside] -= recall / 100
         shares = _softmax(logits)
         chances = self._by_kind(shares)
+        places = _places(cut.text, cut.encoding, heads)
         return Judgement(
-            entities=tuple(self._mentions(text, words.places, shares, chances)),
+            entities=tuple(self._mentions(text, places, shares, chances)),
             topics={
                 topic: _calibrated(logit, self._manifest.thresholds.get(topic, 0.5))
                 for topic, logit in zip(
                     self._manifest.topics, map(float, topics), strict=True
                 )
             },
-            _places=tuple(words.places),
+            _places=tuple(places),
             _kinds=self._kinds,
             _chances=chances.astype(np.float32),
         )
 
-    def _look(self, text: str) -> tuple[_Words, Numbers]:
+    def _cut(self, text: str) -> _Cut:
         # A lone surrogate cannot be handed over; what stands in has its length.
         readable = text.encode("utf-8", "replace").decode("utf-8")
         encoding = self._pieces.encode(readable, add_special_tokens=False)
-        heads = _heads(encoding.word_ids)
-        rows: list[Numbers] = []
-        topics: list[Numbers] = []
+        ids = encoding.ids  # made anew at every look
         room = self._manifest.max_pieces - 2  # the marks at both ends
-        for low, high, begin, end in _windows(len(encoding.ids), room):
-            entities, about = self._run(encoding.ids[low:high])
-            topics.append(about)
-            rows.append(
-                entities[[1 + head - low for head in heads if begin <= head < end]]
-            )
-        return (
-            _Words(places=_places(encoding, heads), logits=np.concatenate(rows)),
-            np.max(topics, axis=0),
-        )
+        return _Cut(readable, encoding, ids, list(_windows(len(ids), room)))
 
-    def _run(self, pieces: Sequence[int]) -> tuple[Numbers, Numbers]:
-        ids = np.array([[self._first, *pieces, self._last]], dtype=np.int64)
-        entities, topics = self._network.run(
-            OUTPUTS, {"ids": ids, "mask": np.ones_like(ids)}
-        )
+    def _run(self, rows: Sequence[Sequence[int]]) -> list[tuple[Numbers, Numbers]]:
+        """Return what the network says of each row of pieces, in their order."""
+        lengths = [len(row) for row in rows]
+        # Where 8-bit numbers are scaled by all that is in a run, one text would blur
+        # what is seen in another: then every row is run alone.
+        apart = self._manifest.rows_apart
+        runs = list(_runs(lengths)) if apart else [[at] for at in range(len(rows))]
+        found: dict[int, tuple[Numbers, Numbers]] = {}
+
+        def look(run: Sequence[int]) -> None:
+            entities, topics = self._run_once([rows[at] for at in run])
+            found.update(zip(run, zip(entities, topics, strict=True), strict=True))
+
+        # The network lets go of the interpreter while it works.
+        if len(runs) > 1 and sum(lengths) > SHORT_PIECES:
+            list(self._threads.map(look, runs))
+        else:
+            list(map(look, runs))
+        return [found[at] for at in range(len(rows))]
+
+    def _run_once(self, rows: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
+        width = 2 + max(map(len, rows))
+        ids = np.full((len(rows), width), self._last, dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for at, row in enumerate(rows):
+            ids[at, : len(row) + 1] = [self._first, *row]
+            mask[at, : len(row) + 2] = 1
+        entities, topics = self._network.run(OUTPUTS, {"ids": ids, "mask": mask})
         labels, subjects = len(self._manifest.entities), len(self._manifest.topics)
-        if entities.shape != (1, ids.shape[1], labels) or topics.shape != (1, subjects):
+        if entities.shape != (*ids.shape, labels) or topics.shape != (
+            len(rows),
+            subjects,
+        ):
             raise GuardModelError("the network's outputs have other sizes than said")
         if not (np.isfinite(entities).all() and np.isfinite(topics).all()):
             raise GuardModelError("the network's outputs are no numbers")
-        return entities[0], topics[0]
+        return entities, topics
 
     def _by_kind(self, shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Add up ``B-`` and ``I-``: a word of a name is one either way."""
@@ -295,10 +362,7 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
         GuardModelError: a file is missing, broken or another than expected, or
             the extra is not installed.
     """
-    if folder is None:
-        folder = resources.files("curtilage.client.detection.detectors.model").joinpath(
-            FOLDER
-        )
+    folder = _shipped() if folder is None else folder
     manifest = parse_manifest(_read(folder, MANIFEST))
     network = _verified(folder, NETWORK, manifest)
     vocabulary = _verified(folder, VOCABULARY, manifest)
@@ -308,6 +372,16 @@ def load_guard(folder: Traversable | None = None) -> GuardModel:
         raise
     except Exception:  # noqa: BLE001 - the libraries raise what they like
         raise GuardModelError("the model's files cannot be opened") from None
+
+
+def multilingual() -> Traversable:
+    """Return the folder of the shipped model for other languages than English."""
+    return _shipped().joinpath(MULTILINGUAL)
+
+
+def _shipped() -> Traversable:
+    package = "curtilage.client.detection.detectors.model"
+    return resources.files(package).joinpath(FOLDER)
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -331,7 +405,11 @@ def parse_manifest(data: bytes) -> Manifest:
         max_pieces=_size(fields.get("max_pieces")),
         digests=_digests(fields.get("sha256")),
         thresholds=_thresholds(fields.get("topic_thresholds", {})),
+        marks=_names(fields, "marks") if "marks" in fields else BERT_MARKS,
+        rows_apart=fields.get("rows_apart", False) is True,
     )
+    if len(manifest.marks) != len(BERT_MARKS):
+        raise GuardModelError(f"{MANIFEST}: marks are two")
     paired = {f"{mark}-{kind}" for kind in manifest.kinds[1:] for mark in "BI"}
     if {OUTSIDE, *paired} != set(manifest.entities):
         raise GuardModelError(f"{MANIFEST}: entities are O and pairs of B- and I-")
@@ -405,10 +483,9 @@ def _open_network(data: bytes) -> Network:
     runtime: Any = onnxruntime
     runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = THREADS
+    options.intra_op_num_threads = 1  # runs stand side by side, ``THREADS`` of them
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # fatal only: a message may show a shape or more
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return cast(
         "Network",
         runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]),
@@ -426,22 +503,32 @@ def _columns(manifest: Manifest, mark: str) -> list[int]:
     return [manifest.entities.index(mark + kind) for kind in manifest.kinds[1:]]
 
 
-def _heads(word_ids: Sequence[int | None]) -> list[int]:
-    """Return the first piece of each word."""
-    return [
-        at
-        for at, word in enumerate(word_ids)
-        if word is not None and (at == 0 or word != word_ids[at - 1])
-    ]
+def _heads(text: str, encoding: Encoding) -> list[int]:
+    """Return the first piece of each word; a piece of white space alone is in none."""
+    heads: list[int] = []
+    last: int | None = None
+    for at, (word, (start, end)) in enumerate(
+        zip(encoding.word_ids, encoding.offsets, strict=True)
+    ):
+        if word is not None and word != last and not text[start:end].isspace():
+            heads.append(at)
+            last = word
+    return heads
 
 
-def _places(encoding: Encoding, heads: Sequence[int]) -> list[tuple[int, int]]:
+def _places(
+    text: str, encoding: Encoding, heads: Sequence[int]
+) -> list[tuple[int, int]]:
     offsets = encoding.offsets  # made anew at every look
     ends = [*heads[1:], len(offsets)] if heads else []
-    return [
-        (offsets[head][0], offsets[end - 1][1])
-        for head, end in zip(heads, ends, strict=True)
-    ]
+    places: list[tuple[int, int]] = []
+    for head, end in zip(heads, ends, strict=True):
+        start, stop = offsets[head][0], offsets[end - 1][1]
+        # In some tokenizers the space before a word is a part of its first piece.
+        found = text[start:stop]
+        start += len(found) - len(found.lstrip())
+        places.append((start, stop - (len(found) - len(found.rstrip()))))
+    return places
 
 
 def _windows(length: int, room: int) -> Iterator[tuple[int, int, int, int]]:
@@ -458,6 +545,25 @@ def _windows(length: int, room: int) -> Iterator[tuple[int, int, int, int]]:
         if end == length:
             return
         begin = end
+
+
+def _runs(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield which rows are run together: short ones of about one length."""
+    run: list[int] = []
+    longest = 0
+    for at in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if run and (
+            longest > SHORT_PIECES
+            or longest - lengths[at] > PAD_PIECES
+            or (len(run) + 1) * (longest + 2) > RUN_PIECES
+        ):
+            yield run
+            run = []
+        if not run:
+            longest = lengths[at]
+        run.append(at)
+    if run:
+        yield run
 
 
 def _odds(chances: npt.NDArray[np.float64], column: int) -> npt.NDArray[np.float64]:

@@ -1,8 +1,25 @@
 """What a names model says of a text, whichever model it is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from curtilage.client.detection.detectors.readings import Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passages:
+    """What is judged as one.
+
+    Attributes:
+        text: any text; a longer one than the model takes is looked at in windows
+            that overlap.
+        beside: passages of it whose topics count as well: the highest of each. Names
+            in them are looked for in the text only.
+    """
+
+    text: str = field(repr=False)
+    beside: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +71,6 @@ class NameModel(Protocol):
         """The kind that is a person."""
         ...
 
-    def opinion(self, text: str) -> Opinion:
+    def opinion(self, reading: Reading) -> Opinion:
         """Judge one text."""
         ...

@@ -13,7 +13,6 @@ from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.markers import PersonMarkerDetector
-from curtilage.policy.decision.findings import Normalization
 
 MAX_CHARS: Final = 200  # of one excerpt
 MAX_EXCERPTS: Final = 8
@@ -35,27 +34,29 @@ class _Excerpt:
     markers: int  # words that tell of somebody
 
 
-def excerpts(text: str) -> tuple[str, ...]:
+def excerpts(reading: Reading) -> tuple[str, ...]:
     """Return the excerpts of a text that are about somebody, in its order.
 
     Each is one sentence of at most 200 characters: beside another, even a short
     one, it would be lost again. Of many those count in which most is said of
     somebody. None where the text is one sentence: that is judged anyway.
     """
+    text = reading.text
     whole = text.strip()
     first = _SENTENCE.search(text)
     if first is None or len(whole) <= len(first[0].strip()):
         return ()
-    best = sorted(_afforded(text), key=lambda each: each.start)
+    best = sorted(_afforded(reading), key=lambda each: each.start)
     cut = (text[each.start : each.end].strip() for each in best)
     return tuple(each for each in cut if each != whole)
 
 
-def _afforded(text: str) -> Iterator[_Excerpt]:
+def _afforded(reading: Reading) -> Iterator[_Excerpt]:
+    text = reading.text
     most = min(MAX_EXCERPTS, LEAST_EXCERPTS + len(text) // CHARS_FOR_ONE)
     left = max(LEAST_CHARS, len(text) // 2)
     told = sorted(
-        _about_people(text), key=lambda each: (-each.markers, each.end - each.start)
+        _about_people(reading), key=lambda each: (-each.markers, each.end - each.start)
     )
     for count, each in enumerate(told[:most]):
         left -= each.end - each.start
@@ -64,11 +65,10 @@ def _afforded(text: str) -> Iterator[_Excerpt]:
         yield each
 
 
-def _about_people(text: str) -> Iterator[_Excerpt]:
+def _about_people(reading: Reading) -> Iterator[_Excerpt]:
     """Yield the sentences that have a word for a person outside polite frames."""
-    reading = Reading(normalization=Normalization.RAW, text=text)
     places = sorted(span.start for span in _MARKERS.find(reading))
-    for match in _SENTENCE.finditer(text) if places else ():
+    for match in _SENTENCE.finditer(reading.text) if places else ():
         count = bisect_left(places, match.end()) - bisect_left(places, match.start())
         if count:
             yield _Excerpt(start=match.start(), end=match.end(), markers=count)

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, cast
 from curtilage.client import telemetry
 from curtilage.client.detection.detectors.model.entity import Entity
 from curtilage.client.detection.detectors.names.cues import PERSON
+from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.errors import ConfigError
 from curtilage.client.files import folder_digest
 from curtilage.policy.document.detection_plan import NerPlan
@@ -101,7 +102,7 @@ class SpacyModel:
     pipeline: SpacyPipeline = field(repr=False)
     person: str = PERSON
 
-    def opinion(self, text: str) -> PlainOpinion:
+    def opinion(self, reading: Reading) -> PlainOpinion:
         """Return the entities whose labels the policy names."""
         # Every word that spaCy splits outside a zone is kept for good.
         with self.pipeline.memory_zone():
@@ -112,7 +113,7 @@ class SpacyModel:
                     end=each.end_char,
                     score=SPACY_SCORE,
                 )
-                for each in self.pipeline(text).ents
+                for each in self.pipeline(reading.text).ents
                 if each.label_ in self.classes
             )
         return PlainOpinion(entities=found)
@@ -126,9 +127,9 @@ class TransformersModel:
     pipeline: TransformersPipeline = field(repr=False)
     person: str = PERSON
 
-    def opinion(self, text: str) -> PlainOpinion:
+    def opinion(self, reading: Reading) -> PlainOpinion:
         """Return the entities whose labels the policy names."""
-        found = (_entity(each) for each in self.pipeline(text))
+        found = (_entity(each) for each in self.pipeline(reading.text))
         return PlainOpinion(
             entities=tuple(each for each in found if each.kind in self.classes)
         )
