@@ -6,10 +6,11 @@ others. Pure; runs where names are found, and again over what would leave.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from curtilage.client.detection import wordlists
+from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.wordlists import ACRONYM_CHARS, bare, is_known, is_term
 
 _MIN_CHARS: Final = 3
@@ -52,13 +53,27 @@ def neighbours(text: str, names: Iterable[Place]) -> Iterator[Place]:
         if match[0].lower() not in _LINKING
     ]
     inside = _inside(words, taken)
+    ordinary = _ordinary({text[slice(*place)].lower() for place in words})
     found = _framed(text, words, taken) | _linked(text, words, inside)
     shouted = any(text[start:end].isupper() for start, end in taken)
     for at in sorted(found):
         word = text[slice(*words[at])]
         acronym = word.isupper() and len(word) <= ACRONYM_CHARS and not shouted
-        if not inside[at] and not acronym and is_unknown(word):
+        known = acronym or word.lower() in ordinary
+        if not inside[at] and not known and is_unknown(word):
             yield words[at]
+
+
+def _ordinary(words: Collection[str]) -> frozenset[str]:
+    """Return the words of the languages that know half of a text's words.
+
+    Nobody else says here which language it is in: this runs where no identifier is.
+    """
+    every = frozenset[str]()
+    for pack in PACKS.values():
+        if 2 * len(pack.words.intersection(words)) >= len(words):
+            every |= pack.words
+    return every
 
 
 def _framed(text: str, words: list[Place], names: list[Place]) -> set[int]:

@@ -65,5 +65,5 @@ def settled(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _is_personal(data_class: str) -> bool:
     return data_class == SOMEBODY or data_class.startswith(
-        ("identifier.direct.", "uncertain.")
+        ("identifier.direct.", "identifier.public.", "uncertain.")
     )

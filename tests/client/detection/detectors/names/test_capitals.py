@@ -12,6 +12,7 @@ from curtilage.client.detection.detectors.names.cues import asked, people
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.wordlists import bag, is_known, lowered
 from curtilage.policy.decision.findings import Normalization
+from support.equipment import as_written
 
 
 def names_in(text: str) -> set[str]:
@@ -19,7 +20,8 @@ def names_in(text: str) -> set[str]:
 
 
 def suspects_in(text: str) -> dict[str, Why]:
-    return {text[each.start : each.end]: each.why for each in suspects(text)}
+    found = suspects(as_written(text))
+    return {text[each.start : each.end]: each.why for each in found}
 
 
 @pytest.mark.parametrize(

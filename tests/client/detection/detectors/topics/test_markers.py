@@ -7,6 +7,7 @@ from curtilage.client.detection.detectors.topics.markers import (
     tells_of_nobody,
 )
 from curtilage.policy.decision.findings import Normalization
+from support.equipment import as_written
 from support.growth import grows_at_most, seconds_of
 
 SOMEBODY = "marker.first_person"
@@ -14,9 +15,12 @@ ADDRESSEE = "marker.addressee"
 CASE = "marker.case"
 
 
+def raw(text: str) -> Reading:
+    return Reading(normalization=Normalization.RAW, text=text)
+
+
 def kinds_of(text: str) -> set[str]:
-    reading = Reading(normalization=Normalization.RAW, text=text)
-    return {span.data_class for span in PersonMarkerDetector().find(reading)}
+    return {span.data_class for span in PersonMarkerDetector().find(raw(text))}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,11 @@ def kinds_of(text: str) -> set[str]:
         "Diagnosis on file: hepatitis C",
         "a friend of mine has lupus",
         "the neighbour has HIV",
+        "They have been diagnosed with gonorrhoea",
+        "gonorrhoea, both of them",
+        "The twins in NICU, NEC.",
+        "Grandad's had another funny turn",
+        "Card declined, overdrawn till payday",
     ],
 )
 def test_a_patient_without_a_name_is_somebody(text: str) -> None:
@@ -51,6 +60,13 @@ def test_a_patient_without_a_name_is_somebody(text: str) -> None:
         "Miscarried on Sunday. When to try again?",
         "Convicted of theft in 2019. Jobs?",
         "Just diagnosed with lupus",
+        "Living with lupus, which sunscreen do you suggest?",
+        "Struggling with the black dog again",
+        "Type 1 here, can I dive?",
+        "Got a zero in the assessment, and they withdrew the offer",
+        "Help us cope with infertility",
+        "Tell me how to live with schizophrenia.",
+        "Help me stop drinking",
         "Abortion scheduled Friday, what to bring?",
         "Pregnant and on lithium",
         "Can't sleep since the operation",
@@ -103,7 +119,7 @@ def test_people_in_general_and_numerals_are_nobody(text: str) -> None:
 )
 def test_a_house_of_somebodys_is_his(text: str) -> None:
     assert SOMEBODY in kinds_of(text)
-    assert not tells_of_nobody(text)
+    assert not tells_of_nobody(raw(text))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +201,7 @@ def test_an_i_that_does_something_is_the_speaker(text: str) -> None:
 )
 def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
     assert kinds_of(text) == {CASE}
-    assert tells_of_any_man(text)
+    assert tells_of_any_man(raw(text))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +214,7 @@ def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
 )
 def test_a_day_or_a_relation_makes_a_case_somebody(text: str) -> None:
     assert SOMEBODY in kinds_of(text)
-    assert not tells_of_any_man(text)
+    assert not tells_of_any_man(raw(text))
 
 
 @pytest.mark.parametrize(
@@ -250,6 +266,14 @@ def test_you_in_advice_is_anybody(text: str) -> None:
         ("You are a helpful assistant in our hospital. Answer politely.", True),
         ("Our MRI scanner shows an error.", True),
         ("Explain troponin I", True),
+        ("As a helpful assistant, you should always answer in bullet points.", True),
+        ("How many songs are there? Your answer should be short.", True),
+        ("Now, do the same task again.", True),
+        ("We are hiring a receptionist for a dental practice; write the advert.", True),
+        ("Fix the typo. Close ticket OPS-2291.", True),
+        ("We are hiring and I have HIV.", False),
+        ("Should you tell your mother that you have HIV?", False),
+        ("Your results are back.", False),
         ("How do I deal with OCD?", False),
         ("How do you live with OCD?", False),
         ("HIV positive. What next?", False),
@@ -261,7 +285,7 @@ def test_you_in_advice_is_anybody(text: str) -> None:
 def test_a_question_tells_of_nobody_and_a_statement_may(
     text: str, nobody: bool
 ) -> None:
-    assert tells_of_nobody(text) is nobody
+    assert tells_of_nobody(raw(text)) is nobody
 
 
 @pytest.mark.parametrize(
@@ -280,3 +304,32 @@ def test_markers_take_linear_time(unit: str) -> None:
         return seconds_of(lambda: list(PersonMarkerDetector().find(reading)))
 
     assert grows_at_most(cost, lengths=(200, 800), factor=8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Was koche ich heute? Ich habe Hunger.",
+        "Mein Hund bellt immer, wenn es klingelt.",
+        "Ich backe zum ersten Mal Brot, worauf muss ich achten?",
+        "Ik ben mijn sleutels kwijt, waar zou ik zoeken?",
+        "Mijn oma maakte altijd appeltaart, heb je een recept?",
+    ],
+)
+def test_what_is_every_days_is_nobodys(text: str) -> None:
+    assert tells_of_nobody(as_written(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Was koche ich heute? Ich habe Hunger und Diabetes.",
+        "Seit dem Konzert höre ich nichts mehr, was hilft?",
+        "Meine Oma vergisst beim Kochen den Herd.",
+        "Mein Mann sitzt im Rollstuhl, wohin in Urlaub?",
+        "Mijn kleintje heeft deeg gegeten en is nu helemaal suf.",
+        "Mijn zus trouwt met een moslim, wat zeg ik?",
+    ],
+)
+def test_what_befell_somebody_in_the_kitchen_or_on_a_journey_is_his(text: str) -> None:
+    assert not tells_of_nobody(as_written(text))

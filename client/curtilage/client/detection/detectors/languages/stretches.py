@@ -10,12 +10,14 @@ only: no word is looked at more than four times.
 import re
 from bisect import bisect
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from curtilage.client.detection.detectors.languages.identifier import load_identifier
 from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
+from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.client.detection.wordlists import GIVEN
 
 _WORD = re.compile(r"[^\W_]*[^\W\d_][^\W_]*(?:['\u2019\-][^\W\d_]+)*")
@@ -49,17 +51,18 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A part of a text, and the language that it is in.
+    """A part of a text, and the languages that it may be in.
 
     Attributes:
         start: first character.
         end: one past the last character.
-        language: ISO 639-1, as the identifier calls it.
+        languages: ISO 639-1, as the identifier calls them. Covered ones, several where
+            a few words are in each; or one that is not covered.
     """
 
     start: int
     end: int
-    language: str
+    languages: frozenset[str]
 
 
 class _Word(NamedTuple):
@@ -95,8 +98,10 @@ class _Word(NamedTuple):
 
 SHARE: Final = 0.75  # of the words: known ones prove a language without the identifier
 GRACE: Final = 4.0  # a language whose words are shipped may lie behind by this much,
+GRACE_OF_OTHERS: Final = 2.0  # the same of a language other than English,
 KNOWN: Final = 1.0  # more for each word that it knows,
 UNKNOWN: Final = 1.0  # less for each word that it does not know,
+BESIDE: Final = 6.0  # covered ones that lie so near to each other may be meant both
 EXCLUDED: Final = 8.0  # and for each that tells of another one
 # A name or a title among English ones fits any language; so do the pieces of code.
 AMONG_OTHERS: Final = 6.0
@@ -125,19 +130,19 @@ def stretches(text: str) -> Iterator[Stretch]:
     """
     matches = list(_WORD.finditer(text))
     plain = [match[0].lower() for match in matches]
-    whose = {word: _LISTED.get(word) or _whose(word) for word in set(plain)}
-    # First of all, and for most texts last: a language knows every word.
-    for code in VOCABULARIES:
-        if matches and all(code in known for known, _ in whose.values()):
-            yield Stretch(start=0, end=len(text), language=code)
-            return
+    whose = {word: _KEPT.get(word) or _whose(word) for word in set(plain)}
+    # First of all, and for most texts last: a language knows every word. Where two do,
+    # a few words are in both, and nobody can tell which was meant.
+    shared = _EVERY.intersection(*(known for known, _ in whose.values()))
+    if matches and shared:
+        yield Stretch(start=0, end=len(text), languages=shared)
+        return
     known = sum(len(word) > 1 and bool(whose[word][0]) for word in plain)
     for first, last in _sentences(text, matches):
-        for code in VOCABULARIES:
-            if all(code in whose[word][0] for word in plain[first:last]):
-                start, end = matches[first].start(), matches[last - 1].end()
-                yield Stretch(start=start, end=end, language=code)
-                break
+        shared = _EVERY.intersection(*(whose[word][0] for word in plain[first:last]))
+        if shared:
+            start, end = matches[first].start(), matches[last - 1].end()
+            yield Stretch(start=start, end=end, languages=shared)
         else:
             sentence = [
                 _word(text, match, *whose[word])
@@ -156,15 +161,15 @@ def _judged_sentence(
     uncovered = False
     for part in parts:
         for found in _judged(part, known):
-            uncovered = uncovered or found.language not in VOCABULARIES
+            uncovered = uncovered or found.languages.isdisjoint(VOCABULARIES)
             yield found
     # Marks between every two words leave parts that are too short to judge.
     code = sum(word.code for word in sentence) + len(parts)
     if not uncovered and len(parts) > 1 and 2 * code <= len(sentence):
         plain = [word for word in sentence if not word.code]
-        language = _language(plain, known, in_code=False)
-        if language is not None and language not in VOCABULARIES:
-            yield _stretch(plain, language)
+        languages = _languages(plain, known, in_code=False)
+        if languages is not None and languages.isdisjoint(VOCABULARIES):
+            yield _stretch(plain, languages)
 
 
 def _whose(word: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -175,13 +180,18 @@ def _whose(word: str) -> tuple[frozenset[str], frozenset[str]]:
         return _NONE, _EVERY
     excluded = {code for code, each in VOCABULARIES.items() if word in each.excludes}
     known = {code for code, each in VOCABULARIES.items() if each.knows(word)}
-    return frozenset(known - excluded), frozenset(excluded)
+    if excluded and not known:  # "mujhe" is of none of them
+        excluded = set(VOCABULARIES)
+    found = frozenset(known - excluded), frozenset(excluded)
+    if word in _LISTED:
+        _KEPT[word] = found
+    return found
 
 
-# The words that are looked at most, looked up once.
-_LISTED: Final = {
-    word: _whose(word) for each in VOCABULARIES.values() for word in each.listed
-}
+# The words that are looked at most are looked up once. Of listed ones alone: what else
+# was kept would be what somebody wrote.
+_LISTED: Final = _NONE.union(*(each.listed for each in VOCABULARIES.values()))
+_KEPT: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
 
 
 def _end_of(match: re.Match[str]) -> int:
@@ -233,23 +243,29 @@ def _parts(text: str, sentence: Sequence[_Word]) -> Iterator[Sequence[_Word]]:
 def _judged(part: Sequence[_Word], known: int) -> Iterator[Stretch]:
     """Yield the language of a part, and clauses inside it that are in another one."""
     plain = [word for word in part if not word.code]
-    language = _language(plain, known, in_code=2 * len(plain) <= len(part))
-    if language is None:
+    languages = _languages(plain, known, in_code=2 * len(plain) <= len(part))
+    if languages is None:
         return
-    if language in VOCABULARIES:
-        for clause in _clauses(plain, language):
-            unknown = [word for word in clause if language not in word.known]
+    if not languages.isdisjoint(VOCABULARIES):
+        for clause in _clauses(plain, languages):
+            unknown = [word for word in clause if languages.isdisjoint(word.known)]
+            shared = _EVERY.intersection(*(word.known for word in clause))
+            if shared:  # "my Sohn hat Krebs"
+                yield _stretch(clause, shared)
+                continue
             allowance = CLAUSE if len(unknown) > _LEAST_KNOWN else PAIR
             # Chosen for being unknown, so that this says nothing against them.
             allowance += UNKNOWN * len(unknown)
-            inside = _identified(clause, unknown, allowance)
-            if inside not in VOCABULARIES:
+            inside = _identified(clause, unknown, allowance, around=languages)
+            if inside.isdisjoint(languages):
                 yield _stretch(clause, inside)
-    yield _stretch(plain, language)
+    yield _stretch(plain, languages)
 
 
-def _language(words: Sequence[_Word], known: int, *, in_code: bool) -> str | None:
-    """Return the language of some words together; None where they are too few.
+def _languages(
+    words: Sequence[_Word], known: int, *, in_code: bool
+) -> frozenset[str] | None:
+    """Return what some words together may be in; None where they are too few.
 
     Args:
         words: of one part, in its order, without code.
@@ -260,14 +276,15 @@ def _language(words: Sequence[_Word], known: int, *, in_code: bool) -> str | Non
     long = [word for word in judged if word.long]
     if not long:
         return None
-    for code in VOCABULARIES:
-        knows = sum(code in word.known for word in long)
-        if knows >= SHARE * len(long) and not any(code in w.excluded for w in long):
-            return code
+    alone = known + len(words) == 1
+    if len(long) == 1 and long[0].capital and not alone and known > 1:
+        return None  # a name, or the first word of nothing
+    sure = _knowing(long)
+    if len(sure) == 1:
+        return sure
+    if sure:
+        return _identified(judged, long, GRACE, among=sure)
     if len(long) == 1:
-        alone = known + len(words) == 1
-        if long[0].capital and not alone:
-            return None  # a name, or the first word of nothing
         return _identified(judged, long, WHOLE_TEXT if alone else SINGLE_WORD)
     allowance = GRACE + IN_CODE * in_code
     if not any(word.excluded for word in long):
@@ -280,6 +297,22 @@ def _language(words: Sequence[_Word], known: int, *, in_code: bool) -> str | Non
     return _identified(judged, long, allowance)
 
 
+def _knowing(long: Sequence[_Word]) -> frozenset[str]:
+    """Return the languages that know enough of some words; none where none does."""
+    # Names are in any language: "mi prima Uxue se casa".
+    telling = [word for word in long if word.known or not word.name]
+    knows = {code: sum(code in each.known for each in telling) for code in VOCABULARIES}
+    most = max(knows.values())
+    sure = {code for code, count in knows.items() if count == most}
+    if sure != {ENGLISH} and most > _LEAST_OTHERS:
+        # Their lists are shorter, and near languages share most words.
+        sure = {code for code, count in knows.items() if count >= most - 1}
+    enough = SHARE * len(long if sure == {ENGLISH} else telling)
+    if not telling or most < enough:
+        return _NONE
+    return frozenset(sure.difference(*(word.excluded for word in long)))
+
+
 def _without_names(words: Sequence[_Word]) -> Sequence[_Word]:
     """Return the words without capitals, but for the first, if enough are left."""
     kept = [word for at, word in enumerate(words) if not (at and word.name)]
@@ -288,36 +321,59 @@ def _without_names(words: Sequence[_Word]) -> Sequence[_Word]:
     return kept if len(long) >= enough else words
 
 
-def _identified(words: Sequence[_Word], long: Sequence[_Word], allowance: float) -> str:
-    """Return the covered language that is near enough to the best, or the best.
+def _identified(
+    words: Sequence[_Word],
+    long: Sequence[_Word],
+    allowance: float,
+    *,
+    among: AbstractSet[str] = _EVERY,
+    around: AbstractSet[str] = _NONE,
+) -> frozenset[str]:
+    """Return the covered languages that are near enough to the best, or the best.
 
     Args:
         words: what the identifier is shown.
         long: those of them that count for or against a language.
-        allowance: how far a covered language may lie behind any other.
+        allowance: how far English may lie behind any other.
+        among: the covered languages that may be meant.
+        around: the languages of the sentence that they are a part of, if of one.
     """
     scores = load_identifier().scores(" ".join(word.text for word in words))
     others = [code for code in scores if code not in VOCABULARIES]
     best = max(others, key=scores.__getitem__)
-    margins: dict[str, float] = {}
-    for code in VOCABULARIES:
+    fits: dict[str, float] = {}
+    near: set[str] = set()
+    for code in among:
         excluded = sum(code in word.excluded for word in long)
         known = sum(code in word.known for word in long)
         unknown = len(long) - known - excluded
-        margins[code] = (
-            scores[code]
-            - scores[best]
-            + max(allowance + KNOWN * known - UNKNOWN * unknown, 0)
-            - EXCLUDED * excluded
-        )
-    nearest = max(margins, key=margins.__getitem__)
-    if margins[nearest] >= 0:
-        return nearest
-    return best if scores[best] > scores[nearest] else UNDETERMINED
+        told = KNOWN * known - UNKNOWN * unknown
+        fits[code] = scores[code] + told - EXCLUDED * excluded
+        # In words that are names and titles as often, English is not looked for.
+        full = code == ENGLISH or (code in around and not excluded)
+        room = allowance if full else min(allowance, GRACE_OF_OTHERS)
+        # It takes half of what is rare in Spanish for Galician: frequent words decide.
+        certain = not excluded and (code in around or known > unknown)
+        beside = PACKS[code].near if certain and code in PACKS else _NONE
+        other = max(scores[each] for each in others if each not in beside)
+        if scores[code] + max(room + told, 0) - EXCLUDED * excluded >= other:
+            near.add(code)
+    if not near:
+        nearest = max(fits, key=fits.__getitem__)
+        return frozenset({best if scores[best] > scores[nearest] else UNDETERMINED})
+    least = max(fits[code] for code in near) - BESIDE
+    # English is meant wherever it may be; the words of another may be in it.
+    return frozenset(
+        code
+        for code in near
+        if fits[code] >= least - (allowance if code == ENGLISH else 0)
+    )
 
 
-def _clauses(words: Sequence[_Word], language: str) -> Iterator[Sequence[_Word]]:
-    """Yield runs of two words and more that a language does not know.
+def _clauses(
+    words: Sequence[_Word], languages: frozenset[str]
+) -> Iterator[Sequence[_Word]]:
+    """Yield runs of two words and more that no language of a part knows.
 
     Two that it knows, or names, may stand between: ``ik ben her zwanger``.
     """
@@ -325,7 +381,7 @@ def _clauses(words: Sequence[_Word], language: str) -> Iterator[Sequence[_Word]]
     last = 0  # how many words of the run there are up to the last unknown one
     count = 0  # of those, how many are unknown
     for word in words:
-        if language not in word.known and not word.name:
+        if languages.isdisjoint(word.known) and (word.known or not word.name):
             run.append(word)
             last, count = len(run), count + 1
         elif run and len(run) - last < _BRIDGE:
@@ -338,5 +394,5 @@ def _clauses(words: Sequence[_Word], language: str) -> Iterator[Sequence[_Word]]
         yield run[:last]
 
 
-def _stretch(words: Sequence[_Word], language: str) -> Stretch:
-    return Stretch(start=words[0].start, end=words[-1].end, language=language)
+def _stretch(words: Sequence[_Word], languages: frozenset[str]) -> Stretch:
+    return Stretch(start=words[0].start, end=words[-1].end, languages=languages)

@@ -1,9 +1,11 @@
 """What each covered language brings: the words by which it is proven."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
+from curtilage.client.detection.packs import ENGLISH, PACKS, Pack
 from curtilage.client.detection.wordlists import COMMON, is_known, read_data, words
 
 _LISTS: Final = cast(
@@ -35,11 +37,39 @@ def _is_english(word: str) -> bool:
     return is_known(word) or word.lower() in _ENGLISH
 
 
+_JOINT: Final = re.compile(r"['\u2019-]")
+_LEARNED_CHARS: Final = 7  # at least, of a word that is known by its ending
+
+
+def _knower(pack: Pack) -> Callable[[str], bool]:
+    """Return what knows a listed word, a learned one, and joined ones: "qu'as-tu"."""
+
+    def is_listed(plain: str) -> bool:
+        return plain in pack.words or (
+            len(plain) >= _LEARNED_CHARS and plain.endswith(pack.endings)
+        )
+
+    def knows(word: str) -> bool:
+        plain = word.lower()
+        parts = [part for part in _JOINT.split(plain) if len(part) > 1]
+        return is_listed(plain) or (bool(parts) and all(map(is_listed, parts)))
+
+    return knows
+
+
 # By ISO 639-1. What ``curtilage.policy`` calls covered stands here, and nothing else.
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
-    "en": Vocabulary(
+    ENGLISH: Vocabulary(
         listed=COMMON | _ENGLISH,
         knows=_is_english,
         excludes=words(_LISTS["not_english"]),
     ),
+    **{
+        code: Vocabulary(
+            listed=pack.words,
+            knows=_knower(pack),
+            excludes=pack.excludes,
+        )
+        for code, pack in PACKS.items()
+    },
 }

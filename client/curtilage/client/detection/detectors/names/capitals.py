@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from curtilage.client.detection import wordlists
-from curtilage.client.detection.detectors.names.cues import people
-from curtilage.client.detection.detectors.names.nobody import HUMP, is_nobody
+from curtilage.client.detection.detectors.names.cues import people, people_in
+from curtilage.client.detection.detectors.names.nobody import (
+    HUMP,
+    is_nobody,
+    is_thing,
+)
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import (
     ACRONYM_CHARS,
@@ -77,6 +82,7 @@ class Why(StrEnum):
     CAPITAL = "capital"  # a capital that nothing explains
     FIRST = "first"  # the same where every word has one
     HANDLE = "handle"  # a given name inside an account name
+    NOUN = "noun"  # a capital in a language where every noun has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +110,8 @@ class NameDetector:
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield people and suspects; one word is one span."""
         yield from people(reading.text)
-        for each in suspects(reading.text):
+        yield from people_in(reading)
+        for each in suspects(reading):
             yield Span(
                 data_class=UNSURE,
                 detector=f"name-{each.why}",
@@ -114,8 +121,14 @@ class NameDetector:
             )
 
 
-def suspects(text: str) -> Iterator[Suspect]:
-    """Yield every word that may be a name; one word is one suspect."""
+def suspects(reading: Reading) -> Iterator[Suspect]:
+    """Yield every word that may be a name; one word is one suspect.
+
+    In a language whose nouns all have a capital, that says next to nothing.
+    """
+    text = reading.text
+    ordinary = [PACKS[code].words for code in reading.packs]
+    nouns = not all(PACKS[code].capitals for code in reading.packs)
     shouted = _is_shouted(text)
     # Once: every word between marks would look through the whole text again.
     in_code = not _MARKUP.isdisjoint(text) and _CODE.search(text) is not None
@@ -125,9 +138,15 @@ def suspects(text: str) -> Iterator[Suspect]:
         last, before = before, match
         if plain_words and match[0].islower():
             continue
+        if ordinary and any(match[0].lower() in each for each in ordinary):
+            continue
         found = _suspicion(text, match, last, shouted=shouted, in_code=in_code)
-        if found is not None and not is_nobody(text, *match.span()):
+        if found is not None and not (
+            is_nobody(text, *match.span()) or is_thing(reading, *match.span())
+        ):
             why, score = found
+            if nouns and why in (Why.CAPITAL, Why.FIRST):
+                why = Why.NOUN
             yield Suspect(start=match.start(), end=match.end(), why=why, score=score)
 
 

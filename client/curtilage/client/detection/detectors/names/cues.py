@@ -6,15 +6,26 @@ name in any text. What follows counts as a person unless it is an ordinary word.
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from curtilage.client.detection import wordlists
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.spans import Span
-from curtilage.client.detection.wordlists import bag, bare, is_known, is_term, words
+from curtilage.client.detection.wordlists import (
+    bag,
+    bare,
+    is_known,
+    is_term,
+    lowered,
+    words,
+)
 
 PERSON = "identifier.direct.person"
 # Found by a word that may stand before any other word as well; a model may clear them.
 ROLE = "name-role"
 KEYED = "name-keyed"
+INITIALS = "name-initials"  # announced by nothing but itself
 
 _PRODUCTS = words(
     "word excel office access teams paint windows outlook sql project visio degree"
@@ -165,7 +176,7 @@ def _in_marks(text: str) -> Iterator[Span]:
     if "." in text:
         for match in _INITIALS.finditer(text):
             if match[0][0] != "I" and _may_be_name(match[1]):
-                yield _span("name-initials", match.span(), 65)
+                yield _span(INITIALS, match.span(), 65)
 
 
 def _titled(match: re.Match[str]) -> Iterator[Span]:
@@ -199,7 +210,9 @@ def _may_be_name(word: str) -> bool:
 # what people do.
 _UNKNOWN = r"([^\W\d_]{3,30})"
 _ASKED = re.compile(
-    r"(?<![\w.@/])(?:ask|tell|remind|invite|call|phone|e-?mail|text|message|pay|thank|meet|"
+    # "The text reads", "an answer shorter": nobody is asked.
+    r"(?<![\w.@/])(?<!the )(?<!this )(?<! an )(?<!your )(?:ask|tell|remind|invite|call|"
+    r"phone|e-?mail|text|message|pay|thank|meet|"
     r"contact|notify|inform|warn|help|hire|fire|promote|sue|evict|owe|visit|marry|"
     r"divorce|congratulate|convince|persuade|answer|ping|interview|pick up|let|told|"
     r"(?:write|wrote|writing|note|letter|e-?mail|reply|talk|speak|spoke|answer|message|"
@@ -238,6 +251,40 @@ def asked(text: str) -> Iterator[tuple[int, int, bool]]:
             small = word[1:] if pattern is _ASKED else word
             if small.islower() and not is_known(word) and not is_term(word):
                 yield *match.span(1), pattern is _ASKED
+
+
+# --- the other languages: what their packs say --------------------------------------
+
+
+def _packed(code: str) -> re.Pattern[str]:
+    names = PACKS[code].names
+    before = "|".join((*names["introduced"], *names["greeted"])) or "(?!)"
+    closed = "|".join(names["closed"]) or "(?!)"
+    # With letters of any case: the name itself is read as it was written.
+    return re.compile(
+        rf"(?<!\w)(?:(?:{before}):?[ \t]{{1,2}}[\"\u201e\u201c\u00ab]?|"
+        # Not taken away: it may itself announce one ("Hallo Frau Maier").
+        rf"(?:{closed})[,!.]?[ \t]*\r?\n\s{{0,8}})(?=({_NAME}))"
+    )
+
+
+_PACKED: Final = {code: _packed(code) for code in PACKS}
+
+
+def people_in(reading: Reading) -> Iterator[Span]:
+    """Yield whoever is announced in one of a text's other languages; one word each.
+
+    A word that is not written like a name there is one only if a model says so.
+    """
+    plain = lowered(reading.text)
+    for code in reading.packs:
+        pack = PACKS[code]
+        for match in _PACKED[code].finditer(plain):
+            if match[1] in pack.words or is_known(match[1]):
+                continue
+            sure = pack.capitals and reading.text[match.start(1)].isupper()
+            detector = "name-introduced" if sure else ROLE
+            yield _span(detector, match.span(1), 70 if sure else 65)
 
 
 def _span(detector: str, place: tuple[int, int], score: int) -> Span:

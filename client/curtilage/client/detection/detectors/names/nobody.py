@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from curtilage.client.detection import wordlists
+from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.packs import PACKS
 from curtilage.client.detection.wordlists import (
     ACRONYM_CHARS,
     bare,
     is_known,
     is_term,
+    lowered,
     words,
 )
 
@@ -283,4 +286,42 @@ def is_identifier(text: str, start: int, end: int) -> bool:
     parts = HUMP.findall(text[start:end])
     return len(parts) > 1 and all(
         len(part) < _MIN_PART_CHARS or is_known(part) or is_term(part) for part in parts
+    )
+
+
+# --- the other languages ------------------------------------------------------------
+
+
+def _beside(code: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    names = PACKS[code].names
+    before = "|".join(names["things_before"]) or "(?!)"
+    after = "|".join(names["things_after"]) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{before})[ \t]?$"), re.compile(rf"(?:{after})(?!\w)")
+
+
+_THINGS: Final = {code: _beside(code) for code in PACKS}
+
+
+def is_thing(reading: Reading, start: int, end: int) -> bool:
+    """Tell whether a thing is called after whom is named in a place.
+
+    By what its language writes before or behind: "maladie de Crohn", "Down-Syndrom".
+    """
+    for code in reading.packs:
+        before, after = _THINGS[code]
+        if before.search(lowered(reading.text[max(0, start - _REACH) : start])):
+            return True
+        # What stands behind may have been taken for a part of the name.
+        length = end - start
+        behind = lowered(reading.text[start : end + _REACH])
+        if any(0 < at.start() <= length <= at.end() for at in after.finditer(behind)):
+            return True
+    return False
+
+
+def is_ordinary(reading: Reading, found: str) -> bool:
+    """Tell whether a name is made of ordinary words of the text's languages alone."""
+    plain = _NAME_WORD.findall(lowered(found))
+    return any(
+        bool(plain) and PACKS[code].words.issuperset(plain) for code in reading.packs
     )

@@ -5,11 +5,13 @@ are data (``data/lexicon.toml``); what takes several of them is a rule, and stan
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import cast
 
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.topics.phrases import phrases_in
+from curtilage.client.detection.packs import PACKS, one_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, lowered, read_data, words
 
@@ -48,45 +50,88 @@ _PHRASE = re.compile(
 _PHRASE_CLASSES = {f"p{at}": name for at, name in enumerate(_PHRASES)}
 _PHRASE_WORDS = words(_LISTS["phrase_words"])
 # Words that are as often about something else; a rule may ask for more.
-_COMMON_SCORES = dict.fromkeys(words(_LISTS["common"]), 40)
+_COMMON_SCORE = 40
+_COMMON_SCORES = dict.fromkeys(words(_LISTS["common"]), _COMMON_SCORE)
 _WORD_SCORE = 60
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:-[a-z][a-z0-9]*)*")
-
-
-def _split(classes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    words: dict[str, str] = {}
-    stems: dict[str, str] = {}
-    for name, text in classes.items():
-        for word in text.split():
-            if word.endswith("*"):
-                stems.setdefault(word[:-1], name)
-            else:
-                words.setdefault(word, name)
-    return words, stems
-
-
-_WORDS, _STEMS = _split(CLASSES)
-# Most words of a text begin like none of these.
+# Most words of a text begin like none of the listed ones.
 _HEAD_CHARS = 3
-_BEGINNINGS = frozenset(each[:_HEAD_CHARS] for each in (*_WORDS, *_STEMS))
-_STEM_LENGTHS = tuple(sorted({len(stem) for stem in _STEMS}, reverse=True))
 
 
-def class_of(word: str) -> str | None:
-    """Return the class of one lower-case word, or None."""
-    if word in _WORDS:
-        return _WORDS[word]
-    if word in _NOT_BY_STEM:
-        return None
-    found = (
-        _STEMS.get(word[:length]) for length in _STEM_LENGTHS if length <= len(word)
-    )
-    return next((name for name in found if name is not None), None)
+class Lexicon:
+    """The words of one language, each with its class; all in lower case."""
+
+    def __init__(self, classes: Mapping[str, str], not_by_stem: frozenset[str]) -> None:
+        """Take the words.
+
+        Args:
+            classes: by class, words and stems (``*``) that begin longer ones.
+            not_by_stem: words that a stem would take in and that mean another thing.
+        """
+        self._words: dict[str, str] = {}
+        stems: dict[str, str] = {}
+        for name, text in classes.items():
+            for word in text.split():
+                if word.endswith("*"):
+                    stems.setdefault(word[:-1], name)
+                else:
+                    self._words.setdefault(word, name)
+        self._stems = stems
+        self._lengths = sorted({len(stem) for stem in stems}, reverse=True)
+        self._not_by_stem = not_by_stem
+        self._heads = frozenset(each[:_HEAD_CHARS] for each in (*self._words, *stems))
+
+    def class_of(self, word: str) -> str | None:
+        """Return the class of one lower-case word, or None; the longest stem counts."""
+        if word in self._words:
+            return self._words[word]
+        if word in self._not_by_stem:
+            return None
+        found = (
+            self._stems.get(word[:length])
+            for length in self._lengths
+            if length <= len(word)
+        )
+        return next((name for name in found if name is not None), None)
+
+    def find(
+        self, text: str, pattern: re.Pattern[str]
+    ) -> Iterator[tuple[str, re.Match[str]]]:
+        """Yield each listed word, whole or cut at a hyphen."""
+        for match in pattern.finditer(text):
+            word = match[0]
+            if word[:_HEAD_CHARS] not in self._heads and "-" not in word:
+                continue
+            name = self.class_of(word)
+            if name is None and "-" in word and word not in self._not_by_stem:
+                parts = map(self.class_of, word.split("-"))
+                name = next((each for each in parts if each is not None), None)
+            if name is not None:
+                yield name, match
 
 
-# Longer words that a stem would take in and that mean something else.
-_NOT_BY_STEM = words(_LISTS["not_by_stem"])
+_ENGLISH = Lexicon(CLASSES, words(_LISTS["not_by_stem"]))
+class_of = _ENGLISH.class_of
+
+
+# --- the other languages: what their packs say --------------------------------------
+
+_ANY_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LEXICONS = {
+    code: Lexicon(pack.classes, pack.lists["not_by_stem"])
+    for code, pack in PACKS.items()
+}
+
+
+@cache
+def _phrases_of(code: str) -> Mapping[str, re.Pattern[str]]:
+    return {name: one_of(each) for name, each in PACKS[code].phrases.items()}
+
+
+def class_in(code: str, word: str) -> str | None:
+    """Return the class of one lower-case word in a language that has a pack."""
+    return _LEXICONS[code].class_of(word)
 
 
 # What somebody calls his house's own, and what he asks to be kept there. The
@@ -134,24 +179,41 @@ class LexiconDetector:
 
     id = "lexicon"
 
+    def __init__(self, languages: Iterable[str] = ()) -> None:
+        """Compile the rules of these languages now, not while the first text waits.
+
+        Those of the others, where a text may be in one, are compiled when it comes.
+        """
+        for code in PACKS.keys() & set(languages):
+            _phrases_of(code)
+
     def find(self, reading: Reading) -> Iterable[Span]:
         """Yield each listed word, whole or cut at a hyphen, and what is internal."""
         text = lowered(reading.text)
+        for code in reading.packs:
+            yield from self._in_pack(text, code)
+        if reading.english:
+            for span in self._in_english(text):
+                if reading.in_english(span.start, span.end):
+                    yield span
+
+    def _in_english(self, text: str) -> Iterable[Span]:
         here = bag(text)
         yield from self._confidential(text, here)
         yield from self._phrases(text, here)
         for told, phrase in phrases_in(text, here):
             yield self._span(told, phrase, _WORD_SCORE)
-        for match in _WORD.finditer(text):
-            word = match[0]
-            if word[:_HEAD_CHARS] not in _BEGINNINGS and "-" not in word:
-                continue
-            name = class_of(word)
-            if name is None and "-" in word:
-                parts = (class_of(part) for part in word.split("-"))
-                name = next((each for each in parts if each is not None), None)
-            if name is not None:
-                yield self._span(name, match, _COMMON_SCORES.get(word, _WORD_SCORE))
+        for name, match in _ENGLISH.find(text, _WORD):
+            yield self._span(name, match, _COMMON_SCORES.get(match[0], _WORD_SCORE))
+
+    def _in_pack(self, text: str, code: str) -> Iterable[Span]:
+        common = PACKS[code].lists["common"]
+        for name, match in _LEXICONS[code].find(text, _ANY_WORD):
+            score = _COMMON_SCORE if match[0] in common else _WORD_SCORE
+            yield self._span(name, match, score)
+        for name, pattern in _phrases_of(code).items():
+            for match in pattern.finditer(text):
+                yield self._span(name, match, _WORD_SCORE)
 
     def _phrases(self, text: str, here: frozenset[str]) -> Iterable[Span]:
         if _PHRASE_WORDS.isdisjoint(here):

@@ -11,15 +11,19 @@ Every rule reads lower-case text and has gaps that are bounded.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
-from curtilage.client.detection.detectors.topics.lexicon import class_of
+from curtilage.client.detection.detectors.topics.lexicon import (
+    LexiconDetector,
+    class_of,
+)
+from curtilage.client.detection.packs import PACKS, Pack, one_of
 from curtilage.client.detection.spans import Span
 from curtilage.client.detection.wordlists import bag, lowered, words
-from curtilage.policy.decision.findings import Normalization
 
 SOMEBODY: Final = "marker.first_person"
 ADDRESSEE: Final = "marker.addressee"
@@ -32,7 +36,7 @@ _KIN = (
     "mother|father|mom|mum|mam|dad|mommy|mummy|daddy|parents?|son|daughter|child|"
     "children|kids?|baby|babies|toddler|newborn|twins|triplets|wife|husband|spouse|"
     "partner|fianc[eé]e?|boyfriend|girlfriend|bf|gf|ex|sister|brother|siblings?|aunt|"
-    "auntie|uncle|niece|nephew|cousin|gran|granny|nan|nana|grand(?:ma|pa|dad|mother|"
+    "auntie|uncle|niece|nephew|cousin|gran|granny|nan|nana|grandad|hubby|grand(?:ma|pa|dad|mother|"
     "father|son|daughter|parents?|child|children)|in-laws?|step(?:mother|father|mom|"
     "mum|"
     "dad|son|daughter)"
@@ -107,7 +111,13 @@ _POLITE = re.compile(
     r"order|combine|crush|dilute|mix|convert|calculate|measure|distinguish|explain|"
     r"describe|treat|manage|monitor|teach|write|make|build|use|add|run|set|find)(?!\w)|"
     r"(?<!\w)(?:tell|give|help|show|teach|explain to|explain|remind|let|quiz|"
-    r"write|find|send|get|list|make|draw|walk) (?:me|us)(?!\w)|"
+    r"write|find|send|get|list|make|draw|walk) (?:me|us)(?!\w)"
+    # What only somebody whom it befell asks for.
+    r"(?! (?:how (?:to|i can|we can) |to |with )?(?:cope|coping|live with|living with|"
+    r"get (?:over|through|off|sober|clean|pregnant|custody)|come to terms|survive|quit|"
+    r"recover|heal|conceive|accept (?:my|our|his|her|that)|deal with (?:my|our|being|"
+    r"having|losing)|stop (?:drinking|smoking|using|cutting|eating|bleeding|binge\w*|"
+    r"purging|gambling|hurting|thinking|crying)|lose weight|tell my)(?!\w))|"
     r"(?<!\w)(?:i|we)(?:'d| would|\u2019d)? (?:want|need|like|"
     r"would like|wish|have) (?:you )?to (?:know|learn|understand|ask|write|prepare|"
     r"compare|explain|find out|see|hear|get|be told|teach|present|read|summari[sz]e|"
@@ -115,6 +125,10 @@ _POLITE = re.compile(
     r"(?<!\w)(?:i|we)(?:'m| am| are|\u2019m|'re|\u2019re) (?:writing|preparing|"
     r"researching|studying|learning|curious|wondering|interested|teaching|reading|"
     r"drafting|designing|building|developing|planning a (?:talk|lecture|lesson|study)|"
+    r"hiring|recruiting|advertising for|"
+    r"(?:looking for|seeking) (?:an?|two|three|new) (?:[\w-]+ ){0,4}?(?:nurses?|"
+    r"receptionists?|managers?|assistants?|engineers?|developers?|secretar\w+|"
+    r"coordinators?|technicians?|analysts?|administrators?|consultants?|trainees?)(?!\w)|"
     r"working on (?:an?|the|my)|giving an?|doing (?:research|a (?:paper|project))|"
     r"trying to (?:understand|learn|explain|build|implement|write|figure out))(?!\w)|"
     r"(?<!\w)(?:i|we) (?:need|want|would like|have)(?: to (?:give|hold|write|make))? "
@@ -149,7 +163,7 @@ _POLITE = re.compile(
     r"studying|teaching|working|at|in) )"
 )
 _HOUSE_RE = re.compile(
-    rf"(?P<whose>my|our|us) "
+    rf"(?<!\w)(?P<whose>my|our|us) "
     rf"(?P<between>(?:(?:[\w-]+|{_HOUSE}['\u2019]s) ){{0,2}}?)(?P<house>{_HOUSE})"
     r"(?![\w'\u2019])"
 )
@@ -277,6 +291,35 @@ _RULES: Final = (
         rf"{_DOES})(?!\w)",
         particular=True,
         back=True,
+    ),
+    # Who is called so by his own alone: "Grandad's had a turn".
+    _marker(
+        SOMEBODY,
+        "mum mam mom dad mummy daddy grandad granddad gran granny nan nana grandma "
+        "grandpa hubby auntie",
+        r"(?:^|[\n.;!?] {0,2})(?:mum|mam|mom|dad|mummy|daddy|gran|grandad|granddad|"
+        r"granny|nan|nana|grandma|grandpa|hubby|auntie)(?:['\u2019]s (?!day)| "
+        rf"{_DOES}(?!\w))",
+    ),
+    # "They", of whom nothing was said before; and whoever lies there without a verb.
+    _marker(
+        SOMEBODY,
+        "they both",
+        r"(?:^|\n)\W{0,3}they(?: (?:have|had|were|are|both|just|all)|['\u2019](?:ve|"
+        r"d|re))+(?: (?:just|both|all|now|recently|been))* (?:diagnosed|tested|"
+        r"admitted|discharged|arrested|charged|convicted|evicted|fired|sacked|sued|"
+        r"divorc\w+|infected|expecting|pregnant|ill|sick|dying|bankrupt|positive)(?!\w)",
+        r"(?<!\w)(?:both|all|neither|one|two|three) of them(?=[.,;!?]|$)",
+    ),
+    _marker(
+        SOMEBODY,
+        "twins triplets baby preemie boy girl man woman lady gentleman kid patient "
+        "couple",
+        r"(?<!\w)(?:the|both|that|our) (?:[\w-]{2,14} )?(?:twins|triplets|baby|"
+        r"preemie|boy|girl|man|woman|lady|gentleman|kid|patient|couple) (?:in|on|from) "
+        r"(?:the )?(?:nicu|picu|icu|itu|hdu|scbu|resus|ed|a&e|er|ward|side ?room|"
+        r"cubicle|bay|bed|room|theatre|dialysis|isolation)(?!\w)",
+        particular=True,
     ),
     _marker(
         SOMEBODY,
@@ -415,6 +458,20 @@ _RULES: Final = (
         r"but|positive|negative|at|home|over|under|without|during|before|until|that|"
         r"\d))"
         r"(?! (?:of|for|from) (?:the )?(?:following|above))",
+        # "Living with lupus, which cream?", "T1 diabetic here", "Got a zero".
+        r"(?:^|[\n.;!?] {0,2})(?:still |again |been )?(?:living|struggling|coping|"
+        r"dealing|suffering|battling|trying|stuck|diagnosed|born) (?:with|to|from|at) "
+        r"[^.?!\n]{2,60}?(?:,? (?:again|lately|since|today|these days|right now)(?!\w)|"
+        r"[,.:;\u2013-] ?(?:any|what|which|how|can|is|should|help|please|need|am|do|"
+        r"will)"
+        r"(?!\w))",
+        r"(?:^|[\n.;!?] {0,2})(?!click |over |right |from |what|welcome|come |start |"
+        r"look |stop )(?:[\w'+-]+ ){1,4}here(?=[.,:;!]|$| and (?!there))",
+        r"(?:^|[\n.;!?] {0,2})(?:just |finally |also )?(?:got|failed|lost|missed|"
+        r"caught|"
+        r"broke|signed|had) (?:an?|my|the|another|two|three) (?!question|idea|quick|"
+        r"problem|look|minute|sec|few|chance|test suite|build)\w",
+        r"(?<!\w)overdrawn (?:again|already|till|until|since|by|every)(?!\w)",
         r"(?<!\w)(?:scheduled|booked|due|appointment|appt|surgery|op|scan|biopsy|"
         r"results?|"
         r"hearing|trial|court(?: date)?|interview|abortion|termination|procedure|"
@@ -539,40 +596,142 @@ _ANY_MAN = re.compile(
 )
 
 
+# --- the other languages: what their packs say --------------------------------------
+
+
+class _PackRules:
+    """The markers of one pack, ready."""
+
+    def __init__(self, pack: Pack) -> None:
+        said = {name: one_of(each) for name, each in pack.markers.items()}
+        self._rules = (
+            (SOMEBODY, said["somebody"]),
+            (ADDRESSEE, said["addressee"]),
+            (CASE, said["case"]),
+        )
+        self._nobody = said["nobody"]
+        self._everyday = said.get("everyday", one_of(()))
+        self._asks = re.compile(
+            rf"\W*(?:{'|'.join(pack.markers['asks']) or '(?!)'})(?!\w)"
+        )
+
+    def markers(
+        self, text: str, unlisted: Callable[[], bool]
+    ) -> Iterator[tuple[str, int, int]]:
+        """Yield class and place of each marker of a lower-case text.
+
+        Args:
+            text: the text.
+            unlisted: whether it has no word of a sensitive class.
+        """
+        found = [
+            (data_class, *match.span())
+            for data_class, pattern in self._rules
+            for match in pattern.finditer(text)
+        ]
+        frames = (
+            [match.span() for match in self._nobody.finditer(text)] if found else []
+        )
+        if found and unlisted():
+            frames += [match.span() for match in self._everyday.finditer(text)]
+        for data_class, begin, end in found:
+            if not any(start <= begin < stop for start, stop in frames):
+                yield data_class, begin, end
+
+    def asks(self, text: str, unlisted: Callable[[], bool]) -> bool:
+        """Tell whether every sentence of a lower-case text asks, or is of a thing."""
+        return _every_sentence(
+            text,
+            lambda each: (
+                self._asks.match(each)
+                or self._nobody.search(each)
+                or (self._everyday.search(each) and unlisted())
+            ),
+        )
+
+
+@cache
+def _rules_of(code: str) -> _PackRules:
+    return _PackRules(PACKS[code])
+
+
 class PersonMarkerDetector:
     """Find words by which a text is about somebody: a speaker, a third, a case."""
 
     id = "person-marker"
 
+    def __init__(self, languages: Iterable[str] = ()) -> None:
+        """Compile the rules of these languages now, as ``LexiconDetector`` does."""
+        for code in PACKS.keys() & set(languages):
+            _rules_of(code)
+
     def find(self, reading: Reading) -> Iterable[Span]:
-        """Yield each marker outside of what is about nobody."""
-        text = lowered(reading.text)
-        here = bag(text)
-        found = [*_speakers(reading.text, text, here), *_rules(text, here)]
-        if not found:
-            return
-        frames = _about_nobody(text)
-        kept = [
-            each
-            for each in found
-            if not any(start <= each.start < end for start, end in frames)
-        ]
-        # "A 55-year-old man ... he": nobody who can be told, as long as nothing else
-        # than words that point back to him tells of somebody.
-        any_man = all(each.back for each in kept) and _introduces_any_man(text)
-        for each in kept:
-            yield Span(
-                data_class=CASE if any_man else each.data_class,
-                detector=self.id,
-                start=each.start,
-                end=each.end,
-                score=_SCORE,
-            )
+        """Return each marker outside of what is about nobody."""
+        return reading.once(_markers)
 
 
-def tells_of_any_man(text: str) -> bool:
+def _names_nothing(reading: Reading) -> bool:
+    # A model takes hunger and a lost key for an illness. Where a listed word says the
+    # same as the model, what is every day's is not looked at.
+    return not any(True for _ in LexiconDetector().find(reading))
+
+
+def _markers(reading: Reading) -> tuple[Span, ...]:
+    text = lowered(reading.text)
+    packed = [
+        Span(
+            data_class=data_class,
+            detector=PersonMarkerDetector.id,
+            start=start,
+            end=end,
+            score=_SCORE,
+        )
+        for code in reading.packs
+        for data_class, start, end in _rules_of(code).markers(
+            text, lambda: reading.once(_names_nothing)
+        )
+    ]
+    return (*packed, *(_english_markers(reading, text) if reading.english else ()))
+
+
+def _english_markers(reading: Reading, text: str) -> tuple[Span, ...]:
+    here = bag(text)
+    found = [
+        each
+        for each in (*_speakers(reading.text, text, here), *_rules(text, here))
+        if reading.in_english(each.start, each.end)
+    ]
+    if not found:
+        return ()
+    frames = _about_nobody(text)
+    kept = [
+        each
+        for each in found
+        if not any(start <= each.start < end for start, end in frames)
+    ]
+    # "A 55-year-old man ... he": nobody who can be told, as long as nothing else
+    # than words that point back to him tells of somebody.
+    any_man = all(each.back for each in kept) and _introduces_any_man(text)
+    return tuple(
+        Span(
+            data_class=CASE if any_man else each.data_class,
+            detector=PersonMarkerDetector.id,
+            start=each.start,
+            end=each.end,
+            score=_SCORE,
+        )
+        for each in kept
+    )
+
+
+def tells_of_any_man(reading: Reading) -> bool:
     """Tell whether a text is about a case ("a man of 55") and nobody else."""
-    return SOMEBODY not in _kinds(text) and _introduces_any_man(lowered(text))
+    kinds = _kinds(reading)
+    if SOMEBODY in kinds:
+        return False
+    if not reading.english:
+        return CASE in kinds and "?" in reading.text
+    return _introduces_any_man(lowered(reading.text))
 
 
 def _introduces_any_man(plain: str) -> bool:
@@ -580,9 +739,8 @@ def _introduces_any_man(plain: str) -> bool:
     return "?" in plain and _ANY_MAN.search(plain) is not None
 
 
-def _kinds(text: str) -> frozenset[str]:
-    reading = Reading(normalization=Normalization.RAW, text=text)
-    found = PersonMarkerDetector().find(reading)
+def _kinds(reading: Reading) -> frozenset[str]:
+    found = reading.once(_markers)
     return frozenset(span.data_class for span in found) - {ADDRESSEE}
 
 
@@ -652,11 +810,12 @@ def _houses(text: str) -> Iterator[tuple[int, int]]:
 
 _SENTENCE = re.compile(r"[^.?!\n]{1,400}[.?!]*")
 _ASKS = re.compile(
-    r"\W*(?:(?:and|but|so|or|then|also|please|pls|hi|hello|hey|ok|thanks|thank you|"
-    r"quick "
+    r"\W*(?:(?:and|but|so|or|then|now|also|please|pls|hi|hello|hey|ok|thanks|"
+    r"thank you|quick "
     r"question|question|in (?:the )?[\w ,'-]{2,60}|among [\w ,'-]{2,60}|for [\w "
     r",'-]{2,60}|"
-    r"given [\w ,'-]{2,60})[,:]? )?(?:what|which|who|whom|whose|why|how|when|where|is|"
+    r"given [\w ,'-]{2,60}|as an? (?:[\w-]+ ){0,4}(?:assistant|model|bot|agent|ai))"
+    r"[,:]? (?:you |please )?)?(?:what|which|who|whom|whose|why|how|when|where|is|"
     r"are|"
     r"was|were|does|do|did|has|have|had|can|could|should|would|will|may|might|must|"
     r"explain|describe|define|list|name|compare|contrast|summari[sz]e|outline|discuss|"
@@ -664,7 +823,16 @@ _ASKS = re.compile(
     r"translate|design|plot|draw|find|identify|interpret|calculate|compute|convert|"
     r"rewrite|paraphrase|prepare|propose|develop|state|mention|classify|evaluate|you "
     r"are|"
-    r"you're|answer|respond|reply|always|never|do not|don't|be|keep|use|help|avoid|"
+    r"you're|we(?:['\u2019]re| are) (?:now )?(?:hiring|recruiting)|(?:you )?(?:should|"
+    r"must|shall) (?:always|never|only|not|answer|respond|"
+    r"reply|be|use|write)|answer|respond|reply|always|never|do not|don't|do (?:the|it|"
+    r"this|that)|be|keep|use|help|avoid|try|take (?:a|an|the)|imagine|picture|pretend|"
+    r"assume|brainstorm|fix|refactor|implement|merge|deploy|install|configure|debug|"
+    r"optimi[sz]e|sort|rename|bump|upgrade|rank|choose|pick|(?:open|close) (?:(?:a|an|"
+    r"the|"
+    r"this) )?(?:ticket|issue|pull request|file)|solve|extract|proofread|correct|"
+    r"improve|shorten|rephrase|"
+    r"your (?:explanation|answer|response|reply|output|reasoning|solution|tone)|"
     r"focus|"
     r"stay|act as|your (?:task|job|role|answers?)|assistant for|a helpful|the "
     r"assistant|"
@@ -674,25 +842,46 @@ _ASKS = re.compile(
 )
 
 
+# An assistant that is told its task is nobody; whoever else is asked how he does is.
 _ANYBODY = re.compile(
-    r"(?<!can )(?<!could )(?<!would )(?<!will )(?<!\w)you(?! (?:are|have|know))(?!\w)|"
-    r"(?<!\w)your(?!\w)"
+    r"(?<!can )(?<!could )(?<!would )(?<!will )(?<!\w)you(?! (?:are|have|know|"
+    r"(?:should|must|shall) (?:always|never|only|not|answer|respond|reply|be|use|"
+    r"write))(?!\w))(?!\w)|"
+    r"(?<!\w)your(?! (?:own )?(?:explanation|answers?|response|reply|reasoning|output|"
+    r"solution|tone|task|job is|role is|instructions|system prompt)(?!\w))(?!\w)"
 )
 _JOINT = "\x1e"  # between turns that are read as one (``turns.JOINT``)
 
 
-def tells_of_nobody(text: str) -> bool:
+# A post, and nobody yet who holds it.
+_ADVERT = re.compile(
+    r"(?<!\w)we(?:['\u2019]re| are) (?:now )?(?:hiring|recruiting)(?!\w)"
+)
+
+
+def tells_of_nobody(reading: Reading) -> bool:
     """Tell whether a text asks, bids, or speaks of a house, and tells of nobody.
 
     Then a topic, however sure, is nobody's.
     """
-    plain = lowered(text)
-    here = bag(_NUMERAL.sub(" ", plain))
+    plain = lowered(reading.text)
+    if reading.packs:
+        turns = plain.split(_JOINT)
+
+        def unlisted() -> bool:
+            return reading.once(_names_nothing)
+
+        return not _kinds(reading) and all(
+            any(_rules_of(code).asks(each, unlisted) for code in reading.packs)
+            or (reading.english and _asks(each))
+            for each in turns
+        )
+    here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
     turns = plain.split(_JOINT)
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
-        return not _kinds(text) and all(map(_asks, turns))
-    if any(_houses(plain)) and not _kinds(text):
+        return not _kinds(reading) and all(map(_asks, turns))
+    if any(_houses(plain)) and not _kinds(reading):
         return True
     # "How do you deal with it?" asks of oneself more often than of anybody.
     if not _SPEAKER_WORDS.isdisjoint(here) or _ANYBODY.search(plain):
@@ -701,8 +890,12 @@ def tells_of_nobody(text: str) -> bool:
 
 
 def _asks(plain: str) -> bool:
+    return _every_sentence(plain, _ASKS.match)
+
+
+def _every_sentence(plain: str, asks: Callable[[str], object]) -> bool:
     told = [each[0].strip() for each in _SENTENCE.finditer(plain)]
     sentences = [each for each in told if any(map(str.isalnum, each))]
     return bool(sentences) and all(
-        each.endswith("?") or _ASKS.match(each) is not None for each in sentences
+        each.endswith("?") or asks(each) is not None for each in sentences
     )

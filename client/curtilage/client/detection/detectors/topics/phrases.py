@@ -141,6 +141,36 @@ PHRASES: Final = (
         r"stents? in|(?:after|since|before) (?:the|my|his|her) op|operated on (?:me|"
         r"him|her|us|my)|(?:on|taking|started) hormones",
     ),
+    _phrase(
+        "health.procedure",
+        "bypass",
+        r"(?:gastric|heart|coronary|cardiac|triple|double|quadruple) bypass|"
+        r"bypass (?:surgery|operation|op|graft\w*|patients?)|"
+        r"(?:my|his|her) bypass(?! (?:filter|switch|valve|road|rule|proxy|the)(?!\w))",
+    ),
+    # A span of time is one as well ("the contract's period").
+    _phrase(
+        "health.condition",
+        "period periods",
+        r"(?:my|her|your|between|heavy|heavier|painful|irregular|late|missed|first|last|skipped|"
+        r"light|regular|no|menstrual) periods?(?! (?:of|in which|to|from)(?!\w))"
+        r"(?! (?:between|during|until|when))",
+        r"periods? (?:pains?|cramps?|late|bleeding|blood|products?|stopped|came|hasn't|"
+        r"hasn\u2019t|haven't|haven\u2019t|is late|are late|won't stop|returned|"
+        r"started)|on (?:my|her) period",
+    ),
+    # Idioms for an illness.
+    _phrase(
+        "health.condition",
+        "dog legs marbles nerves rails turn turns words slurring slurred",
+        r"funny turns?|can['\u2019]?t find (?:his|her|my) words|slurr(?:ed|ing) (?:his|"
+        r"her|my) (?:words|speech)",
+        r"(?:struggl\w+|fight\w*|battl\w+|liv\w+) (?:with )?(?:the |my )?black dog|"
+        r"black "
+        r"dog (?:is )?(?:back|again)|off (?:her|his|their) legs|los(?:t|ing) (?:her|"
+        r"his|"
+        r"my) marbles|(?:my|his|her) nerves are (?:shot|gone)|gone off the rails",
+    ),
     # 45 CFR 164.514(b)(2)(i)(C) names the dates of admission and discharge.
     _phrase(
         "health.procedure",
@@ -193,6 +223,7 @@ PHRASES: Final = (
     _phrase(
         "financial.balance",
         "balance account overdrawn overdraft",
+        r"overdrawn (?:again|already|till|until|since|every)",
         r"(?:balance|account|overdraft)(?: \w+){0,3}? (?:at |of )?(?:[-\u2212]|minus |"
         r"negative )[$\u00a3\u20ac]? ?\d[\d,.]*|overdrawn by "
         rf"{_MONEY}|{_MONEY} overdrawn",
@@ -223,11 +254,21 @@ PHRASES: Final = (
         "org.confidential",
         "public nobody announcement embargo embargoed inside insider mnpi nonpublic",
         r"not (?:be |yet )?(?:made |going )?(?:public|announced) (?:until|yet|before)",
-        r"nobody (?:else |outside )?knows (?:about (?:it|this) )?yet(?=[,.;!]|$)",
+        r"nobody (?:else |outside )?knows (?:about (?:it|this) )?yet(?=[,.;!]|$)|"
+        r"nobody (?:else |outside )?knows(?=[.!]|$)",
         r"before (?:the|our) (?:public |official |press |earnings )?announcement",
         r"(?:under|press) embargo|embargoed (?:until|till)",
         r"(?:this is|i have|we have|i got|i['\u2019]?ve got) (?:\w+ )?(?:insider? "
         r"(?:information|info)|mnpi|(?:material )?non-?public)",
+    ),
+    _phrase(
+        "org.confidential",
+        "cut cutting axe axing shed shedding close closing",
+        r"we(?: will|['\u2019]ll| are|['\u2019]re| plan to| have to)?(?: going to| "
+        r"about "
+        r"to)? (?:cut|cutting|axe|axing|shed|shedding|clos\w+) (?:\w+ ){0,2}?(?:people|"
+        r"jobs|staff|roles|positions|heads|plants?|branches|stores|sites)(?! (?:hair|"
+        r"costs))(?= (?:in|at|on|next|this|by|before|from)(?!\w)|[.,;]|$)",
     ),
     _phrase(
         "org.confidential",
@@ -731,6 +772,13 @@ PHRASES: Final = (
         r"get|you|it|go)\b)",
     ),
     # --- work
+    _phrase(
+        "topic.hr",
+        "offer contract",
+        r"(?:firm|company|employer|they|boss|hr|hospital|school)(?: has| have|'s)? "
+        r"(?:withdr[ae]w\w*|withdrawn|rescind\w*|pulled|revok\w+|cancell?ed) (?:its|"
+        r"the|my|their|his|her) (?:job )?(?:offer|contract)",
+    ),
     _phrase(
         "topic.hr",
         "performance pip warning hr resources fired sacked dismissed demoted redundant "

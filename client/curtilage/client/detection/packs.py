@@ -1,0 +1,101 @@
+"""What a covered language brings, in one file each that its speakers can read.
+
+``data/languages/de.toml`` holds the words by which German is proven, the rules by which
+a text tells of somebody, the words that say what it is about, and what stands beside
+names. A pack's rules run over a text only where a part of that text is in the language.
+English has no pack: its rules were here before, and are modules of their own. Data
+alone: whoever replaces names reads it, too, where no detector runs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from curtilage.client.detection.wordlists import read_data, words
+
+_PACKAGE: Final = "curtilage.client.detection"
+_FOLDER: Final = "languages"
+ENGLISH: Final = "en"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """One language; every pattern is for lower-case text.
+
+    Attributes:
+        capitals: whether a capital inside a sentence is the mark of a name.
+        words: its most frequent forms; they prove it, and are nobody's names.
+        excludes: words that tell of a language near it.
+        endings: by which its learned words are known, of which no list has all.
+        near: languages that no pack covers, by ISO 639-1, that are so near that only
+            such a word tells them apart.
+        markers: patterns of ``somebody``, ``addressee``, ``case``; of ``nobody``,
+            inside of which the others say nothing; of ``everyday`` (may be missing),
+            the same where no listed word is sensitive and the model alone says so;
+            and of ``asks``, how a sentence begins that tells of nobody.
+        classes: words and stems (``*``) by data class.
+        lists: ``common``, words of these that are as often about something else, and
+            ``not_by_stem``, words that no stem takes in.
+        phrases: patterns by data class.
+        names: patterns of ``introduced``, ``greeted`` and ``closed``, which stand
+            before a name, and of ``things_before`` and ``things_after``, which stand
+            beside a name that is nobody's.
+    """
+
+    capitals: bool
+    words: frozenset[str]
+    excludes: frozenset[str]
+    endings: tuple[str, ...]
+    near: frozenset[str]
+    markers: Mapping[str, tuple[str, ...]]
+    classes: Mapping[str, str]
+    lists: Mapping[str, frozenset[str]]
+    phrases: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of these between borders of words, or for nothing."""
+    every = "|".join(patterns)
+    # An accent may be a character of its own behind its letter; no word ends there.
+    borders = "(?<![\\w\u0300-\u036f])", "(?![\\w\u0300-\u036f])"
+    return re.compile(f"(?:{every})".join(borders) if every else "(?!)")
+
+
+_PART: Final = re.compile(r"<([a-z]+)>")
+
+
+def _read(code: str) -> Pack:
+    data: Mapping[str, Any] = read_data(_PACKAGE, f"{_FOLDER}/{code}.toml")
+    parts: Mapping[str, str] = data.get("parts", {})
+
+    def whole(patterns: Iterable[str]) -> tuple[str, ...]:
+        # Kin, and what tells of an event, stand in many a rule, and once in the file.
+        return tuple(
+            _PART.sub(lambda found: parts[found[1]], each) for each in patterns
+        )
+
+    return Pack(
+        capitals=data["capitals"],
+        words=words(data["words"]),
+        excludes=words(data["excludes"]),
+        endings=tuple(data.get("endings", "").split()),
+        near=words(data.get("near", "")),
+        markers={name: whole(each) for name, each in data["markers"].items()},
+        classes=data["classes"],
+        lists={name: words(each) for name, each in data["lists"].items()},
+        phrases={name: whole(each) for name, each in data["phrases"].items()},
+        names={name: whole(each) for name, each in data["names"].items()},
+    )
+
+
+# By ISO 639-1.
+PACKS: Final[Mapping[str, Pack]] = {
+    code: _read(code)
+    for code in sorted(
+        file.name.removesuffix(".toml")
+        for file in resources.files(_PACKAGE).joinpath("data", _FOLDER).iterdir()
+    )
+}
