@@ -1,4 +1,6 @@
 import base64
+import unicodedata
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from curtilage.client.detection.detectors.readings import (
     DECODE_LEVELS,
     MAX_DECODED_CHARS,
+    Reading,
     decode,
     fold,
     hidden_text,
@@ -22,6 +25,20 @@ from curtilage.policy.decision.findings import Normalization
 
 def text_in(view: Normalization, text: str) -> str:
     return next(each.text for each in readings(text) if each.normalization is view)
+
+
+def test_what_is_asked_twice_of_a_reading_is_made_once() -> None:
+    made: list[str] = []
+
+    def length(reading: Reading) -> int:
+        made.append(reading.text)
+        return len(reading.text)
+
+    reading = Reading(normalization=Normalization.RAW, text="a plain sentence")
+    assert [reading.once(length), reading.once(length)] == [16, 16]
+    part = replace(reading, text="a part")
+    assert part.once(length) == 6
+    assert made == ["a plain sentence", "a part"]
 
 
 def test_plain_text_has_one_reading() -> None:
@@ -338,3 +355,14 @@ def test_stretches_stand_apart_and_in_the_text(text: str, ends: set[str]) -> Non
     assert all(0 <= at <= len(text) for at in flat)
     found = set[str]().union(*(words_of(text[a:b]) for a, b in places))
     assert words <= found
+
+
+def test_torn_accents_do_not_change_the_language_nor_the_places() -> None:
+    text = "\u00c0 l'h\u00f4pital, ma m\u00e8re a \u00e9t\u00e9 op\u00e9r\u00e9e."
+    torn = unicodedata.normalize("NFD", text)
+    whole, apart = next(readings(text)), next(readings(torn))
+    assert whole.packs == apart.packs == ("fr",)
+    assert [
+        unicodedata.normalize("NFC", torn[each.start : each.end])
+        for each in apart.stretches
+    ] == [text[each.start : each.end] for each in whole.stretches]

@@ -7,10 +7,17 @@ nothing more is known. Each takes time that grows with the text only.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Final
 
-from curtilage.client.detection.detectors.languages.scripts import WORD, is_mixed
+from curtilage.client.detection.detectors.languages.identifier import load_identifier
+from curtilage.client.detection.detectors.languages.scripts import (
+    WORD,
+    is_in_another_script,
+    is_mixed,
+)
+from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARIES
 from curtilage.client.detection.detectors.patterns import number_rows
 from curtilage.client.detection.detectors.patterns.check_digits import told_cards
 from curtilage.client.detection.detectors.patterns.government_ids import NATIONAL_LABEL
@@ -32,11 +39,57 @@ from curtilage.client.detection.spans import MAX_SCORE, Span
 from curtilage.policy.decision.findings import Normalization
 
 _OBFUSCATION = "obfuscation"
+_LANGUAGE: Final = "uncertain.language"
 
 _CF_IN_WORD = re.compile(
     "(?<=\\w)[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]+(?=\\w)|"
     "[\u202a-\u202e\u2066-\u2069]|[\U000e0000-\U000e007f]"
 )
+
+
+class LanguageDetector:
+    """Find letters of other scripts, and parts of a text in other languages."""
+
+    id = "language"
+
+    def __init__(self, languages: Collection[str]) -> None:
+        """Load what tells languages apart.
+
+        Args:
+            languages: that the policy names, as ISO 639-1; every one covered.
+
+        Raises:
+            ValueError: one of them brings no words to prove it by.
+            Exception: of any kind, where the identifier cannot be loaded.
+        """
+        if not VOCABULARIES.keys() >= set(languages):
+            raise ValueError("a language that is named is not covered")
+        self._languages = frozenset(languages)
+        load_identifier()  # now, not while the first text waits
+
+    def find(self, reading: Reading) -> Iterator[Span]:
+        """Yield the words, or else the parts of the text, that are not covered."""
+        text = reading.text
+        places = []
+        if not text.isascii():
+            places = [
+                match.span()
+                for match in WORD.finditer(text)
+                if not match[0].isascii() and is_in_another_script(match[0])
+            ]
+        # The identifier knows Latin letters only, and the query stays home already.
+        for start, end in places or (
+            (each.start, each.end)
+            for each in reading.stretches
+            if each.languages.isdisjoint(self._languages)
+        ):
+            yield Span(
+                data_class=_LANGUAGE,
+                detector=self.id,
+                start=start,
+                end=end,
+                score=MAX_SCORE,
+            )
 
 
 class ObfuscationDetector:
@@ -72,6 +125,17 @@ RUN_DETECTOR = "number-run"
 _HIGH_ENTROPY = 3.6  # bits for each character; English words stay below 3.5
 _HEX_ENTROPY = 3.0
 _UNDECODABLE = re.compile("[\ud800-\udfff\x00]")
+# A digest with its algorithm and of its very length names public bytes: an image, a
+# package (OCI image specification, "Digests"). It is no key; a word before it that
+# says so is a rule's business.
+_DIGEST = re.compile(
+    r"(?<![^\W_])(?:sha256[:-][0-9a-f]{64}|sha512[:-][0-9a-f]{128}|sha1[:-][0-9a-f]{40})"
+    r"(?![0-9a-zA-Z])"
+)
+
+
+def _digests(text: str) -> list[tuple[int, int]]:
+    return [each.span() for each in _DIGEST.finditer(text)] if "sha" in text else []
 
 
 class NumberRunDetector:
@@ -93,7 +157,10 @@ class NumberRunDetector:
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield each run that is a number, by its look or by a label near it."""
         compact = reading.normalization is Normalization.COMPACT
+        digests = _digests(reading.text)
         for match in self._run.finditer(reading.text):
+            if any(low <= match.start() and match.end() <= up for low, up in digests):
+                continue
             made = not reading.made.isdisjoint(range(*match.span()))
             if (made or not compact) and self._is_number(reading.text, match, made):
                 yield _span("uncertain.number_run", self.id, match.span())
@@ -103,7 +170,7 @@ class NumberRunDetector:
         row = number_rows.Row(text, *match.span())
         # Whoever spells digits tells a number, commas between them or not.
         if made and not self._harmless.fullmatch(match[0]):
-            return True
+            return not number_rows.is_counting(match[0])
         if row.is_number() or _near(self._social, match, number_rows.SSN_REACH):
             return True
         return row.digits() >= number_rows.MIN_DIGITS and _near(
@@ -193,7 +260,10 @@ class OpaqueDetector:
         tokens = list(self._token.finditer(reading.text))
         if not tokens:
             return
+        digests = _digests(reading.text)
         for match in self._hex.finditer(reading.text):
+            if any(low < match.start() and match.end() == up for low, up in digests):
+                continue
             if entropy(match[0].lower()) >= _HEX_ENTROPY:
                 yield _span("secret.high_entropy", self.id, match.span(), 70)
         for match in tokens:

@@ -12,11 +12,19 @@ import html
 import quopri
 import re
 import unicodedata
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeVar, cast
 from urllib.parse import unquote
 
+from curtilage.client.detection.detectors.disguised_words import respelled
+from curtilage.client.detection.detectors.languages.stretches import Stretch
+from curtilage.client.detection.detectors.languages.stretches import (
+    stretches as languages_of,
+)
 from curtilage.client.detection.detectors.respelling import compact, made_in, unmarked
+from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.policy.decision.findings import Normalization
 
 DECODE_LEVELS = 3  # entities in quoted-printable in base64: a page in a mail
@@ -124,8 +132,10 @@ _FUNCTION_WORD = re.compile(
 )
 _MIN_TURNED_CHARS = 20
 
+_Made = TypeVar("_Made")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """One reading of a text.
 
@@ -140,6 +150,87 @@ class Reading:
     text: str = field(repr=False)
     made: frozenset[int] = frozenset()
     cut: bool = False
+    _once: dict[object, object] = field(
+        default_factory=dict[object, object], init=False, repr=False, compare=False
+    )
+
+    def once(self, make: Callable[["Reading"], _Made]) -> _Made:
+        """Return what a function makes of this reading, and make it once.
+
+        For what several detectors ask of one reading. It ends with the reading: no
+        text outlives the query in it.
+        """
+        if make not in self._once:
+            self._once[make] = make(self)
+        return cast("_Made", self._once[make])
+
+    def keep(self, make: Callable[["Reading"], _Made], made: _Made) -> None:
+        """Take what a function would make of this reading, made already."""
+        self._once[make] = made
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The parts of the text that are in some language.
+
+        Raises:
+            Exception: of any kind, where the identifier cannot be loaded.
+        """
+        return self.once(_stretches)
+
+    @property
+    def packs(self) -> tuple[str, ...]:
+        """The covered languages beside English that a part of the text may be in."""
+        here = self.once(_languages)
+        return tuple(code for code in PACKS if code in here)
+
+    @property
+    def english(self) -> bool:
+        """Whether a part of it may be in English, or none in another covered one."""
+        return not self.packs or ENGLISH in self.once(_languages)
+
+    def in_english(self, start: int, end: int) -> bool:
+        """Tell whether what stands in a place may be meant in English.
+
+        "Er" and "im" are a ward and the speaker in English, and ordinary in German.
+        """
+        if not self.packs:
+            return True
+        # A clause of another language stands before the sentence that it is in.
+        around = [each for each in self.stretches if each.start <= start < each.end]
+        if around and ENGLISH not in around[0].languages:
+            return False
+        found = self.text[start:end].lower()
+        here = frozenset[str]().union(*(each.languages for each in around))
+        return not any(found in PACKS[code].words for code in here & PACKS.keys())
+
+
+def _stretches(reading: Reading) -> tuple[Stretch, ...]:
+    text = reading.text
+    if unicodedata.is_normalized("NFC", text):
+        return tuple(languages_of(text))
+    # An accent that is a character of its own tears words apart, and torn words are of
+    # any language. Each letter is joined with its accents; the places stay the text's.
+    ends = [
+        at for at, char in enumerate(text) if at and not unicodedata.combining(char)
+    ]
+    clusters = list(pairwise((0, *ends, len(text))))
+    parts = [unicodedata.normalize("NFC", text[begin:end]) for begin, end in clusters]
+    places = [place for place, part in zip(clusters, parts, strict=True) for _ in part]
+    return tuple(
+        replace(each, start=places[each.start][0], end=places[each.end - 1][1])
+        for each in languages_of("".join(parts))
+    )
+
+
+def _languages(reading: Reading) -> frozenset[str]:
+    """Return the languages of a text's parts.
+
+    A part that may be in several is in those of them that the rest of the text is
+    surely in, if any: "error" and "data" are English beside English.
+    """
+    parts = [each.languages for each in reading.stretches]
+    sure = frozenset[str]().union(*(each for each in parts if len(each) == 1))
+    return frozenset[str]().union(*(each & sure or each for each in parts))
 
 
 def readings(text: str) -> Iterator[Reading]:
@@ -153,8 +244,10 @@ def readings(text: str) -> Iterator[Reading]:
     if replaced != folded:
         yield Reading(normalization=Normalization.CONFUSABLE, text=replaced)
     decoded, cut = decode(replaced, most=max(MAX_DECODED_CHARS, len(text)))
-    if decoded != replaced:
-        yield Reading(normalization=Normalization.DECODED, text=decoded, cut=cut)
+    mended = respelled(decoded)
+    if mended != replaced:
+        yield Reading(normalization=Normalization.DECODED, text=mended, cut=cut)
+    # Of what stands apart and is no word: half of an address would be whole already.
     marked = compact(decoded)
     if marked != decoded:
         yield Reading(

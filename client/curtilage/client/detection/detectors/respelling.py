@@ -9,6 +9,8 @@ import ipaddress
 import re
 from typing import Final
 
+from curtilage.client.detection.detectors import told_numbers
+
 # A digit that a reading made stands in this private range until the end.
 _MADE: Final = 0xE000
 _MADE_DIGITS: Final = {_MADE + number: str(number) for number in range(10)}
@@ -66,57 +68,6 @@ _SPELLED_WORD = re.compile(
     rf"(?:[ \-]?(?P<unit>{'|'.join(name for name in _UNITS if name != 'oh')})(?!\w))?|"
     rf"(?:(?P<times>{'|'.join(_TIMES)}) )?(?P<one>{'|'.join(_SPELLED)}|\d)"
     r"(?P<hundred> hundred)?)(?!\w)",
-    re.IGNORECASE,
-)
-# The same in other languages, where five stand in a row: alone, many of them are words
-# of a language that is not theirs ("to", "fire", "due", "sex").
-_ABROAD: Final = {
-    name: digits
-    for digits, names in (
-        ("0", "null nul zéro cero noll zero"),
-        ("1", "eins ein un une uno um een één ett en jeden"),
-        ("2", "zwei zwo deux dos due twee dois duas två to dwa"),
-        ("3", "drei trois tres tre drie três trzy"),
-        ("4", "vier quatre cuatro quattro quatro fyra fire cztery"),
-        ("5", "fünf fuenf cinq cinco cinque vijf fem pięć"),
-        ("6", "sechs six seis sei zes meia sex seks sześć"),
-        ("7", "sieben sept siete sette zeven sete sju syv siedem"),
-        ("8", "acht huit ocho otto oito åtta otte osiem"),
-        ("9", "neun neuf nueve nove negen nio ni dziewięć"),
-        ("10", "zehn dix diez dieci tien dez tio ti dziesięć"),
-        ("11", "elf onze once undici elva elleve jedenaście"),
-        ("12", "zwölf douze doce dodici twaalf doze tolv dwanaście"),
-        ("13", "dreizehn treize trece tredici dertien treze tretton tretten"),
-        (
-            "14",
-            "vierzehn quatorze catorce quattordici veertien catorze fjorton fjorten",
-        ),
-        ("15", "fünfzehn quinze quince quindici vijftien femton femten"),
-        ("16", "sechzehn seize dieciséis sedici zestien dezasseis sexton seksten"),
-        ("17", "siebzehn diecisiete diciassette zeventien dezassete sjutton sytten"),
-        ("18", "achtzehn dieciocho diciotto achttien dezoito arton atten"),
-        ("19", "neunzehn diecinueve diciannove negentien dezanove nitton nitten"),
-        ("20", "zwanzig vingt veinte venti twintig vinte tjugo tyve dwadzieścia"),
-        ("30", "dreißig dreissig trente treinta trenta dertig trinta trettio tredive"),
-        ("40", "vierzig quarante cuarenta quaranta veertig quarenta fyrtio fyrre"),
-        (
-            "50",
-            "fünfzig cinquante cincuenta cinquanta vijftig cinquenta femtio halvtreds",
-        ),
-        ("60", "sechzig soixante sesenta sessanta zestig sessenta sextio tres"),
-        ("70", "siebzig setenta settanta zeventig sjuttio halvfjerds"),
-        ("80", "achtzig ochenta ottanta tachtig oitenta åttio firs"),
-        ("90", "neunzig noventa novanta negentig nittio halvfems"),
-    )
-    for name in names.split()
-} | {"tres": "3"}
-_ABROAD_WORD = re.compile(
-    rf"(?<!\w)(?:{'|'.join(sorted(_ABROAD, key=len, reverse=True))})(?!\w)",
-    re.IGNORECASE,
-)
-_ABROAD_ROW = re.compile(
-    rf"(?<!\w)(?:{'|'.join(_ABROAD)}|\d)(?:(?:[^\w\n]{{1,4}}|[ ](?:et|y|e|und|i)[ ])"
-    rf"(?:{'|'.join(_ABROAD)}|\d)(?!\w)){{4,}}",
     re.IGNORECASE,
 )
 # Marks and pauses that are told between digits.
@@ -182,16 +133,11 @@ _LARGE_OCTET: Final = 100
 
 def compact(text: str) -> str:
     """Join what was spelled or torn; made digits stand in the private range."""
+    # Before English: "six" is French in a row of French numbers.
+    text = told_numbers.replaced(text, _made)
     lower = text.lower()
     if not _NUMBER_WORDS.isdisjoint(_LETTERS_ROW.findall(lower)):
         text = _SPELLED_WORD.sub(_digits_of, text)
-    if not text.isascii() or not _ABROAD.keys().isdisjoint(lower.split()):
-        text = _ABROAD_ROW.sub(
-            lambda row: _ABROAD_WORD.sub(
-                lambda word: _made(_ABROAD[word[0].lower()]), row[0]
-            ),
-            text,
-        )
     dotted = text.count(".") >= _DOTS
     if dotted or _DIGIT.search(text) or _ANY_MADE.search(text):
         text = _TOLD_MARK.sub(_joined_at_mark, text)

@@ -5,6 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
+from curtilage.client.detection.detectors.patterns import number_rows
 from curtilage.client.detection.detectors.scanner import scan
 from support.equipment import own
 from support.growth import grows_at_most, seconds_of
@@ -198,3 +199,50 @@ def test_time_of_a_row_is_linear(pump: str) -> None:
         return seconds_of(lambda: classes(text))
 
     assert grows_at_most(seconds, lengths=(4000, 16000), factor=8)
+
+
+DIGEST = "1e42bbe2508154c9126d48c2b8a75420c3544343bf86fd041fb7527e017a4b4a"
+
+
+def opaque(text: str) -> set[str]:
+    (spans,) = scan([text], own())
+    looks = ("secret.high_entropy", "uncertain.number_run")
+    return {span.data_class for span in spans if span.data_class in looks}
+
+
+@pytest.mark.parametrize("before", ["alpine@sha256:", "--hash=sha256:"])
+def test_a_digest_with_its_algorithm_is_neither_number_nor_secret(before: str) -> None:
+    assert opaque(f"pull {before}{DIGEST}") == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DIGEST,
+        f"sha256 {DIGEST}",
+        f"key: {DIGEST}",
+        f"sha256:{DIGEST}0",
+        f"sha1:{DIGEST}",
+    ],
+)
+def test_what_only_looks_like_a_digest_stays_a_secret(text: str) -> None:
+    assert "secret.high_entropy" in opaque(text)
+
+
+@pytest.mark.parametrize(
+    ("label", "digits", "article"),
+    [
+        ("EAN", "4006381333931", True),
+        ("GTIN-13:", "5901234123457", True),
+        ("UPC", "036000291452", True),
+        ("EAN", "4006381333932", False),
+        ("my", "4006381333931", False),
+        ("passport", "4006381333931", False),
+    ],
+)
+def test_a_number_called_an_article_with_its_check_digit_is_one(
+    label: str, digits: str, *, article: bool
+) -> None:
+    text = f"{label} {digits}"
+    start = len(text) - len(digits)
+    assert number_rows.is_article(text, start, len(text)) is article

@@ -57,14 +57,27 @@ REACH = (
     labelled(
         "phone-labelled",
         "identifier.direct.phone",
-        r"tel(?:ephone|efon|efono|éfono|efone|éphone|efoon|efonnummer)?|"
-        r"(?:(?:tele)?phone|fon)|cell(?:phone|ulare)?|mobil(?:e|nummer|telefon)?|"
-        r"handy(?:nummer)?|portable|móvil|movil|celular|telemóvel|komórka|"
-        r"puhelin(?:numero)?|"
+        r"t[eé]l(?:ephone|efon|efono|éfono|efone|éphone|efoon|(?:ef|efo)onnummer|em)?|"
+        r"(?:(?:tele)?phone|fone?)|cell?(?:phone|ulare?|\.)?|mobi(?:l|el)(?:e|nummer|"
+        r"telefon)?|"
+        r"handy(?:nummer)?|rufnummer|durchwahl|natel|gsm|portable|móvil|movil|"
+        r"te?lem[oó]vel|t[fl][flmn]o?\.?|zap|recapito|contac?to|kontakt|komórka|"
+        r"puhelin(?:numero)?|erreichbar (?:unter|auf)|joignable au|bereikbaar op|"
+        r"raggiungibile al|(?:ll[aá]ma(?:me|dme)|chiama(?:mi|temi)|appelez-moi|ligue|"
+        r"bel me)"
+        r"(?: al| ao| au| op| para| para o)?|rufen sie (?:mich )?an|mon num[eé]ro(?: "
+        r"est(?: le)?| :)|"
+        r"mein[e]? nummer|mijn nummer|mi n[uú]mero|il mio numero|(?:o )?meu n[uú]mero|"
         r"call(?: me)?(?: back)?(?: at| on)?|pager|"
         r"whatsapp|signal|text me(?: at| on)?|reach me(?: at| on)?|sms|landline",
         _PHONE,
-        words="tel|phone|fon|cell|mobil|handy|portable|móvil|movil|celular|komórka|"
+        words="tel|tél|phone|fon|cel|mobi|handy|rufn|durchwahl|gsm|portable|móvil|"
+        "movil|"
+        "tlem|tff|tfn|tfm|tfl|tlf|tln|tlm|tll|zap|recapito|contato|contacto|kontakt|"
+        "komórka|"
+        "erreichbar|joignable|bereikbaar|raggiungibile|llama|llám|chiama|appelez|"
+        "ligue|bel me|"
+        "rufen|mon num|mein|mijn nummer|mi num|mi núm|mio num|meu num|meu núm|"
         "puhelin|call|pager|whatsapp|signal|text me|reach me|sms|landline",
     ),
     labelled(
@@ -130,7 +143,10 @@ ACCOUNTS = (
         r"snapchat\.com/add|bsky\.app/profile|"
         r"reddit\.com/u(?:ser)?)/?[\w.\-@]{2,40}|"
         # A profile; with a further part, a repository.
-        r"(?<!\w)git(?:hub|lab)\.com/[\w.\-@]{2,40}(?![\w.\-@]|/[\w.\-])",
+        r"(?<!\w)git(?:hub|lab)\.com/[\w.\-@]{2,40}(?![\w.\-@]|/[\w.\-])|"
+        # Unless the owner is called as people are in a company's directory.
+        r"(?<!\w)(?:gitlab\.com|bitbucket\.org|codeberg\.org)/(?:[a-z]{3,30}\.[a-z]|"
+        r"[a-z]\.[a-z]{3,30})(?![\w.\-@])(?:/[\w.\-/]{1,80})?",
         score=60,
         gate=".",
         words=(
@@ -149,6 +165,8 @@ ACCOUNTS = (
             "bsky.app/profile",
             "github.com",
             "gitlab.com",
+            "bitbucket.org",
+            "codeberg.org",
             "reddit.com/u",
         ),
     ),
@@ -264,13 +282,24 @@ THINGS = (
         "identifier.direct.vehicle",
         r"(?:licen[cs]e|number|registration|vehicle) plates?|"
         r"(?:car|vehicle|my) reg|reg(?:istration)? (?:number|no\.?|plate)|"
-        r"kennzeichen|plaque d'immatriculation|immatriculation|matr[íi]cula|targa|"
-        r"kenteken|nummerplade|registreringsnummer|rekisterinumero|"
-        r"numer rejestracyjny|plate (?:number|no|is|reads)",
-        r"(?=[A-Z0-9\- ]{0,9}\d)[A-Z0-9](?:[A-Z0-9\-]|[ ](?=[A-Z0-9\- ]{0,6}\d)){1,8}"
+        r"(?:(?:auto|kfz-?)?kennzeichen|nummernschild|plaque(?: "
+        r"d['\u2019]immatriculation)?|"
+        r"immatriculation|immatriculée?|matr[íi]cula|placas?(?=:| [a-z]{3}-?\d)|"
+        r"patente(?=:| (?:es )?[a-z]{2,3} \d{3})|"
+        r"targat?[ao]?|"
+        r"kenteken|numm?erplaat|nummerplade|registreringsnummer|rekisterinumero|"
+        r"numer rejestracyjny|plate (?:number|no|is|reads))"
+        # The name of a part may look the same, and has a number of its own.
+        r"(?!(?:[ ](?:base|gráfica|rtx|gtx|atx|de)|s? \d{1,4} ?(?:mm|cm)))",
+        # A year, a price or a word beside a number is none: matrícula 2023.
+        r"(?!(?:19|20)\d\d(?![\w\- ]))(?!(?:de|di|da|do|en|a|la|el) )"
+        r"(?=[A-Z0-9\-]{0,9}\d|(?:[A-Z]{1,3}[ \-]){1,2}[A-Z0-9]{0,3}\d)"
+        r"[A-Z0-9](?:[A-Z0-9\-]|[ ](?=[A-Z0-9\- ]{0,6}\d)){1,8}"
         r"[A-Z0-9]",
-        words="plate|reg|kennzeichen|immatriculation|matrícula|matricula|targa|"
-        "kenteken|nummerplade|rekisterinumero|rejestracyjny",
+        words="plate|reg|kennzeichen|nummernschild|plaque|immatricul|matrícula|"
+        "matricula|"
+        "placa|patente|targa|kenteken|nummerplaat|numerplaat|nummerplade|rekisterinumero|"
+        "rejestracyjny",
         score=60,
     ),
     PatternRule(

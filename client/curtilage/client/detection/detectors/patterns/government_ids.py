@@ -84,9 +84,9 @@ DOCUMENTS = (
         "passport",
         "identifier.direct.passport",
         r"passport|reisepass(?:nummer)?|passeport|pasaporte|passaporto|passaporte|"
-        r"paspoort(?:nummer)?|paszport|passnummer|passinumero",
+        r"paspoort(?:nummer)?|paszport|pass-?n(?:umme)?r\.?|passinumero",
         words="passport|reisepass|passeport|pasaporte|passaport|paspoort|paszport|"
-        "passnummer|passinumero",
+        "passn|pass-n|passinumero",
     ),
     labelled(
         "driving-licence",
@@ -94,13 +94,13 @@ DOCUMENTS = (
         r"driv(?:er'?s?|ing) licen[cs]e|licen[cs]e(?: number| no)|"
         r"(?:medical|nursing|professional|pilot'?s?|bar|marriage|gun|"
         r"firearms?) licen[cs]e|"
-        r"f[üu]hrerschein(?:nummer)?|permis de conduire|permiso de conducir|"
-        r"carnet de conducir|patente(?: di guida)?|carta de condução|"
-        r"rijbewijs(?:nummer)?|"
-        r"prawo jazdy|k[øo]rekort|ajokortti|"
+        r"f[üu]hrerschein(?:-?n(?:umme)?r\.?)?|cnh(?= ?:? ?\d{9})|permis de conduire|"
+        r"permiso de conducir|"
+        r"carnet de conducir|patente(?: di guida)?(?: n\.)?|carta de condução|"
+        r"rijbewijs(?:nummer)?|prawo jazdy|k[øo]rekort|ajokortti|"
         r"dl(?: number| no|#|:)|permit number|certificate (?:number|no)",
         words="licence|license|driver|driving|führerschein|fuhrerschein|permis|"
-        "carnet de"
+        "carnet de|cnh"
         "|patente|carta de|rijbewijs|prawo jazdy|kørekort|korekort|ajokortti|dl num|"
         "dl no|dl#|dl:|permit|certificate",
     ),
@@ -110,14 +110,16 @@ DOCUMENTS = (
         r"(?:national|citizen|personal|resident|alien|voter|identity|tax(?:payer)?)"
         r"(?: (?:id|identification|identity|registration|insurance|"
         r"card))?(?: (?:number|no|card|code))?|"
-        r"personalausweis(?:nummer)?|ausweis(?:nummer)?|carte d'identité|"
-        r"carta d'identità|dni|documento de identidad|cartão de cidadão|"
+        r"(?:personal)?ausweis(?:-?n(?:umme)?r\.?)?|cni(?= ?n)|carte d'identité|"
+        r"person(?:al|eels)nummer|"
+        r"carta d'identità(?: n\.)?|bilhete de identidade|bi (?=\d{8}(?!\d))|"
+        r"dni|documento de identidad|cartão de cidadão|"
         r"dowód osobisty|henkilötunnus|personnummer|steuernummer|numéro fiscal|"
-        r"(?:nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|"
-        r"codice fiscale|steuer-?id|"
+        r"(?:nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|codice fiscale|steuer-?id|"
         r"visa|green card|green-card|uscis|i-94)(?: number| no)?",
         words="national|citizen|personal|resident|alien|voter|identity|tax|ausweis|"
-        "identité|identità|dni|identidad|cidadão|dowód|henkilötunnus|personnummer|"
+        "identité|identità|cni|bilhete|bi |personeel|dni|identidad|cidadão|dowód|"
+        "henkilötunnus|personnummer|"
         "steuer|fiscal|nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|fiscale|visa|"
         "green card|green-card|uscis|i-94",
     ),

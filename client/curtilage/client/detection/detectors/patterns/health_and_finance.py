@@ -7,8 +7,10 @@ cannot overlap its neighbour, so that time grows with length only.
 from curtilage.client.detection.detectors.patterns import check_digits as checks
 from curtilage.client.detection.detectors.patterns.rule import (
     ANY_DIGIT,
+    NUMMER,
     PatternRule,
     labelled,
+    numbered,
 )
 
 _AMOUNT = r"[$€£¥₹]?\s?\d[\d,.]{1,12}\s?[km]?"
@@ -132,14 +134,23 @@ ACCOUNTS = (
         r"(?:account|acct|a/c)(?: number| no\.?| num| #|#| is|:|"
         r" ending(?: in)?)|sort code|bsb|ifsc(?: code)?|customer (?:number|no|id)|"
         r"mortgage number|loan (?:number|no|id)|policy holder number|"
-        r"konto(?:nummer|nr)|kundennummer|num[eé]ro de compte|"
-        r"n[uú]mero de cuenta|numero di conto|conto corrente|n[uú]mero da conta|"
-        r"rekeningnummer|numer (?:konta|rachunku)|tilinumero|[čc][ií]slo [uú][čc]tu|"
+        rf"(?:konto|kto\.|kunden|kd\.|vertrags?|mitglieds?|matrikel|depot|klant|"
+        rf"contract|"
+        rf"rekening|bankrekening){NUMMER}|lid-?n(?:umme)?r\.?|conto corrente|c/c|"
+        + numbered(
+            "compte|client|contrat|adhérent|cuenta|cliente|contrato|socio|conto|"
+            "contratto|conta|sócio|abonado|abbonato|assinante|empleado|funcionário|"
+            "funcionario|colaborador"
+        )
+        + r"|matricule|numer (?:konta|rachunku)|tilinumero|[čc][ií]slo [uú][čc]tu|"
         r"bankgiro|clabe",
         r"(?=[A-Z]{0,4}\d)[A-Z]{0,4}\d[\d\- ]{2,22}\d",
         words="account|acct|a/c|sort code|bsb|ifsc|customer|mortgage|loan|"
-        "policy holder|"
-        "konto|kundennummer|compte|cuenta|conto|conta|rekeningnummer|numer|tilinumero|"
+        "policy holder|konto|kto.|kunden|kd.|vertrag|mitglied|matrikel|depot|klant|"
+        "lidn|"
+        "lid-n|contract|rekening|c/c|matricule|compte|client|contrat|adhérent|cuenta|"
+        "socio|sócio|conto|conta|abonado|abbonato|assinante|empleado|funcionário|"
+        "funcionario|colaborador|numer|tilinumero|"
         "slo účtu|slo uctu|slo učtu|slo úctu|bankgiro|clabe",
     ),
     labelled(
@@ -181,6 +192,13 @@ ACCOUNTS = (
         r"[A-Z]{0,3}[\- ]?\d[\d\-. /]{5,16}\d",
         words="ein|employer id|vat|ustid|ust-id|uid|tax id|tva|iva|btw|moms|cnpj|"
         "gstin|abn",
+    ),
+    labelled(
+        "mx-rfc",
+        "financial.tax_id",
+        r"rfc",
+        r"[A-ZÑ&]{3,4}\d{6}[A-Z0-9]{3}",  # of a person, or of a company
+        words="rfc",
     ),
     PatternRule(
         id="crypto-address",
@@ -240,8 +258,7 @@ MONEY = (
         id="balance",
         data_class="financial.balance",
         regex=r"(?<!\w)(?:balance|net worth|savings|debts?|owe[sd]?|overdraft|"
-        r"overdrawn|"
-        r"mortgage|loan|401k|portfolio|kontostand|solde|saldo)"
+        r"overdrawn|mortgage|loan|401k|portfolio|kontostand|solde|saldo)"
         r"(?:\s\w{1,12}){0,3}\s{0,2}(?:[:=]\s?)?"
         rf"{_CURRENCY}\s?\d[\d,.]{{1,12}}\s?[km]?",
         score=60,
@@ -283,14 +300,29 @@ HEALTH = (
         r"mrn|mr#|medical record|med rec|medical rec|chart|patient (?:id|number|no|#)|"
         r"hospital (?:id|number|no)|unit number|uhid|"
         r"record (?:number|no)|specimen|accession|encounter|visit (?:id|number|no)|"
-        r"case (?:id|number)|patienten(?:nummer|-?id)|fallnummer|"
-        r"num[eé]ro de dossier|ipp|historia cl[ií]nica|cartella clinica|"
-        r"número do processo|patiëntnummer|pati[eë]ntnummer|journalnummer|"
-        r"numer pacjenta|potilasnumero",
+        rf"case (?:id|number)|(?:patienten|pat\.|fall|aufnahme|kranken(?:akten|blatt)|"
+        rf"befund|"
+        rf"eingangs|proben|pati[eë]nt(?:en)?|dossier|opname){NUMMER}|zis-?nummer|"
+        rf"pid(?= ?[:#]? ?\d)|"
+        r"ipp|iep|nip(?= ?:? ?\d{5})|nhc|hc n\.?[º°]|h\.c\.(?= ?[\dn])|"
+        r"(?:n[uú]mero |n\.?º )?(?:de )?historia cl[ií]nica|expediente cl[ií]nico|"
+        r"cartella clinica(?: n\.)?|(?:numero )?nosologico|prontu[aá]rio(?= ?:? "
+        r"?\d{5})|processo cl[ií]nico|n[uú]mero do processo|"
+        + numbered(
+            "dossier(?: m[eé]dical| patient)?|patient|patiente|historia|paciente|"
+            "episodio|ingreso|cartella|paziente|ricovero|processo|doente|prontu[aá]rio|"
+            "atendimento|internamento"
+        )
+        + r"|journalnummer|numer pacjenta|potilasnumero",
         r"(?=[A-Z0-9\-]{0,20}\d{3})[A-Z0-9][A-Z0-9\-]{2,20}",
         words="mrn|mr#|medical rec|med rec|chart|patient|hospital|unit number|uhid|"
-        "record|specimen|accession|encounter|visit|case|fallnummer|dossier|ipp|"
-        "historia cl|cartella|processo|patiënt|journalnummer|pacjenta|potilasnumero",
+        "record|specimen|accession|encounter|visit|case|fall|pat.|aufnahme|kranken|"
+        "befund|"
+        "eingangs|proben|opname|zisn|zis-n|pid|dossier|ipp|iep|nip|nhc|hc n|h.c|"
+        "historia|expediente|cartella|nosologico|paciente|episodio|ingreso|paziente|"
+        "ricovero|processo|doente|prontuário|prontuario|atendimento|internamento|"
+        "patiënt|"
+        "journalnummer|pacjenta|potilasnumero",
         score=80,
     ),
     labelled(
@@ -299,14 +331,31 @@ HEALTH = (
         r"(?:member|subscriber|policy|group|beneficiary|insurance|claim|"
         r"medicaid|medicare|health card|ohip|"
         r"health plan|plan|mbi|hicn|prior auth(?:orization)?|referral|rx|prescription)"
-        r"(?: ?(?:id|number|no\.?|#|card))|versichertennummer|krankenkassennummer|"
-        r"krankenversichertennummer|carte vitale|tarjeta sanitaria|tessera sanitaria|"
-        r"n[uú]mero de utente|zorgpolis|verzekerdennummer|ehic",
+        r"(?: ?(?:id|number|no\.?|#|card))|"
+        rf"(?:(?:kranken)?versicherten|krankenkassen|vers\.|versicherungs?(?:schein)?|"
+        rf"policen?|"
+        rf"schadens?|zorgpolis|polis|verzekerden|verzekerings?|relatie|schade){NUMMER}|"
+        r"zorgpolis|carte vitale|tarjeta sanitaria|tessera sanitaria|cart[aã]o sus|"
+        r"ehic|ramq|"
+        r"nam (?=[A-Z]{4})|nass|cipa?(?= ?:? ?(?:[A-Z]{4})?\d{5})|sns(?= ?:? ?\d{9})|"
+        r"cns(?= ?:? ?\d{15})|carteirinha|seguridad social|"
+        + numbered(
+            "d['\u2019]?assurée?|assurée?|police|sinistre|d['\u2019]?adh[eé]rent|"
+            "mutuelle|p[oó]liza|afiliado|siniestro|tarjeta sanitaria|obra social|"
+            "seguridad social|polizza|sinistro|assicurato|assistito|utente|ap[oó]lice|"
+            "benefici[aá]rio|cart[aã]o de sa[uú]de"
+        )
+        + r"|ap[oó]lice(?= ?:? ?\d{5})",
         r"(?=[A-Z0-9\-]{0,20}\d{2})[A-Z0-9][A-Z0-9\-]{3,24}",
         words="member|subscriber|policy|group|beneficiary|insurance|claim|medicaid|"
         "medicare|health card|ohip|plan|mbi|hicn|prior auth|referral|rx |rx#|rxid|rxn|"
-        "rxcard|prescription|versicherten|krankenkasse|carte vitale|sanitaria|utente|"
-        "zorgpolis|verzekerden|ehic",
+        "rxcard|prescription|versicher|krankenkasse|vers.|polic|schaden|polis|verzeker|"
+        "relatie|schade|carte vitale|sanitaria|utente|ehic|ramq|nam |nass|cip|cns|sns|"
+        "carteirinha|cartão|cartao|seguridad|assuré|assure|sinist|adhérent|adherent|"
+        "mutuelle|"
+        "poliz|póliz|afiliado|siniestro|obra social|assicurato|assistito|apólice|"
+        "apolice|"
+        "beneficiário|beneficiario",
         score=80,
     ),
     labelled(

@@ -7,8 +7,10 @@ time grows with length only.
 
 from curtilage.client.detection.detectors.patterns.rule import (
     ANY_DIGIT,
+    NUMMER,
     PatternRule,
     labelled,
+    numbered,
 )
 
 LEGAL = (
@@ -36,15 +38,25 @@ LEGAL = (
         "docket-labelled",
         "legal.docket",
         r"docket (?:no\.?|number|#)|court file (?:no\.?|number)|case file (?:no\.?|"
-        r"number)|"
-        r"aktenzeichen|az\.|geschäftszeichen|num[eé]ro de r[oô]le|"
-        r"n[uú]mero de (?:expediente|autos)|numero di ruolo|zaaknummer|"
-        r"sygn(?:atura)? akt|"
+        r"number)|aktenzeichen|az[.:]|geschäftszeichen|gz:|"
+        rf"(?:geschäfts|verfahrens|zaak|rol|parket|rekest){NUMMER}|"
+        r"r\.g\.(?:n\.r\.)?|rg:|rg (?=n[.°º]|\d{2,5}/)|n[°º.] ?rg |"
+        + numbered(
+            "rôle|procédure|parquet|expediente|autos|procedimiento|"
+            "diligencias|ruolo|procedimento(?: penale| civile)?|fascicolo|pratica|"
+            "sentenza|autos|inqu[eé]rito"
+        )
+        + r"|(?:expediente|autos|procedimiento ordinario|diligencias previas|"
+        r"processo(?: n\.?[º°])?)(?= \d{1,7}[/\-.]\d)|sygn(?:atura)? akt|"
         r"m[åa]lnummer",
         r"(?=[A-Z0-9 /.\-]{0,20}\d)[A-Z0-9][A-Z0-9/.\-]{0,10}"
         r"(?:[ ][A-Z0-9/.\-]{1,8}){0,3}",
-        words="docket|court file|case file|aktenzeichen|az.|geschäftszeichen|de rôle|"
-        "de role|de expediente|de autos|di ruolo|zaaknummer|akt|målnummer|malnummer",
+        words="docket|court file|case file|aktenzeichen|az.|az:|geschäfts|gz:|"
+        "verfahrens|"
+        "zaak|rol|parket|rekest|r.g|rg |rg:|rôle|procédure|parquet|expediente|autos|"
+        "procedim|diligencias|ruolo|fascicolo|pratica|sentenza|inquérito|inquerito|"
+        "processo|"
+        "akt|målnummer|malnummer",
     ),
     PatternRule(
         id="privilege",

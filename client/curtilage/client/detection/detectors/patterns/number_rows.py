@@ -11,6 +11,7 @@ Nothing here runs by itself; every expression takes time that grows with length 
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from curtilage.client.detection.detectors.patterns import check_digits as checks
@@ -25,7 +26,8 @@ _JOINT = "\x1e"
 HARMLESS_RUN: Final = (
     r"\d{1,3}(?:,\d{3}){2,6}(?:\.\d{1,4})?|\d{1,3},\d{3}\.\d{2}|"
     rf"{checks.YEAR}(?:[ ,/\-\u2013\u2014{_JOINT}]{{1,3}}{checks.YEAR}){{1,7}}|"
-    rf"{checks.YEAR}{_JOINT}\d{{1,4}}|\d{{1,4}}{_JOINT}{checks.YEAR}|\d{{1,2}}\.\d{{1,16}}"
+    rf"{checks.YEAR}{_JOINT}\d{{1,4}}|\d{{1,4}}{_JOINT}{checks.YEAR}|"
+    rf"\d{{1,2}}\.\d{{1,16}}"
 )
 
 # Near this word nine digits are a social security number, however written.
@@ -55,9 +57,11 @@ LABEL_REACH: Final = 40  # characters
 _PARTS = ",;|\t=<>^%$\u20ac\u00a3\u00a5\u20b9*\u00d7\u00f7"
 _JOIN = rf"(?!:\s|\s\+\s)(?:[^\w\n{_PARTS}]|_){{1,3}}"
 _END = r"(?![._\-/:]?\d)"
+_HOUR = r"(?:1?\d|2[0-4])\.[0-5][05]"
 _ITEM = re.compile(
     rf"(?P<date>{checks.MOMENT}|{checks.TIME}(?:[ ]?[\-\u2013][ ]?{checks.TIME})?"
-    rf"{_END})|"
+    # Hours as much of Europe writes them: 9.00-17.30.
+    rf"{_END}|{_HOUR}[ ]?[\-\u2013][ ]?{_HOUR}{_END})|"
     r"(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![,.]?\d))|"
     rf"(?P<row>\d+(?:{_JOIN}\d+)*)"
 )
@@ -73,10 +77,14 @@ _CURRENCY_BEFORE = re.compile(r"(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|CHF)\
 _UNIT_BEHIND = re.compile(
     r"\s?(?:[%\u00b0\u20ac\u00a3]|(?:usd|eur|gbp|chf|dollars?|euros?|pounds|people|"
     r"inhabitants|residents|views|downloads|bytes|[kmgt]i?b|bits?|ms|ns|seconds|"
+    r"reais|francs|franken|pesos|personnes|personen|personas|persone|pessoas|menschen|"
+    r"einwohner|habitants|habitantes|abitanti|inwoners|millionen|stück|"
     r"[kcm]m|miles|kg|tons?|tonnes|rows|lines|records|tokens|parameters|"
     r"times|years|samples|iterations)(?!\w))",
     re.IGNORECASE,
 )
+# As sums are grouped elsewhere; so are telephones, unless a unit stands behind.
+_THOUSANDS = re.compile(r"\d{1,3}([ .'\u2019\u00a0\u202f])\d{3}(?:\1\d{3})*")
 # Hexadecimal, a version, what stands in a degree or below zero.
 _MARK_BEFORE = re.compile(
     r"(?:(?<![^\W_])(?:0x|&h)|(?<![^\W\d_])v|[\\~^]|==)\Z", re.IGNORECASE
@@ -92,6 +100,7 @@ _THING_BEFORE = re.compile(
 _BEFORE: Final = 48  # characters that are looked at before a number
 _ARITHMETIC = re.compile(r"\s?[*\u00d7\u00f7^%]\s?\Z|\s[+/]\s\Z|\*\*\s?\Z")
 _ARITHMETIC_BEHIND = re.compile(r"\s?[*\u00d7\u00f7^%]{1,2}\s?\d|\s[+/]\s\d")
+_LEAST_COUNTED: Final = 5
 _TOLD_SHAPES: Final = ((3, 2, 4), (3, 3, 4), (2, 2, 2, 2, 2))
 
 
@@ -136,7 +145,7 @@ class Row:
         before = self._text[max(start - _BEFORE, 0) : start]
         if _MARK_BEFORE.search(before) or _THING_BEFORE.search(before):
             return True
-        if (found.isdecimal() or "." in found) and (
+        if (found.isdecimal() or "." in found or _THOUSANDS.fullmatch(found)) and (
             _CURRENCY_BEFORE.search(before) or _UNIT_BEHIND.match(self._text, end)
         ):
             return True
@@ -163,6 +172,16 @@ class Row:
         )
 
 
+def is_counting(run: str) -> bool:
+    """Tell whether somebody counts, by ones or tens, with commas between."""
+    parts = [each.rpartition(":")[2].strip() for each in run.split(",")]
+    if len(parts) < _LEAST_COUNTED or not all(map(str.isdecimal, parts)):
+        return False
+    numbers = [int(each) for each in parts]
+    steps = {late - early for early, late in pairwise(numbers)}
+    return len(steps) == 1 and steps <= {1, 10} and numbers[0] in {0, *steps}
+
+
 def has_shape(
     groups: Sequence[str], between: Sequence[str], shape: tuple[int, ...]
 ) -> bool:
@@ -180,6 +199,30 @@ def has_shape(
             checks.YEAR, groups[2]
         )
     return digits[0] == "0" != digits[1]
+
+
+_ARTICLE_BEFORE = re.compile(
+    r"(?<![^\W_])(?:isbn(?:-1[03])?|ean(?:-(?:8|13))?|upc|gtin(?:-1[234])?|barcode)"
+    r"(?: (?:no\.?|number|code|is))?[\s:=#\"'(]{0,4}\Z",
+    re.IGNORECASE,
+)
+_ARTICLE_DIGITS: Final = (8, 12, 13, 14)
+
+
+def is_article(text: str, start: int, end: int) -> bool:
+    """Tell whether a number is called a thing's, and has that number's check digit.
+
+    GS1 General Specifications, 7.9: from the right, every second one weighs three.
+    """
+    digits = text[start:end]
+    return (
+        digits.isdecimal()
+        and len(digits) in _ARTICLE_DIGITS
+        and _ARTICLE_BEFORE.search(text[max(start - _BEFORE, 0) : start]) is not None
+        and sum(int(d) * (1 + 2 * (at % 2)) for at, d in enumerate(reversed(digits)))
+        % 10
+        == 0
+    )
 
 
 def is_book(digits: str) -> bool:
@@ -208,19 +251,20 @@ _SOCIAL = (
 _CARD = (
     r"(?:credit |debit |bank )?card (?:number|no\.?|#)|karten-?n(?:umme)?r|"
     r"num[eé]ro de (?:la )?carte|n[uú]mero de (?:la )?tarjeta|"
-    r"numero (?:della )?carta|kaartnummer|n[uú]mero do cart[aã]o|numer karty|"
-    r"kortnummer"
+    r"numero (?:della )?carta|kaartnummer|n[uú]mero do cart[aã]o|numer karty|kortnummer"
 )
 _ACCOUNT = (
     r"(?:bank )?account (?:number|no\.?|#)|konto-?n(?:umme)?r|num[eé]ro de compte|"
-    r"n[uú]mero de cuenta|numero di conto|n[uú]mero da conta|rekeningnummer|"
-    r"numer konta"
+    r"n[uú]mero de cuenta|numero di conto|n[uú]mero da conta|rekeningnummer|numer konta"
 )
 _TELEPHONE = (
     r"(?:phone|telephone|mobile|cell|fax|telefon|handy)[ \-]?(?:number|no\.?|#|"
     r"nummer)|num[eé]ro de t[eé]l[eé]phone|n[uú]mero de tel[eé]fono|"
     r"numero di telefono|telefoonnummer|mobilnummer|numer telefonu|"
-    r"call me(?: back)? (?:at|on)"
+    r"call me(?: back)? (?:at|on)|(?:mon|mein|mijn|mi|il mio|o meu|meu) "
+    r"(?:t[eé]l[eé]phone|portable|telefon|handy|handynummer|nummer|telefoon|mobiel|"
+    r"tel[eé]fono|m[oó]vil|cellulare|telefone|telem[oó]vel|celular|n[uú]m[eé]ro)|"
+    r"(?:telefoon|telefon|t[eé]l[eé]phone|telefone|tel[eé]fono) ?:"
 )
 _OFFICIAL = (
     r"nhs(?: n(?:umber|o)\.?)?|bsn|burgerservicenummer|citizen service number|nir|"

@@ -31,16 +31,35 @@ września października listopada grudnia ledna února března dubna května če
 huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta lokakuuta marraskuuta
 joulukuuta
 """)
+# Cut ones; some are words of other languages ("12 out of 20", "3 set points"), so that
+# they count beside a year only.
+_CUT_MONTHS = listed("""
+jan jän janv ene gen feb febr févr fevr fév fev mrz mär mrt mar apr avr abr mai mag
+jun giu jul juil lug aug août ago sept sep set okt oct ott out nov dez dec déc dic
+""")
 _DAY = r"(?:[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th|er)?"
+_DAY_WORD = (
+    r"(?:premier|primero|primo|primeiro|ersten|zweiten|dritten|vierten|fünften|"
+    r"sechsten|siebten|achten|neunten|zehnten|elften|zwölften)"
+)
 _YEAR = r"(?:19|20)\d\d"
 _NUMERIC_DATE = (
     r"\d{1,4}[/.\-]\s?\d{1,2}[/.\-]\s?\d{1,4}|\d{1,2}/\d{1,2}\s(?:19|20)\d\d"
 )
 _SHORT_YEAR = rf"(?:{_YEAR}|['\u2019]\d\d)"
-_FOREIGN_DATE = (
-    rf"{_DAY}[.º]?(?: de)? {{1,3}}(?:{'|'.join(_FOREIGN_MONTHS)})"
-    rf"(?:,?(?: de[l]?)? {{1,3}}{_YEAR})?"
+_OF = r"(?: del?)?[ \-/]{1,3}"
+_FOREIGN_DAY = (
+    rf"(?:{_DAY}[.º°]?|{_DAY_WORD}){_OF}(?:(?:{'|'.join(_FOREIGN_MONTHS)})|"
+    rf"(?:{'|'.join(_CUT_MONTHS)})\.?(?=,?{_OF}{_SHORT_YEAR}))"
 )
+_FOREIGN_DATE = rf"{_FOREIGN_DAY}(?:,?{_OF}{_SHORT_YEAR})?"
+_WHOLE_DATE = (
+    rf"{_FOREIGN_DAY},?{_OF}{_SHORT_YEAR}|{_MONTH} {{1,3}}{_DAY},? "
+    rf"{{1,3}}{_SHORT_YEAR}|{_DAY} {{1,3}}{_MONTH},? {{1,3}}{_SHORT_YEAR}|"
+    r"\d{1,2}[/.\-]\d{1,2}[/.\-](?:19|20)\d\d|(?:19|20)\d\d[/.\-]\d{1,2}[/.\-]\d{1,2}"
+)
+# Behind a day whose year is left out here: whoever was born then is no patient.
+_LONG_AGO = r"(?!,?(?: del?)? {1,3}1[0-8]\d\d(?!\d))"
 _TEXTUAL_DATE = (
     rf"{_MONTH} {{1,3}}(?:the )?{_DAY}(?:,? {{1,3}}{_SHORT_YEAR})?|"
     rf"{_DAY}(?: of)? {{1,3}}{_MONTH}(?:,? {{1,3}}{_SHORT_YEAR})?"
@@ -52,28 +71,61 @@ _MONTH_WORDS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "
 _BORN = (
     r"dob|d\.o\.b\.?|d o b|d\. o\. b\.|date of birth|birth ?(?:date|day)|b-?day|"
     r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en)|né\(e\) le|ne le|"
-    r"date de naissance|geb(?:oren|\.)?(?: am)?|geburts(?:datum|tag)|"
-    r"fecha de nacimiento|nac(?:id[oa]|i)(?: el| en)?|data di nascita|"
-    r"nat[oa] il|"
-    r"data de nascimento|nascid[oa](?: em| a)?|geboortedatum|geboren op|"
+    r"date de naissance|ddn|geb\.?[ -]?dat(?:um|\.)?|geb(?:oren|\.)?(?: am)?|"
+    r"geburts(?:datum|tag)|(?:bin|ist|war) (?:ein )?jahrgang|jg\.|"
+    r"(?:fecha|f\.) ?(?:de )?nac(?:imiento|\.)?|fn:|nac(?:id[oa]|[ií]|ió)(?: el(?: "
+    r"día)?| en)?|data di nascita|nat[oa] il|"
+    r"data (?:de )?nasc(?:imento|\.)?|dn:|nasc(?:id[oa]|i|eu)(?: em| a| no dia)?|"
+    r"geboortedatum|geboren op|"
     r"data urodzenia|urodzon[ya]|ur\.|född(?: den)?|födelsedatum|født(?: den)?|"
     r"fødselsdato|syntymäaika|syntynyt|datum narození|narozena?"
 )
 _BORN_WORDS = (
     "dob", "d.o.b", "d o b", "d. o. b", "birth", "bday", "b-day", "born",
-    "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "geb",
-    "nacimiento", "nac", "nascita", "nato il", "nata il", "nascimento", "nascid",
+    "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "ddn", "geb",
+    "jahrgang", "jg.", "nacimiento", "nac", "fn:", "nascita", "nato il", "nata il",
+    "nasc", "dn:",
     "urodz", "ur.", "född", "födelse", "født", "fødsel", "syntym", "syntyn", "naroz",
 )  # fmt: skip
 _UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"
 _OLD = rf"[ \-]?{_UNIT}\.?[ \-](?:of[ \-]age|old|young)"
+# "im" is German as well: im 3. Stock.
 _I_AM = (
-    r"(?:i'?m|i am|he is|she is|he's|she's|they are|who is|turn(?:ed|ing|s)?|"
+    r"(?:i'm|im(?! \d{1,2}\. (?:stock|quartal|jahr|semester|monat|trimester|lebens|"
+    r"kapitel|"
+    r"bezirk|teil|akt|spiel|satz|ober))|ich bin|(?:er|sie) (?:ist|wird)|i am|he is|"
+    r"she is|he's|she's|they are|who is|turn(?:ed|ing|s)?|"
     r"when (?:i|he|she|they) (?:was|were))"
 )
 _ABOUT = r"(?:about |almost |nearly |only |now |just |over )?"
 _AGE = r"(?:age[ds]?(?: of| is)?:?|alter:?|[aâ]ge:?|edad:?|età:?|idade:?|leeftijd:?)"
-_YEARS_ABROAD = r" (?:jahre(?: alt)?|ans|años|anni|anos|jaar(?: oud)?|år|vuotta)"
+_YEARS_ABROAD = (
+    r"(?:[ ](?:jahre(?: alt)?|ans|años|anni|anos|jaar(?: oud)?|år|vuotta)|"
+    r"[ \-]?jährig\w{0,2}|[ \-]jarige?|enne| j\.(?=[,;)])|(?<=de \d\d) a\.|"
+    r"(?<=mit \d\d) jahren|(?<=von \d\d) jahren)"
+)
+# Years that are nobody's age: what has been or will be, and how long something lasts.
+_SINCE = "".join(
+    rf"(?<!\b{word} \d)"
+    for word in (
+        *("vor", "seit", "nach", "in", "über", "während", "gilt", "besteht", "dauerte"),
+        *("il y a", "depuis", "pendant", "dans", "durant", "après", "garantie de"),
+        *("hace", "durante", "tras", "dentro de", "garantía de", "desde hace"),
+        *("da", "dopo", "tra", "fra", "per", "entro", "garanzia di", "guerra dei"),
+        *("há", "após", "daqui a", "garantia de", "over", "sinds", "na", "bestaat"),
+    )
+)
+_LASTED = (
+    r"(?! (?:de (?:garant|hist[oó]ri|exist|expéri|experi|paix|paz|prison|prisión|"
+    r"cárcel|"
+    r"carrière|carrera)|d['\u2019](?:exist|expéri|ancienn)|di (?:storia|garanz|pace|"
+    r"esper|"
+    r"carcer)|fa(?!\w)|geleden|atrás|später|lang(?!\w)|plus tard|después|depois|dopo|"
+    r"garantie|"
+    r"frieden|haft|laufzeit|krieg|jubil|bestehen|geburtstag|erfahrung|ervaring|"
+    r"historia))"
+)
+_AGE_ABROAD = rf"{_YEARS_ABROAD}{_LASTED}"
 _TENS = r"(?:twenty|thirty|forty|fifty|sixty|seventy|eighty)"
 _ONES = r"(?:[ \-](?:one|two|three|four|five|six|seven|eight|nine))?"
 _TEENS = r"(?:thir|four|fif|six|seven|eigh|nine)teen|eleven|twelve"
@@ -83,7 +135,8 @@ _AGE_WORDS = (
     "i'm", "i am", "im ",
     "he is", "she is", "he's", "she's", "they are", "who is", "turn", "when i",
     "when he", "when she", "when they", "jahre", "ans",
-    "años", "anni", "anos", "jaar", " år", "vuotta",
+    "años", "anni", "anos", "jaar", " år", "vuotta", "jährig", "jarig", "enne", " j.",
+    " a.", "ich bin", "er ist", "sie ist", "er wird", "sie wird",
 )  # fmt: skip
 
 DATES = (
@@ -91,26 +144,42 @@ DATES = (
         id="dob",
         data_class="identifier.quasi.dob",
         regex=rf"(?<!\w)(?:{_BORN}){IS}(?:(?:on|in|the|le|am|den|il|el) )?"
-        rf"({_ANY_DATE})(?!\w)",
+        rf"({_ANY_DATE})(?!\w){_LONG_AGO}",
         score=90,
         group=1,
         gate=ANY_DIGIT,
         words=_BORN_WORDS,
+    ),
+    # In words: nací el doce de marzo de mil novecientos ochenta y siete.
+    PatternRule(
+        id="dob-in-words",
+        data_class="identifier.quasi.dob",
+        regex=r"(?<!\w)(?:nac[ií]|naci[oó]|nacid[oa]|nacimiento|nasci|nasceu|"
+        r"nascid[oa]|nascimento)(?: (?:es|é|el|em|a|no|d[ií]a)){0,3} "
+        r"(\w{2,14} (?:[ye] \w{2,6} )?de (?:enero|febrero|marzo|abril|mayo|junio|julio|"
+        r"agosto|septiembre|setiembre|octubre|noviembre|diciembre|janeiro|fevereiro|"
+        r"março|maio|junho|julho|setembro|outubro|novembro|dezembro) "
+        r"del? (?:mil nove|dos mil|dois mil|19|20))",
+        score=90,
+        group=1,
+        words=("nac", "nasc"),
     ),
     # A whole date near such a word: "your date of birth. It's 3/11/1995".
     PatternRule(
         id="dob-near",
         data_class="identifier.quasi.dob",
         regex=r"(?<!\w)(?:dob|d\.o\.b\.?|birth|birthday|birthdate|born|geburt\w{0,6}|"
-        r"geboren|naissance|nacimiento|nacid[oa]|nascita|nat[oa]|nascimento|nascid[oa]|"
+        r"geb(?:oren|\.)|naissance|née? (?:le|à|en|au)|nacimiento|nacid[oa]|nascita|"
+        r"nat[oa]|nascimento|nascid[oa]|"
         r"födelse\w{0,6}|född|fødsels\w{0,4}|født|geboorte\w{0,6}|urodz\w{0,6})(?!\w)"
-        r"[^\d\n]{0,40}(\d{1,2}[/.\-]\d{1,2}[/.\-](?:19|20)\d\d|"
-        r"(?:19|20)\d\d[/.\-]\d{1,2}[/.\-]\d{1,2})(?![\d])",
+        rf"[^\d\n]{{0,40}}(?<!\w)({_WHOLE_DATE})(?![\d])",
         score=80,
         group=1,
-        digits=6,
+        gate=ANY_DIGIT,
         words=(
-            *("dob", "d.o.b", "birth", "born", "geburt", "geboren", "naissance"),
+            *("dob", "d.o.b", "birth", "born", "geburt", "geb", "naissance"),
+            *("né le", "né en", "né au", "née le", "née en", "née au"),
+            *("né à", "née à"),
             *("nacimiento", "nacid", "nascita", "nato", "nata", "nascimento", "nascid"),
             *("födelse", "född", "fødsels", "født", "geboorte", "urodz"),
         ),
@@ -120,12 +189,14 @@ DATES = (
         id="dob-after",
         data_class="identifier.quasi.dob",
         regex=r"\d(?<![\w/.\-]\d)(?:\d?[/.\-]\d{1,2}[/.\-](?:\d{4}|\d\d)|"
-        r"\d{3}-\d\d-\d\d)[)\"',]{0,2}\s{1,2}(?:is|was|as|"
-        r"being)\s(?:\w{2,8}'?s?\s)?"
-        r"(?:dob|d\.o\.b\.?|date of birth|birth ?date|birthday)(?!\w)",
+        r"\d{3}-\d\d-\d\d)[)\"',]{0,2}\s{1,2}(?:is|was|as|being)\s(?:\w{2,8}'?s?\s)?"
+        r"(?:dob|d\.o\.b\.?|date of birth|birth ?date|birthday)(?!\w)|"
+        # German puts it last: am 3. März 1975 in Köln geboren.
+        rf"(?<!\w)(?:{_WHOLE_DATE}|\d{{1,2}}\.\d{{1,2}}\.\d\d)(?: in [\w\-]{{2,24}})? "
+        r"(?:geboren|zur Welt)(?!\w)",
         score=85,
-        digits=4,
-        words=("dob", "d.o.b", "birth"),
+        gate=ANY_DIGIT,
+        words=("dob", "d.o.b", "birth", "geboren", "zur welt"),
     ),
     PatternRule(
         id="textual-date",
@@ -141,7 +212,7 @@ DATES = (
         regex=rf"(?<!\w)(?:{_FOREIGN_DATE})(?!\w)",
         score=60,
         gate=ANY_DIGIT,
-        words=tuple(_FOREIGN_MONTHS),
+        words=(*_FOREIGN_MONTHS, *_CUT_MONTHS),
     ),
     PatternRule(
         id="numeric-date",
@@ -158,7 +229,7 @@ AGES = (
         id="age",
         data_class="identifier.quasi.age",
         regex=rf"(?<!\w)(?:{_AGE}\s\d{{1,2}}|"
-        rf"\d{{1,2}}(?:{_OLD}|{_YEARS_ABROAD})|"
+        rf"\d{_SINCE}\d?{_AGE_ABROAD}|\d{{1,2}}{_OLD}|"
         rf"{_I_AM} {_ABOUT}\d{{1,2}}){_AGE_END}",
         score=60,
         gate=ANY_DIGIT,
@@ -200,8 +271,11 @@ AGES = (
     PatternRule(
         id="age-90",
         data_class="identifier.quasi.age90",
-        regex=rf"(?<!\w)(?:(?:{_AGE}|{_I_AM}) {_ABOUT}(?:9\d|1[01]\d)|"
-        rf"(?:9\d|1[01]\d)(?:{_OLD}|{_YEARS_ABROAD})){_AGE_END}",
+        regex=rf"(?<!\w)(?:(?:{_AGE}|{_I_AM}|di anni) {_ABOUT}(?:9\d|1[01]\d)|"
+        rf"(?:9{_SINCE}\d|1{_SINCE}(?:0[1-9]|1\d)){_AGE_ABROAD}|"
+        r"100 (?:jahre alt|jaar oud|años de edad|anos de idade)|(?<=âgé de )100 ans|"
+        r"(?<=âgée de )100 ans|"
+        rf"(?:9\d|1[01]\d){_OLD}){_AGE_END}",
         score=75,
         digits=2,
         words=_AGE_WORDS,
@@ -209,9 +283,25 @@ AGES = (
     PatternRule(
         id="age-90-spelled",
         data_class="identifier.quasi.age90",
-        regex=rf"(?<!\w)ninety{_ONES}(?:{_OLD})(?!\w)",
+        regex=rf"(?<!\w)(?:ninety{_ONES}(?:{_OLD})|"
+        r"(?<!vor )(?<!seit )(?<!nach )(?:\w{3,6}und)?neunzig(?: jahren?(?: alt)?|"
+        r"[ \-]?jährig\w{0,2})|"
+        r"(?<!na )(?<!over )(?:\w{2,5}[eë]n)?negentig(?: jaar|[ \-]?jarige?)|"
+        r"(?<!il y a )(?<!depuis )(?:quatre-vingt-(?:dix|onze|douze|treize|quatorze|"
+        r"quinze|seize)(?:-(?:sept|huit|neuf))?|nonante(?:[ \-]\w{2,6}){0,2}) ans|"
+        r"(?<!hace )(?<!há )noventa(?: (?:y|e) \w{3,6})? a[nñ]os|"
+        r"(?:ultra)?novant\w{0,8}(?: anni|enne)|nonag[eé]n[aá](?:ri[ao]|ire))(?!\w)",
         score=75,
-        words=("ninety",),
+        words=(
+            "ninety",
+            "neunzig",
+            "negentig",
+            "quatre-vingt-",
+            "nonante",
+            "noventa",
+            "novant",
+            "nonag",
+        ),
     ),
 )
 
@@ -229,7 +319,9 @@ OTHERS = (
         data_class="identifier.quasi.city",
         regex=r"(?<!\w)(?:live[sd]?|living|grew up|born|based|reside[sd]?|"
         r"i'?m from|i am from|moved)"
-        r"\s(?:in|near|to|at)?\s?([A-Z][\w'\-]{2,30})",
+        r"\s(?:in|near|to|at)?\s?"
+        r"(?!(?:with|without|alone|together|under|for|from|off|again)(?!\w))"
+        r"([A-Z][\w'\-]{2,30})",
         score=55,
         group=1,
         words=(

@@ -24,22 +24,101 @@ _WAYS = "|".join((*_LONG_WAYS, *_SHORT_WAYS))
 _GATE_WAYS = (*_LONG_WAYS, *(f"{blank}{way}" for way in _SHORT_WAYS for blank in " \t"))
 # Words before a street's name, in the languages that put the number last.
 _BEFORE = listed("""
-via viale piazza piazzale corso vicolo rua avenida travessa calçada praça praca calle
-carrer plaza paseo rue chemin allée impasse quai boulevard avenue ulica ulice aleja
-aleje osiedle strada bulevardul jalan jln utca bulevar trg
+via viale piazza piazzale piazzetta corso vicolo contrada lungomare salita galleria
+rua avenida travessa calçada praça praca estrada alameda beco ladeira calle carrer
+plaza paseo ronda camino carretera travesía glorieta pasaje urbanización callejón
+calzada rue chaussée chemin allée impasse quai drève boulevard avenue ulica ulice
+aleja aleje osiedle strada bulevardul jalan jln utca bulevar trg
 """)
 _SHORT_BEFORE = (r"ul\.", r"al\.", r"os\.", r"str\.", r"jl\.", r"av\.", r"avda\.",
-                 r"p\.za", r"p\.le", r"bd\.")  # fmt: skip
+                 r"p\.z?za", r"p\.le", r"v\.le", r"c\.so", r"pza\.", r"ctra\.",
+                 r"urb\.", r"bv\.", r"bd\.")  # fmt: skip
+# The same for the search that goes before, and a street's one letter.
+_WRITTEN_SHORT = ("ul.", "al.", "os.", "str.", "jl.", "av.", "avda.", "p.za", "p.zza",
+                  "p.le", "v.le", "c.so", "pza.", "ctra.", "urb.", "bv.", "bd.",
+                  "c/ ", " c/", ",c/")  # fmt: skip
+# Everyday words as well: only before a name with a capital.
+_COMMON_BEFORE = listed(
+    "largo località borgo place route cours square villa passage quadra"
+)
+# What stands inside a street's name without a capital.
+_LINK = (
+    r"(?:d[aeiou]l?s?|della|delle|degli|dei|de la|de las|de los|du|des|la|las|los|le|"
+    r"les|e|y|et|d['\u2019]|l['\u2019]|dell['\u2019])"
+)
+_NAME_WORD = r"[^\W\d][\w.'\u2019\-]{1,23}"
+# What stands behind "via" or "corso" where no street is spoken of.
+_NO_NAME = (
+    r"(?:e?-?mail|sms|fax|telefono|internet|web|app|chat|orale|oral|endovenosa|venosa|"
+    r"intramuscol\w|sottocutanea|intravenosa|subcutánea|rettale|retal|tópica|mare|"
+    r"terra|"
+    r"aerea|com|con|tiene|tem|ha|the|an?|of|for|is|nel|entro|between|at|to|from|and|"
+    r"with|acheter|pour|est|sont|es|son|is|are|di(?= \d)|de(?= \d))(?!\w)"
+)
+# Behind a number: what was counted or measured, so that no house has it.
+_COUNTED = (
+    r"(?![ ]?(?:%|h\b|km|m\b|mm|cm|kg|mg|ml|g\b|x\b|uhr|jahr|tag|woche|monat|stunde|"
+    r"minut|"
+    r"sekund|euro|heures?|ans\b|jours|fois|mois|horas|d[ií]as|veces|años|anos|vezes|"
+    r"ore\b|"
+    r"giorni|volte|anni|keer|dagen|weken|uur|miliard|million|mil\b|casas|metr|milhões))"
+)
+# Words of one form or another that are no street, before a number: am Montag 12.
+_NO_LANE = (
+    r"(?!(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|"
+    r"november|"
+    r"dezember|montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag|sonnabend|"
+    r"jahr|monat|woche|tag|stunde|ende|anfang|mittel|schnitt|durchschnitt|vergleich|"
+    r"verhältnis|"
+    r"beispiel|regel|fall|schritt|kapitel|abschnitt|artikel|absatz|paragraph|satz|"
+    r"spiel|team|"
+    r"zimmer|raum|haus|gleis|tabelle|liste|klasse|stufe|runde|saison|phase|version|"
+    r"datei|"
+    r"zeile|spalte|seite|folge|band|teil|level|bereich|alter|umkreis|rahmen|zeitraum|"
+    r"stock|"
+    r"quartal|semester|anhang|bild|punkt|frage|aufgabe|übung|not\b|nacht|preis|wert|"
+    r"fenster|"
+    r"takt|akt\b|vers|block|feld|modul|test|takte|szene|gruppe|platz|staffel|bus|"
+    r"zug)\w{0,3} )"
+)
 # Endings of a street's name, of the languages that write it in one word.
 _ENDINGS = listed("""
 strasse straße gasse platz allee gatan vägen vagen straat laan gracht plein gade vej
-vejen veien gata katu tie kuja polku
+vejen veien gata katu kuja polku
 """)
 _STATE = (
     r"(?:A[KLRZ]|C[AOT]|D[CE]|FL|GA|HI|I[ADLN]|K[SY]|LA|M[ADEINOST]|N[CDEHJMVY]|"
     r"O[HKR]|PA|PR|RI|S[CD]|T[NX]|UT|V[AIT]|W[AIVY]|A[AEP]|GU)"
 )
 _HOUSE = r"\d{1,5}[a-z]?(?:\s?[/\-]\s?\d{1,4}[a-z]?)?"
+# The largest towns with codes of five digits, and those with four.
+_TOWNS = listed("""
+Berlin Hamburg München Köln Frankfurt Stuttgart Düsseldorf Leipzig Dortmund Essen
+Bremen Dresden Hannover Nürnberg Duisburg Bochum Wuppertal Bielefeld Bonn Münster
+Mannheim Karlsruhe Augsburg Wiesbaden Gelsenkirchen Mönchengladbach Aachen
+Braunschweig Kiel Chemnitz Halle Magdeburg Freiburg Krefeld Mainz Lübeck Erfurt
+Rostock Kassel Hagen Potsdam Saarbrücken Ludwigshafen Oldenburg Osnabrück Heidelberg
+Darmstadt Regensburg Würzburg Ingolstadt Ulm Göttingen Trier Jena Paris Marseille Lyon
+Toulouse Nice Nantes Montpellier Strasbourg Bordeaux Lille Rennes Reims Toulon
+Grenoble Dijon Angers Nîmes Clermont Brest Tours Amiens Limoges Metz Besançon
+Perpignan Orléans Rouen Mulhouse Caen Nancy Roma Milano Napoli Torino Palermo Genova
+Bologna Firenze Bari Catania Venezia Verona Messina Padova Trieste Brescia Parma
+Taranto Prato Modena Reggio Cagliari Livorno Ravenna Ferrara Rimini Salerno Siena
+Bergamo Trento Perugia Pescara Lecce Madrid Barcelona Valencia Sevilla Zaragoza Málaga
+Murcia Palma Bilbao Alicante Córdoba Valladolid Vigo Gijón Granada Elche Oviedo
+Cartagena Pamplona Almería Donostia Santander Burgos Albacete Castellón Salamanca
+Huelva Logroño Badajoz León Cádiz Tarragona Lleida Toledo Girona México Guadalajara
+Monterrey Puebla
+""")
+_SMALL_CODE_TOWNS = (
+    *listed("""
+Wien Graz Linz Salzburg Innsbruck Klagenfurt Villach Wels Dornbirn Bregenz Zürich Basel
+Bern Genève Genf Lausanne Luzern Winterthur Lugano Biel Fribourg Neuchâtel Bruxelles
+Brussel Antwerpen Gent Liège Luik Charleroi Namur Brugge Leuven Mechelen Mons Hasselt
+Lisboa Porto Braga Coimbra
+"""),
+    "St. Gallen",
+)
 _ADDRESS = "identifier.direct.address"
 _ZIP = "identifier.quasi.zip"
 
@@ -63,79 +142,141 @@ STREETS = (
         gate=ANY_DIGIT,
         words=_GATE_WAYS,
     ),
-    # 12 rue de la Paix; 3, Avenue Foch
+    # 12 rue de la Paix; 3, Avenue Foch; 7 place Bellecour, but not 18 cours de yoga
     PatternRule(
         id="street-number-first-romance",
         data_class=_ADDRESS,
         regex=r"\d(?<![\w.$€£]\d)\d{0,3}(?:[ ]?(?:bis|ter|[a-d]))?,?[ \t]{1,2}"
-        r"(?:rue|avenue|av\.|boulevard|bd\.?|chemin|impasse|quai|allée|allee|"
-        r"place(?= de)|route(?= de))[ \t]{1,2}(?:d[eu]s?[ \t]|de la[ \t]|"
-        r"[dl]['\u2019])?"
-        r"[\w.'\u2019\-]{3,24}",
+        r"(?:(?:rue|avenue|av\.|boulevard|bd\.?|bld\.?|blvd|boul\.|chemin|impasse|"
+        r"quai|allées?|"
+        r"allee|faubourg|fbg|lotissement|ruelle|rte\.?|place(?= de)|route(?= de))[ "
+        r"\t]{1,2}(?:d[eu]s?[ \t]|de la[ \t]|[dl]['\u2019])?[\w.'\u2019\-]{3,24}|"
+        r"(?:place|route|cours|square|sq\.|passage|villa|résidence|hameau|esplanade)[ "
+        r"\t]{1,2}"
+        rf"(?:{_LINK}[ \t]?){{0,2}}(?-i:[A-ZÀ-Þ])[\w'\u2019\-]{{2,24}})",
         score=65,
         gate=ANY_DIGIT,
         words=(
-            "rue",
-            "avenue",
-            "av.",
-            "boulevard",
-            " bd",
-            "\tbd",
-            "chemin",
-            "impasse",
-            "quai",
-            "place",
-            "allée",
-            "allee",
-            "route",
+            *(
+                "rue",
+                "avenue",
+                "av.",
+                "boulevard",
+                " bd",
+                "\tbd",
+                "bld",
+                "blvd",
+                "boul.",
+            ),
+            *("chemin", "impasse", "quai"),
+            *(
+                "place",
+                "allée",
+                "allee",
+                "route",
+                "rte",
+                "faubourg",
+                "fbg",
+                "lotissement",
+            ),
+            *("cours", "square", "sq.", "passage", "villa", "résidence", "hameau"),
+            "esplanade",
         ),
     ),
-    # Via Roma 12; ul. Długa 5/7; Calle Mayor, 3
+    # Via Roma 12; ul. Długa 5/7; Calle Mayor, 3; Rua 25 de Março, 350
     PatternRule(
         id="street-name-first",
         data_class=_ADDRESS,
-        regex=rf"(?<!\w)(?:(?:{'|'.join((*_BEFORE, *_SHORT_BEFORE))})[ \t]{{1,2}}|"
-        rf"c/[ ])"
-        r"[^\W\d][\w.'\u2019\-]{0,23}(?:[ \t]{1,2}[^\W\d][\w.'\u2019\-]{0,23}){0,3}"
-        rf"(?:,[ \t]?|[ \t]{{1,2}})(?:n[°ºr]?\.?[ ]?)?{_HOUSE}(?!\w|[.,]\d)",
+        regex=rf"(?<!\w)(?:(?:{'|'.join((*_BEFORE, *_COMMON_BEFORE, *_SHORT_BEFORE))})"
+        r"[ \t]{1,2}|c/ |[ ,]c/|p\.?º )"
+        rf"(?:{_LINK}[ \t]?){{0,2}}(?:\d{{1,2}}[ ](?:de "
+        rf")?)?(?-i:[A-ZÀ-ÞĀ-Ž])[\w.'\u2019\-]{{0,23}}"
+        rf"(?:[ \t]{{1,2}}(?:{_LINK}|(?-i:[A-ZÀ-ÞĀ-Ž])[\w.'\u2019\-]{{0,23}})){{0,4}}"
+        rf"(?:,[ \t]?|[ \t]{{1,2}})(?:n(?:[°ºro]|\.[°ºr]?|[uú]m\.?)?[ ]?|#)?{_HOUSE}"
+        rf"(?!\w|[.,]\d){_COUNTED}",
         score=65,
         gate=ANY_DIGIT,
         words=(
             *_BEFORE,
-            "ul.",
-            "al.",
-            "os.",
-            "str.",
-            "jl.",
-            "c/ ",
-            "av.",
-            "avda.",
-            "p.za",
-            "p.le",
-            "bd.",
+            *_COMMON_BEFORE,
+            *_WRITTEN_SHORT,
+            *("pº ", "p.º"),
         ),
     ),
-    # Lindenstraße 7; Alter Markt-Gasse 3a; Storgatan 12
+    # Without capitals, as it is typed in a hurry; then nothing may stand behind it but
+    # the end, a mark or a postcode: via roma 12, Calle de la bola 19.
+    PatternRule(
+        id="street-name-first-small",
+        data_class=_ADDRESS,
+        regex=rf"(?<!\w)(?:(?:{'|'.join((*_BEFORE, *_SHORT_BEFORE))})[ \t]{{1,2}}|c/ |"
+        r"[ ,]c/)"
+        rf"(?!{_NO_NAME})(?:{_LINK} )?{_NAME_WORD}(?: "
+        rf"(?!{_NO_NAME}){_NAME_WORD}){{0,3}}"
+        r",?[ ](?:n[°ºro]\.?[ ]?|#)?(?!(?:19|20)\d\d)\d{1,4}[a-z]?"
+        r"(?=[ ]?(?:[,;)\n]|\.(?!\d)|\Z)| \d{4,5}(?!\d)| "
+        r"(?:and|e|ed|y|et|o|in|a|à|en|em|con|com) )",
+        score=60,
+        gate=ANY_DIGIT,
+        words=(
+            *_BEFORE,
+            *_WRITTEN_SHORT,
+        ),
+    ),
+    # Lindenstraße 7; Alter Markt-Gasse 3a; Storgatan 12; Kurfürstendamm 21
     PatternRule(
         id="street-one-word",
         data_class=_ADDRESS,
-        regex=rf"(?:{'|'.join(_ENDINGS)}|str\.|weg|wg\.)(?<=\w\w\w\w[\w.])"
-        rf"[ \t]{{1,2}}{_HOUSE}(?!\w|[.,:]\d)",
+        regex=r"(?<=[^\W\d_][^\W\d_])(?:-?(?:"
+        rf"{'|'.join(_ENDINGS)}|str\.|weg|wg\.)"
+        r"(?<!onderweg)(?<!unterweg)(?<!durchweg)(?<!hinweg)(?<!rückweg)(?<!snelweg)"
+        r"(?<!radweg)(?<!(?:sitz|steh|park|stel|list|elle|tart|eits|piel|ager)platz)"
+        rf"(?<!enplatz)[ \t]{{1,2}}|str[ \t]){_HOUSE}(?!\w|[.,:]\d){_COUNTED}",
         score=65,
         gate=ANY_DIGIT,
-        words=(*_ENDINGS, "str.", "weg", "wg."),
+        words=(*_ENDINGS, "str.", "str ", "str\t", "weg", "wg."),
+    ),
+    # With a capital only, for they end other words as well: Kurfürstendamm 21, not
+    # "investigate 10 cases" or "a decade 3 times".
+    PatternRule(
+        id="street-one-word-capital",
+        data_class=_ADDRESS,
+        regex=r"(?<!\w)[A-ZÄÖÜÅØÆ]\w{2,22}?(?:gate|tie|damm|chaussee|promenade|ufer|"
+        rf"stieg|graben|kade|dreef|dijk|steeg|singel)[ ]{{1,2}}{_HOUSE}(?!\w|"
+        rf"[.,:]\d){_COUNTED}",
+        score=65,
+        gate=ANY_DIGIT,
+        cased=True,
+        words=(
+            "gate ",
+            "tie ",
+            "damm ",
+            "chaussee ",
+            "promenade ",
+            "ufer ",
+            "stieg ",
+            "graben ",
+            "kade ",
+            "dreef ",
+            "dijk ",
+            "steeg ",
+            "singel ",
+        ),
     ),
     # Lange Straße 7; Am Markt 3; Unter den Linden 77; Kossuth Lajos utca 12
     PatternRule(
         id="street-two-words",
         data_class=_ADDRESS,
-        regex=r"(?<!\w)(?:[A-ZÄÖÜÁÉÍÓŐÚŰ][\w.\-]{2,20}[ ]){1,2}"
+        regex=r"(?<!\w)(?!(?:Der|Die|Das|Den|Dem|Ein|Eine|Einen|Einem|Auf|Diese|"
+        r"Dieser|Kein|Mein|Neuer|Seine|Ihre)\b)(?:[A-ZÄÖÜÁÉÍÓŐÚŰ][\w.\-]{2,20}[ ]){1,2}"
         r"(?:Straße|Strasse|Str\.|Weg|Platz|Allee|Gasse|utca|tér|körút|väg|gade|gate|"
-        r"vei|Allé|Plads|Vænge|Stræde|Singel|Kade|Voorhout)[ ]{1,2}"
-        rf"{_HOUSE}(?!\w|[.,:]\d)|"
-        r"(?<!\w)(?:Am|An der|Auf dem|Im|In der|Unter den|Zum|Zur)[ ]"
-        rf"(?:[A-ZÄÖÜ][\w\-]{{2,24}}[ ])?"
-        rf"[A-ZÄÖÜ][\w\-]{{2,24}}[ ]{_HOUSE}(?!\w|[.,:]\d)",
+        r"vei|Allé|Plads|Vænge|Stræde|Singel|Kade|Voorhout|Ring|Damm|Ufer|Chaussee|"
+        r"Graben|Kai|Dijk|Laan|Plein)[ ]{1,2}"
+        rf"{_HOUSE}(?!\w|[.,:]\d){_COUNTED}|"
+        rf"(?<!\w)(?:Am|An der|Auf dem|Im|In der|Unter den|Zum|Zur)[ ](?i:{_NO_LANE})"
+        rf"(?:[A-ZÄÖÜ][\w\-]{{2,24}}[ ](?i:{_NO_LANE}))?"
+        # A counted thing would follow; a house stands at the end, or before its town.
+        r"[A-ZÄÖÜ][\w\-]{2,24}[ ]\d{1,3}[ ]?[a-z]?(?!\w)"
+        r"(?=[ ]?(?:[,;)\n/]|\.(?!\d)|\Z)| in [A-ZÄÖÜ]| (?:and|und|oder|bei|ist|is) )",
         score=60,
         gate=ANY_DIGIT,
         cased=True,
@@ -161,6 +302,17 @@ STREETS = (
             "singel",
             "kade",
             "voorhout",
+            *(
+                "ring",
+                "damm",
+                "ufer",
+                "chaussee",
+                "graben",
+                "kai",
+                "dijk",
+                "laan",
+                "plein",
+            ),
             "am ",
             "an der",
             "auf dem",
@@ -191,6 +343,19 @@ STREETS = (
             "sétány",
             " sor ",
         ),
+    ),
+    # Any name and number before a postcode and town: Schlossberg 4, 88212 Ravensburg
+    PatternRule(
+        id="street-before-postcode",
+        data_class=_ADDRESS,
+        regex=r"(?<!\w)[A-ZÄÖÜÀ-Þ][\w.'\u2019\-]{2,30} \d{1,3} "
+        r"?[a-zA-Z]?(?:[/\-]\d{1,3})?"
+        r"(?:,? bus \d{1,3})?,?[ \n]{1,2}(?:(?:D|A|CH|B|NL)-)?"
+        r"(?:\d{4,5}[ ][A-ZÄÖÜÉ][a-zà-ÿ\-]{2,24}|\d{4} ?[A-Z]{2})(?!\w)"
+        r"(?<!Uhr)(?<!Euro)(?<!Menschen)(?<!Personen)(?<!Besucher)(?<!Einwohner)",
+        score=70,
+        digits=5,
+        cased=True,
     ),
     PatternRule(
         id="street-corner",
@@ -290,8 +455,8 @@ POST_CODES = (
         id="zip-labelled",
         data_class=_ZIP,
         regex=rf"(?<!\w)(?:zip(?:[ -]?code)?|postal ?code|post ?code|postleitzahl|plz|"
-        rf"code postal|c[oó]digo postal|cap|cep|postnummer|postcode|kod pocztowy|"
-        rf"postinumero|ps[cč])"
+        rf"code postal|c[oó]digo postal|c\. ?p\.|cp[ :.](?=[ ]?\d{{5}}(?!\d))|cap|cep|"
+        rf"postnummer|postcode|kod pocztowy|postinumero|ps[cč])"
         rf"{IS}((?=[A-Z0-9 \-]{{0,5}}\d)[A-Z0-9]{{2,6}}"
         r"(?:[ \-][A-Z0-9]{2,4})?)(?!\w)",
         score=70,
@@ -311,6 +476,7 @@ POST_CODES = (
             "postinumero",
             "psc",
             "psč",
+            *("c.p.", "c. p.", "cp ", "cp:", "cp."),
         ),
     ),
     # somebody "from 62704", and no sum
@@ -341,6 +507,26 @@ POST_CODES = (
         r"\d{2}-\d{3}|\d{3}\s\d{2}|\d{4}\s[A-Z]{2}|\d{4}-\d{3})\s[A-ZÄÖÜŁŚŻÅØ]"
         r"[a-zà-žß]{2,24}(?!\w)",
         score=60,
+        digits=4,
+        cased=True,
+    ),
+    # Without a sign of the country a town has to be known: 10000 Menschen, 1945 Berlin.
+    PatternRule(
+        id="post-code-and-town",
+        data_class=_ZIP,
+        regex=rf"(?<![\w.,$€£/\-])(?:\d{{5}}\s(?:{'|'.join(_TOWNS)})|(?!1[3-9]\d\d|"
+        rf"20[1-9]\d)[1-9]\d{{3}}\s(?:{'|'.join(_SMALL_CODE_TOWNS)}))(?!\w)",
+        score=60,
+        digits=4,
+        cased=True,
+    ),
+    # 1012AB and 01310-100: no other number is written so.
+    PatternRule(
+        id="post-code-bare",
+        data_class=_ZIP,
+        regex=r"(?<![\w.,/\-])(?:[1-9]\d{3}(?!SA|SD|SS)[A-Z]{2}|\d{5}-\d{3}|"
+        r"[A-HJ-NP-Z]\d{4}[A-Z]{3})(?![\w\-])",
+        score=55,
         digits=4,
         cased=True,
     ),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # the languages in which labels are written.
 IS = (
     r"(?:\s{0,3}(?:is|was|are|no|nr|num|number|id|code|of|to|"
-    r"ist|lautet|est|es|è|jest|on|är|er|je|nummer|num[eé]ro|n\.?[º°]|"
+    r"ist|lautet|est|es|[èé]|jest|on|är|er|je|nummer|num[eé]ro|n\.?[º°]|"
     r"[:=#.\-]|->)){0,4}\s{0,3}[\"'(]?"
 )
 # A value that is no word and no year: letters, dashes, and a digit somewhere.
@@ -19,6 +19,26 @@ CODE = (
     r"(?=[A-Z0-9\-]{0,20}\d)[A-Z0-9](?:[A-Z0-9\-]{2,24})[A-Z0-9]"
 )
 ANY_DIGIT = "0"
+# "Number of the", before what is numbered: numéro de, n.º do, nº, codice, código del.
+NUMBER_OF = (
+    r"(?:n[uúo]m[eé]?r?[eo]?\.?|n\.? ?[º°o]\.?|n[ro]?\.|nr|c[oó]digo|codice|code|id)"
+    r" ?(?:d[eiao]l?l?a?s? |du |d['\u2019]|dell['\u2019]|de la )?"
+)
+# Its German and Dutch forms at the end of a word: Fallnummer, Fall-Nr., zaaknr.
+NUMMER = r"(?:[ -]?n(?:umme)?r\.?|[ -]?id)"
+# Behind a word that is a label only where "number" follows: dossier n° 889123.
+_NUMBERED = (
+    r"\s?(?:n\.? ?[º°o]\.?|n[ro]?\.|nr|num\.|:|=)(?!\s{0,2}(?:19|20)\d\d(?![\w\-/]))"
+)
+
+
+def numbered(words: str) -> str:
+    """Return labels of things that have a number: told before or behind the word.
+
+    Args:
+        words: what is numbered, as alternatives of a regular expression.
+    """
+    return rf"{NUMBER_OF}(?:{words})|(?:{words}){_NUMBERED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

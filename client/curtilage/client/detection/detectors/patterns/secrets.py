@@ -13,8 +13,9 @@ from curtilage.client.detection.detectors.patterns.vendor_tokens import VENDOR_K
 
 _ASSIGN = r"[\"']?\s{0,3}(?:[:=]|=>|:=)\s{0,3}[\"']?"
 # Words after "password is" that are none.
-_NO_VALUE = (
-    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|valid|"
+_NO_ENGLISH_VALUE = (
+    r"(?!(?:not|never|no|being|a|an|the|my|your|our|too|very|wrong|incorrect|invalid|"
+    r"valid|"
     r"expired|expiring|required|lost|stolen|forgotten|blocked|locked|disabled|still|"
     r"also|now|already|working|correct|right|secure|safe|strong|weak|good|bad|in|on|"
     r"and|or|to|for|it|that|this|what|how|why|when|where|who|used|needed|unknown|"
@@ -38,11 +39,29 @@ _NO_LITERAL = (
     r"random|passwords?|passwd|pass|pwd|tokens?|the|an?|is|are|was|to|for|of|in|not)"
     r"(?![\w\-])|[$%*.<{/&\\]|your[_\-]|change[_\-]?me|[\w.\-]{1,80}[(\[])"
 )
+# The same of other languages: la contraseña es incorrecta.
+_NO_VALUE_ABROAD = listed("""
+vergessen abgelaufen falsch richtig zu nicht nur noch schon ungültig gültig korrekt
+erforderlich gesperrt verloren abhanden weg sicher unsicher kurz lang leer neu alt
+bekannt unbekannt geändert zurückgesetzt der die das dem ein eine mein dein ihr sein
+in im auf mit für von bei und oder dass was wie wo kein keine immer gestohlen gehackt
+verschlüsselt trop incorrect expiré oublié perdu faux obligatoire requis invalide
+valide correct bloqué le la les un une mon ton son votre dans sur avec pour que qui ce
+pas plus déjà nouveau sécurisé court long changé réinitialisé volé toujours très
+incorrecta demasiado caducada olvidada perdida errónea inválida válida correcta
+bloqueada obligatoria muy mi tu su el los una con para por si no más ya nueva vieja
+segura corta larga trabajar errata sbagliata scaduta dimenticata troppo corretta
+bloccata obbligatoria molto mia tua sua il lo con per non più già nuova sicura debole
+corta lunga verlopen vergeten verkeerd onjuist te niet kwijt ongeldig geldig juist
+geblokkeerd verplicht het de een mijn jouw uw met voor nog al nieuw veilig zwak
+veranderd gewijzigd muito errada incorreta expirada expirou esquecida inválida válida
+bloqueada obrigatória minha tua sua o uma com não já nova segura fraca curta longa
+""")
+_NO_VALUE = rf"(?!(?:{'|'.join(_NO_VALUE_ABROAD)})(?!\w)){_NO_ENGLISH_VALUE}"
 _VALUE = r"[^\s\"'`<>(){}\[\],;]{3,80}"
 _TELL = (
     r"(?:\s{1,4}(?:is|was|will be|would be|ist|lautet|est|es|è|é|jest|är|"
-    r"er)\s{1,4}(?:now\s|still\s|"
-    r"currently\s)?|\s{0,2}[:=]\s{0,2})"
+    r"er)\s{1,4}(?:now\s|still\s|currently\s)?|\s{0,2}[:=]\s{0,2})"
 )
 
 
@@ -58,15 +77,19 @@ _JOINED = tuple(
     for kind in _KINDS
 )
 _TOLD_BY = (
-    r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|contraseña|contrasena|clave|"
-    r"mot de passe|kennwort|parola|senha|wachtwoord|has[łl]o|l[öo]senord|"
+    r"pass(?:word|code|phrase|wd|wort)|pwd|pswd|"
+    # Of what it is: la contraseña del wifi es ...
+    r"(?:contrase[ñn]a|senha|palavra-passe)(?: d(?:el?|e la|e mi|[oa]) [\w\-]{2,14})?|"
+    r"mot de passe|kennwort|wachtwoord|has[łl]o|"
+    # Everyday words, and short ones: what follows has a digit.
+    r"(?:clave|parola|mdp|code secret)(?=\W[^\n]{0,24}\d)|l[öo]senord|"
     r"adgangskode|heslo|salasana|credentials? secret"
 )
 _PASSWORD_WORDS = (
     "password", "passcode", "passphrase", "passwd", "passwort", "pwd", "pswd",
-    "contraseña", "contrasena", "clave", "mot de passe", "kennwort", "parola", "senha",
-    "wachtwoord", "hasło", "haslo", "lösenord", "losenord", "adgangskode", "heslo",
-    "salasana", "credential",
+    "contraseña", "contrasena", "clave", "mot de passe", "kennwort", "parola",
+    "senha", "palavra-passe", "mdp", "code secret", "wachtwoord", "hasło", "haslo",
+    "lösenord", "losenord", "adgangskode", "heslo", "salasana", "credential",
 )  # fmt: skip
 
 KEYS = (
@@ -149,8 +172,7 @@ KEYS = (
     PatternRule(
         id="key-assigned",
         data_class="secret.api_key",
-        regex=rf"(?:{'|'.join(_OWNERS)})"
-        rf"[_\- ]?(?:{'|'.join(_KINDS)})"
+        regex=rf"(?:{'|'.join(_OWNERS)})[_\- ]?(?:{'|'.join(_KINDS)})"
         rf"{_ASSIGN}(?=[^\s]{{0,40}}\d)([\w+/=.\-]{{8,400}})",
         score=85,
         group=1,
@@ -161,8 +183,7 @@ KEYS = (
         id="key-told",
         data_class="secret.api_key",
         regex=rf"(?<!\w)(?:api|access|secret|license|licence|product|"
-        rf"activation|recovery|encryption|auth|serial|backup)"
-        rf"[_\- ]?(?:key|token|code|"
+        rf"activation|recovery|encryption|auth|serial|backup)[_\- ]?(?:key|token|code|"
         rf"secret){_TELL}[\"'`]?(?=\S{{0,40}}\d)([^\s\"'`,;]{{6,400}})",
         score=75,
         group=1,
@@ -183,15 +204,16 @@ KEYS = (
 _PINS = (
     r"pin|passcode|otp|one[- ]time (?:code|password)|"
     r"verification code|2fa code|security code|tan|geheimzahl|code pin|"
-    r"door code|gate code|alarm code|unlock code|c[oó]digo pin"
+    r"door code|gate code|alarm code|unlock code|c[oó]digo pin|pin-?code|"
+    r"(?:tür|zugangs|toegangs)-?code|code secret|code d['\u2019](?:accès|entrée)|"
+    r"digicode|codice (?:pin|di accesso|segreto)|c[oó]digo de (?:acceso|accesso|acesso)"
 )
 
 PASSWORDS = (
     PatternRule(
         id="password-told",
         data_class="secret.password",
-        regex=rf"(?<![\w])(?:{_TOLD_BY})"
-        rf"(?:\s(?:for|to|of|"
+        regex=rf"(?<![\w])(?:{_TOLD_BY})(?:\s(?:for|to|of|"
         rf"on)(?:\s[\w.\-']{{1,20}}){{1,4}})?{_TELL}[\"'`\u201c\u2018]?{_NO_VALUE}({_VALUE})",
         score=80,
         group=1,
@@ -209,12 +231,14 @@ PASSWORDS = (
     PatternRule(
         id="password-with-digit",
         data_class="secret.password",
-        regex=r"(?<!\w)(?:pass(?:word|code|phrase|wd)|pwd)(?:\s(?:to|as|with|"
-        r"using|like|into))?\s{1,2}"
+        regex=r"(?<!\w)(?:pass(?:word|code|phrase|wd|wort)|pwd|mdp|mot de passe|"
+        r"kennwort|"
+        r"contraseña|senha|palavra-passe|wachtwoord)(?:\s(?:to|as|with|using|like|"
+        r"into))?\s{1,2}"
         r"(?=[^\s]{0,40}[a-z!@#$%^&*])(?=[^\s]{0,40}\d)[^\s\"'`,;()]{5,80}",
         score=70,
         gate=ANY_DIGIT,
-        words=_PASSWORD_WORDS[:6],
+        words=_PASSWORD_WORDS,
     ),
     # What was spaced out and is joined again by the compact reading.
     PatternRule(
@@ -241,8 +265,8 @@ PASSWORDS = (
         id="pin",
         data_class="secret.password",
         regex=rf"(?<!\w)(?:{_PINS})"
-        r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|est|es))?\s{1,2}|"
-        r"\s?[:=]\s{0,2})\d{4,8}(?!\w)|"
+        r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|lautet|est|es|è|é))?\s{1,2}|"
+        r"\s?[:=]\s{0,2})\d{4,8}[a-d]?(?!\w)|"
         r"(?<!\w)(?:pin(?: code| number)?|passcode|(?:door|gate|alarm|unlock|security) "
         r"code)\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
         r"\s{1,2}\d{4,8}(?!\w)",
@@ -259,7 +283,23 @@ PASSWORDS = (
             "2fa code",
             "security code",
             "tan",
-            "geheimzahl",
+            *(
+                "geheimzahl",
+                "code pin",
+                "türcode",
+                "tür-code",
+                "zugangs",
+                "toegangs",
+                "digicode",
+            ),
+            *(
+                "code secret",
+                "code d",
+                "codice",
+                "de acceso",
+                "de accesso",
+                "de acesso",
+            ),
             "door code",
             "gate code",
             "alarm code",
@@ -269,12 +309,25 @@ PASSWORDS = (
     PatternRule(
         id="credentials-pair",
         data_class="secret.password",
-        regex=r"(?<!\w)(?:credentials?|creds|login(?: details)?|"
-        r"log ?in (?:with|as)|sign ?in with)(?: are| is|"
-        r":)?\s{1,2}[\w.@\-]{2,40}\s?(?:/|:|\||"
+        regex=r"(?<!\w)(?:credentials?|creds|login(?: details)?|zugangsdaten|"
+        r"identifiants|"
+        r"credenciales|credenziali|inloggegevens|credenciais|log ?in (?:with|as)|sign "
+        r"?in with)(?: are| is|:)?\s{1,2}[\w.@\-]{2,40}\s?(?:/|:|\||"
         r"and)\s?(?=\S{0,20}[\d!@#$%^&*])\S{4,60}",
         score=70,
-        words=("credential", "creds", "login", "log in", "signin", "sign in"),
+        words=(
+            "credential",
+            "creds",
+            "login",
+            "log in",
+            "signin",
+            "sign in",
+            "zugangsdaten",
+            "identifiants",
+            "credenc",
+            "credenzi",
+            "inloggegevens",
+        ),
     ),
     PatternRule(
         id="command-password",
@@ -354,7 +407,7 @@ SETTINGS = (
     PatternRule(
         id="password-short",
         data_class="secret.password",
-        regex=r"(?<![\w\-.$@/])(?:pass|pwd?|psk|creds?|credentials?|secret)"
+        regex=r"(?<![\w\-.$@/])(?:pass|pwd?|psk|mdp|ww|creds?|credentials?|secret)"
         rf"{_SETS}[\"'`]?{_NO_LITERAL}{_LETTER_AND_DIGIT}[^\s\"'`<>(){{}}\[\],;]{{5,80}}",
         score=75,
         gate=":=",
@@ -434,9 +487,11 @@ SETTINGS = (
     PatternRule(
         id="call-credential",
         data_class="secret.password",
-        regex=r"(?:connect|getconnection|mysqli)\(\s{0,4}(?:[\"'][^\"'\n]{0,120}[\"']\s{0,4},"
+        regex=r"(?:connect|getconnection|"
+        r"mysqli)\(\s{0,4}(?:[\"'][^\"'\n]{0,120}[\"']\s{0,4},"
         rf"\s{{0,4}}){{2}}{_NO_QUOTED}{_QUOTED}|"
-        r"(?:login|authenticate|wifi\.begin|auth\s?=\s?)\(\s{0,4}[\"'][^\"'\n]{1,120}[\"']\s{0,4},"
+        r"(?:login|authenticate|wifi\.begin|"
+        r"auth\s?=\s?)\(\s{0,4}[\"'][^\"'\n]{1,120}[\"']\s{0,4},"
         rf"\s{{0,4}}{_NO_QUOTED}{_QUOTED}",
         score=75,
         gate="(",

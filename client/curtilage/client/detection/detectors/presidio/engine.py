@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from typing_extensions import override
 
 from curtilage.client import telemetry
+from curtilage.client.detection.detectors.patterns.number_rows import is_article
 from curtilage.client.detection.detectors.patterns.prefilter import (
     Prefilter,
     Prefilters,
@@ -112,7 +113,10 @@ class PresidioDetector:
     def find(self, reading: Reading) -> Iterator[Span]:
         """Yield what is at least likely, or validated; nothing without a digit."""
         if _DIGIT.search(reading.text):
-            yield from self.spans_of(self._analyze(reading.text))
+            for span in self.spans_of(self._analyze(reading.text)):
+                # Thirteen digits are a person's somewhere; called an EAN, a thing's.
+                if not is_article(reading.text, span.start, span.end):
+                    yield span
 
     def spans_of(self, results: "Iterable[RecognizerResult]") -> Iterator[Span]:
         """Yield the results that count, in this project's classes."""
