@@ -32,6 +32,31 @@ def test_a_date_keeps_its_form(written: str, later: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "written", "later"),
+    [
+        ("de", "3. März 1975", "24. März 1975"),
+        ("de", "12. Mai 1975", "2. Juni 1975"),
+        ("de", "12. Sept. 2020", "3. Okt. 2020"),
+        ("de", "3. Mrz 1975", "24. Mär 1975"),
+        ("fr", "1er avril 1961", "22 avril 1961"),
+        ("fr", "12 sept. 2020", "3 oct. 2020"),
+        ("es", "3 de mayo de 1980", "24 de mayo de 1980"),
+        ("es", "12-dic-2020", "2-ene-2021"),
+        ("it", "12 dicembre 1961", "2 gennaio 1962"),
+        ("nl", "5 mei 1970", "26 mei 1970"),
+        ("pt", "7 de março de 1988", "28 de março de 1988"),
+        ("pt", "1º de maio de 2020", "22 de maio de 2020"),
+        # Spanish and Italian both have an "agosto": then the text's language tells.
+        ("es", "20 agosto 1980", "10 septiembre 1980"),
+        ("it", "20 agosto 1980", "10 settembre 1980"),
+        ("en", "20 mars 1980", "10 avril 1980"),
+    ],
+)
+def test_a_date_keeps_its_language(language: str, written: str, later: str) -> None:
+    assert moved(written, weeks=3, language=language) == later
+
+
+@pytest.mark.parametrize(
     "written",
     [
         "3/4/1980",  # two readings

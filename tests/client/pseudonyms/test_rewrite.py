@@ -9,6 +9,7 @@ from curtilage.client.answer import Obstacle
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
+from curtilage.client.pseudonyms.restore import Restorer
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify, findings_asked
 from curtilage.client.pseudonyms.vault import TOKEN
 from curtilage.client.query import Message, Query, Settings
@@ -80,6 +81,35 @@ def test_a_name_is_replaced_everywhere_in_any_case() -> None:
     query = chat("Ask Smith.", "SMITH's car is smith", "mr. Smith")
     assert sent(query, found(query, "Smith")) == (
         "Ask ⟦PERSON_1⟧.|⟦PERSON_1⟧'s car is ⟦PERSON_1⟧|mr. ⟦PERSON_1⟧"
+    )
+
+
+def test_a_german_genitive_stays_outside_the_token() -> None:
+    query = chat("Frau Müller ist da, und Müllers Befund ist nicht da.")
+    names = [found(query, name) for name in ("Müller", "Müllers")]
+    answer = "Ja, ⟦PERSON_1⟧s Befund kam mit ⟦PERSON_1⟧."
+    assert sent(query, *names) == (
+        "Frau ⟦PERSON_1⟧ ist da, und ⟦PERSON_1⟧s Befund ist nicht da."
+    )
+    restorer = Restorer(rewritten(query, *names).vault.values)
+    assert restorer.push(answer) + restorer.close() == (
+        "Ja, Müllers Befund kam mit Müller."
+    )
+
+
+def test_an_s_that_no_other_name_explains_is_a_part_of_the_name() -> None:
+    query = chat("Herr Peters ist nicht der Peter.")
+    assert sent(query, found(query, "Peters")) == (
+        "Herr ⟦PERSON_1⟧ ist nicht der Peter."
+    )
+
+
+def test_the_words_of_tokens_keep_the_language_of_the_first_turn() -> None:
+    query = chat(
+        "Wie ist das Wetter in Köln?", "Well.", "What of the rain and the sun?"
+    )
+    assert sent(query, found(query, "Köln", "identifier.quasi.city")).startswith(
+        "Wie ist das Wetter in ⟦ORT_1⟧?"
     )
 
 

@@ -15,6 +15,7 @@ from curtilage.client.pseudonyms.vault import (
     kind_of,
     normalised,
 )
+from curtilage.client.pseudonyms.wording import worded
 from curtilage.client.query import Message, Query
 from curtilage.policy.decision.classes import CLASSES
 
@@ -73,6 +74,29 @@ def test_a_token_holds_a_word_of_a_fixed_list_and_a_counter_only() -> None:
         kind, number = token.strip("⟦⟧").split("_")
         assert kind in KINDS
         assert number == str(len(one.values))
+
+
+@pytest.mark.parametrize("language", ["de", "fr", "es", "it", "nl", "pt"])
+def test_tokens_of_a_language_are_told_apart_and_fit_the_grammar(language: str) -> None:
+    words = [worded(kind, language) for kind in sorted(KINDS)]
+    assert len(set(words)) == len(words)
+    assert all(TOKEN.fullmatch(f"⟦{word}_1⟧") for word in words)
+
+
+def test_a_token_is_worded_in_the_language_of_the_text() -> None:
+    german = Vault(KEY, source="", language="de")
+    assert german.stand_in("identifier.quasi.city", "Köln") == "⟦ORT_1⟧"
+    assert german.stand_in(DATE, "bald") == "⟦DATUM_1⟧"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["Frau Müller", "Herrn Müller", "mevrouw Müller", "Sra. Müller", "dott.ssa Müller",
+     "Mlle Müller", "sig.ra Müller", "dhr. Müller", "Dra. Müller"],
+)  # fmt: skip
+def test_a_title_of_any_covered_language_is_no_part_of_a_name(written: str) -> None:
+    one = vault()
+    assert one.stand_in(PERSON, "Müller") == one.stand_in(PERSON, written)
 
 
 def test_more_values_than_tokens_are_refused() -> None:

@@ -1,55 +1,107 @@
 """Move a date by whole weeks and write it again the way it was written.
 
-Knows English dates with a day, a month and a four-digit year. What is no such
-date, or could be two (``3/4/1980``), is left to others: no guess is made.
+Knows dates with a day, a month and a four-digit year, with the months of seven
+languages. What is no such date, or could be two (``3/4/1980``), is left to others: no
+guess is made.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import date, timedelta
+from types import MappingProxyType
 from typing import Final
 
 MAX_DATE_CHARS: Final = 40
 
-_MONTHS: Final = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
+
+# Of each language the months in full, then cut.
+_MONTHS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        language: tuple(names.split())
+        for language, names in {
+            "en": """
+                january february march april may june july august september october
+                november december
+                jan feb mar apr may jun jul aug sep oct nov dec
+            """,
+            "de": """
+                januar februar märz april mai juni juli august september oktober
+                november dezember
+                jan feb mär apr mai jun jul aug sep okt nov dez
+            """,
+            "fr": """
+                janvier février mars avril mai juin juillet août septembre octobre
+                novembre décembre
+                janv févr mars avr mai juin juil août sept oct nov déc
+            """,
+            "es": """
+                enero febrero marzo abril mayo junio julio agosto septiembre octubre
+                noviembre diciembre
+                ene feb mar abr may jun jul ago sep oct nov dic
+            """,
+            "it": """
+                gennaio febbraio marzo aprile maggio giugno luglio agosto settembre
+                ottobre novembre dicembre
+                gen feb mar apr mag giu lug ago set ott nov dic
+            """,
+            "nl": """
+                januari februari maart april mei juni juli augustus september
+                oktober november december
+                jan feb mrt apr mei jun jul aug sep okt nov dec
+            """,
+            "pt": """
+                janeiro fevereiro março abril maio junho julho agosto setembro
+                outubro novembro dezembro
+                jan fev mar abr mai jun jul ago set out nov dez
+            """,
+        }.items()
+    }
 )
-_SHORT_CHARS: Final = 3
+_YEAR_MONTHS: Final = 12
+# Spelled otherwise, by some.
+_ALSO: Final = {
+    "jänner": "januar",
+    "mrz": "mär",
+    "sept": "sep",
+    "fevrier": "février",
+    "aout": "août",
+    "decembre": "décembre",
+    "setiembre": "septiembre",
+    "febr": "feb",
+}
 _NAMES: Final = "|".join(
-    f"{name}|{name[:_SHORT_CHARS]}" for name in _MONTHS if name != "may"
+    sorted(
+        {name for names in _MONTHS.values() for name in names} | _ALSO.keys(),
+        key=len,
+        reverse=True,
+    )
 )
-_DAY: Final = r"(?P<day>\d{1,2})"
-_YEAR: Final = r"(?P<year>\d{4})"
-_MONTH_NAME: Final = rf"(?P<month>{_NAMES}|may|sept)"
-_MONTH_NUMBER: Final = r"(?P<month>\d{1,2})"
-_ORDINAL: Final = r"(?P<ordinal>st|nd|rd|th)?"
+_DAY: Final = r"(?P<day>[0-9]{1,2})"
+_YEAR: Final = r"(?P<year>[0-9]{4})"
+_MONTH_NAME: Final = rf"(?P<month>{_NAMES})"
+_MONTH_NUMBER: Final = r"(?P<month>[0-9]{1,2})"
+_ORDINAL: Final = r"(?P<ordinal>st|nd|rd|th|er|[º°])?"
 # Which of the first two is the day is not known: both orders are tried.
-_EITHER: Final = r"(?P<{}>\d{{1,2}})/(?P<{}>\d{{1,2}})/"
+_EITHER: Final = r"(?P<{}>[0-9]{{1,2}})/(?P<{}>[0-9]{{1,2}})/"
 _FORMS: Final = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (
         rf"{_YEAR}(?P<gap>[-/.]){_MONTH_NUMBER}(?P=gap){_DAY}",
         rf"{_DAY}\.{_MONTH_NUMBER}\.{_YEAR}",
-        rf"{_DAY}{_ORDINAL}(?:\s+(?:of\s+)?|-){_MONTH_NAME}\.?(?:,?\s+|-){_YEAR}",
+        (
+            rf"{_DAY}{_ORDINAL}(?:\.?\s+(?:of\s+|de\s+)?|-|\.){_MONTH_NAME}\.?"
+            rf"(?:,?\s+(?:del?\s+)?|-){_YEAR}"
+        ),
         rf"{_MONTH_NAME}\.?\s+{_DAY}{_ORDINAL}(?:,\s*|\s+){_YEAR}",
         _EITHER.format("day", "month") + _YEAR,
         _EITHER.format("month", "day") + _YEAR,
     )
 )
+_ENGLISH: Final = frozenset({"st", "nd", "rd", "th"})
 _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 
 
-def moved(written: str, *, weeks: int) -> str | None:
+def moved(written: str, *, weeks: int, language: str = "en") -> str | None:
     """Return a date moved by so many weeks, or None where it cannot be.
 
     Whole weeks keep the day of the week, and so what else a text says of it.
@@ -57,8 +109,10 @@ def moved(written: str, *, weeks: int) -> str | None:
     Args:
         written: the date and nothing else.
         weeks: how far; negative is earlier.
+        language: of the text, in ISO 639-1; whose months it has, where two
+            languages share a name (``agosto``).
     """
-    if len(written) > MAX_DATE_CHARS or not written.isascii():
+    if len(written) > MAX_DATE_CHARS:
         return None
     # Every form and not the first that fits: "3/4/1980" is a date in two of them, and
     # two days; no guess is made.
@@ -71,27 +125,24 @@ def moved(written: str, *, weeks: int) -> str | None:
         later = day + timedelta(weeks=weeks)
     except OverflowError:
         return None
-    return _written_like(match, later)
+    return _written_like(match, later, language)
 
 
 def _date_of(match: re.Match[str]) -> date | None:
     month = match["month"].lower()
-    number = (
-        int(month)
+    numbers = (
+        {int(month)}
         if month.isdigit()
-        else next(
-            at
-            for at, full in enumerate(_MONTHS, start=1)
-            if full.startswith(month[:_SHORT_CHARS])
-        )
+        else {number for each in _MONTHS if (number := _number(month, each))}
     )
     try:
+        (number,) = numbers
         return date(int(match["year"]), number, int(match["day"]))
     except ValueError:
         return None
 
 
-def _written_like(match: re.Match[str], day: date) -> str:
+def _written_like(match: re.Match[str], day: date, language: str) -> str:
     """Write ``day`` with the separators, case and zeros of what was matched."""
     old = {name: text for name, text in match.groupdict("").items() if text}
     numbers = [text for text in (old["day"], old["month"]) if text.isdigit()]
@@ -99,9 +150,9 @@ def _written_like(match: re.Match[str], day: date) -> str:
     digits = "02" if two or old["day"].startswith("0") else "1"
     new = {
         "day": f"{day.day:{digits}}",
-        "month": _month_like(old["month"], day.month, digits),
+        "month": _month_like(old["month"], day.month, digits, language),
         "year": f"{day.year:04}",
-        "ordinal": _cased_like(old.get("ordinal", "x"), _ORDINALS.get(day.day, "th")),
+        "ordinal": _ordinal_like(old.get("ordinal", ""), day.day),
     }
     written, at = "", 0
     for name in sorted(old.keys() & new.keys(), key=match.start):
@@ -110,12 +161,31 @@ def _written_like(match: re.Match[str], day: date) -> str:
     return written + match.string[at:]
 
 
-def _month_like(old: str, number: int, digits: str) -> str:
+def _ordinal_like(old: str, day: int) -> str:
+    if old.lower() not in _ENGLISH:
+        return old if day == 1 else ""  # 1er, 1º: of the first day only
+    return _cased_like(old, _ORDINALS.get(day, "th"))
+
+
+def _month_like(old: str, number: int, digits: str, language: str) -> str:
     if old.isdigit():
         return f"{number:{digits}}"
-    name = _MONTHS[number - 1]
-    full = old.lower() in _MONTHS and old.lower() != "may"
-    return _cased_like(old, name if full else name[:_SHORT_CHARS])
+    word = old.lower()
+    whose = [each for each in _MONTHS if _number(word, each)]
+    names = _MONTHS[language if language in whose else whose[0]]
+    full, cut = names[:_YEAR_MONTHS], names[_YEAR_MONTHS:]
+    # What is both is taken for a full one ("mai"), but for English "May".
+    is_cut = word not in full or (word == "may" and cut[0] == "jan")
+    return _cased_like(old, (cut if is_cut else full)[number - 1])
+
+
+def _number(word: str, language: str) -> int | None:
+    """Return 1 to 12 for a month of a language, in lower case."""
+    names = _MONTHS[language]
+    for each in (word, _ALSO.get(word, word)):
+        if each in names:
+            return names.index(each) % _YEAR_MONTHS + 1
+    return None
 
 
 def _cased_like(old: str, new: str) -> str:

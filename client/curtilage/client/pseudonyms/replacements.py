@@ -15,6 +15,8 @@ from curtilage.client.detection.wordlists import COMMON, words
 from curtilage.client.pseudonyms.obstacles import KeptHomeError
 from curtilage.client.pseudonyms.vault import POSSESSIVE, TITLES, TOKEN, kind_of
 from curtilage.policy.decision.findings import Finding
+from curtilage.policy.decision.rules import FIGURE
+from curtilage.policy.decision.rules import PERSON as PERSON_CLASS
 
 PERSON: Final = "PERSON"
 _MIN_PART_CHARS: Final = 3
@@ -70,7 +72,11 @@ def fitted(text: str, finding: Finding) -> Place:
         start, end = _bare_name(text, *_joined_name(text, start, end))
     if not text[start:end].strip():
         raise KeptHomeError(Obstacle.NO_STAND_IN)
-    return Place(start=start, end=end, data_class=finding.data_class)
+    # Whoever is replaced beside a person is one: their places may be one name's.
+    figure = finding.data_class == FIGURE
+    return Place(
+        start=start, end=end, data_class=PERSON_CLASS if figure else finding.data_class
+    )
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

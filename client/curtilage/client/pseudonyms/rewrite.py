@@ -34,6 +34,7 @@ from curtilage.client.pseudonyms.vault import (
     VaultError,
     kind_of,
 )
+from curtilage.client.pseudonyms.wording import language_of
 from curtilage.client.query import Leaf, Query
 from curtilage.policy.decision.decide import Decision, Inspection
 from curtilage.policy.decision.findings import Finding, Normalization, Where
@@ -140,7 +141,11 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
         leaf.where: apart((*found.get(leaf.where, ()), *again.places(leaf.text)))
         for leaf in leaves
     }
-    vault = Vault(key, source="\n".join(leaf.text for leaf in leaves))
+    vault = Vault(
+        key,
+        source="\n".join(leaf.text for leaf in leaves),
+        language=language_of(leaf.text for leaf in leaves if leaf.where.role == "user"),
+    )
     texts = {leaf.where: _Rewritten(leaf.text) for leaf in leaves}
     values: set[tuple[str, str]] = set()
     for leaf in leaves:
@@ -238,7 +243,39 @@ def _found_places(
         places.setdefault(finding.where, []).append(place)
     if not places:
         raise KeptHomeError(Obstacle.NOTHING_FOUND)
-    return {where: apart(each) for where, each in places.items()}
+    return {
+        where: apart(each) for where, each in _without_genitive(texts, places).items()
+    }
+
+
+def _without_genitive(
+    texts: Mapping[Where, str], places: Mapping[Where, Sequence[Place]]
+) -> dict[Where, list[Place]]:
+    """Leave the "s" of "Müllers Befund" outside, where "Müller" is a name as well.
+
+    German and Dutch write no apostrophe there. The two are one person, and what is left
+    reads as a genitive, in the answer as well: ⟦PERSON_1⟧s. Where only "Jones" stands,
+    nothing says that it is one.
+    """
+    names = {
+        name
+        for where, each in places.items()
+        for place in each
+        if kind_of(place.data_class) == PERSON
+        for whole in (place.of(texts[where]).casefold(),)
+        for name in (whole, *whole.split()[-1:])
+    }
+    return {
+        where: [
+            replace(place, end=place.end - 1)
+            if kind_of(place.data_class) == PERSON
+            and place.of(texts[where]).endswith("s")
+            and place.of(texts[where])[:-1].casefold() in names
+            else place
+            for place in each
+        ]
+        for where, each in places.items()
+    }
 
 
 def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:

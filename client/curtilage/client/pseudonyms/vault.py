@@ -24,6 +24,7 @@ from typing import Final, NoReturn, final
 from typing_extensions import override
 
 from curtilage.client.pseudonyms.dates import moved
+from curtilage.client.pseudonyms.wording import ENGLISH, worded
 from curtilage.client.query import Query
 
 OPENING: Final = "\u27e6"
@@ -40,6 +41,7 @@ _MAX_WEEKS: Final = 52
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "identifier.direct.person": "PERSON",
+        "identifier.public.figure": "PERSON",
         "identifier.direct.username": "USERNAME",
         "identifier.direct.url_personal": "PROFILE",
         "identifier.direct.email": "EMAIL",
@@ -92,7 +94,10 @@ _WORDS: Final = frozenset(
 # Only words that are no names themselves: "Justice" and "Lady" can be.
 TITLES: Final = re.compile(
     r"(?:(?:mr|mrs|ms|mx|miss|dr|prof|professor|doctor|sir|madam|rev|sgt|sergeant|"
-    r"capt|captain|lt|hon|nurse|herr|frau|monsieur|madame|mme|señora?|signora?)"
+    r"capt|captain|lt|hon|nurse|herrn?|hr|frau|fräulein|monsieur|madame|mme|mlle|"
+    r"mademoiselle|docteure?|señor(?:a|ita)?|sra?|srta|doña|doctora|dra|"
+    r"sig(?:nora?|norina|\.ra|\.na)?|dott(?:\.ssa|ore|oressa)?|avv|"
+    r"meneer|mevrouw|mevr|mw|dhr|senhora?|dona|doutora?)"
     r"(?:\.\s*|\s+))+(?=\S)",
     re.IGNORECASE,
 )
@@ -162,12 +167,14 @@ class Vault:
     Args:
         key: the conversation's, 32 bytes.
         source: every text of the query, joined: no stand-in may occur in it.
+        language: of the texts, in ISO 639-1; stand-ins are worded in it.
     """
 
-    __slots__ = ("_given", "_key", "_kinds", "_source", "_values")
+    __slots__ = ("_given", "_key", "_kinds", "_language", "_source", "_values")
 
-    def __init__(self, key: bytes, *, source: str) -> None:
+    def __init__(self, key: bytes, *, source: str, language: str = ENGLISH) -> None:
         self._key = key
+        self._language = language
         self._source = source
         self._given: dict[bytes, str] = {}
         self._values: dict[str, str] = {}
@@ -226,7 +233,11 @@ class Vault:
         # conversation, so that what lies between two of them stays true.
         number = int.from_bytes(hmac.digest(self._key, b"weeks", "sha256"), "big")
         weeks = number % (2 * _MAX_WEEKS) - _MAX_WEEKS
-        found = moved(written, weeks=weeks if weeks < 0 else weeks + 1)
+        found = moved(
+            written,
+            weeks=weeks if weeks < 0 else weeks + 1,
+            language=self._language,
+        )
         # What the source says already would come back as something else.
         if found is None or found in self._source or found in self._values:
             return None
@@ -236,4 +247,5 @@ class Vault:
         self._kinds[kind] += 1
         if self._kinds[kind] > MAX_NUMBER:
             raise VaultError("more values than tokens")
-        return f"{OPENING}{kind}_{self._kinds[kind]}{CLOSING}"
+        word = worded(kind, self._language)
+        return f"{OPENING}{word}_{self._kinds[kind]}{CLOSING}"
