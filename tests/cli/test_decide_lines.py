@@ -29,7 +29,7 @@ class InProcess:
         self.batches.append(len(queries))
         for query in queries:
             prepared = prepare(query, POLICY.limits)
-            found = scan(prepared.task.texts, own())
+            found = scan(prepared.texts, own())
             pairs = zip(found, prepared.places, strict=True)
             findings = [span.at(place) for spans, place in pairs for span in spans]
             yield prepared.with_findings(findings)

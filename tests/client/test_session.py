@@ -1,4 +1,5 @@
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -315,7 +316,11 @@ async def test_reprs_hold_no_content() -> None:
     assert repr(digest) not in shown
 
 
-CONTENT = profile_text("default").replace("sticky: conversation", "sticky: content", 1)
+CONTENT = re.sub(
+    r"(?m)^languages: .*$",
+    "languages: [en]",
+    profile_text("default").replace("sticky: conversation", "sticky: content", 1),
+)
 PRIVATE = "My mother Anna has cancer."
 
 

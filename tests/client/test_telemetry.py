@@ -172,6 +172,11 @@ def test_configure_names_the_extra_when_absent(monkeypatch: pytest.MonkeyPatch) 
             {"outcome": "verified"},
         ),
         (
+            lambda: telemetry.unfinished(RestartCause.WAITED),
+            "unfinished",
+            {"cause": "waited"},
+        ),
+        (
             lambda: telemetry.detector_restart(RestartCause.CRASH),
             "detector_restart",
             {"cause": "crash"},

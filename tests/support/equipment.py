@@ -7,7 +7,9 @@ from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
 from curtilage.client.detection.detectors.patterns.matcher import PatternSet
 from curtilage.client.detection.detectors.patterns.secrets import SECRETS
+from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import Equipment
+from curtilage.policy.decision.findings import Normalization
 
 OWN_IDS: Final = (
     *("undecodable", "obfuscation", "invisible", "language", "number-run"),
@@ -26,3 +28,7 @@ def own() -> Equipment:
 @cache
 def every_pattern() -> PatternSet:
     return PatternSet((*PATTERNS, *SECRETS))
+
+
+def as_written(text: str) -> Reading:
+    return Reading(normalization=Normalization.RAW, text=text)

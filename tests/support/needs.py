@@ -187,6 +187,9 @@ TIMING: Final[Table] = {
     "client/detection/detectors/model/test_excerpts.py": (
         "test_cutting_takes_linear_time",
     ),
+    "client/detection/detectors/names/test_figures.py": (
+        "test_time_grows_with_the_length_only",
+    ),
     "client/detection/detectors/names/test_nobody.py": (
         "test_time_grows_with_the_length_only",
     ),

@@ -12,7 +12,7 @@ from curtilage.cli.terminal import (
     out_bytes,
     progress,
 )
-from curtilage.client.assemble import inspector_from
+from curtilage.client.assemble import inspectors_from
 from curtilage.client.errors import UsageError
 
 TOLD_EVERY = 1000
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     policy = config.policy
     with progress("starting detectors"):
-        inspector = inspector_from(config)
+        inspector = inspectors_from(config)
     if inspector.advice is not None:
         err(inspector.advice)
     # Where the lines themselves go to a terminal, they show how far it is.

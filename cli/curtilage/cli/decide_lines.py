@@ -20,7 +20,7 @@ from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
 
-BATCH_LINES = 64
+BATCH_LINES = 256
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_ID_CHARS = 256
 _LINE_FIELDS = frozenset({"id", "text", "messages"})

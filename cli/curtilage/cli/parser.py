@@ -51,6 +51,7 @@ GROUPS: Final = (
     "hard",
     "named",
     "language",
+    "redteam",
     "told",
     "surname",
     "national",

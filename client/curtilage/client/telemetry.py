@@ -72,6 +72,7 @@ class Event(StrEnum):
     FALLBACK = "fallback"
     REFUSED = "refused"
     ATTEST = "attest"
+    UNFINISHED = "unfinished"
     DETECTOR_RESTART = "detector_restart"
     COVERED = "covered"
     CLOCK_OFF = "clock_off"
@@ -98,9 +99,10 @@ class AttestOutcome(StrEnum):
 
 @unique
 class RestartCause(StrEnum):
-    """Why the detectors' process was replaced."""
+    """Why the detectors gave no answer, or their process was replaced."""
 
     TIMEOUT = "timeout"
+    WAITED = "waited"
     CRASH = "crash"
     GARBAGE = "garbage"
 
@@ -290,6 +292,11 @@ def attest(outcome: AttestOutcome, code: Enum | None = None) -> None:
         _count(Event.ATTEST, outcome=outcome)
     else:
         _count(Event.ATTEST, outcome=outcome, code=code)
+
+
+def unfinished(cause: RestartCause) -> None:
+    """Count a query that the detectors did not finish: it stays home."""
+    _count(Event.UNFINISHED, cause=cause)
 
 
 def detector_restart(cause: RestartCause) -> None:

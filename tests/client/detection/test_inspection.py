@@ -11,16 +11,19 @@ from typing import cast
 
 import psutil
 import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typing_extensions import override
 
+from curtilage.client import telemetry
 from curtilage.client.detection import inspection as module
 from curtilage.client.detection.inspection import (
     CHARS_PER_TOKEN,
     Inspector,
-    deadline_s,
     prepare,
+    time_limit,
 )
 from curtilage.client.detection.spans import failure
+from curtilage.client.detection.worker import TimeLimit
 from curtilage.client.errors import BusyError, ConfigError, DetectorsError
 from curtilage.client.fair_queue import MAX_WAITING
 from curtilage.client.query import Message, Query, Settings
@@ -29,6 +32,7 @@ from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Limits, Policy
+from curtilage.policy.explain.decision import explain
 
 CANARY = "zq7canary4711"
 GENEROUS = "deadline_ms: 20000"
@@ -58,9 +62,11 @@ worker.serve(
 """
 
 
-def patient_policy(deadline: str = GENEROUS) -> Policy:
+def patient_policy(deadline: str = GENEROUS, wall_ms: int = 60_000) -> Policy:
     """Return the shipped profile with time enough for a busy test machine."""
-    return load_policy(profile_text("default").replace("deadline_ms: 50", deadline, 1))
+    text = profile_text("default").replace("deadline_ms: 250", deadline, 1)
+    wall = f"deadline_wall_ms: {wall_ms}"
+    return load_policy(text.replace("deadline_wall_ms: 30000", wall, 1))
 
 
 def command(fault: str = "pass") -> tuple[str, ...]:
@@ -84,8 +90,9 @@ def inspector() -> Iterator[Inspector]:
     started.close()
 
 
-def started(fault: str, deadline: str = GENEROUS) -> Inspector:
-    return Inspector.start(patient_policy(deadline), command=command(fault))
+def started(fault: str, deadline: str = GENEROUS, wall_ms: int = 60_000) -> Inspector:
+    policy = patient_policy(deadline, wall_ms)
+    return Inspector.start(policy, command=command(fault))
 
 
 @pytest.mark.parametrize(
@@ -295,8 +302,8 @@ def test_a_real_text_of_the_longest_is_examined(line: str) -> None:
     text = (line * limits.max_chars)[: limits.max_chars]
     prepared = prepare(ask(text), limits)
     assert prepared.findings == ()
-    assert prepared.task.texts == (text,)
-    assert prepared.limit_s == deadline_s(limits, limits.max_chars)
+    assert prepared.texts == (text,)
+    assert prepared.limit == time_limit(limits, limits.max_chars)
 
 
 @pytest.mark.parametrize("pair", ["1/", "a.", "//", "\u4e2d\uff0c"])
@@ -331,13 +338,18 @@ def test_a_lone_surrogate_is_undecodable() -> None:
     ("weight", "seconds"), [(0, 0.05), (1, 0.1), (1000, 0.1), (2500, 0.2)]
 )
 def test_deadline_grows_with_weight(weight: int, seconds: float) -> None:
-    assert deadline_s(LIMITS, weight) == pytest.approx(seconds)
+    assert time_limit(LIMITS, weight).processor_s == pytest.approx(seconds)
+
+
+def test_the_clock_has_a_limit_of_its_own() -> None:
+    assert time_limit(LIMITS, 2500).wall_s == 30
+    assert time_limit(Limits(deadline_wall_ms=1500), 2500).wall_s == 1.5
 
 
 def test_single_signs_have_the_time_that_they_take() -> None:
     longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
-    assert prepare(ask("x" * 2000), longer).limit_s == pytest.approx(0.15)
-    assert prepare(ask("1/" * 1000), longer).limit_s == pytest.approx(0.2)
+    assert prepare(ask("x" * 2000), longer).limit.processor_s == pytest.approx(0.15)
+    assert prepare(ask("1/" * 1000), longer).limit.processor_s == pytest.approx(0.2)
 
 
 # --- a worker that fails ------------------------------------------------------
@@ -346,7 +358,7 @@ FAULTS = {
     "raises": ("raise ValueError(reading.text)", "uncertain.error"),
     "garbage": ("return [reading.text]", "uncertain.error"),
     "hangs": (r're.match(r"(a+)+$", "a" * 64 + "b")', "uncertain.timeout"),
-    "sleeps": ("time.sleep(60)", "uncertain.timeout"),
+    "sleeps": ("time.sleep(60)", "uncertain.waited"),
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers another": (
@@ -354,7 +366,7 @@ FAULTS = {
         None,
     ),
     "answers a text": (
-        "send({'task': 0, 'found': [reading.text]}); time.sleep(60)",
+        "send({'task': 0, 'found': [[reading.text]]}); time.sleep(60)",
         "uncertain.error",
     ),
     "exits": ("raise SystemExit", "uncertain.error"),
@@ -367,7 +379,7 @@ FAULTS = {
     ids=[name for name, each in FAULTS.items() if each[1] is not None],
 )
 def test_a_faulty_worker_keeps_the_query_home(fault: str, expected: str) -> None:
-    inspector = started(fault, "deadline_ms: 1000")
+    inspector = started(fault, "deadline_ms: 1000", 10_000)
     try:
         inspection = inspector.inspect(ask(f"FAULT {CANARY}"))
         assert expected in classes(inspection)
@@ -375,6 +387,39 @@ def test_a_faulty_worker_keeps_the_query_home(fault: str, expected: str) -> None
         assert CANARY not in repr(inspection)
     finally:
         inspector.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"), [(FAULTS["hangs"][0], "timeout"), ("time.sleep(600)", "waited")]
+)
+def test_a_query_that_waited_is_counted_apart_and_its_worker_ended(
+    fault: str, cause: str
+) -> None:
+    reader = InMemoryMetricReader()
+    telemetry.use(telemetry.Telemetry(readers=[reader]))
+    inspector = started(fault, "deadline_ms: 1000", 10_000)
+    try:
+        first = inspector.worker_pid
+        inspection = inspector.inspect(ask("FAULT"))
+        assert classes(inspection) == {f"uncertain.{cause}"}
+        policy = patient_policy()
+        decision = decide(policy.rulebook, inspection)
+        assert f"uncertain.{cause}" in explain(policy, decision, inspection)
+        assert inspector.wait_ready(120)
+        assert inspector.worker_pid != first
+    finally:
+        inspector.close()
+        telemetry.use(None)
+    data = reader.get_metrics_data()
+    assert data is not None
+    counted = {
+        metric.name: [dict(point.attributes or {}) for point in metric.data.data_points]
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+    for event in ("unfinished", "detector_restart"):
+        assert counted[f"curtilage.client.{event}"] == [{"cause": cause}]
 
 
 def test_a_hung_worker_is_replaced() -> None:
@@ -395,7 +440,11 @@ def test_a_hung_worker_is_replaced() -> None:
 
 
 def test_a_slow_worker_is_kept() -> None:
-    inspector = started("time.sleep(0.8)", "deadline_ms: 300")
+    works = (
+        "began = time.process_time(); "
+        "any(time.process_time() - began > 0.8 for _ in iter(int, 1))"
+    )
+    inspector = started(works, "deadline_ms: 300")
     try:
         first = inspector.worker_pid
         assert "uncertain.timeout" in classes(inspector.inspect(ask("FAULT")))
@@ -445,6 +494,32 @@ def test_many_survive_a_hang_in_the_middle() -> None:
     assert found[3] == set()
 
 
+def test_of_those_looked_at_together_only_the_faulty_one_stays_for_it() -> None:
+    inspector = started("os._exit(1)")
+    queries = [ask(f"hello {number}") for number in range(70)]
+    queries[40] = ask("FAULT")
+    queries[41] = ask("a@b.example")
+    try:
+        found = [classes(each) for each in inspector.inspect_many(queries)]
+    finally:
+        inspector.close()
+    assert found[40] == {"uncertain.error"}
+    assert "identifier.direct.email" in found[41]
+    assert [at for at, each in enumerate(found) if each] == [40, 41]
+
+
+def test_together_is_as_alone(inspector: Inspector) -> None:
+    queries = [
+        ask("my ssn is 536-22-1234"),
+        say("I was born in", "1950", "patient John Smith has a cold"),
+        ask("What is HIV?"),
+        ask("x" * 30_000),
+        ask("I was diagnosed with HIV last week"),
+    ]
+    together = list(inspector.inspect_many(queries))
+    assert together == [inspector.inspect(each) for each in queries]
+
+
 def test_a_closed_inspector_keeps_everything_home() -> None:
     inspector = started("pass")
     inspector.close()
@@ -463,7 +538,7 @@ def test_start_fails_without_presidio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_start_fails_when_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "START_TIMEOUT_S", 5.0)
+    monkeypatch.setattr(module, "START", TimeLimit(processor_s=5.0, wall_s=60.0))
     with pytest.raises(DetectorsError, match="did not start"):
         Inspector.start(load_profile("default"), command=("false",))
 
@@ -527,7 +602,9 @@ def test_size_and_deadline_count_the_joined_text() -> None:
     assert prepared_classes(say("x" * 50, "x" * 49)) == set()
     longer = Limits(max_chars=4000, deadline_ms=50, deadline_ms_per_1000_chars=50)
     # 1,800 characters of their own, and 480 around the joint.
-    assert prepare(say("x" * 900, "x" * 900), longer).limit_s == pytest.approx(0.2)
+    assert prepare(
+        say("x" * 900, "x" * 900), longer
+    ).limit.processor_s == pytest.approx(0.2)
 
 
 def test_a_missing_wall_is_told_and_can_be_refused() -> None:
@@ -619,8 +696,8 @@ def test_an_approved_text_is_looked_at_apart_and_joins_with_nothing() -> None:
     prepared = prepare(query, Limits(), approving(PROMPT))
     alone = prepare(chat(("user", "one"), ("user", "two")), Limits())
     assert prepared.apart is not None
-    assert prepared.apart.task.texts == (PROMPT,)
-    assert prepared.task.texts == alone.task.texts
+    assert prepared.apart.texts == (PROMPT,)
+    assert prepared.texts == alone.texts
     assert [each.message for each in prepared.places] == [0, 2, 0]
 
 
@@ -634,7 +711,7 @@ def test_an_approved_text_counts_towards_the_size() -> None:
 def approver() -> Iterator[Inspector]:
     digest = hashlib.sha256(PROMPT.encode()).hexdigest()
     approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
-    text = profile_text("default").replace("deadline_ms: 50", GENEROUS, 1)
+    text = profile_text("default").replace("deadline_ms: 250", GENEROUS, 1)
     started = Inspector.start(load_policy(text + approval), command=command())
     yield started
     started.close()
@@ -684,7 +761,7 @@ def test_a_failure_over_an_approved_text_keeps_the_query_home() -> None:
     text = f"FAULT {CANARY}"
     digest = hashlib.sha256(text.encode()).hexdigest()
     approval = f"approved: [{{sha256: '{digest}', by: me, date: 2026-11-22}}]\n"
-    profile = profile_text("default").replace("deadline_ms: 50", GENEROUS, 1)
+    profile = profile_text("default").replace("deadline_ms: 250", GENEROUS, 1)
     policy = load_policy(profile + approval)
     dies = command("os._exit(1)")
     failing = Inspector.start(policy, command=dies, spare=False)

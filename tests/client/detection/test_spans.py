@@ -12,6 +12,7 @@ from curtilage.client.detection.spans import (
     checked,
     merge,
     parse_findings,
+    parse_found,
     to_fields,
 )
 from curtilage.policy.decision.findings import Normalization, Where
@@ -170,3 +171,14 @@ def test_parse_findings_takes_the_names_of_lists() -> None:
     assert found.listed == ("public",)
     with pytest.raises(GarbageError, match="list"):
         parse_findings(sent, [HERE], lists=frozenset({"other"}))
+
+
+@pytest.mark.parametrize("value", [7, [], [[]], [[], [], []], [[], 7], {"0": []}])
+def test_an_answer_for_other_conversations_is_refused(value: object) -> None:
+    with pytest.raises(GarbageError):
+        parse_found(value, [[], []])
+
+
+def test_each_conversation_has_its_own_places() -> None:
+    nothing: list[object] = []
+    assert parse_found([nothing, nothing], [[], []]) == [(), ()]

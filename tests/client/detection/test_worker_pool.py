@@ -98,7 +98,7 @@ FAULTS = {
     "dies": ("os._exit(1)", "uncertain.error"),
     "writes garbage": ("replies.write(b'x' * 99); replies.flush()", "uncertain.error"),
     "answers a text": (
-        "send({'task': 1, 'found': [reading.text]}); time.sleep(60)",
+        "send({'task': 1, 'found': [[reading.text]]}); time.sleep(60)",
         "uncertain.error",
     ),
 }

@@ -10,18 +10,21 @@ import hashlib
 import math
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol, Self
 
 from curtilage.client import telemetry
 from curtilage.client.detection.persons import settled
-from curtilage.client.detection.spans import GarbageError, failure, parse_findings
+from curtilage.client.detection.spans import GarbageError, failure, parse_found
 from curtilage.client.detection.turns import seams, told_numbers
 from curtilage.client.detection.worker import (
     DetectorProcess,
     Task,
+    TimeLimit,
     WorkerError,
     require_presidio,
     without_a_wall,
@@ -40,7 +43,7 @@ from curtilage.policy.signing import Currency, stale_finding
 if TYPE_CHECKING:  # a policy's file, its packs and its trust are nothing to us
     from curtilage.policy.document.model import Limits, Policy
 
-START_TIMEOUT_S = 60.0
+START = TimeLimit(processor_s=60.0, wall_s=300.0)
 MAX_LEAVES = 2000  # texts of one query; a longer conversation is oversize
 # What any query takes, however short, in characters of prose that take as long.
 _LEAST_COST = 100
@@ -50,12 +53,17 @@ _LEAST_COST = 100
 # from two on: nothing that people send weighs more than it is long.
 CHARS_PER_TOKEN = 1.5
 _TOKEN = re.compile(r"[^\W_]+|\S")
+# Short queries of a batch are looked at together, as long as that is soon done.
+_GROUP = 32
+_GROUP_CHARS = 4000
 _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
 _TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
+_FAILURES = frozenset({"uncertain.error", "uncertain.timeout", "uncertain.waited"})
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
+    RestartCause.WAITED: "uncertain.waited",
     RestartCause.CRASH: "uncertain.error",
     RestartCause.GARBAGE: "uncertain.error",
 }
@@ -71,7 +79,8 @@ class _Prepared:
     leaves: tuple[Leaf, ...] = field(repr=False)
     seams: tuple[str, ...] = field(repr=False)  # read besides, for the whole query
     told: str = field(repr=False)  # numbers of several turns, or nothing
-    limit_s: float
+    weight: int
+    limit: TimeLimit
     approved: tuple[Approved, ...] = ()
     apart: "_Prepared | None" = None  # the texts that a policy approves
 
@@ -86,10 +95,11 @@ class _Prepared:
         return (*own, *(_WHOLE_QUERY for _ in self.seams), *told)
 
     @property
-    def task(self) -> Task:
+    def texts(self) -> tuple[str, ...]:
+        """All that the detectors read, in the order of ``places``."""
         own = tuple(leaf.text for leaf in self.leaves)
         told = (self.told,) if self.told else ()
-        return Task(texts=(*own, *self.seams, *told), limit_s=self.limit_s)
+        return (*own, *self.seams, *told)
 
     def with_findings(self, more: Sequence[Finding]) -> Inspection:
         # What an approval may set aside must not stand for what the others say.
@@ -117,11 +127,14 @@ def weight_of(texts: Sequence[str]) -> int:
     return max(sum(map(len, texts)), math.ceil(CHARS_PER_TOKEN * tokens))
 
 
-def deadline_s(limits: "Limits", weight: int) -> float:
+def time_limit(limits: "Limits", weight: int) -> TimeLimit:
     """Return how long a query may be looked at; grows with what there is."""
     thousands = math.ceil(weight / 1000)
     per_thousand = limits.deadline_ms_per_1000_chars
-    return (limits.deadline_ms + thousands * per_thousand) / 1000
+    return TimeLimit(
+        processor_s=(limits.deadline_ms + thousands * per_thousand) / 1000,
+        wall_s=limits.deadline_wall_ms / 1000,
+    )
 
 
 def prepare(
@@ -164,9 +177,11 @@ def prepare(
             leaves=own,
             seams=(),
             told="",
-            limit_s=deadline_s(limits, weight_of([leaf.text for leaf in own])),
+            weight=(heavy := weight_of([leaf.text for leaf in own])),
+            limit=time_limit(limits, heavy),
         )
     between = seams(leaves)
+    weight = weight_of([*(leaf.text for leaf in leaves), *between])
     return _Prepared(
         digest=digest,
         messages=len(query.messages),
@@ -176,9 +191,8 @@ def prepare(
         leaves=leaves,
         seams=between,
         told=told_numbers(leaves),
-        limit_s=deadline_s(
-            limits, weight_of([*(leaf.text for leaf in leaves), *between])
-        ),
+        weight=weight,
+        limit=time_limit(limits, weight),
     )
 
 
@@ -229,7 +243,7 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
             surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
-        failed = each.data_class in {"uncertain.error", "uncertain.timeout"}
+        failed = each.data_class in _FAILURES
         if each.where == _TOLD and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
@@ -272,7 +286,7 @@ class Inspector:
                 command or ours, plan=plan, wall_required=policy.wall_required
             )
 
-        self._workers = Workers(launch, timeout_s=START_TIMEOUT_S, spare=spare)
+        self._workers = Workers(launch, limit=START, spare=spare)
 
     @classmethod
     def start(
@@ -341,7 +355,12 @@ class Inspector:
     def inspect(self, query: Query) -> Inspection:
         """Return everything found in a query; a failure is a finding too."""
         with telemetry.timed(telemetry.Stage.INSPECT), self._asking:
-            (inspection,) = self._inspect_batch([query])
+            prepared = prepare(query, self._limits, self._approvals)
+            (found,) = self._inspect_groups([(prepared,)])
+            if isinstance(found, RestartCause):
+                inspection = _failed(prepared, found)
+            else:
+                (inspection,) = found
         telemetry.inspected()
         self._workers.keep_spare()
         return inspection
@@ -375,13 +394,36 @@ class Inspector:
         Each query has its own deadline. One on which the worker fails is
         uncertain; the queries after it go to the next worker.
         """
-        at = 0
-        while at < len(queries):
-            self.wait_ready(START_TIMEOUT_S)
+        waiting = deque(self._groups(queries))
+        while waiting:
+            self.wait_ready(START.wall_s)
+            done: list[Inspection] = []
             with self._asking:
-                done = list(self._inspect_batch(queries[at:]))
-            at += len(done)
+                for found in self._inspect_groups(tuple(waiting)):
+                    group = waiting.popleft()
+                    if not isinstance(found, RestartCause):
+                        done += found
+                    elif len(group) > 1:
+                        # One of them did it, and it alone shall stay home for it.
+                        waiting.extendleft((each,) for each in reversed(group))
+                    else:
+                        done += (_failed(each, found) for each in group)
             yield from done
+
+    def _groups(self, queries: Sequence[Query]) -> Iterator[tuple[_Prepared, ...]]:
+        """Yield the queries in groups that cost no more than one of some length."""
+        group: list[_Prepared] = []
+        weight = 0
+        for query in queries:
+            prepared = prepare(query, self._limits, self._approvals)
+            size = sum(part.weight for part in prepared.parts)
+            if group and (weight + size > _GROUP_CHARS or len(group) == _GROUP):
+                yield tuple(group)
+                group, weight = [], 0
+            group.append(prepared)
+            weight += size
+        if group:
+            yield tuple(group)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a replacement that is on its way."""
@@ -391,35 +433,51 @@ class Inspector:
         """Stop the workers; every later query is ``uncertain.error``."""
         self._workers.close()
 
-    def _inspect_batch(self, queries: Sequence[Query]) -> Iterator[Inspection]:
-        """Yield inspections up to and including the first failure."""
-        prepared = [prepare(query, self._limits, self._approvals) for query in queries]
+    def _inspect_groups(
+        self, groups: Sequence[tuple[_Prepared, ...]]
+    ) -> Iterator[list[Inspection] | RestartCause]:
+        """Yield the inspections of each group, up to the first that failed and why."""
         process = self._workers.current
         if process is None:
             self._workers.refill()
-            yield _failed(prepared[0], RestartCause.CRASH)
+            yield RestartCause.CRASH
             return
-        process.send([part.task for each in prepared for part in each.parts])
-        for each in prepared:
-            found: list[Finding] = []
+        tasks = [_task(group, self._limits) for group in groups]
+        process.send(tasks)
+        for group, task in zip(groups, tasks, strict=True):
+            parts = [part for each in group for part in each.parts]
             try:
-                for part in each.parts:
-                    answer = process.receive(part.limit_s)
-                    found += parse_findings(answer, part.places, lists=self._lists)
+                answer = process.receive(task.limit)
+                places = [part.places for part in parts]
+                found = iter(parse_found(answer, places, lists=self._lists))
             # The first failure ends the batch: this process is drained or killed, and
             # what is behind it goes to the next one.
             except WorkerError as error:
                 self._workers.failed(process, error.cause)
-                yield _failed(each, error.cause)
+                yield error.cause
                 return
             except GarbageError:
                 self._workers.failed(process, RestartCause.GARBAGE)
-                yield _failed(each, RestartCause.GARBAGE)
+                yield RestartCause.GARBAGE
                 return
-            yield each.with_findings(found)
+            yield [
+                each.with_findings([*chain(*islice(found, len(each.parts)))])
+                for each in group
+            ]
+
+
+def _task(group: Sequence[_Prepared], limits: "Limits") -> Task:
+    """Return what the detectors are asked: a group has the time of one query."""
+    parts = [part for each in group for part in each.parts]
+    together = time_limit(limits, sum(part.weight for part in parts))
+    return Task(
+        conversations=tuple(part.texts for part in parts),
+        limit=together,
+    )
 
 
 def _failed(prepared: _Prepared, cause: RestartCause) -> Inspection:
+    telemetry.unfinished(cause)
     return prepared.with_findings([failure(_CLASS_OF[cause], _DETECTOR, _WHOLE_QUERY)])
 
 

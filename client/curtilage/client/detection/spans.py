@@ -175,6 +175,26 @@ def to_fields(leaf: int, span: Span) -> SpanFields:
     )
 
 
+def parse_found(
+    value: object,
+    places: Sequence[Sequence[Where]],
+    *,
+    lists: frozenset[str] = frozenset(),
+) -> list[tuple[Finding, ...]]:
+    """Read what the worker says of several conversations; see ``parse_findings``.
+
+    Raises:
+        GarbageError: anything unexpected, or another number of them; says no more.
+    """
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    if not isinstance(value, list) or len(items) != len(places):
+        raise GarbageError("the worker's answer is of other conversations")
+    return [
+        parse_findings(each, at, lists=lists)
+        for each, at in zip(items, places, strict=True)
+    ]
+
+
 def parse_findings(
     value: object, places: Sequence[Where], *, lists: frozenset[str] = frozenset()
 ) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ import queue
 import subprocess  # noqa: TID251 - a door
 import sys
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,6 +40,9 @@ FORGETTING: Final = {
     "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
 }
 """Has glibc overwrite what is freed, in Python and in C, at once."""
+_WHOLE_PROCESS: Final = 2  # CPUCLOCK_SCHED, of all threads (linux/posix-timers.h)
+_MOST_THREADS: Final = 2  # that the worker computes with at once
+_LEAST_LOOK_S: Final = 0.005  # between two looks at its clock
 _MODULE: Final = "curtilage.client.detection.detectors"
 
 
@@ -46,7 +50,7 @@ class WorkerError(Exception):
     """The worker gave no usable answer.
 
     Attributes:
-        cause: late, dead, or talking nonsense.
+        cause: late, kept waiting, dead, or talking nonsense.
     """
 
     def __init__(self, cause: RestartCause) -> None:
@@ -55,16 +59,31 @@ class WorkerError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """The texts of one conversation, and how long they may take.
+class TimeLimit:
+    """How long a worker may take, from the moment at which it could begin.
 
     Attributes:
-        texts: every text, in the order in which places are counted.
-        limit_s: from the moment at which the worker could begin.
+        processor_s: of all its threads together. What other programs take of a busy
+            machine is not counted. Where the system does not tell, it is counted by
+            the clock.
+        wall_s: by the clock, whatever it does meanwhile: also where it hangs.
     """
 
-    texts: tuple[str, ...] = field(repr=False)
-    limit_s: float
+    processor_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Conversations that are looked at together, and how long they may take.
+
+    Attributes:
+        conversations: every text of each, in the order in which places are counted.
+        limit: after that all of them are given up.
+    """
+
+    conversations: tuple[tuple[str, ...], ...] = field(repr=False)
+    limit: TimeLimit
 
 
 def require_presidio() -> None:
@@ -155,14 +174,14 @@ class DetectorProcess:
         """Detectors that it could not build, known once it is warm."""
         return self._broken
 
-    def wait_ready(self, timeout_s: float) -> bool:
+    def wait_ready(self, limit: TimeLimit) -> bool:
         """Wait until the worker is warm; False if it will not be.
 
         Raises:
             DetectorsError: it stands behind no wall that holds, and must.
         """
         try:
-            answer = self._next(timeout_s)
+            answer = self._next(limit)
             fields = cast(
                 "dict[str, object]", answer if isinstance(answer, dict) else {}
             )
@@ -189,33 +208,34 @@ class DetectorProcess:
         batch = [
             {
                 "task": self._sent + number,
-                "texts": task.texts,
-                "limit_ms": int(task.limit_s * 1000),
+                "texts": task.conversations,
+                "limit_ms": int(task.limit.processor_s * 1000),
+                "wall_ms": int(task.limit.wall_s * 1000),
             }
             for number, task in enumerate(tasks)
         ]
         self._sent += len(tasks)
         self._outgoing.put(encode_frame(batch))
 
-    def receive(self, timeout_s: float) -> object:
-        """Return what was found for the next task, of any shape.
+    def receive(self, limit: TimeLimit) -> object:
+        """Return what was found for the next task, of any shape; see ``parse_found``.
 
         Raises:
-            WorkerError: late, dead, not in frames, or about another task: after
-                an interrupted call an answer would meet the wrong question.
+            WorkerError: late, kept waiting, dead, not in frames, or about another
+                task: after an interrupted call an answer would meet the wrong question.
         """
-        answer = self._next(timeout_s)
+        answer = self._next(limit)
         fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
         if fields.keys() != {"task", "found"} or fields["task"] != self._received:
             raise WorkerError(RestartCause.GARBAGE)
         self._received += 1
         return fields["found"]
 
-    def drain(self, timeout_s: float) -> bool:
+    def drain(self, limit: TimeLimit) -> bool:
         """Wait for answers that nobody wants any more; tell whether all came."""
         try:
             while self._received < self._sent:
-                self.receive(timeout_s)
+                self.receive(limit)
         except WorkerError:
             return False
         return True
@@ -235,15 +255,41 @@ class DetectorProcess:
                 with suppress(OSError):
                     stream.close()
 
-    def _next(self, timeout_s: float) -> object:
-        try:
-            answer = self._incoming.get(timeout=max(timeout_s, 0))
-        except queue.Empty:
-            raise WorkerError(RestartCause.TIMEOUT) from None
+    def _next(self, limit: TimeLimit) -> object:
+        answer = self._awaited(limit)
         if isinstance(answer, RestartCause):
             self._incoming.put(answer)  # it is dead for every later caller too
             raise WorkerError(answer)
         return answer
+
+    def _awaited(self, limit: TimeLimit) -> object:
+        """Return the next answer; the clocks are looked at only while there is none."""
+        began, began_used = time.monotonic(), self._used_s()
+        left_s = 0.0  # an answer that is there already is no late one
+        while True:
+            try:
+                return self._incoming.get(timeout=left_s)
+            except queue.Empty:
+                pass
+            waited = time.monotonic() - began
+            idle = limit.processor_s - (self._used_s() - began_used)
+            if idle <= 0:
+                raise WorkerError(RestartCause.TIMEOUT)
+            if waited >= limit.wall_s:
+                raise WorkerError(RestartCause.WAITED)
+            # Several threads can use it up sooner than the clock goes.
+            left_s = min(
+                max(idle / _MOST_THREADS, _LEAST_LOOK_S), limit.wall_s - waited
+            )
+
+    def _used_s(self) -> float:
+        """Return the processor time of all its threads; by the clock if none tells."""
+        if sys.platform == "linux":
+            # What clock_getcpuclockid(3) makes of a process: no other way leads there
+            # from Python, and /proc counts in hundredths of a second.
+            with suppress(OSError):  # it is gone, and the thread that reads says so
+                return time.clock_gettime(~self._popen.pid << 3 | _WHOLE_PROCESS)
+        return time.monotonic()
 
     def _read_all(self) -> None:
         stream = self._popen.stdout
@@ -274,20 +320,25 @@ def without_a_wall(wall: Wall) -> str:
     return f"the kernel does not forbid them to {gaps} ({reasons})"
 
 
-def warmed(process: DetectorProcess, *, timeout_s: float) -> DetectorProcess:
+def warmed(process: DetectorProcess, *, limit: TimeLimit) -> DetectorProcess:
     """Wait until a worker is warm; one that will not be is ended.
 
     Raises:
         DetectorsError: it ended, or did not become ready in time.
     """
     try:
-        ready = process.wait_ready(timeout_s)
+        ready = process.wait_ready(limit)
     except DetectorsError:
         process.kill()
         raise
     if not ready:
         ended = process.ended
         process.kill()
-        how = "their process ended" if ended else f"not ready after {timeout_s:g} s"
+        how = "their process ended"
+        if not ended:
+            how = (
+                f"not ready after {limit.processor_s:g} s of processor time or "
+                f"{limit.wall_s:g} s by the clock"
+            )
         raise DetectorsError(f"the detectors did not start: {how}")
     return process

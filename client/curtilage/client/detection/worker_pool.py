@@ -12,11 +12,12 @@ from typing import Final
 
 from curtilage.client import telemetry
 from curtilage.client.detection.pipe import GRACE_S
-from curtilage.client.detection.worker import DetectorProcess, warmed
+from curtilage.client.detection.worker import DetectorProcess, TimeLimit, warmed
 from curtilage.client.errors import DetectorsError
 from curtilage.client.telemetry import RestartCause
 
 _JOIN_S: Final = 60.0
+_GRACE: Final = TimeLimit(processor_s=GRACE_S, wall_s=5 * GRACE_S)
 
 
 class Workers:
@@ -26,7 +27,7 @@ class Workers:
         self,
         launch: Callable[[bool], DetectorProcess],
         *,
-        timeout_s: float,
+        limit: TimeLimit,
         spare: bool,
     ) -> None:
         """Take the way to launch a worker; launch none.
@@ -34,11 +35,11 @@ class Workers:
         Args:
             launch: returns a worker that is not warm yet; True asks for one
                 that gives way to others until it is.
-            timeout_s: within this time a worker is warm, or given up.
+            limit: within this time a worker is warm, or given up.
             spare: keep a second one warm, once ``keep_spare`` was called.
         """
         self._launch = launch
-        self._timeout_s = timeout_s
+        self._limit = limit
         self._starting: DetectorProcess | None = None
         self._wanted = spare
         self._keeping = False
@@ -128,7 +129,7 @@ class Workers:
             if self._closed:
                 process.kill()
         try:
-            return warmed(process, timeout_s=self._timeout_s)
+            return warmed(process, limit=self._limit)
         finally:
             self._starting = None
 
@@ -164,8 +165,9 @@ class Workers:
         return False
 
     def _retire(self, process: DetectorProcess, cause: RestartCause) -> None:
-        # A worker that is merely slow is kept: a new one costs seconds.
-        if cause is RestartCause.TIMEOUT and process.drain(GRACE_S):
+        # A worker that is merely slow is kept: a new one costs seconds. One that waited
+        # till the end may wait for ever.
+        if cause is RestartCause.TIMEOUT and process.drain(_GRACE):
             self._install(process)
             return
         process.kill()

@@ -146,12 +146,12 @@ LIMITS = Limits(max_chars=100_000)
 def test_one_more_turn_costs_only_the_new_text() -> None:
     counting = Counting()
     scanner = Scanner(fitted(counting), cache=FindingsCache(PLAN))
-    scanner.scan(prepare(talk(20), LIMITS).task.texts)
+    scanner.scan(prepare(talk(20), LIMITS).texts)
     before = sum(map(len, counting.seen))
     counting.seen.clear()
-    scanner.scan(prepare(talk(20), LIMITS).task.texts)
+    scanner.scan(prepare(talk(20), LIMITS).texts)
     assert counting.seen == []
-    scanner.scan(prepare(talk(21), LIMITS).task.texts)
+    scanner.scan(prepare(talk(21), LIMITS).texts)
     new = talk(21).messages[-1].content
     assert new in counting.seen
     assert len(counting.seen) == 2  # and the seam before it
@@ -164,7 +164,7 @@ def test_findings_of_a_known_text_are_the_same() -> None:
     keeping = Scanner(
         fitted(Counting("financial.pan"), _Mute()), cache=FindingsCache(PLAN)
     )
-    texts = prepare(talk(3), policy.limits).task.texts
+    texts = prepare(talk(3), policy.limits).texts
     assert keeping.scan(texts) == keeping.scan(texts) == plain.scan(texts)
 
 
@@ -189,6 +189,19 @@ def test_a_failure_is_not_remembered() -> None:
 
 
 # --- two stages -----------------------------------------------------------------
+
+
+def test_names_are_looked_for_in_the_new_turn_only() -> None:
+    last = Counting("identifier.direct.person")
+    scanner = Scanner(fitted(Counting()), fitted(last), cache=FindingsCache(PLAN))
+    scanner.scan(prepare(talk(20), LIMITS).texts)
+    assert len(last.seen) == len(prepare(talk(20), LIMITS).texts)
+    last.seen.clear()
+    (*_, found) = scanner.scan(prepare(talk(21), LIMITS).texts)
+    new = talk(21).messages[-1].content
+    assert len(last.seen) == 2  # the turn, and the seam before it
+    assert new in last.seen
+    assert [each.data_class for each in found] == ["identifier.direct.person"]
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,17 @@ def test_another_first_frame_is_no_plan(frame: object) -> None:
 
 @pytest.mark.parametrize(
     "batch",
-    [7, {"texts": []}, [7], [{"texts": "x"}], [{"task": 0, "texts": 7, "limit_ms": 1}]],
+    [
+        7,
+        {"texts": []},
+        [7],
+        [{"texts": "x"}],
+        [{"task": 0, "texts": 7, "limit_ms": 1, "wall_ms": 1}],
+        [{"task": 0, "texts": [["x"], "y"], "limit_ms": 1, "wall_ms": 1}],
+    ],
 )
 def test_serve_refuses_what_is_no_batch(batch: object) -> None:
-    with pytest.raises(ValueError, match=r"batch|task"):
+    with pytest.raises(ValueError, match=r"batch|task|conversation"):
         serve(
             io.BytesIO(encode_frame(batch)),
             io.BytesIO(),
@@ -68,7 +75,10 @@ def test_serve_refuses_what_is_no_batch(batch: object) -> None:
 
 
 def test_serve_answers_each_task() -> None:
-    batch = [{"task": n, "texts": ["a@b.example"], "limit_ms": 9000} for n in (4, 5)]
+    batch = [
+        {"task": n, "texts": [["a@b.example"]], "limit_ms": 9000, "wall_ms": 9000}
+        for n in (4, 5)
+    ]
     replies = io.BytesIO()
     wall = Wall(missing=("seccomp: none here",))
     serve(io.BytesIO(encode_frame(batch)), replies, Scanner(own_equipment()), wall)

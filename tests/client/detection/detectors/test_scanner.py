@@ -1,9 +1,10 @@
 """What detectors of the last stage see of a text that reads otherwise when undone."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
+from typing_extensions import override
 
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.readings import Reading
@@ -123,6 +124,64 @@ def test_of_a_long_text_only_what_reads_otherwise_is_looked_at_twice() -> None:
     _, again = names.read
     assert "Okafor" in again
     assert len(again) < 400
+
+
+class Ahead(Names):
+    """The same, told before of what it will be asked."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.told: list[list[Reading]] = []
+        self.asked: list[Reading] = []
+        self._fails = fails
+
+    def ahead(self, readings: Sequence[Reading]) -> None:
+        self.told.append(list(readings))
+        if self._fails:
+            raise ValueError
+
+    @override
+    def find(self, reading: Reading) -> Iterator[Span]:
+        self.asked.append(reading)
+        return super().find(reading)
+
+
+TALK = ["Chidi owes rent", "hello", "C&shy;hidi, who owes rent, is Ok&shy;afor"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_all_that_will_be_asked_is_told_ahead_at_once(*, fails: bool) -> None:
+    names = Ahead(fails=fails)
+    scanner = Scanner(((Mute(), EVERY_FORM),), fitted(names))
+    told = scanner.scan_all([TALK[:2], TALK[1:]])
+    (together,) = names.told
+    # The very readings, since what was done ahead is kept with each.
+    assert list(map(id, together)) == list(map(id, names.asked))
+    plain = Scanner(((Mute(), EVERY_FORM),), fitted(Names()))
+    assert told == [plain.scan(TALK[:2]), plain.scan(TALK[1:])]
+
+
+def test_a_text_of_several_conversations_is_looked_at_once() -> None:
+    names = Names()
+    scanner = Scanner(((Mute(), EVERY_FORM),), fitted(names))
+    scanner.scan_all([["hello", "hello"], ["hello", "Chidi"]])
+    assert names.read == ["hello", "Chidi"]
+
+
+def test_one_conversation_that_is_settled_settles_no_other() -> None:
+    class Settling(Mute):
+        @override
+        def find(self, reading: Reading) -> tuple[Span, ...]:
+            return (span("uncertain.opaque_blob", 0, 1),) * ("blob" in reading.text)
+
+    names = Names()
+    scanner = Scanner(
+        ((Settling(), EVERY_FORM),), fitted(names), exits=["uncertain.opaque_blob"]
+    )
+    one, other = scanner.scan_all([["blob", "Chidi"], ["Chidi", "hello"]])
+    assert names.read == ["Chidi", "hello"]
+    assert "uncertain.opaque_blob" in {each.data_class for each in one[0]}
+    assert [each.data_class for spans in other for each in spans] == [PERSON]
 
 
 def test_a_failure_in_what_is_undone_is_one() -> None:

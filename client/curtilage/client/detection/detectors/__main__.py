@@ -127,47 +127,63 @@ def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") ->
     batch = read_frame(requests)
     if batch is None:
         return False
-    for number, texts, limit_ms in _parse_batch(batch):
+    for number, texts, limit_ms, wall_ms in _parse_batch(batch):
         # The parent kills a worker that is late, but a parent can die first.
-        set_alarm(limit_ms / 1000 + 2 * GRACE_S)
-        found = scanner.scan(texts)
-        set_alarm(0)
+        set_alarm(limit_ms / 1000 + 2 * GRACE_S, wall_ms / 1000 + 2 * GRACE_S)
+        found = scanner.scan_all(texts)
+        set_alarm(0, 0)
         fields = [
-            to_fields(index, span)
-            for index, spans in enumerate(found)
-            for span in spans
+            [
+                to_fields(index, span)
+                for index, spans in enumerate(each)
+                for span in spans
+            ]
+            for each in found
         ]
         write_frame(replies, encode_frame({"task": number, "found": fields}))
     return True
 
 
-def _parse_batch(batch: object) -> list[tuple[int, list[str], int]]:
-    """Return each task's number, texts and limit; refuse any other shape."""
+def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int]]:
+    """Return each task's number, texts and limits; refuse any other shape."""
     if not isinstance(batch, list):
         raise ValueError("a batch is a list")  # noqa: TRY004 - of bytes, not of types
-    tasks: list[tuple[int, list[str], int]] = []
+    tasks: list[tuple[int, list[list[str]], int, int]] = []
     for task in cast("list[object]", batch):
         fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
-        number, texts, limit_ms = map(fields.get, ("task", "texts", "limit_ms"))
+        names = ("task", "texts", "limit_ms", "wall_ms")
+        number, texts, limit_ms, wall_ms = map(fields.get, names)
         if not (
             isinstance(number, int)
             and isinstance(texts, list)
             and isinstance(limit_ms, int)
+            and isinstance(wall_ms, int)
         ):
-            raise ValueError("a task has a number, texts and a limit")  # noqa: TRY004 - see above
-        told = [str(text) for text in cast("list[object]", texts)]
-        tasks.append((number, told, limit_ms))
+            raise ValueError("a task has a number, texts and two limits")  # noqa: TRY004 - see above
+        told = [
+            [str(text) for text in cast("list[object]", each)]
+            for each in cast("list[object]", texts)
+            if isinstance(each, list)
+        ]
+        # Were one left out, what was found would be taken for another's.
+        if len(told) != len(cast("list[object]", texts)):
+            raise ValueError("a conversation is a list of texts")
+        tasks.append((number, told, limit_ms, wall_ms))
     return tasks
 
 
-def set_alarm(seconds: float) -> None:
+def set_alarm(processor_s: float, wall_s: float) -> None:
     """Let the kernel end this process then; no Python code is needed for it.
 
     So it ends even where a pattern holds the interpreter's lock. 0 takes it back.
     """
     if sys.platform != "win32":
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        for number, timer, seconds in (
+            (signal.SIGPROF, signal.ITIMER_PROF, processor_s),
+            (signal.SIGALRM, signal.ITIMER_REAL, wall_s),
+        ):
+            signal.signal(number, signal.SIG_DFL)
+            signal.setitimer(timer, seconds)
 
 
 # --- what Python is kept from --------------------------------------------------------

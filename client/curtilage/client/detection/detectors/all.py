@@ -11,6 +11,7 @@ from typing import Final
 
 from curtilage.client.detection.detectors.anomalies import (
     InvisibleDetector,
+    LanguageDetector,
     NumberRunDetector,
     ObfuscationDetector,
     OpaqueDetector,
@@ -18,7 +19,6 @@ from curtilage.client.detection.detectors.anomalies import (
     UndecodableDetector,
 )
 from curtilage.client.detection.detectors.cache import FindingsCache
-from curtilage.client.detection.detectors.languages.detector import LanguageDetector
 from curtilage.client.detection.detectors.model.detector import ner_detectors
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.patterns.catalog import PATTERNS
@@ -83,7 +83,7 @@ def equipment_of(plan: DetectionPlan) -> tuple[Equipment, Equipment]:
         *own_detectors(plan.detectors),
         *_operator_recognizers(plan.presidio),
     )
-    return first, ner_detectors(plan.ner)
+    return first, ner_detectors(plan.ner, plan.languages)
 
 
 def _operator_recognizers(plan: PresidioPlan) -> Equipment:
@@ -117,6 +117,6 @@ def _own_but_names(languages: Sequence[str]) -> Equipment:
         (ToldNumberDetector(), EVERY_FORM),
         (PatternSet((*PATTERNS, *SECRETS)), EVERY_FORM),
         (OpaqueDetector(), AS_WRITTEN),
-        (LexiconDetector(), NOT_COMPACT),
-        (PersonMarkerDetector(), NOT_COMPACT),
+        (LexiconDetector(languages), NOT_COMPACT),
+        (PersonMarkerDetector(languages), NOT_COMPACT),
     )

@@ -8,9 +8,10 @@ never repeats one: no message and no finding holds a word of it.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from curtilage.client.detection.detectors.cache import FindingsCache, Found
 from curtilage.client.detection.detectors.patterns.prefilter import (
@@ -47,6 +48,8 @@ class Detector(Protocol):
     - ``numeric``: it looks at numbers only, and takes its time.
     - ``beyond_ascii``: what it looks for no ASCII text has.
     - ``broken``: it stands for one that could not be built, and always fails.
+    - ``ahead``: it takes less for several readings in one go; it is given all that
+      it will be asked about, and finds nothing yet.
     """
 
     @property
@@ -56,6 +59,15 @@ class Detector(Protocol):
 
     def find(self, reading: Reading) -> Iterable[Span]:
         """Return what was found; offsets into the reading's text."""
+        ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A detector that takes less for several readings in one go."""
+
+    def ahead(self, readings: Sequence[Reading]) -> None:
+        """Do what can be done in one go for readings that are about to be found in."""
         ...
 
 
@@ -107,27 +119,43 @@ class Scanner:
 
     def scan(self, texts: Sequence[str]) -> list[tuple[Span, ...]]:
         """Return what all detectors find in each text of one conversation."""
-        names = [self._cache.name_of(text) for text in texts]
-        read = [_Readings(text) for text in texts]
-        known = [
-            self._cache.recall(name) or Found(first=merge(self._first.spans(each)))
-            for name, each in zip(names, read, strict=True)
-        ]
+        return self.scan_all([texts])[0]
+
+    def scan_all(
+        self, conversations: Sequence[Sequence[str]]
+    ) -> list[list[tuple[Span, ...]]]:
+        """Return the same for each text of several conversations, in less time."""
+        named = [list(map(self._cache.name_of, texts)) for texts in conversations]
+        # A text that is said twice is looked at once.
+        read = {
+            name: _Readings(text)
+            for names, texts in zip(named, conversations, strict=True)
+            for name, text in zip(names, texts, strict=True)
+        }
+        known = {
+            name: self._cache.recall(name)
+            or Found(first=merge(self._first.spans(each)))
+            for name, each in read.items()
+        }
         # One finding that settles the route settles it for the whole conversation:
         # then nobody need look for names in any of its texts.
-        if not any(self._settles(span) for each in known for span in each.first):
-            known = [
-                each
-                if each.last is not None
-                else replace(each, last=tuple(self._last.spans(at)))
-                for each, at in zip(known, read, strict=True)
-            ]
-        for name, each in zip(names, known, strict=True):
+        asked = dict.fromkeys(
+            name
+            for names in named
+            if not any(self._settles(span) for at in names for span in known[at].first)
+            for name in names
+            if known[name].last is None
+        )
+        self._last.ahead([read[name] for name in asked])
+        for name in asked:
+            spans = tuple(self._last.spans(read[name]))
+            known[name] = replace(known[name], last=spans)
+        for name, each in known.items():
             spans = (*each.first, *(each.last or ()))
             # A failure may pass, so what was found then is not remembered.
             if _PASSING.isdisjoint(span.data_class for span in spans):
                 self._cache.keep(name, each)
-        return [_joined(each) for each in known]
+        return [[_joined(known[name]) for name in names] for names in named]
 
     def _settles(self, span: Span) -> bool:
         return span.data_class in self._exits and (
@@ -214,6 +242,22 @@ class _Stage:
                 same = _digit_words(reading.text) == digits
             yield from self._found(reading, numbers=not same)
 
+    def ahead(self, read: Sequence["_Readings"]) -> None:
+        """Let those that gain by it do in one go what they will be asked for."""
+        if not self._names:
+            return
+        readings = [
+            reading
+            for each in read
+            for reading in (each.all[0], *(part for _, part in each.parts))
+        ]
+        for detector in self._by_form[Normalization.RAW] if readings else ():
+            if isinstance(detector, LooksAhead):
+                # What fails here fails again where it is asked for, of one text; there
+                # it is a finding of that text.
+                with suppress(Exception):
+                    detector.ahead(readings)
+
     def _named(self, read: "_Readings") -> Iterator[Span]:
         """Yield what is found in a text, and in words that it has when undone only.
 
@@ -221,17 +265,13 @@ class _Stage:
         with such words: none where marks, tags or numbers alone differ. What one of
         them names there stands at no place of the text as it was written.
         """
-        raw, other = read.all[0], undone(read.all)
+        raw = read.all[0]
         written = _Written(raw.text, tuple(self._found(raw, numbers=True)))
         yield from written.spans
-        if other.text == raw.text:
-            return
-        fresh = words_of(other.text) - words_of(raw.text)
-        for start, end in stretches(other.text, fresh):
-            part = replace(other, text=other.text[start:end], cut=False)
+        for start, part in read.parts:
             for detector in self._by_form[Normalization.RAW]:
                 for span in self._marker.marked(run(detector, part), part):
-                    if written.lacks(span, part.text, fresh):
+                    if written.lacks(span, part.text, read.fresh):
                         yield replace(
                             span, start=start + span.start, end=start + span.end
                         )
@@ -302,6 +342,22 @@ class _Readings:
     @cached_property
     def all(self) -> tuple[Reading, ...]:
         return _read(self.text)
+
+    @cached_property
+    def fresh(self) -> set[str]:
+        """The words that it has when undone only."""
+        return words_of(undone(self.all).text) - words_of(self.text)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, Reading], ...]:
+        """Where such words stand, each by its first character in what is undone."""
+        other = undone(self.all)
+        if other.text == self.text:
+            return ()
+        return tuple(
+            (start, replace(other, text=other.text[start:end], cut=False))
+            for start, end in stretches(other.text, self.fresh)
+        )
 
 
 class _Unreadable(Reading):
