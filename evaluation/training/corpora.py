@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from examples import Example, Span
 from labels import IGNORED, TOPICS
@@ -299,7 +300,7 @@ def _pieces(text: str, key: str) -> Iterator[Example]:
 
 
 def _english(folder: Path, name: str) -> Iterator[dict[str, str]]:
-    for row in _lines(folder / name / "data.jsonl"):
+    for row in json_lines(folder / name / "data.jsonl"):
         if row["lang"] == "en":
             yield {key: str(value) for key, value in row.items()}
 
@@ -314,7 +315,7 @@ def harmless(folder: Path) -> Iterator[Example]:
     for path in sorted((folder / "arena-hard").glob("*.jsonl")):
         yield from _prompts(path)
     for path in sorted((folder / "gsm8k").glob("*.jsonl")):
-        for row in _lines(path):
+        for row in json_lines(path):
             key = f"gsm8k:{row['question']}"
             if not held_out(key):
                 text = str(row["question"])[:_PIECE]
@@ -340,7 +341,7 @@ def _intents(path: Path) -> Iterator[Example]:
 
 
 def _prompts(path: Path) -> Iterator[Example]:
-    for row in _lines(path):
+    for row in json_lines(path):
         key = f"arena:{row.get('uid') or row.get('question_id')}"
         if held_out(key):
             continue
@@ -355,8 +356,9 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
-def _lines(path: Path) -> Iterator[dict[str, object]]:
-    for line in path.read_text("utf-8").splitlines():
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a file of one object a line."""
+    for line in path.read_text("utf-8").split("\n"):
         if line.strip():
             yield json.loads(line)
 

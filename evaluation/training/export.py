@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from batches import marks_of
 from labels import LABELS, MAX_PIECES, TOPICS
 from network import HEADS, LAYERS, WIDTH
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer
 
 _EPSILON = 1e-12
 _FAR = -1e4  # added to the attention paid to padding
@@ -177,6 +179,7 @@ def main() -> int:
         "entities": list(LABELS),
         "topics": list(TOPICS),
         "max_pieces": MAX_PIECES,
+        "marks": list(marks_of(Tokenizer.from_file(str(arguments.tokenizer)))),
         "topic_thresholds": dict.fromkeys(TOPICS, 0.5),
         "sha256": {
             name: hashlib.sha256((out / name).read_bytes()).hexdigest()

@@ -4,6 +4,7 @@
 
 Exact spans (precision, recall, F1) and recall by any overlap for each corpus;
 for topics the share found and the false alarms. Prints a table and writes JSON.
+With ``--multilingual`` the sets are those of the other languages, each apart.
 """
 
 import argparse
@@ -12,17 +13,20 @@ import os
 import random  # the same sample every time
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import corpora
+import language_sentences
+import multilingual_corpora
 import numpy as np
 import splits
 import topics
+from batches import tokenizer_of, words_of
 from examples import Example, Span
 from labels import IGNORED, LABELS, TOPICS
+from language_sentences import LANGUAGES, Sentences
 from synthetic import entity_examples
-from tokenizers import Tokenizer
 
 _SAMPLE = 1500
 
@@ -39,9 +43,7 @@ class Model:
         self._session = onnxruntime.InferenceSession(
             str(folder / "guard.onnx"), options, providers=["CPUExecutionProvider"]
         )
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(128)
+        self._tokenizer = tokenizer_of(folder / "tokenizer.json")
         self._knob = knob
         described = json.loads((folder / "guard.json").read_text())
         shares = np.array([described["topic_thresholds"][name] for name in TOPICS])
@@ -56,31 +58,25 @@ class Model:
         )
         logits = entities[0]
         logits[:, 0] -= self._knob
-        spans = _spans(made.word_ids, made.offsets, logits.argmax(-1))
+        best = logits.argmax(-1)
+        spans = _spans(
+            (start, end, LABELS[best[at]]) for at, start, end in words_of(text, made)
+        )
         probabilities = 1 / (1 + np.exp(-about[0] + self._middles))
         return spans, dict(zip(TOPICS, map(float, probabilities), strict=True))
 
 
-def _spans(
-    words: Sequence[int | None],
-    offsets: Sequence[tuple[int, int]],
-    best: Sequence[int],
-) -> list[Span]:
+def _spans(words: Iterable[tuple[int, int, str]]) -> list[Span]:
+    """Return what the words' labels say; each has where it starts and ends."""
     spans: list[Span] = []
-    previous, kind = None, ""
-    for word, (start, end), label in zip(words, offsets, best, strict=True):
-        if word is None:
-            continue
-        if word != previous:
-            mark, _, new = LABELS[label].partition("-")
-            if mark == "I" and new == kind and spans:
-                spans[-1] = Span(spans[-1].start, end, kind)
-            elif mark != "O":
-                spans.append(Span(start, end, new))
-            kind = new
-        elif kind and spans:
+    kind = ""
+    for start, end, label in words:
+        mark, _, new = label.partition("-")
+        if mark == "I" and new == kind:
             spans[-1] = Span(spans[-1].start, end, kind)
-        previous = word
+        elif mark != "O":
+            spans.append(Span(start, end, new))
+        kind = new
     return spans
 
 
@@ -92,7 +88,7 @@ def _scores(model: Model, examples: Sequence[Example]) -> dict[str, object]:
     for example in examples:
         found, _ = model(example.text)
         ignored = [s for s in example.spans if s.type == IGNORED]
-        gold = {s for s in example.spans if s.type != IGNORED}
+        gold = {s for s in example.spans if s.type in example.known}
         for span in found:
             if span.type in example.known and not any(_meet(span, s) for s in ignored):
                 said[span.type] += 1
@@ -128,14 +124,18 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--knob", type=float, default=1.0)
     parser.add_argument("--sample", type=int, default=_SAMPLE)
+    parser.add_argument("--multilingual", action="store_true")
     arguments = parser.parse_args()
     model = Model(arguments.model, arguments.knob)
+    sets, kinds = _held_out, _kinds
+    if arguments.multilingual:
+        sets, kinds = _held_out_by_language, _kinds_by_language
     tables: dict[str, object] = {}
-    for name, examples in _held_out(arguments.data).items():
+    for name, examples in sets(arguments.data).items():
         chosen = _sampled(examples, arguments.sample)
         tables[name] = _scores(model, chosen)
         print(name, json.dumps(tables[name]), flush=True)
-    tables["topics"] = _topics(model, arguments.data, arguments.sample)
+    tables["topics"] = _topics(model, kinds(arguments.data), arguments.sample)
     print("topics", json.dumps(tables["topics"]))
     if arguments.json:
         arguments.json.write_text(json.dumps(tables, indent=1) + "\n")
@@ -189,33 +189,82 @@ def _held_out(data: Path) -> dict[str, list[Example]]:
     return {name: rows for name, rows in sets.items() if rows}
 
 
+def _held_out_by_language(data: Path) -> dict[str, list[Example]]:
+    """Read the sets in other languages again, and our own sentences."""
+    with _inverted():
+        sets = {
+            f"{language}: {each.name}": list(
+                multilingual_corpora.marked(data, each.name, {language})
+            )
+            for each in multilingual_corpora.MARKED
+            for language in each.languages.split()
+        }
+        sets[f"es: {multilingual_corpora.CLINICAL}"] = list(
+            multilingual_corpora.clinical(data)
+        )
+        for language in LANGUAGES:
+            sentences = Sentences(language, random.Random(11))
+            sets[f"{language}: own sentences"] = [
+                each for each in sentences.entity_examples(1500) if each.spans
+            ]
+    return {name: rows for name, rows in sorted(sets.items()) if rows}
+
+
+_READERS = (corpora, topics, multilingual_corpora, language_sentences)
+
+
 class _inverted:  # noqa: N801 - used as a function
     """Inside, readers yield what was held out instead."""
 
     def __enter__(self) -> None:
         self._real: Callable[[str], bool] = splits.held_out
-        corpora.held_out = topics.held_out = lambda key: not self._real(key)
+        for each in _READERS:
+            each.held_out = lambda key: not self._real(key)
 
     def __exit__(self, *_: object) -> None:
-        corpora.held_out = topics.held_out = self._real
+        for each in _READERS:
+            each.held_out = self._real
 
 
 _SCORES = (20, 35, 50, 65)
 _LEAST_TEXTS = 20
 
 
-def _topics(model: Model, data: Path, most: int) -> dict[str, object]:
-    """Return for texts of each kind and each topic the share that reaches a score.
-
-    A score is counted as the client counts it: at 50 stands the threshold.
-    """
+def _kinds(data: Path) -> dict[str, list[Example]]:
+    """Read held-out texts of which topics are known."""
     with _inverted():
-        kinds = {
+        return {
             "patients and those who care for them": list(corpora.health_texts(data)),
             "own sentences": list(topics.topic_examples(random.Random(5), 6000)),
             "requests": list(corpora.harmless(data)),
             "talk of the subject": list(corpora.general(data)),
         }
+
+
+def _kinds_by_language(data: Path) -> dict[str, list[Example]]:
+    """Read those in other languages: our own, patients' words, and the data sets'."""
+    kinds: dict[str, list[Example]] = {}
+    with _inverted():
+        for language in LANGUAGES:
+            own = Sentences(language, random.Random(5)).topic_examples(3000)
+            kinds[f"{language}: own sentences"] = list(own)
+        for name, rows in (
+            ("patients", multilingual_corpora.symptoms(data)),
+            ("data sets", multilingual_corpora.about_nobody(data, english=False)),
+        ):
+            for each in rows:
+                language = each.key.partition(":")[0].rpartition("-")[2]
+                kinds.setdefault(f"{language}: {name}", []).append(each)
+    return dict(sorted(kinds.items()))
+
+
+def _topics(
+    model: Model, kinds: dict[str, list[Example]], most: int
+) -> dict[str, object]:
+    """Return for texts of each kind and each topic the share that reaches a score.
+
+    A score is counted as the client counts it: at 50 stands the threshold.
+    """
     table: dict[str, object] = {}
     for name, rows in kinds.items():
         scored = [(row, model(row.text)[1]) for row in _sampled(rows, most)]

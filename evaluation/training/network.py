@@ -46,12 +46,13 @@ class Guard(nn.Module):
     """Words to entity labels, texts to topics.
 
     Args:
+        pieces: how many the vocabulary has; BERT's by default.
         dropout: in every block and before the heads.
     """
 
-    def __init__(self, dropout: float = 0.1) -> None:
+    def __init__(self, pieces: int = 30522, dropout: float = 0.1) -> None:
         super().__init__()
-        self.words = nn.Embedding(30522, WIDTH)
+        self.words = nn.Embedding(pieces, WIDTH)
         self.positions = nn.Embedding(512, WIDTH)
         self.embedded_norm = nn.LayerNorm(WIDTH, eps=_EPSILON)
         self.layers = nn.ModuleList(Layer(dropout) for _ in range(LAYERS))
@@ -85,7 +86,7 @@ _NAMES = {
 
 
 def pretrained(weights: dict[str, Tensor], guard: Guard) -> None:
-    """Copy the pretrained encoder into ``guard``; the heads stay random."""
+    """Copy the first pretrained layers into ``guard``; the heads stay random."""
     state = {
         "words.weight": weights["embeddings.word_embeddings.weight"],
         "positions.weight": weights["embeddings.position_embeddings.weight"]

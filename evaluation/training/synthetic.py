@@ -2,7 +2,7 @@
 
 import random  # training must repeat; nothing secret is drawn
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from examples import Example, Span
@@ -15,14 +15,18 @@ _SLOT = re.compile(r"\{(\w+)\}")
 _TYPES: Final = {
     "full": "PERSON",
     "given": "PERSON",
+    "given_lower": "PERSON",
     "family": "PERSON",
+    "family_lower": "PERSON",
     "anyone": "PERSON",
     "handle": "PERSON",
     "city": "LOCATION",
     "place": "LOCATION",
     "org": "ORGANIZATION",
     "address": "ADDRESS",
+    "zip": "ADDRESS",
     "age": "AGE",
+    "years": "AGE",
     "date": "DATE",
     "nrp": "NRP",
 }
@@ -59,6 +63,25 @@ _PRESIDIO: Final = {
 _TITLES = ("Mr.", "Mrs.", "Ms.", "Dr.", "Miss", "Prof.", "mr", "mrs", "dr.")
 
 
+def filled(sentence: str, value: Callable[[str], str]) -> Example:
+    """Return a sentence with what ``value`` says for each slot, marked by its type.
+
+    Two braces stand for one that is no slot's.
+    """
+    text, spans, at = "", [], 0
+    plain = sentence.replace("{{", "\x01").replace("}}", "\x02")
+    for match in _SLOT.finditer(plain):
+        text += plain[at : match.start()]
+        at, start = match.end(), len(text)
+        text += value(match[1])
+        kind = _TYPES.get(match[1])
+        if kind is not None and len(text) > start:
+            spans.append(Span(start, len(text), kind))
+    text += plain[at:]
+    text = text.replace("\x01", "{").replace("\x02", "}")
+    return Example(text, tuple(spans), EVERYTHING)
+
+
 class Filler:
     """Fills slots; the same seed fills the same way."""
 
@@ -68,22 +91,7 @@ class Filler:
 
     def fill(self, sentence: str) -> Example:
         """Return a sentence with its slots filled and marked."""
-        text, spans, at = "", [], 0
-        plain = sentence.replace("{{", "\x01").replace("}}", "\x02")
-        for match in _SLOT.finditer(plain):
-            text += plain[at : match.start()]
-            at, start = match.end(), len(text)
-            text += self._value(match[1])
-            kind = _TYPES.get(match[1])
-            if match[1] == "years":
-                kind = "AGE"
-            if match[1] == "zip":
-                kind = "ADDRESS"
-            if kind is not None and len(text) > start:
-                spans.append(Span(start, len(text), kind))
-        text += plain[at:]
-        text = text.replace("\x01", "{").replace("\x02", "}")
-        return Example(text, tuple(spans), EVERYTHING)
+        return filled(sentence, self._value)
 
     def _value(self, slot: str) -> str:
         people, source = self._people, self._source
@@ -124,7 +132,7 @@ def entity_examples(
         elif draw < 0.55:
             first = filler.fill(source.choice(ENTITY_SENTENCES))
             second = filler.fill(source.choice(ENTITY_SENTENCES + PLAIN_SENTENCES * 3))
-            yield _joined(first, second, source.choice((" ", "\n", "\n\n", ". ")))
+            yield joined(first, second, source.choice((" ", "\n", "\n\n", ". ")))
         else:
             yield _shaken(source, filler.fill(source.choice(ENTITY_SENTENCES)))
 
@@ -140,7 +148,8 @@ def translated(template: str) -> str:
     )
 
 
-def _joined(first: Example, second: Example, between: str) -> Example:
+def joined(first: Example, second: Example, between: str) -> Example:
+    """Return one text of two, of which everything is known."""
     shift = len(first.text) + len(between)
     moved = (Span(s.start + shift, s.end + shift, s.type) for s in second.spans)
     return Example(

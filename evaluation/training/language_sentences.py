@@ -1,0 +1,232 @@
+"""Our own sentences in other languages: some with names, some on somebody's affairs.
+
+They are data (``languages/*.toml``), one a line or between bars. ``entities`` have
+slots; of each topic ``_tell`` tells somebody's own affairs and ``_ask`` asks about
+the same and concerns nobody; ``have_tell`` and ``have_ask`` are put around
+``things_health``; ``plain`` is neither. ``talk`` is of nobody's affairs, as typed;
+``talk_health`` and ``talk_special`` are of somebody's.
+"""
+
+import random  # training must repeat; nothing secret is drawn
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from examples import Example
+from faker import Faker
+from labels import TOPICS
+from people import People
+from splits import held_out
+from synthetic import EVERYTHING, filled, joined
+
+LANGUAGES: Final = ("de", "fr", "es", "it", "nl", "pt")
+_BESIDES_HEALTH: Final = TOPICS[1:]
+# Some of these sentences name a firm, a party or a belief, and none is marked.
+_KNOWN_OF_TOLD: Final = frozenset({"PERSON", "AGE", "ADDRESS"})
+_NOTHING: Final = dict.fromkeys(TOPICS, 0.0)
+_TRIES = 5
+# What of a sentence with a name may be somebody's affairs: stems of six languages.
+_AFFAIRS = re.compile(
+    r"pati|pazien|pacien|schmerz|diab|dolor|doul|dor\b|pijn|miet|loyer|alquil|affitt|"
+    r"huur|alug|renda|chef|jef[ea]|capo\b|baas|bazin|patron|arzt|ärzt|m[ée]d[ei]c|dokt|"
+    r"dott|doct|dout|klin|cl[ií]n|ospedal|h[ôo]spit|ziekenh|kläg|plaign|demand|attor|"
+    r"eiser|autor|zeug|témo|testi|test[ei]mu|getuig|geküns?d|kündig|beförd|promo|licenc|"
+    r"despe?d|ontsl|konto|compte|cuenta|conto\b|rekening|conta\b|zahl|pay|pag|betaal|"
+    r"schuld|dett|deud|debit|nrp|kaution|caution|fianza|cauzion|cauç|borg|versich|assur|"
+    r"segur|assic|verzek|tribun|gericht|juzg|rechter|\{age|\{org|beschwer|plaint|queja|"
+    r"reclam|klacht|queix|kollege|collèg|colleg|colega|tod\b|mort|muert|dood",
+    re.IGNORECASE,
+)
+
+
+def _data(language: str) -> dict[str, str | list[str]]:
+    path = Path(__file__).parent / "languages" / f"{language}.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _split(text: str) -> list[str]:
+    parts = text.split("\n" if "\n" in text else "|")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def lines_of(language: str) -> list[str]:
+    """Return everything that stands in a language's file, without names filled in."""
+    values = _data(language).values()
+    return [
+        line
+        for each in values
+        for line in (_split(each) if isinstance(each, str) else each)
+    ]
+
+
+class Sentences:
+    """One language's sentences, less those held out; the same seed draws the same.
+
+    Args:
+        language: one of ``LANGUAGES``.
+        source: the random source.
+    """
+
+    def __init__(self, language: str, source: random.Random) -> None:
+        self._language, self._source = language, source
+        self._data = _data(language)
+        self._fakers = [Faker(locale) for locale in self._data["locales"]]
+        for faker in self._fakers:
+            faker.seed_instance(source.randrange(1 << 30))
+        self._people = People(source)
+        self._told = {name: self._lines(f"{name}_tell") for name in (*TOPICS, "have")}
+        self._asked = {
+            name: self._lines(f"{name}_ask") for name in (*_BESIDES_HEALTH, "have")
+        }
+        self._plain = self._lines("plain")
+        self._things = self._lines("things_health")
+
+    def _lines(self, name: str) -> list[str]:
+        return [
+            line
+            for line in _split(str(self._data[name]))
+            if not held_out(f"pack:{self._language}:{name}:{line}")
+        ]
+
+    def entity_examples(self, count: int) -> Iterator[Example]:
+        """Yield ``count`` sentences: most with names, some joined, some with none."""
+        source, sentences = self._source, self._lines("entities")
+        told = [line for name in TOPICS for line in self._told[name]]
+        nameless = [
+            *self._plain,
+            *(line for name in _BESIDES_HEALTH for line in self._asked[name]),
+        ]
+        for _ in range(count):
+            draw = source.random()
+            if draw < 0.13:
+                yield Example(source.choice(nameless), (), EVERYTHING)
+            elif draw < 0.2:
+                yield Example(source.choice(told), (), _KNOWN_OF_TOLD)
+            elif draw < 0.4:
+                first = self._filled(source.choice(sentences))
+                second = self._filled(source.choice(sentences + nameless * 2))
+                yield joined(first, second, source.choice((" ", "\n", ". ", "\n\n")))
+            else:
+                yield self._filled(source.choice(sentences))
+
+    def topic_examples(self, count: int) -> Iterator[Example]:
+        """Yield ``count`` sentences, somewhat more than half of them about somebody.
+
+        What tells of one topic may tell of another, too: of those only what is sure
+        is given.
+        """
+        source, topics = self._source, _NOTHING
+        # Of what is held out some topics have no line.
+        telling = [name for name in ("special", *_BESIDES_HEALTH) if self._told[name]]
+        asking = [name for name in _BESIDES_HEALTH if self._asked[name]]
+        for _ in range(count):
+            draw = source.random()
+            if draw < 0.28:
+                if source.random() < 0.65:
+                    line = source.choice(self._told["have"])
+                    text = line.format(source.choice(self._things))
+                else:
+                    text = line = source.choice(self._told["health"])
+                topics = {"health": 1.0, "special": 0.0, "finance": 0.0}
+            elif draw < 0.56:
+                topic = source.choice(telling)
+                text = line = source.choice(self._told[topic])
+                topics = {topic: 1.0} | ({} if topic == "special" else {"health": 0.0})
+            elif draw < 0.72:
+                line = source.choice(self._asked["have"])
+                text, topics = line.format(source.choice(self._things)), _NOTHING
+            elif draw < 0.84:
+                text = line = source.choice(self._asked[source.choice(asking)])
+                topics = _NOTHING
+            else:
+                text = line = source.choice(self._plain)
+                topics = _NOTHING
+            before = source.choice(self._data["openings"])
+            text = before + text + source.choice(self._data["endings"])
+            yield Example(text, topics=topics, key=f"own-{self._language}:{line}")
+
+    def named_examples(self, count: int) -> Iterator[Example]:
+        """Yield ``count`` sentences that name somebody and tell nothing more of him."""
+        lines = [line for line in self._lines("entities") if not _AFFAIRS.search(line)]
+        for _ in range(count):
+            line = self._source.choice(lines)
+            key = f"named-{self._language}:{line}"
+            yield Example(self._filled(line).text, topics=_NOTHING, key=key)
+
+    def talk_examples(self, count: int) -> Iterator[Example]:
+        """Yield ``count`` texts as people type them; somewhat more of nobody's affairs.
+
+        Of what tells of health or a special category nothing else is known.
+        """
+        kinds = ("talk", "talk", "talk_health", "talk_special")
+        topics = {"talk": _NOTHING, "talk_health": {"health": 1.0, "finance": 0.0}}
+        topics["talk_special"] = {"special": 1.0}
+        for _ in range(count):
+            name = self._source.choice(kinds)
+            line = self._source.choice(self._lines(name))
+            key = f"{name}-{self._language}:{line}"
+            yield Example(line, topics=dict(topics[name]), key=key)
+
+    def _filled(self, sentence: str) -> Example:
+        return filled(sentence, self._value)
+
+    def _value(self, slot: str) -> str:
+        source, data = self._source, self._data
+        fake = source.choice(self._fakers)
+        ways: dict[str, Callable[[], str]] = {
+            "anyone": self._anyone,
+            "given_lower": lambda: self._name("given").lower(),
+            "family_lower": lambda: self._name("family").lower(),
+            "city": fake.city,
+            "org": lambda: self._organization(fake),
+            "address": lambda: self._address(fake),
+            "title": lambda: source.choice(str(data["titles"]).split()),
+            "nrp": lambda: source.choice(str(data["nrp"]).split()),
+            "num": lambda: str(source.randrange(1, 100)),
+            "age": lambda: source.choice(data["ages"]).format(
+                n=source.randrange(1, 103)
+            ),
+            "date": lambda: source.choice(data["dates"]).format(
+                d=source.randrange(1, 29),
+                m=source.randrange(1, 13),
+                y=source.randrange(1925, 2026),
+                month=source.choice(str(data["months"]).split()),
+            ),
+        }
+        return ways.get(slot, partial(self._name, slot))()
+
+    def _name(self, which: str) -> str:
+        """Return a given, family or full name: of any tradition, or the language's."""
+        if self._source.random() < 0.3:
+            name: str = getattr(self._people, which)()
+            return name
+        fake = self._source.choice(self._fakers)
+        for _ in range(_TRIES):
+            parts = []
+            if which != "family":
+                parts.append(fake.first_name())
+            if which != "given":
+                parts.append(fake.last_name())
+            name = " ".join(parts)
+            if not held_out("name:" + name.split()[-1].lower()):
+                break
+        return name
+
+    def _anyone(self) -> str:
+        name = self._name(self._source.choice(("full", "given", "full")))
+        return name.lower() if self._source.random() < 0.2 else name
+
+    def _organization(self, fake: Faker) -> str:
+        if self._source.random() < 0.7:
+            return fake.company()
+        return self._people.organization()
+
+    def _address(self, fake: Faker) -> str:
+        address = fake.street_address().replace("\n", ", ")
+        if self._source.random() < 0.6:
+            between = self._source.choice((", ", " ", "\n"))
+            address += f"{between}{fake.postcode()} {fake.city()}"
+        return address

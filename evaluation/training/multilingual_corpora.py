@@ -1,0 +1,248 @@
+"""Readers of the provided sets in other languages; each leaves out what is held out.
+
+Every set is a ``data.jsonl`` of rows with ``lang`` and ``text``, and ``spans`` where
+names are marked.
+"""
+
+import random  # training must repeat; nothing secret is drawn
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from corpora import NAMES, json_lines
+from examples import Example, Span
+from labels import IGNORED, TOPICS
+from splits import held_out
+
+_TYPES: Final = {
+    "PER": "PERSON",
+    "PERSON": "PERSON",
+    "LOC": "LOCATION",
+    "ORG": "ORGANIZATION",
+}
+# Words made of a name and words with one in them, which other sets mark as names or
+# do not; buildings are both place and organisation.
+_UNSURE: Final = {"FACILITY"} | {
+    kind + form for kind in ("PER", "LOC", "ORG", "OTH") for form in ("PART", "DERIV")
+}
+_CLINICAL_TYPES: Final = {
+    "NOMBRE_SUJETO_ASISTENCIA": "PERSON",
+    "NOMBRE_PERSONAL_SANITARIO": "PERSON",
+    "TERRITORIO": "LOCATION",
+    "PAIS": "LOCATION",
+    "HOSPITAL": "ORGANIZATION",
+    "INSTITUCION": "ORGANIZATION",
+    "CENTRO_SALUD": "ORGANIZATION",
+    "CALLE": "ADDRESS",
+    "FECHAS": "DATE",
+    "EDAD_SUJETO_ASISTENCIA": "AGE",
+}
+_KNOWN_OF_CLINICAL: Final = frozenset({"PERSON", "LOCATION", "ADDRESS", "AGE", "DATE"})
+_PIECE, _LEAST_PIECE, _TELLING_PIECE = 300, 20, 200  # characters
+CLINICAL: Final = "meddocan"
+
+
+class Marked(NamedTuple):
+    """A set with marked names, and how much of it is learned."""
+
+    name: str
+    languages: str
+    most: int | None = None
+
+
+MARKED: Final = (
+    Marked("germeval2014", "de"),
+    Marked("smartdata-de", "de"),
+    Marked("german-ler", "de", 500),
+    Marked("europeana-ner", "fr nl", 1800),
+    Marked("lener-br", "pt", 800),
+    Marked("uner-portuguese-bosque", "pt"),
+    Marked("uner-pud", "pt sv"),
+    Marked("swedish-ner-corpus", "sv", 1500),
+    Marked("uner-danish-ddt", "da", 2500),
+    Marked("uner-norwegian-ndt", "nb", 800),
+    Marked("turku-ner", "fi", 1200),
+)
+# Scanned newspapers with many a name unmarked: only sentences with a mark are learned.
+_NOISY: Final = "europeana-ner"
+
+
+def names(folder: Path) -> Iterator[Example]:
+    """Read sentences in which people, places and organisations are marked."""
+    for each in MARKED:
+        found = marked(folder, each.name, each.languages.split())
+        if each.name == _NOISY:
+            found = (example for example in found if example.spans)
+        yield from list(found)[: each.most]
+
+
+def marked(folder: Path, name: str, languages: Collection[str]) -> Iterator[Example]:
+    """Read one set's sentences in some languages."""
+    for row in _rows(folder, name, languages):
+        if held_out(f"{name}:{row.get('sid') or row['text']}"):
+            continue
+        spans = [
+            Span(start, end, _TYPES.get(kind, IGNORED))
+            for start, end, kind in row["spans"]
+            if kind in _TYPES or kind in _UNSURE
+        ]
+        yield Example(row["text"], tuple(spans), NAMES)
+
+
+def clinical(folder: Path) -> Iterator[Example]:
+    """Read meddocan's Spanish notes, cut at ends of lines and sentences.
+
+    A piece that is long enough to show it is also about somebody's health.
+    """
+    for row in _rows(folder, CLINICAL, {"es"}):
+        text = row["text"]
+        if held_out(f"{CLINICAL}:{text}"):
+            continue
+        cuts = [0]
+        for match in re.finditer(r"\n|(?<=\.) ", text):
+            if match.end() - cuts[-1] > _PIECE:
+                cuts.append(match.end())
+        for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+            spans = tuple(
+                Span(first - start, last - start, _CLINICAL_TYPES.get(kind, IGNORED))
+                for first, last, kind in row["spans"]
+                if first >= start and last <= end
+            )
+            if end - start > _LEAST_PIECE:
+                topics = {"health": 1.0} if end - start > _TELLING_PIECE else {}
+                yield Example(text[start:end], spans, _KNOWN_OF_CLINICAL, topics)
+
+
+class _General(NamedTuple):
+    """A set about nobody, how much of it is learned, and of which topics that is sure.
+
+    What a text is cut to in characters keeps it within the model's window.
+    """
+
+    name: str
+    languages: str
+    most: int | None = None
+    topics: tuple[str, ...] = TOPICS
+    field: str = "text"
+    cut: int = 500
+    besides: tuple[str, ...] = ()  # parts of subjects that are left out
+    # Small talk: of health it tells nothing where no word is of ``_UNWELL``.
+    talk: bool = False
+
+
+_ABOUT_NOBODY: Final = (
+    _General("medquad", "en", 1500),
+    _General("pubmedqa", "en"),
+    _General("pubmedqa", "en", field="context", cut=420),
+    _General("legalbench-part", "en"),
+    _General("code-prompts", "en", 300),
+    _General("tatqa-tables", "en", 200),
+    _General("frenchmedmcqa", "fr", 900),
+    _General("covid-faq", "de it pl sv en"),
+    # Some of them speak of their own mood.
+    _General(
+        "chatterbot-corpus", "de es fr it pt nl en", 600, ("finance", "legal", "hr"),
+        talk=True,
+    ),
+    _General("xsid", "en de it nl da no", 700),
+    _General("mgsm", "de es fr"),
+    _General("xquad-questions", "de es en ro", 600),
+    # Of law there are cases of people, so of that topic and the next nobody knows.
+    _General(
+        "mmlu-professional", "en", 900, ("health", "finance", "hr"),
+        cut=400, besides=("medic", "anat"),
+    ),
+    # "I have a headache" is a sentence of a textbook here.
+    _General("tatoeba-short", "de es fr it nl pt en", topics=TOPICS[1:], talk=True),
+)  # fmt: skip
+# Stems in seven languages, more rather than less: what has one is not learned from.
+_UNWELL: Final = re.compile(
+    r"krank|schmerz|weh|fieb|müde|schlaf|arzt|ärzt|blut|kopf|bauch|tot|stirb|gest|leb|"
+    r"trink|rauch|dick|schwanger|traurig|angst|gesund|ill\b|sick|pain|hurt|ache|tired|"
+    r"sleep|doctor|blood|head|dead|die|smok|drink|fat\b|pregnan|sad|afraid|health|mal|"
+    r"doul|fièvre|fatigu|dor[ms]|médec|sang|tête|ventre|mort|meurs|vie\b|fum|bois|gros|"
+    r"encein|trist|peur|sant|enferm|dol|fieb|cansad|dorm|duerm|medic|sang|cabe|muer|vid|"
+    r"beb|gord|embaraz|mied|salud|malat|febb|stanc|testa|sono inc|paur|salut|zie[kt]|"
+    r"pijn|koorts|moe\b|slaap|dokter|bloed|hoofd|buik|dood|leven|rook|drink|dik|zwanger|verdriet|"
+    r"bang|gezond|doen[tç]|dor\b|cabeç|sangu|grávid|medo|saúde|fome|hambre|faim|fame|hunger|"
+    r"hungry|honger|sed\b|soif|sete\b|dorst|durst|thirst|glücklich|feliz|felic|heur|happy|"
+    r"allein|alone|seul|solo|sola|sozin|alleen|wein|cry|pleur|llor|piang|huil|chor",
+    re.IGNORECASE,
+)
+_SYMPTOMS: Final = "tico19-dialogue"
+_TOLD: Final = dict.fromkeys(TOPICS, 0.0) | {"health": 1.0}
+_LEAST_TOLD = 15  # characters
+
+# All that are read here.
+SETS: Final = frozenset(
+    {CLINICAL, _SYMPTOMS, *(each.name for each in (*MARKED, *_ABOUT_NOBODY))}
+)
+
+
+def about_nobody(folder: Path, *, english: bool = True) -> Iterator[Example]:
+    """Read texts that tell nothing of anybody, or nothing of some topics.
+
+    Args:
+        folder: the data sets.
+        english: whether those in English are wanted as well.
+    """
+    for each in _ABOUT_NOBODY:
+        languages = set(each.languages.split()) - (set() if english else {"en"})
+        found = [
+            Example(
+                row[each.field][: each.cut],
+                topics=dict.fromkeys(
+                    TOPICS
+                    if each.talk and not _UNWELL.search(row[each.field])
+                    else each.topics,
+                    0.0,
+                ),
+                key=f"{each.name}-{row['lang']}:{row[each.field]}",
+            )
+            for row in _rows(folder, each.name, languages)
+            if row.get(each.field)
+            and not any(part in row.get("subject", "") for part in each.besides)
+            and not held_out(f"{each.name}:{row[each.field]}")
+        ]
+        yield from found[: each.most]
+
+
+def symptoms(folder: Path) -> Iterator[Example]:
+    """Read what people tell a doctor of themselves."""
+    for row in _rows(folder, _SYMPTOMS, {"es", "fr", "pt", "en"}):
+        text = row["text"]
+        if len(text) > _LEAST_TOLD and not held_out(f"{_SYMPTOMS}:{text}"):
+            key = f"{_SYMPTOMS}-{row['lang']}:{text}"
+            yield Example(text, topics=dict(_TOLD), key=key)
+
+
+def shaken(source: random.Random, example: Example) -> Example:
+    """Return some in lower case, in capitals or without accents, as people type.
+
+    No letter becomes two, so that the spans keep their places.
+    """
+    draw, text = source.random(), example.text
+    if draw < 0.18:
+        made = (each.lower() if len(each.lower()) == 1 else each for each in text)
+    elif draw < 0.21:
+        made = (each.upper() if len(each.upper()) == 1 else each for each in text)
+    elif draw < 0.27:
+        made = (
+            unicodedata.normalize("NFD", each)[0] if each.isalpha() else each
+            for each in text
+        )
+    else:
+        return example
+    return Example(
+        "".join(made), example.spans, example.known, example.topics, example.key
+    )
+
+
+def _rows(
+    folder: Path, name: str, languages: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    for row in json_lines(folder / name / "data.jsonl"):
+        if row["lang"] in languages:
+            yield row
