@@ -36,7 +36,7 @@ def route_of(*texts: str) -> Route:
 
 def route_of_query(query: Query) -> Route:
     prepared = prepare(query, POLICY.limits)
-    found = scanner().scan(prepared.task.texts)
+    found = scanner().scan(prepared.texts)
     pairs = zip(found, prepared.places, strict=True)
     findings = [span.at(place) for spans, place in pairs for span in spans]
     return decide(POLICY.rulebook, prepared.with_findings(findings)).route
@@ -120,7 +120,7 @@ def test_harmless_texts_are_not_taken_for_disguises(text: str) -> None:
     prepared = prepare(
         Query(messages=(Message(role="user", content=text),)), POLICY.limits
     )
-    (found,) = scanner().scan(prepared.task.texts)
+    (found,) = scanner().scan(prepared.texts)
     classes = {span.data_class for span in found}
     assert not {name for name in classes if name.startswith("identifier.direct.")}
     assert "uncertain.number_run" not in classes

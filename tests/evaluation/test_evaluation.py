@@ -84,7 +84,7 @@ class Foreseeable:
 
     def inspect(self, query: Query) -> Inspection:
         prepared = prepare(query, self.policy.limits)
-        texts = prepared.task.texts
+        texts = prepared.texts
         return prepared.with_findings([each for t in texts for each in found_in(t)])
 
     def inspect_many(self, queries: Sequence[Query]) -> Iterator[Inspection]:
@@ -341,16 +341,40 @@ def test_a_text_that_names_somebody_may_leave_without_the_name(data: Path) -> No
     assert found["named.leak_deidentified"].estimate.value == 0
 
 
-def test_each_language_has_four_figures(data: Path) -> None:
+def test_each_language_has_six_figures(data: Path) -> None:
     found = figures_on(data, "language.en")
-    kinds = ("identifying", "structured", "health", "harmless")
+    kinds = ("identifying", "structured", "health", "special", "affairs", "harmless")
     assert list(found) == [f"language.en.{kind}" for kind in kinds]
     assert found["language.en.harmless"].estimate.value == 1
     assert found["language.en.health"].estimate.value == 0
 
 
+def test_a_language_without_texts_of_our_own_has_no_rows(data: Path) -> None:
+    found = figures_on(data, "language.da")
+    assert found["language.da.special"].estimate.n == 0
+    assert found["language.da.health"].estimate.n > 0
+
+
+def test_every_text_of_the_red_team_counts_once_by_kind_and_by_language(
+    data: Path,
+) -> None:
+    found = figures_on(data, "redteam")
+    every = found["redteam.all"].estimate
+    for about in ("kind", "lang"):
+        parts = [
+            each.estimate.n
+            for name, each in found.items()
+            if name.startswith(f"redteam.{about}.")
+        ]
+        assert sum(parts) == every.n
+    # These detectors know an address and a run of digits, and no words.
+    assert found["redteam.kind.window_border"].estimate.value < 1
+    assert found["redteam.kind.indirect"].estimate.value == 0
+    assert found["redteam.harmless"].estimate.n == 30
+
+
 def test_our_own_texts_are_held_out(data: Path) -> None:
-    chosen = ("told", "surname", "national")
+    chosen = ("told", "surname", "national", "redteam")
     for part, some in ((Part.DEVELOPED, False), (Part.HELD_OUT, True)):
         figures = figures_of(bench_on(data, part=part), Choice(ids=chosen), DOORS)
         assert {bool(each.estimate.n) for each in figures} == {some}
@@ -780,7 +804,7 @@ def test_the_tables_of_a_page_are_written_between_its_marks(
     first = "<!-- figures: written by curtilage evaluate --markdown -->"
     page = tmp_path / "page.md"
     page.write_text(f"before\n{first}\nold\n<!-- end -->\nafter\n")
-    only = "leave.clinc150,language.en,language.da"
+    only = "leave.clinc150,language.en,language.da,redteam.all,redteam.kind.base64"
     flags = ("--only", only, "--limit", "3", "--markdown", str(page))
     assert run(data, monkeypatch, *flags)[0] == 0
     text = page.read_text()
@@ -791,6 +815,9 @@ def test_the_tables_of_a_page_are_written_between_its_marks(
     assert "| *Allowed to leave (relayed or pseudonymised)* |||" in text
     assert "| language | identifying (\u2265 95.0%) |" in text
     assert [line[:5] for line in text.splitlines() if line[:5] in {"| en ", "| da "}]
+    heads = [line for line in text.splitlines() if line.startswith("| language |")]
+    assert [line.count("|") for line in heads] == [8]
+    assert "| base64 | " in text
 
 
 def test_a_page_without_marks_is_left_alone(

@@ -1,12 +1,17 @@
 """What is made up is the same each time, marked where it stands, and valid."""
 
+from collections import Counter
 from itertools import islice
 
 import pytest
+from stdnum import iban
 
 from curtilage.evaluation.made_up import (
+    BURIED,
     FORMS,
+    about_people,
     asked_about_somebody,
+    buried,
     checks_of,
     draws,
     filled,
@@ -20,6 +25,16 @@ from curtilage.evaluation.made_up import (
     written,
 )
 from curtilage.evaluation.rows import Row
+
+COVERED = ("de", "en", "es", "fr", "it", "nl", "pt")
+LEAST = (35, 20, 15, 30)
+# What python-stdnum knows; German, Spanish and Portuguese ones it does not.
+INSURANCE = {
+    "en": ("gb", "nhs"),
+    "fr": ("fr", "nir"),
+    "it": ("it", "codicefiscale"),
+    "nl": ("nl", "bsn"),
+}
 
 
 def test_slots_that_identify_are_marked_and_others_not() -> None:
@@ -56,6 +71,62 @@ def test_every_language_has_sentences(lang: str, kind: str) -> None:
     assert all("{" not in row.text for row in rows)
     assert all(row.gold for row in rows if kind == "named")
     assert person(lang, "x") == person(lang, "x")
+
+
+@pytest.mark.parametrize("lang", COVERED)
+@pytest.mark.parametrize("name", ["naming", "structured"])
+def test_a_template_is_filled_with_people_of_its_language(name: str, lang: str) -> None:
+    rows = list(about_people(name, lang))
+    assert len(rows) == 3 * len(texts(name, lang))
+    assert rows == list(about_people(name, lang))
+    assert all(row.gold and "{" not in row.text for row in rows)
+    assert {row.tags for row in rows} == {(lang,)}
+
+
+@pytest.mark.parametrize("lang", COVERED)
+def test_what_is_marked_stands_nowhere_else_in_its_text(lang: str) -> None:
+    # Else a text that lost its name would count as one that kept it.
+    for row in (*about_people("naming", lang), *about_people("structured", lang)):
+        others = row.text.casefold()
+        for gold in row.gold:
+            others = others.replace(row.value(gold).casefold(), "", 1)
+        values = [row.value(gold).casefold() for gold in row.gold]
+        assert not [value for value in values if value in others], row.id
+
+
+def test_nobody_is_made_up_for_a_language_without_people() -> None:
+    assert list(about_people("naming", "pl")) == []
+
+
+@pytest.mark.parametrize("source", texts("people"), ids=lambda row: str(row["lang"]))
+def test_account_and_insurance_numbers_of_people_are_valid(
+    source: dict[str, list[str]],
+) -> None:
+    assert all(map(iban.is_valid, source["iban"]))
+    lang = str(source["lang"])
+    if lang in INSURANCE:
+        assert all(map(checks_of(*INSURANCE[lang]).is_valid, source["insurance"]))
+
+
+@pytest.mark.parametrize("lang", COVERED)
+def test_every_covered_language_has_texts_of_every_kind(lang: str) -> None:
+    kinds = ("told_health", "told_special", "told_affairs", "harmless")
+    for name, least in zip(kinds, LEAST, strict=True):
+        assert len([row for row in written(name) if lang in row.tags]) >= least
+
+
+def test_what_is_buried_stands_at_the_end_and_at_the_border_of_a_window() -> None:
+    rows = list(buried())
+    facts = [row for row in texts("redteam") if row["topic"] == BURIED]
+    assert len(rows) == len({row.id for row in rows}) == 5 * len(facts)
+    assert Counter(row.tags[1] for row in rows) == {
+        "end of a document": len(facts),
+        "window border": 4 * len(facts),
+    }
+    for row in rows:
+        (fact,) = (str(fact["text"]) for fact in facts if str(fact["text"]) in row.text)
+        at_end = row.tags[1] == "end of a document"
+        assert row.text.endswith(fact) is at_end
 
 
 def test_surnames_stand_alone() -> None:

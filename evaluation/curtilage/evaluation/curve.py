@@ -32,10 +32,11 @@ ROWS_OF_A_RESCAN: Final = 150
 NER_RECALLS: Final = (0, 50, 100, 200, 300)
 _SETTINGS: Final = (1, *range(10, 101, 10))
 _SUSPECTED: Final = "uncertain.name"
+_DIRECT: Final = ("identifier.direct.", "identifier.public.")
 _KNOBS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "all": ("identifier.direct.", "identifier.quasi.", "topic.", _SUSPECTED),
-        "direct": ("identifier.direct.",),
+        "all": (*_DIRECT, "identifier.quasi.", "topic.", _SUSPECTED),
+        "direct": _DIRECT,
         "quasi": ("identifier.quasi.",),
         "topic": ("topic.",),
         "name": (_SUSPECTED,),

@@ -104,7 +104,7 @@ def _with_broken_detectors(policy: Policy) -> Iterator[bool]:
         for fault in FAULTS:
             broken = Broken(id=detector.id, fault=fault)
             # The others find nothing in this text, so they are left out.
-            found = scan(prepared.task.texts, ((broken, views),))
+            found = scan(prepared.texts, ((broken, views),))
             pairs = zip(found, prepared.places, strict=True)
             findings = [span.at(place) for spans, place in pairs for span in spans]
             yield _stays(policy, prepared.with_findings(findings))

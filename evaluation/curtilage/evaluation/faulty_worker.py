@@ -22,7 +22,7 @@ _ANSWERS: Final[Mapping[str, bytes]] = MappingProxyType(
         "no-frame": b"\xff\xff\xff\xff not a frame",
         "no-findings": encode_frame("nothing found"),
         "another-task": encode_frame({"task": -1, "found": []}),
-        "bad-finding": encode_frame({"task": 0, "found": [[0, "no.class", "x", 0]]}),
+        "bad-finding": encode_frame({"task": 0, "found": [[[0, "no.class", "x", 0]]]}),
     }
 )
 FAULTS: Final = tuple(_ANSWERS)

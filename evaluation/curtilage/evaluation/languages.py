@@ -1,4 +1,4 @@
-"""Figures by language and country: names, numbers, health, and what is harmless."""
+"""Figures by language and country: what must not leave, disguised too, and what may."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -8,7 +8,10 @@ from curtilage.evaluation.bench import Bench, Wanted
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.identifiers import leaks, lowered
 from curtilage.evaluation.made_up import (
+    BURIED,
     FORMS,
+    about_people,
+    buried,
     languages,
     national,
     sentences,
@@ -98,8 +101,15 @@ def named(bench: Bench) -> Iterator[Figure]:
 
 
 def language(bench: Bench) -> Iterator[Figure]:
-    """Yield four figures of each language: three kinds must stay, one may leave."""
+    """Yield six figures of each language: what must not leave, and what may.
+
+    Our own texts are taken whole, whatever the limit: they are few.
+    """
     numbers = list(national(max(bench.limit // 6, 1)))
+    ours = {
+        name: written(name)
+        for name in ("told_health", "told_special", "told_affairs", "harmless")
+    }
     for lang in languages():
         countries = _NUMBERS_OF.get(lang, (lang,))
         harmless: list[Row] = []
@@ -108,21 +118,30 @@ def language(bench: Bench) -> Iterator[Figure]:
             if name == "chatterbot-corpus":
                 found = [row for row in found if row.tags[-1] in _FACTS]
             harmless += sampled(found, max(bench.limit // len(_HARMLESS), 1))
+        own = {
+            name: [row for row in rows if lang in row.tags]
+            for name, rows in ours.items()
+        }
+        structured = bench.sample(row for row in numbers if row.tags[0] in countries)
+        people = sentences(lang, "named", bench.limit)
+        ill = sentences(lang, "health", bench.limit)
         for kind, rows, wanted, target in (
             (
                 "identifying",
-                sentences(lang, "named", bench.limit),
+                (*people, *about_people("naming", lang)),
                 Wanted.NAMELESS,
                 0.95,
             ),
             (
                 "structured",
-                bench.sample(row for row in numbers if row.tags[0] in countries),
+                (*structured, *about_people("structured", lang)),
                 Wanted.NAMELESS,
                 0.99,
             ),
-            ("health", sentences(lang, "health", bench.limit), Wanted.HOME, 0.93),
-            ("harmless", harmless, Wanted.LEAVES, 0.93),
+            ("health", (*ill, *own["told_health"]), Wanted.HOME, 0.93),
+            ("special", own["told_special"], Wanted.HOME, 0.93),
+            ("affairs", own["told_affairs"], Wanted.CAUGHT, 0.80),
+            ("harmless", (*harmless, *own["harmless"]), Wanted.LEAVES, 0.93),
         ):
             yield bench.figure(
                 f"language.{lang}.{kind}",
@@ -131,6 +150,32 @@ def language(bench: Bench) -> Iterator[Figure]:
                 wanted,
                 target=Target.at_least(target),
             )
+
+
+def red_team(bench: Bench) -> Iterator[Figure]:
+    """Yield what becomes of texts written to get past, by kind and by language."""
+    whole = [row for row in written("redteam") if BURIED not in row.tags]
+    rows = [row for row in (*whole, *buried()) if bench.has(row)]
+    yield bench.figure(
+        "redteam.all",
+        "texts written to get past: do not leave as they are",
+        rows,
+        Wanted.CAUGHT,
+        target=Target.at_least(0.90),
+    )
+    for at, about in ((1, "kind"), (0, "lang")):
+        for tag in dict.fromkeys(row.tags[at] for row in rows):
+            part = [row for row in rows if row.tags[at] == tag]
+            name = f"redteam.{about}.{tag.replace(' ', '_')}"
+            yield bench.figure(name, f"  {tag}", part, Wanted.CAUGHT)
+    # Who keeps every sentence in two languages home has caught nothing.
+    free = [row for row in written("harmless") if "mixed" in row.tags]
+    yield bench.figure(
+        "redteam.harmless",
+        "beside them, harmless texts in two languages: may leave",
+        [row for row in free if bench.has(row)],
+        Wanted.LEAVES,
+    )
 
 
 def told(bench: Bench) -> Iterator[Figure]:

@@ -19,8 +19,8 @@ from curtilage.evaluation.data_files import items, read_json_lines, text_at
 from curtilage.evaluation.rows import Gold, Row, sampled
 
 _TEXTS: Final = Path(__file__).with_name("texts")
-# Slots that identify nobody: what is asked, and what ails somebody.
-_NOT_MARKED: Final = frozenset({"question", "illness"})
+# Slots that identify nobody: what is asked, what ails somebody, and a town.
+_NOT_MARKED: Final = frozenset({"question", "illness", "place"})
 _KINDS: Final[Mapping[str, str]] = {"given": "PERSON", "family": "PERSON"}
 _ALPHABETS: Final[Mapping[str, str]] = {
     "#": digits,
@@ -28,6 +28,12 @@ _ALPHABETS: Final[Mapping[str, str]] = {
     "*": digits + ascii_uppercase,
 }
 _TRIES: Final = 40_000  # of the rarest kind about one in 3,000 shapes is valid
+_FILLED: Final = 3  # times that a template is filled
+_LONG: Final = 8  # times the prose: about 900 words
+# The names model reads windows of 128 pieces, which are 75 to 105 words by language.
+_BEFORE: Final = (60, 75, 90, 105)
+
+BURIED: Final = "buried"  # a topic: these stand in long texts
 
 Draw = Callable[[int], int]  # a number below this one
 
@@ -160,6 +166,49 @@ def surnames(limit: int) -> tuple[Row, ...]:
             Row(id=f"made-up:surname:{at}:{number}", key="", text=text, gold=gold)
         )
     return sampled(rows, limit)
+
+
+def about_people(name: str, lang: str) -> Iterator[Row]:
+    """Yield a file's templates of one language, each filled in three times.
+
+    None where nobody is made up for the language.
+    """
+    for source in texts("people", lang):
+        columns = {key: items(values) for key, values in source.items()}
+        for at, template in enumerate(texts(name, lang)):
+            for number in range(_FILLED):
+                row = f"made-up:{name}:{lang}:{at}:{number}"
+                draw = draws(row)
+                values = {
+                    column: str(each[draw(len(each))])
+                    for column, each in columns.items()
+                    if each
+                }
+                frame = text_at(template, "text")
+                text, gold = filled(frame.replace("{name}", "{given} {family}"), values)
+                yield Row(id=row, key="", text=text, gold=gold, tags=(lang,))
+
+
+def buried() -> Iterator[Row]:
+    """Yield the red team's facts at the end of long prose and where a window ends."""
+    for number, fact in enumerate(texts("redteam")):
+        if text_at(fact, "topic") != BURIED:
+            continue
+        lang = text_at(fact, "lang")
+        (source,) = texts("prose", lang)
+        prose = text_at(source, "text")
+        words = prose.split()
+        for place, before, after in (
+            ("end of a document", " ".join([prose] * _LONG), ""),
+            *(("window border", " ".join(words[-many:]), prose) for many in _BEFORE),
+        ):
+            text = " ".join((before, text_at(fact, "text"), after)).strip()
+            yield Row(
+                id=f"made-up:buried:{number}:{len(before)}",
+                key="",
+                text=text,
+                tags=(lang, place),
+            )
 
 
 def written(name: str) -> tuple[Row, ...]:

@@ -13,7 +13,12 @@ from curtilage.evaluation.rows import Row, sampled, sampled_each
 from curtilage.evaluation.statistics import Estimate, difference, share_of
 
 PERSON: Final = frozenset(
-    {"identifier.direct.person", "identifier.direct.username", "uncertain.name"}
+    {
+        "identifier.direct.person",
+        "identifier.public.figure",
+        "identifier.direct.username",
+        "uncertain.name",
+    }
 )
 _CLASSES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {

@@ -19,7 +19,14 @@ from curtilage.evaluation.identifiers import (
     with_kind,
 )
 from curtilage.evaluation.labelled import own
-from curtilage.evaluation.languages import language, named, numbers, surname, told
+from curtilage.evaluation.languages import (
+    language,
+    named,
+    numbers,
+    red_team,
+    surname,
+    told,
+)
 from curtilage.evaluation.names import fairness, names, pupa
 from curtilage.evaluation.questions import clean, clinical, hard
 from curtilage.evaluation.rows import sampled
@@ -78,6 +85,7 @@ SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
         "hard": hard,
         "named": named,
         "language": language,
+        "redteam": red_team,
         "told": told,
         "surname": surname,
         "national": numbers,

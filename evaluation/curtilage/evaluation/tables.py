@@ -26,6 +26,7 @@ GROUP_TITLES: Final[Mapping[str, str]] = MappingProxyType(
         "hard": "Hard everyday prompts that may leave",
         "named": "Texts that name somebody: stay, or leave without the name",
         "language": "By language: what must not leave, and what may",
+        "redteam": "Written to get past, in six languages and in several at once",
         "told": "Somebody's health and affairs, in short sentences",
         "surname": "Bare surnames in prose",
         "national": "National numbers that do not leave",
@@ -148,6 +149,7 @@ _MARKS: Final = (
     "<!-- end -->",
 )
 _LANGUAGE: Final = "language"
+_EVERY_KIND: Final = r"clean\.\w+|redteam\.[\w.]+"
 
 
 def in_markdown(page: str, tables: str) -> str:
@@ -171,12 +173,13 @@ def in_markdown(page: str, tables: str) -> str:
 def markdown(evaluation: Evaluation) -> str:
     """Return every figure with a target, and the languages in a table of their own.
 
-    Of clean questions every kind is shown: one mean has the target of all.
+    Of clean questions and of the red team every kind is shown: one figure has the
+    target of all.
     """
     shown_ones = [
         each
         for each in evaluation.figures
-        if (each.target is not None or re.fullmatch(r"clean\.\w+", each.id))
+        if (each.target is not None or re.fullmatch(_EVERY_KIND, each.id))
         and each.group != _LANGUAGE
         and each.estimate.n
     ]
@@ -212,7 +215,8 @@ def markdown(evaluation: Evaluation) -> str:
         kinds = tuple(next(iter(by_language.values())))
         aims = (_target(next(iter(by_language.values()))[kind]) for kind in kinds)
         columns = (f"{kind} ({aim})" for kind, aim in zip(kinds, aims, strict=True))
-        lines += ["", f"| language | {' | '.join(columns)} |", "|---" * 5 + "|"]
+        titles = ("language", *columns)
+        lines += ["", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for lang, found in by_language.items():
         shares = map(_of_language, found.values())
         lines.append(f"| {lang} | {' | '.join(shares)} |")
