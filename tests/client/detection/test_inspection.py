@@ -121,7 +121,7 @@ def test_harmless_questions_may_leave(inspector: Inspector, text: str) -> None:
         "I was diagnosed with HIV last week",
         "write to bob@corp.internal",
         "4111 1111 1111 1111",
-        "Wie geht es mir mit dem Geld auf der Bank",
+        "Hvordan har mine penge det i banken",
     ],
 )
 def test_regulated_texts_stay(inspector: Inspector, text: str) -> None:
