@@ -330,8 +330,9 @@ def test_nothing_is_left_of_a_text_in_the_detectors_process(
     with worker(scanner) as (to, back, thread), uncollected():
         assert read_frame(back) == {READY: Wall().to_fields()}
         for number, text in enumerate(TEXTS):
-            texts = [text.format(canary.tell(f"text-{number}"))]
-            batch = [{"task": number, "texts": texts, "limit_ms": 60_000}]
+            texts = [[text.format(canary.tell(f"text-{number}"))]]
+            limits = {"limit_ms": 60_000, "wall_ms": 60_000}
+            batch = [{"task": number, "texts": texts, **limits}]
             write_frame(to, encode_frame(batch))
             del texts, batch
             assert read_frame(back) is not None
