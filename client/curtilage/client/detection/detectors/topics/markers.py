@@ -465,8 +465,13 @@ _RULES: Final = (
         r"[,.:;\u2013-] ?(?:any|what|which|how|can|is|should|help|please|need|am|do|"
         r"will)"
         r"(?!\w))",
-        r"(?:^|[\n.;!?] {0,2})(?!click |over |right |from |what|welcome|come |start |"
-        r"look |stop )(?:[\w'+-]+ ){1,4}here(?=[.,:;!]|$| and (?!there))",
+        # Whoever introduces himself so; what is put or stands here is nobody.
+        r"(?:^|[\n.;!?] {0,2})(?:(?!(?:click|over|right|from|what|welcome|come|start|look|"
+        r"stop|nothing|something|anything|everything|nobody|see|put|paste|insert|enter|"
+        r"write|add|type|place|is|are|was|were|the|this|that|it|your|our|not|be|live|"
+        r"leave|"
+        r"drop|sign|text|code|name|new|no|to|go|get|up|out|in|down)\b)[\w'+-]+ ){1,4}"
+        r"here(?=[.,:;!]|$| and (?!there))",
         r"(?:^|[\n.;!?] {0,2})(?:just |finally |also )?(?:got|failed|lost|missed|"
         r"caught|"
         r"broke|signed|had) (?:an?|my|the|another|two|three) (?!question|idea|quick|"
