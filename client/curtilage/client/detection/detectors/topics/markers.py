@@ -466,7 +466,8 @@ _RULES: Final = (
         r"will)"
         r"(?!\w))",
         # Whoever introduces himself so; what is put or stands here is nobody.
-        r"(?:^|[\n.;!?] {0,2})(?:(?!(?:click|over|right|from|what|welcome|come|start|look|"
+        r"(?:^|[\n.;!?] {0,2})(?:(?!(?:click|over|right|from|what|welcome|come|start|"
+        r"look|"
         r"stop|nothing|something|anything|everything|nobody|see|put|paste|insert|enter|"
         r"write|add|type|place|is|are|was|were|the|this|that|it|your|our|not|be|live|"
         r"leave|"
