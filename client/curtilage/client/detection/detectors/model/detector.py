@@ -9,6 +9,7 @@ is replaced by a detector that fails on every text, so that nothing leaves.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from curtilage.client.detection import wordlists
@@ -62,6 +63,7 @@ from curtilage.client.detection.wordlists import (
     MIN_NAME_CHARS,
     bag,
     bare,
+    is_known,
     is_listed,
     is_term,
     words,
@@ -274,7 +276,9 @@ class NerDetector:
         opinion = self._model.opinion(reading)
         named: list[Span] = []
         for entity in opinion.entities:
-            for span in self._entity(reading, entity, opinion):
+            for span in chain.from_iterable(
+                self._entity(reading, part, opinion) for part in _parts(text, entity)
+            ):
                 if span.data_class == PERSON:
                     named.append(span)
                 else:
@@ -462,6 +466,23 @@ BESIDE_SCORE: Final = 50
 NAMING: Final = frozenset({PERSON, CITY, EMPLOYER})
 SURE_WORD: Final = 95  # an ordinary word is a person from here on
 LEAST_IN_ENTITY: Final = 50  # the same where the model chose another kind
+
+
+def _parts(text: str, entity: Entity) -> Iterator[Entity]:
+    """Yield an entity without the marks before it, cut where two turns are joined.
+
+    What stands behind a joint and is an ordinary word begins a sentence there.
+    """
+    found = text[entity.start : entity.end]
+    if len(found) != entity.end - entity.start or not found:
+        yield entity  # an odd answer, which is an error to whoever checks it
+        return
+    for part in re.finditer(r"[^\x1e]+", found):
+        marks = len(part[0]) - len(part[0].lstrip(".,;: \t\n"))
+        whole = part[0] == found
+        if marks < len(part[0]) and (whole or not is_known(part[0].strip(".,;: \t\n"))):
+            start = entity.start + part.start() + marks
+            yield replace(entity, start=start, end=entity.start + part.end())
 
 
 def joined(text: str, named: Iterable[Span]) -> Iterator[Span]:
