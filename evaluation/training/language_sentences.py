@@ -20,7 +20,7 @@ from faker import Faker
 from labels import TOPICS
 from people import People
 from splits import held_out
-from synthetic import EVERYTHING, filled, joined
+from synthetic import EVERYTHING, filled, joined, without_names
 
 LANGUAGES: Final = ("de", "fr", "es", "it", "nl", "pt")
 _BESIDES_HEALTH: Final = TOPICS[1:]
@@ -148,13 +148,19 @@ class Sentences:
             text = before + text + source.choice(self._data["endings"])
             yield Example(text, topics=topics, key=f"own-{self._language}:{line}")
 
-    def named_examples(self, count: int) -> Iterator[Example]:
-        """Yield ``count`` sentences that name somebody and tell nothing more of him."""
+    def named_examples(self, count: int, *, again: float) -> Iterator[Example]:
+        """Yield ``count`` sentences that name somebody and tell nothing more of him.
+
+        Of so many as ``again`` says the names are replaced.
+        """
         lines = [line for line in self._lines("entities") if not _AFFAIRS.search(line)]
         for _ in range(count):
             line = self._source.choice(lines)
             key = f"named-{self._language}:{line}"
-            yield Example(self._filled(line).text, topics=_NOTHING, key=key)
+            named = self._filled(line)
+            if self._source.random() < again:
+                named = without_names(named)
+            yield Example(named.text, topics=_NOTHING, key=key)
 
     def talk_examples(self, count: int) -> Iterator[Example]:
         """Yield ``count`` texts as people type them; somewhat more of nobody's affairs.

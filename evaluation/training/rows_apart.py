@@ -6,8 +6,8 @@
 that are in the run: what stands beside a text would blur what is seen in it. Here
 each piece is divided by its own largest number, and what comes out is multiplied by
 it again; the weights stay as they are, byte for byte. Costs about 15 % of a single
-run; a run of many short rows takes half as long as those rows alone. To be run last,
-once ``export.py`` and ``topic_head.py`` are done.
+run; a run of many short rows takes half as long as those rows alone. To be run
+before ``topic_head.py``: the topics are learned on the numbers that are served.
 """
 
 import argparse

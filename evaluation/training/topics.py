@@ -77,6 +77,8 @@ _OTHERS: Final = (
     _Person("Tom", "his", "him"),
     _Person("Mrs. Lindgren", "her", "her"),
     _Person("Priya", "her", "her"),
+    _Person("[name]", "his", "him"),  # as a name is read once it is replaced
+    _Person("Mrs. [name]", "her", "her"),
     _Person("my parents", "their", "them", "they"),
     _Person("my cousins", "their", "them", "they"),
 )
