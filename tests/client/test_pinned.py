@@ -194,7 +194,9 @@ def test_what_is_found_is_a_repetition(before: str, now: str, *, held: bool) -> 
     assert pins.holds(chat(OTHER), Found(frozenset({(now, 0)}))) is held
 
 
-@pytest.mark.parametrize("name", ["attachment", "timeout", "error", "opaque_blob"])
+@pytest.mark.parametrize(
+    "name", ["attachment", "timeout", "waited", "error", "opaque_blob"]
+)
 def test_of_what_was_not_read_nothing_can_be_told(name: str) -> None:
     pins = PinnedConversations(by_content=True)
     pins.leaves(chat("Tell me about Rome."))

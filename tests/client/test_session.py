@@ -365,6 +365,31 @@ async def test_by_content_what_repeats_nothing_may_leave(
     assert len(bench.enclave.sealed) == int(leaves)
 
 
+@pytest.mark.parametrize(
+    ("question", "leaves"),
+    [
+        ("Wie heißt die Hauptstadt der Mongolei?", True),
+        ("What is the capital of Mongolia?", True),
+        ("Und was nimmt man dagegen?", False),
+        ("Recommend board games for rainy afternoons.", False),
+    ],
+    ids=["German", "English", "refers", "what English alone would let go"],
+)
+async def test_by_content_the_policys_languages_count(
+    question: str, *, leaves: bool
+) -> None:
+    bench = Bench(
+        REGULATED,
+        local=ScriptedLocal(),
+        enclave=MemoryEnclave(),
+        policy=CONTENT.replace("languages: [en]", "languages: [en, de]"),
+    )
+    await bench.session.ask(say("Meine Mutter Anna hat Krebs."))
+    bench.inspector.findings = ()
+    decision = await bench.session.decide(say(question))
+    assert decision.rule == ("default" if leaves else "sticky")
+
+
 async def test_by_content_an_answer_given_here_is_known_again() -> None:
     bench = await stayed_with_content()
     carried = say("Hello.", "At home.", "Write a haiku about autumn rain.")

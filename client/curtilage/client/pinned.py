@@ -17,6 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from curtilage.client.everyday import is_everyday, subject_traces, traces_of
 from curtilage.client.query import Message, Query
 from curtilage.client.repetition import stands_alone, words_of
 from curtilage.policy.decision.decide import Inspection
@@ -25,7 +26,7 @@ from curtilage.policy.document.dictionaries import folded
 
 MAX_PINS: Final = 4096
 MAX_TURNS: Final = 4096  # that left, so that they are known as such
-MAX_WORDS: Final = 8192  # of one conversation; 20,000 characters have at most 5,000
+MAX_WORDS: Final = 8192  # of one conversation; of English, 20,000 characters have 5,000
 MAX_CONTENTS: Final = 32
 # A request without any turn that is known may go on with any conversation. It is held
 # against the last of those that stayed, and not against all: together they speak of
@@ -36,10 +37,11 @@ _UNREAD: Final = frozenset(
     f"uncertain.{each}"
     for each in (
         *("attachment", "error", "language", "obfuscation", "opaque_blob"),
-        *("oversize", "timeout", "undecodable"),
+        *("oversize", "timeout", "undecodable", "waited"),
     )
 )
 _SHORT_BYTES: Final = 16
+ENGLISH: Final = ("en",)
 
 
 @dataclass(slots=True)
@@ -78,12 +80,26 @@ class PinnedConversations:
 
     Args:
         by_content: know them by their contents, too (``sticky: content``).
+        languages: in which a text may leave, as ISO 639-1. Where there are more than
+            English, a conversation may change them, and words be no repetition though
+            they mean the same: what leaves is of everyday subjects alone.
         limit: how many are remembered; the oldest is forgotten first.
     """
 
-    def __init__(self, *, by_content: bool = False, limit: int = MAX_PINS) -> None:
+    def __init__(
+        self,
+        *,
+        by_content: bool = False,
+        languages: Collection[str] = ENGLISH,
+        limit: int = MAX_PINS,
+    ) -> None:
         self._key = secrets.token_bytes(32)
         self._by_content = by_content
+        self._languages = tuple(languages)
+        self._in_english = self._languages == ENGLISH
+        if by_content and not self._in_english:
+            # Read at the start: over a question it is too late to miss a file.
+            is_everyday("", self._languages)
         self._limit = limit
         self._held: OrderedDict[bytes, None] = OrderedDict()
         self._contents: list[_Content] = []  # the one that stayed last, last
@@ -162,7 +178,7 @@ class PinnedConversations:
                 turn = self._turn(text)
                 content.turns.add(turn)
                 content.kept.add(turn)
-                content.learn(self._keyed(words_of(text)))
+                content.learn(self._keyed(self._words_of(text)))
 
     def _goes_on(
         self, query: Query, found: "Found", content: _Content, *, last: bool
@@ -192,7 +208,7 @@ class PinnedConversations:
         self, query: Query, found: "Found", new: Collection[int], content: _Content
     ) -> bool:
         """Tell whether what is new may be about what stayed."""
-        told = set(words_of("\n".join(query.settings.stop)))
+        told = set(self._asked_in("\n".join(query.settings.stop)))
         # A place or a day is found in many harmless questions; all else that is found
         # may be what was found before, under another name.
         for name in found.classes_in(new):
@@ -201,10 +217,28 @@ class PinnedConversations:
             told.add(name)
         for index in new:
             message = query.messages[index]
-            if message.role == "user" and not stands_alone(message.content):
+            if not self._stands_alone(message):
                 return True
-            told |= words_of(f"{message.name or ''}\n{message.content}")
+            told |= self._asked_in(f"{message.name or ''}\n{message.content}")
         return not content.words.isdisjoint(self._keyed(told))
+
+    def _stands_alone(self, message: Message) -> bool:
+        """Tell whether a new turn names its own subject."""
+        if self._in_english:
+            return message.role != "user" or stands_alone(message.content)
+        # Of whatever role: a summary in another language shares no word with what it
+        # tells.
+        return is_everyday(message.content, self._languages)
+
+    def _words_of(self, text: str) -> frozenset[str]:
+        """Return what a text says, to be held against what is asked later."""
+        return words_of(text) if self._in_english else traces_of(text)
+
+    def _asked_in(self, text: str) -> frozenset[str]:
+        """Return what a question may repeat of what was said before it."""
+        if self._in_english:
+            return words_of(text)
+        return subject_traces(text, self._languages)
 
     def _is_of_no_other(self, query: Query, turns: list[bytes]) -> bool:
         """Tell whether nothing says that this goes on with what left."""
@@ -223,9 +257,9 @@ class PinnedConversations:
             words=set(),
             unread=not _UNREAD.isdisjoint(found.classes),
         )
-        told = words_of("\n".join(query.settings.stop)) | found.classes
+        told = self._words_of("\n".join(query.settings.stop)) | found.classes
         for index, message in enumerate(query.messages):
-            turn, words = self._turn(message.content), words_of(message.content)
+            turn, words = self._turn(message.content), self._words_of(message.content)
             if _is_prompt(message):
                 # The same one stands before every question of an application, and is
                 # looked at each time. Its words count where something is found in it.
@@ -236,7 +270,7 @@ class PinnedConversations:
                 content.turns.add(turn)
                 if turn not in self._left:
                     content.kept.add(turn)
-            told |= words | words_of(message.name or "")
+            told |= words | self._words_of(message.name or "")
         content.learn(self._keyed(told))
         return content
 

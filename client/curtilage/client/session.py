@@ -203,7 +203,8 @@ class Session:
     def __init__(self, parts: ClientParts) -> None:
         self._parts = parts
         self._pinned = PinnedConversations(
-            by_content=parts.policy.rulebook.sticky == "content"
+            by_content=parts.policy.rulebook.sticky == "content",
+            languages=parts.policy.languages,
         )
         self._keys = ConversationKeys()
         self._enclave: Enclave | None = None

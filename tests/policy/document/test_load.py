@@ -377,6 +377,7 @@ def test_an_approved_text_is_named_by_its_digest_and_its_role() -> None:
         (APPROVAL.replace("11-22", "11-31"), "approved[0].date", "a day"),
         (APPROVAL.replace("2026-11-22", "20261122"), "approved[0].date", "text"),
         (APPROVAL.replace("2026-11-22", "today"), "approved[0].date", "a day"),
+        (APPROVAL.replace("2026-11-22", "2026-W47-7"), "approved[0].date", "a day"),
         (APPROVAL.replace("by: A. Weber, ", ""), "approved[0].by", "missing"),
         (APPROVAL.replace("}", ", role: user}"), "approved[0].role", "system"),
         (APPROVAL.replace("}", ", role: tool}"), "approved[0].role", "system"),
@@ -391,7 +392,7 @@ def test_what_is_no_approval_is_told_with_its_place(
     assert message in problem.message
 
 
-def test_contents_can_be_compared_in_english_alone() -> None:
-    assert load_policy(SMALL + "sticky: content\n").rulebook.sticky == "content"
-    found = problems_of(SMALL + "languages: [en, de]\nsticky: content\n")
-    assert (4, "sticky") in {(each.line, each.path) for each in found}
+@pytest.mark.parametrize("languages", ["[en]", "[de]", "[en, de, es, fr, it, nl, pt]"])
+def test_contents_can_be_compared_in_every_covered_language(languages: str) -> None:
+    policy = load_policy(SMALL + f"languages: {languages}\nsticky: content\n")
+    assert policy.rulebook.sticky == "content"

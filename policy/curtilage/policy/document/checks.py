@@ -45,11 +45,6 @@ def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
     yield from _ids(rules, ("rules",), packed)
     yield from _ids(_own_detectors(document), ("detectors", "own"), {})
     yield from _any_uncertain(rules)
-    if document.get("sticky") == "content" and document.get("languages", ["en"]) != [
-        "en"
-    ]:
-        # What refers back is told by its words, and these are English.
-        yield ("sticky",), "'content' can be told in English alone: languages: [en]"
     attestation = _mapping(document.get("attestation"))
     yield from attestation_complaints(document.get("attestation"))
     yield from _transport(_mapping(document.get("transport")), attestation)
