@@ -60,8 +60,8 @@ def one_of(patterns: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern for any of these between borders of words, or for nothing."""
     every = "|".join(patterns)
     # An accent may be a character of its own behind its letter; no word ends there.
-    borders = "(?<![\\w\u0300-\u036f])", "(?![\\w\u0300-\u036f])"
-    return re.compile(f"(?:{every})".join(borders) if every else "(?!)")
+    letter = "[\\w\u0300-\u036f]"
+    return re.compile(f"(?<!{letter})(?:{every})(?!{letter})" if every else "(?!)")
 
 
 _PART: Final = re.compile(r"<([a-z]+)>")

@@ -98,6 +98,20 @@ FOUND: dict[str, str] = {
         nacida en Sevilla el 3 de marzo de 1975
         nascido no Porto em 3 de março de 1975
         geboren te Utrecht op 3 maart 1975
+        geb. 3. April 1975
+        Geburtstag ist der 14. August 1975
+        geboren bin ich am 3.8.41
+        Geburtsdatum 030841
+        née le 03 08 1941
+        er hat am 3.8.41 Geburtstag
+        date_naissance=1941-08-03
+        ein Sohn kam am 3.8.2019 auf die Welt
+        née en mars 1975
+        né un 3 avril
+        date naiss. 3.8.41
+        naissance : 3/8/1941
+        une fille est venue au monde le 3 mars 2019
+        n. 03/08/1941 à Nantes
     """,
     "identifier.quasi.age90": """
         92 Jahre alt
@@ -181,6 +195,7 @@ FOUND: dict[str, str] = {
         120 route de Vannes
         9 faubourg Saint-Honoré
         rue de la Loi 16 bte 4
+        31 r. des Carmes
         Rue Royale 145, 1000 Bruxelles
         Avenue Louise 54 boîte 3
         chaussée de Charleroi 110
@@ -285,6 +300,9 @@ FOUND: dict[str, str] = {
         Rufnummer 0170 1234567
         Mobil: 0664 1234567
         Natel 079 123 45 67
+        port. 06 12 34 56 78
+        mon num perso 33 18 70
+        Hausapparat 3318
         erreichbar unter 0170 1234567
         Tél. : 01 42 68 53 00
         tél 06 12 34 56 78
@@ -483,6 +501,9 @@ FOUND: dict[str, str] = {
         número do contrato 889123
     """,
     "identifier.direct.passport": """
+        mon passeport est le 15DK70812
+        passeport : DK 318702
+        {"passport_no": "C4FJ70812"}
         Reisepassnummer C01X00T47
         Passnr. C01X00T47
         passeport n° 12AB34567
@@ -493,6 +514,9 @@ FOUND: dict[str, str] = {
         passaporte n.º CA123456
     """,
     "identifier.direct.gov_id.other": """
+        Perso: L4FJ70812
+        CNI : L4FJ70812
+        Dienstausweis L4FJ70812
         Ausweisnummer L01X00T47
         Personalausweisnr. L01X00T47
         CNI n° 880692310285
@@ -509,6 +533,13 @@ FOUND: dict[str, str] = {
         Führerschein-Nr. B072RRE2I55
     """,
     "identifier.direct.vehicle": """
+        immat DK708WR
+        carte grise : DK-708-WR
+        Kennz.: DA-PK 71
+        <immat>DK708WR</immat>
+        {"kennzeichen": "DA-PK 71"}
+        FIN VF7NC5FWC31450118
+        Fahrgestellnr. VF7NC5FWC31450118
         Kennzeichen B-MW 1234
         Autokennzeichen: M AB 123
         Nummernschild HH-XY 77
@@ -559,6 +590,15 @@ FOUND: dict[str, str] = {
         mein WLAN-Passwort ist Sommer2023
     """,
     "uncertain.number_run": """
+        Mandatsreferenz BW-3318-K
+        Mitgliedsnummer im Verein ist 33187
+        kundennr=33187
+        n° locataire 33187
+        n° de dossier préfecture 2024-K-3318
+        numéro client 3318
+        votre réf. : NB/33-18
+        compte n 331870
+        le no de dossier cest 3318k
         quatre un un un un un un un un un un un un un un un
         meine Nummer ist null eins sieben null eins zwei drei vier fünf sechs sieben
         nul zes een twee drie vier vijf zes zeven acht
@@ -605,6 +645,16 @@ HARMLESS = [
     Openingstijden: maandag t/m vrijdag 9.00-17.30 uur
     Horário: segunda a sexta, das 9h às 18h30
     Der Preis beträgt 1.299,00 € inkl. MwSt.
+    Die Artikelnummer 4471-22 passt nicht, Ersatzteilnummer 3318 schon.
+    Zug 3318 fährt heute von Gleis 4, Zugnummer und Wagen siehe Aushang.
+    Wo steht die Kundennummer, und wie viele Stellen hat sie?
+    Buche es auf Konto 4400, nicht auf Konto 8400.
+    Das Auto hat 150 PS und kostet 31.870 Euro.
+    La pièce n° 3318 est épuisée, la référence produit aussi.
+    Le train n° 3318 part voie 4, le vol AF 318 a du retard.
+    La loi n° 2018-493 modifie celle de 1978.
+    Où se trouve le numéro client sur une facture ?
+    Le compte 6061 et le compte 411 du plan comptable
     Le prix est de 1 299,00 € TTC.
     El precio es de 1.299,00 € con IVA incluido.
     Il prezzo è di 1.299,00 euro IVA inclusa.

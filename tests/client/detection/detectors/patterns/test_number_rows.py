@@ -19,6 +19,7 @@ def classes(text: str) -> set[str]:
 
 
 LISTS = [
+    "la loi n° 2018-493, la ley 1581/2012",
     # tables, whose stretches pass Luhn now and then
     "Total cost of revenue | $48,881 | $51,896 | $(3,015) | (6)%",
     "Shares outstanding | 445,520 | 442,960 | 431,688",
@@ -60,6 +61,8 @@ LISTS = [
     "ISO 26262: write a technical report",
 ]
 KEPT = [
+    # Italian "she" is Portuguese "law".
+    "la tessera di lei 80380000100012345678", "loi n° 80380000100012345678",
     # joined by what joins
     "5362 21234", "536 - 22 - 1234", "12.34.567", "id_1_2_3_4_5_6_7", "1 2 3 4 5 6 7",
     "20241986 1", "2024 1234567", "1990-02-01-1234", "123.456.789", "12345678",

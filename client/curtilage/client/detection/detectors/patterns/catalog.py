@@ -1,8 +1,8 @@
 """All patterns of identifiers and regulated content.
 
 What Presidio lacks, misses or does in quadratic time (classifier design,
-hazards F2 to F8). The patterns stand by subject in ``recognizers_*`` and
-``health_and_finance``; those of secrets in ``secrets``. Nothing here runs.
+hazards F2 to F8). The patterns stand by subject in the modules beside this
+one; those of secrets in ``secrets``. Nothing here runs.
 """
 
 from curtilage.client.detection.detectors.patterns.contact import CONTACT
@@ -14,6 +14,7 @@ from curtilage.client.detection.detectors.patterns.health_and_finance import (
 from curtilage.client.detection.detectors.patterns.legal import LEGAL
 from curtilage.client.detection.detectors.patterns.personal_attributes import ATTRIBUTES
 from curtilage.client.detection.detectors.patterns.postal_address import ADDRESSES
+from curtilage.client.detection.detectors.patterns.references import REFERENCES
 
 PATTERNS = (
     *CONTACT,
@@ -23,4 +24,5 @@ PATTERNS = (
     *HEALTH,
     *ATTRIBUTES,
     *LEGAL,
+    *REFERENCES,
 )

@@ -24,6 +24,25 @@ _RELEASE = (
     r"(?![\w\-]|\.\w)"
 )
 
+# The letters of a plate, by canton (VZAE, annex 2).
+_CANTONS = (
+    "AG|AI|AR|BE|BL|BS|FR|GE|GL|GR|JU|LU|NE|NW|OW|SG|SH|SO|SZ|TG|TI|UR|VD|VS|ZG|ZH"
+)
+# What has a plate, and what is done with it.
+_CAR = (
+    r"auto|wagen|pkw|kfz|fahrzeug|lieferwagen|motorrad|fahrer(?:in)?|halter\w{0,8}|"
+    r"unfallgegner|einfahrt|geblitzt|abgeschleppt|falschparker|voiture|véhicule|bagnole|"
+    r"camionnette|moto|scooter|conduct(?:eur|rice)|garée?|stationnée?|flashée?|"
+    r"golf|polo|passat|clio|twingo|mégane|megane|kangoo|duster|fiesta|corsa|yaris|"
+    r"peugeot|renault|citro[eë]n|bmw|audi|mercedes|skoda|toyota|tesla"
+)
+_PLATE = (
+    r"[a-z]{2}-?\d{3}-?[a-z]{2}|(?-i:[A-Z]{2}) \d{3} (?-i:[A-Z]{2})|"
+    r"[a-zäöü]{1,3}-[a-z]{1,2} ?\d{1,4} ?[eh]?|"
+    r"(?-i:[A-ZÄÖÜ]{1,3})[ \-](?-i:[A-Z]{1,2})[ \-]?\d{1,4} ?[eh]?|"
+    rf"(?-i:{_CANTONS})[ \-]?\d{{4,6}}|\d-[a-z]{{3}}-\d{{3}}"
+)
+
 REACH = (
     # No suffix list: alice@hospital.local is an address too, and so is
     # root@localhost (F5, F6).
@@ -54,13 +73,40 @@ REACH = (
         gate="([{<",
         words=("(at", "( at", "[at", "[ at", "{at", "{ at", "<at", "< at"),
     ),
+    # As it is said, with the sign's name in other languages than English, or in blanks:
+    # marion point petit arobase orange point fr, m.petit @ free.fr, mail: mp at free.fr
+    PatternRule(
+        id="email-told",
+        data_class="identifier.direct.email",
+        regex=r"(?<![\w.])[\w.\-]{2,40}(?: (?:punkt|point|punto|ponto|punt|dot) "
+        r"[\w\-]{1,30}){0,3}(?: ?[(\[]? ?(?:arobase|klammeraffe|chiocciola|arroba|"
+        r"apenstaartje) ?[)\]]? ?[\w\-]{2,40}"
+        r"(?: ?(?:\.|punkt|point|punto|ponto|punt|dot) ?[a-z]{2,12}){1,2}|"
+        r" (?:at|ät) [\w\-]{2,30} (?:punkt|point|punto|ponto|punt|dot) "
+        r"(?:de|at|ch|li|fr|be|lu|ca|it|es|pt|nl|eu|uk|com|net|org|info))(?!\w)|"
+        r"(?<![\w.])[\w\-]{1,30}[._][\w.\-]{1,30} @ [\w\-]{2,40}\.[a-z]{2,6}(?!\w)|"
+        r"(?<!\w)(?:e-?mail|mail|courriel|adel|correo|posta)\s{0,2}[:=]\s{0,2}"
+        r"[\w.\-]{2,40} (?:at|@) [\w\-.]{2,40}\.[a-z]{2,6}(?!\w)",
+        score=75,
+        words=(
+            "arobase",
+            "klammeraffe",
+            "chiocciola",
+            "arroba",
+            "apenstaartje",
+            " at ",
+            " ät ",
+            " @ ",
+        ),
+    ),
     labelled(
         "phone-labelled",
         "identifier.direct.phone",
         r"t[eé]l(?:ephone|efon|efono|éfono|efone|éphone|efoon|(?:ef|efo)onnummer|em)?|"
         r"(?:(?:tele)?phone|fone?)|cell?(?:phone|ulare?|\.)?|mobi(?:l|el)(?:e|nummer|"
         r"telefon)?|"
-        r"handy(?:nummer)?|rufnummer|durchwahl|natel|gsm|portable|móvil|movil|"
+        r"handy(?:nummer)?|rufnummer|durchwahl|natel|gsm|portable|port\.|tph|"
+        r"num(?:[eé]ro)? perso(?:nnel)?|ligne directe|móvil|movil|"
         r"te?lem[oó]vel|t[fl][flmn]o?\.?|zap|recapito|contac?to|kontakt|komórka|"
         r"puhelin(?:numero)?|erreichbar (?:unter|auf)|joignable au|bereikbaar op|"
         r"raggiungibile al|(?:ll[aá]ma(?:me|dme)|chiama(?:mi|temi)|appelez-moi|ligue|"
@@ -71,7 +117,7 @@ REACH = (
         r"call(?: me)?(?: back)?(?: at| on)?|pager|"
         r"whatsapp|signal|text me(?: at| on)?|reach me(?: at| on)?|sms|landline",
         _PHONE,
-        words="tel|tél|phone|fon|cel|mobi|handy|rufn|durchwahl|gsm|portable|móvil|"
+        words="tel|tél|phone|fon|cel|mobi|handy|rufn|durchwahl|gsm|portable|port.|tph|perso|ligne|móvil|"
         "movil|"
         "tlem|tff|tfn|tfm|tfl|tlf|tln|tlm|tll|zap|recapito|contato|contacto|kontakt|"
         "komórka|"
@@ -87,6 +133,17 @@ REACH = (
         _PHONE,
         words="fax|facsimile|télécopie|faks",
         score=80,
+    ),
+    # Within a house; a film has a "Klappe 2" as well.
+    PatternRule(
+        id="phone-extension",
+        data_class="identifier.direct.phone",
+        regex=r"(?<!\w)(?:durchwahl|nebenstelle|klappe|(?:haus)?apparat|dw\.?|"
+        r"(?<!de )poste|ligne directe)(?: (?:ist|lautet|est(?: le)?|nr\.?|n[°º]))?"
+        r"\s?:?\s?-?(?!(?:19|20)\d\d(?!\d))(\d{3,5})(?!\w|[.,:]\d)",
+        score=60,
+        group=1,
+        digits=3,
     ),
     PatternRule(
         id="phone-international",
@@ -284,7 +341,8 @@ THINGS = (
         r"(?:car|vehicle|my) reg|reg(?:istration)? (?:number|no\.?|plate)|"
         r"(?:(?:auto|kfz-?)?kennzeichen|nummernschild|plaque(?: "
         r"d['\u2019]immatriculation)?|"
-        r"immatriculation|immatriculée?|matr[íi]cula|placas?(?=:| [a-z]{3}-?\d)|"
+        r"immatriculation|immatriculée?|immat\.?|carte grise|kennz\.?|"
+        r"matr[íi]cula|placas?(?=:| [a-z]{3}-?\d)|"
         r"patente(?=:| (?:es )?[a-z]{2,3} \d{3})|"
         r"targat?[ao]?|"
         r"kenteken|numm?erplaat|nummerplade|registreringsnummer|rekisterinumero|"
@@ -296,7 +354,8 @@ THINGS = (
         r"(?=[A-Z0-9\-]{0,9}\d|(?:[A-Z]{1,3}[ \-]){1,2}[A-Z0-9]{0,3}\d)"
         r"[A-Z0-9](?:[A-Z0-9\-]|[ ](?=[A-Z0-9\- ]{0,6}\d)){1,8}"
         r"[A-Z0-9]",
-        words="plate|reg|kennzeichen|nummernschild|plaque|immatricul|matrícula|"
+        words="plate|reg|kennz|carte grise|immat|nummernschild|plaque|"
+        "immatricul|matrícula|"
         "matricula|"
         "placa|patente|targa|kenteken|nummerplaat|numerplaat|nummerplade|rekisterinumero|"
         "rejestracyjny",
@@ -311,14 +370,56 @@ THINGS = (
         required=True,
         mixed=True,
     ),
+    # Europe's have no check digit (ISO 3779): told by region and the row at the end.
+    PatternRule(
+        id="vin-europe",
+        data_class="identifier.direct.vehicle",
+        regex=r"(?<!\w)[S-Z][A-HJ-NPR-Z][A-HJ-NPR-Z0-9]{11}"
+        r"\d{4}(?!\w)",
+        score=60,
+        digits=4,
+        mixed=True,
+        cased=True,
+    ),
+    # FG-441-KL, as France has them since 2009 (arrêté du 9 février 2009).
+    PatternRule(
+        id="plate-france",
+        data_class="identifier.direct.vehicle",
+        regex=r"(?<![\w\-])(?!AB-123-CD)[A-HJ-NP-TV-Z]{2}-\d{3}-[A-HJ-NP-TV-Z]{2}"
+        r"(?![\w\-])",
+        score=60,
+        digits=3,
+        cased=True,
+    ),
+    # ZH 441 208: a canton and up to six digits, in groups; no sum of francs.
+    PatternRule(
+        id="plate-switzerland",
+        data_class="identifier.direct.vehicle",
+        regex=rf"(?<![\w\-])(?:{_CANTONS})[ \-\u00b7]{{1,3}}[1-9]\d{{1,2}}[ '\u2019.]"
+        r"(?!000)\d{3}(?![\w\-]|[ .,'\u2019]\d)",
+        score=60,
+        digits=5,
+        cased=True,
+    ),
+    # A plate's shape beside a word of cars, in small letters as well.
+    PatternRule(
+        id="plate-beside",
+        data_class="identifier.direct.vehicle",
+        regex=rf"(?<!\w)(?:{_CAR})(?!\w)[^\n\d]{{0,30}}(?<![\w\-])({_PLATE})(?![\w\-])|"
+        rf"(?<![\w\-])(?:{_PLATE})(?![\w\-])[^\n\d]{{0,30}}(?<!\w)(?:{_CAR})(?!\w)",
+        score=60,
+        digits=2,
+    ),
     labelled(
         "vin-labelled",
         "identifier.direct.vehicle",
-        r"vin|vehicle identification number|chassis (?:number|no)|"
-        r"fahrgestellnummer|fahrzeug-?ident(?:ifizierungs)?nummer|"
+        r"vin|fin|vehicle identification number|chassis (?:number|no)|"
+        r"fahrgestell-?n(?:umme)?r\.?|fahrzeug-?ident(?:ifizierungs|ifikations)?-?n(?:umme)?r"
+        r"\.?|n[°º] de s[eé]rie du v[eé]hicule|"
         r"num[eé]ro de ch[aâ]ssis",
         r"(?=[A-Z\-]{0,16}\d)[A-HJ-NPR-Z0-9](?:-?[A-HJ-NPR-Z0-9]){10,16}",
-        words="vin|vehicle ident|chassis|fahrgestell|fahrzeug|châssis",
+        words="vin|fin|vehicle ident|véhicule|vehicule|chassis|fahrgestell|fahrzeug|"
+        "châssis",
         score=80,
         check=checks.vin,
     ),

@@ -110,7 +110,8 @@ DOCUMENTS = (
         r"(?:national|citizen|personal|resident|alien|voter|identity|tax(?:payer)?)"
         r"(?: (?:id|identification|identity|registration|insurance|"
         r"card))?(?: (?:number|no|card|code))?|"
-        r"(?:personal)?ausweis(?:-?n(?:umme)?r\.?)?|cni(?= ?n)|carte d'identité|"
+        r"\w{0,20}ausweis(?:-?n(?:umme)?r\.?)?|perso(?= ?:)|"
+        r"cni(?= ?[:n]| [A-Z\d]{9,12}(?!\w))|carte d'identité|"
         r"person(?:al|eels)nummer|"
         r"carta d'identità(?: n\.)?|bilhete de identidade|bi (?=\d{8}(?!\d))|"
         r"dni|documento de identidad|cartão de cidadão|"
@@ -118,6 +119,7 @@ DOCUMENTS = (
         r"(?:nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|codice fiscale|steuer-?id|"
         r"visa|green card|green-card|uscis|i-94)(?: number| no)?",
         words="national|citizen|personal|resident|alien|voter|identity|tax|ausweis|"
+        "perso|"
         "identité|identità|cni|bilhete|bi |personeel|dni|identidad|cidadão|dowód|"
         "henkilötunnus|personnummer|"
         "steuer|fiscal|nhs|nino|tin|ein|aadhaar|pesel|nif|nie|hetu|fiscale|visa|"

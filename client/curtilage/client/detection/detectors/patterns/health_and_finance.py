@@ -73,9 +73,11 @@ CARDS = (
         "financial.cvv",
         r"cvv2?|cvc2?|cvn|csc|cid|security code|"
         r"card verification(?: value| code| number)?|prüfziffer|"
+        r"cryptogramme(?: visuel)?(?: de (?:ma|la) carte)?|"
         r"code de s[eé]curit[eé]|c[oó]digo de seguridad|codice di sicurezza",
         r"\d{3,4}",
-        words="cvv|cvc|cvn|csc|cid|security code|card verification|prüfziffer|code de|"
+        words="cvv|cvc|cvn|csc|cid|security code|card verification|prüfziffer|"
+        "cryptogramme|code de|"
         "de seguridad|sicurezza",
     ),
     labelled(
@@ -175,7 +177,7 @@ ACCOUNTS = (
         data_class="financial.swift",
         regex=r"(?<!\w)(?:SWIFT|BIC|Swift|Bic|swift|bic)(?:[ /-]?(?:code|Code|CODE|"
         r"BIC))?"
-        r"\s?(?:is|:|=|#)?\s?([A-Z]{6}[A-Z0-9]{2}(?:[A-Z0-9]{3})?)(?!\w)",
+        r"\s?(?:is|est|ist|lautet|:|=|#)?\s?:?\s?([A-Z]{6}[A-Z0-9]{2}(?:[A-Z0-9]{3})?)(?!\w)",
         score=75,
         group=1,
         check=checks.swift,

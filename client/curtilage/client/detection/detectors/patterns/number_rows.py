@@ -97,6 +97,15 @@ _THING_BEFORE = re.compile(
     r"10\.\d{4,9}/[\w./()\-]{0,30})[\s:=#\"'(of]{0,6}\Z",
     re.IGNORECASE,
 )
+# A law has a year and a few digits more. Not more: Italian "lei" is she, and English
+# "wet" no law.
+_LAW_BEFORE = re.compile(
+    r"(?<![^\W_])(?:loi|d[eé]cret|arr[eê]t[eé]|ordonnance|directive|r[eè]glement|"
+    r"richtlinie|verordnung|ley|legge|lei|decreto|wet)"
+    r"(?: \([a-z]{2,3}\))?(?: n(?:[°ºor]\.?|\.[°º]?))?[\s:=#\"'(of]{0,6}\Z",
+    re.IGNORECASE,
+)
+_MOST_OF_LAW: Final = 9  # digits
 _BEFORE: Final = 48  # characters that are looked at before a number
 _ARITHMETIC = re.compile(r"\s?[*\u00d7\u00f7^%]\s?\Z|\s[+/]\s\Z|\*\*\s?\Z")
 _ARITHMETIC_BEHIND = re.compile(r"\s?[*\u00d7\u00f7^%]{1,2}\s?\d|\s[+/]\s\d")
@@ -144,6 +153,8 @@ class Row:
         """Tell whether what stands beside a number says that it is nobody's."""
         before = self._text[max(start - _BEFORE, 0) : start]
         if _MARK_BEFORE.search(before) or _THING_BEFORE.search(before):
+            return True
+        if len(checks.digits_of(found)) <= _MOST_OF_LAW and _LAW_BEFORE.search(before):
             return True
         if (found.isdecimal() or "." in found or _THOUSANDS.fullmatch(found)) and (
             _CURRENCY_BEFORE.search(before) or _UNIT_BEHIND.match(self._text, end)

@@ -17,9 +17,10 @@ _MONTH = (
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
 )
 # German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish,
-# Czech and Finnish; those that are English too stand above.
+# Czech and Finnish; German's that are English too, for it writes a dot: 3. April.
 _FOREIGN_MONTHS = listed("""
 januar jänner februar märz marts maj mai juni juli oktober dezember
+april august september november
 janvier février fevrier mars
 avril juin juillet août aout septembre octobre novembre décembre decembre enero
 febrero marzo abril mayo junio julio agosto septiembre setiembre octubre noviembre
@@ -65,14 +66,19 @@ _TEXTUAL_DATE = (
     rf"{_DAY}(?: of)? {{1,3}}{_MONTH}(?:,? {{1,3}}{_SHORT_YEAR})?"
 )
 _DATED = rf"\d{{1,2}}[ \-]{_MONTH}[ \-](?:{_YEAR}|\d\d)"
+# 180577, 18 05 1977: only where a birth is told.
+_RUN_DATE = r"(?:[0-2]\d|3[01]) ?(?:0\d|1[0-2]) ?(?:19|20)?\d\d(?!\d)"
 _ANY_DATE = rf"(?:{_FOREIGN_DATE}|{_DATED}|{_TEXTUAL_DATE}|{_NUMERIC_DATE}|{_YEAR})"
 _MONTH_WORDS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
                 "nov", "dec")  # fmt: skip
 _BORN = (
     r"dob|d\.o\.b\.?|d o b|d\. o\. b\.|date of birth|birth ?(?:date|day)|b-?day|"
-    r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en)|né\(e\) le|ne le|"
+    r"(?:was |were )?born(?: on| in|:)?|née? (?:le|en|un)|né\(e\) le|ne le|"
+    r"venue?s? au monde (?:le|en)|date[ _](?:de[ _])?naiss(?:ance|\.)?|naissance|"
+    r"date_of_birth|birth_?date|"
     r"date de naissance|ddn|geb\.?[ -]?dat(?:um|\.)?|geb(?:oren|\.)?(?: am)?|"
-    r"geburts(?:datum|tag)|(?:bin|ist|war) (?:ein )?jahrgang|jg\.|"
+    r"geburts(?:datum|tag)|geboren bin ich(?: am)?|"
+    r"(?:bin|ist|war) (?:ein )?jahrgang|jg\.|"
     r"(?:fecha|f\.) ?(?:de )?nac(?:imiento|\.)?|fn:|nac(?:id[oa]|[ií]|ió)(?: el(?: "
     r"día)?| en)?|data di nascita|nat[oa] il|"
     r"data (?:de )?nasc(?:imento|\.)?|dn:|nasc(?:id[oa]|i|eu)(?: em| a| no dia)?|"
@@ -83,10 +89,16 @@ _BORN = (
 _BORN_WORDS = (
     "dob", "d.o.b", "d o b", "d. o. b", "birth", "bday", "b-day", "born",
     "naissance", "né le", "né en", "née le", "née en", "né(e)", "ne le", "ddn", "geb",
-    "jahrgang", "jg.", "nacimiento", "nac", "fn:", "nascita", "nato il", "nata il",
+    "jahrgang", "jg.", "venu", "naiss", "né un", "née un",
+    "nacimiento", "nac", "fn:", "nascita", "nato il", "nata il",
     "nasc", "dn:",
     "urodz", "ur.", "född", "födelse", "født", "fødsel", "syntym", "syntyn", "naroz",
 )  # fmt: skip
+_SHORT_DATE = r"\d{1,2}[./]\d{1,2}[./]\d\d"
+_WORDED_DE = (
+    rf"\w{{3,24}}ten (?:{'|'.join(_FOREIGN_MONTHS)}) "
+    r"(?:neunzehnhundert|zweitausend)\w{0,40}"
+)
 _UNIT = r"(?:years?|yrs?|yr|months?|weeks?|wks?)"
 _OLD = rf"[ \-]?{_UNIT}\.?[ \-](?:of[ \-]age|old|young)"
 # "im" is German as well: im 3. Stock.
@@ -143,12 +155,37 @@ DATES = (
     PatternRule(
         id="dob",
         data_class="identifier.quasi.dob",
-        regex=rf"(?<!\w)(?:{_BORN}){IS}(?:(?:on|in|the|le|am|den|il|el) )?"
-        rf"({_ANY_DATE})(?!\w){_LONG_AGO}",
+        regex=rf"(?<!\w)(?:{_BORN}){IS}(?:(?:on|in|the|le|am|den|der|dem|il|el) )?"
+        rf"({_ANY_DATE}|{_RUN_DATE}|(?:{'|'.join(_FOREIGN_MONTHS)}) {_YEAR})"
+        rf"(?!\w){_LONG_AGO}",
         score=90,
         group=1,
         gate=ANY_DIGIT,
         words=_BORN_WORDS,
+    ),
+    # Behind a star, which German puts for "born", or right behind whom it is of; at the
+    # beginning of a line a star is a bullet.
+    PatternRule(
+        id="dob-star",
+        data_class="identifier.quasi.dob",
+        regex=rf"(?:[(,]|\w[,;]?[ ])\*[ ]?({_WHOLE_DATE}|{_SHORT_DATE})"
+        rf"(?!\d){_LONG_AGO}|"
+        r"(?<!\w)(?:patiente?|patientin|pat\.|versicherte[rn]?|assurée?|klient(?:in)?|"
+        r"bewohner(?:in)?|résidente?),? (?:\d{1,2}[./]\d{1,2}[./](?:19)?\d\d)(?!\d)|"
+        r"(?<!\w)n\. ?\d{1,2}[./]\d{1,2}[./](?:19|20)?\d\d(?= [àa] )",
+        score=75,
+        digits=4,
+    ),
+    # In words, or with the year behind: am zwölften März neunzehnhundertvierundachtzig
+    # geboren, naissance le quatorze février mille neuf cent cinquante-six.
+    PatternRule(
+        id="dob-in-german-or-french",
+        data_class="identifier.quasi.dob",
+        regex=r"(?<!\w)(?:geb(?:oren|\.)|geburt\w{0,6})(?: \w{2,12}){0,4} "
+        rf"{_WORDED_DE}|{_WORDED_DE}(?: in [\w\-]{{2,24}})? (?:geboren|zur Welt)|"
+        r"(?<!\w)(?:née?|naissance|venue? au monde)(?: [\w\-]{1,14}){0,4} "
+        rf"(?:{'|'.join(_FOREIGN_MONTHS)}) (?:mille|mil|deux mille)(?!\w)",
+        score=85,
     ),
     # In words: nací el doce de marzo de mil novecientos ochenta y siete.
     PatternRule(
@@ -193,10 +230,18 @@ DATES = (
         r"(?:dob|d\.o\.b\.?|date of birth|birth ?date|birthday)(?!\w)|"
         # German puts it last: am 3. März 1975 in Köln geboren.
         rf"(?<!\w)(?:{_WHOLE_DATE}|\d{{1,2}}\.\d{{1,2}}\.\d\d)(?: in [\w\-]{{2,24}})? "
-        r"(?:geboren|zur Welt)(?!\w)",
+        r"(?:geboren|zur Welt|auf die Welt|Geburtstag)(?!\w)",
         score=85,
         gate=ANY_DIGIT,
-        words=("dob", "d.o.b", "birth", "geboren", "zur welt"),
+        words=(
+            "dob",
+            "d.o.b",
+            "birth",
+            "geboren",
+            "zur welt",
+            "auf die welt",
+            "geburtstag",
+        ),
     ),
     PatternRule(
         id="textual-date",

@@ -148,7 +148,7 @@ STREETS = (
         data_class=_ADDRESS,
         regex=r"\d(?<![\w.$€£]\d)\d{0,3}(?:[ ]?(?:bis|ter|[a-d]))?,?[ \t]{1,2}"
         r"(?:(?:rue|avenue|av\.|boulevard|bd\.?|bld\.?|blvd|boul\.|chemin|impasse|"
-        r"quai|allées?|"
+        r"quai|r\.|allées?|"
         r"allee|faubourg|fbg|lotissement|ruelle|rte\.?|place(?= de)|route(?= de))[ "
         r"\t]{1,2}(?:d[eu]s?[ \t]|de la[ \t]|[dl]['\u2019])?[\w.'\u2019\-]{3,24}|"
         r"(?:place|route|cours|square|sq\.|passage|villa|résidence|hameau|esplanade)[ "
@@ -159,6 +159,8 @@ STREETS = (
         words=(
             *(
                 "rue",
+                " r.",
+                "\tr.",
                 "avenue",
                 "av.",
                 "boulevard",
@@ -412,6 +414,29 @@ STREETS = (
         score=50,
         gate=ANY_DIGIT,
         words=("apt", "apartment", "suite", "ste", "unit", "flat"),
+    ),
+    # The fields of a record: {"strasse": "Mühlweg", "hausnummer": "3"}.
+    PatternRule(
+        id="address-fields",
+        data_class=_ADDRESS,
+        regex=r"(?<![^\W_])(?:strasse|straße|str|rue|street|straat|calle|rua|indirizzo)"
+        r"[\"']?\s?(?:[:=]|>)\s?[\"']?[A-ZÄÖÜÀ-Þa-zà-ž][^\n\"'<;|,]{2,40}[\"'<;|,]"
+        r"[^\n\d]{0,24}(?:haus_?-?n(?:umme)?r|house_?n(?:umbe|r)|huisn(?:umme)?r|"
+        r"n(?:um[eé]r)?o|num|nr|numero_?civico)[\"']?\s?(?:[:=]|>)\s?[\"']?\d{1,4}"
+        r"(?!\d)",
+        score=70,
+        gate=ANY_DIGIT,
+        words=(
+            "strasse",
+            "straße",
+            "str",
+            "rue",
+            "street",
+            "straat",
+            "calle",
+            "rua",
+            "indirizzo",
+        ),
     ),
     PatternRule(
         id="live-at",

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 # What stands between a label and its value: "is", "number", a colon. Words of
 # the languages in which labels are written.
 IS = (
-    r"(?:\s{0,3}(?:is|was|are|no|nr|num|number|id|code|of|to|"
-    r"ist|lautet|est|es|[èé]|jest|on|är|er|je|nummer|num[eé]ro|n\.?[º°]|"
-    r"[:=#.\-]|->)){0,4}\s{0,3}[\"'(]?"
+    r"(?:[\s_]{0,3}(?:is|was|are|no|nr|num|number|id|code|of|to|"
+    r"ist|lautet|est(?: le| la)?|es|[èé]|jest|on|är|er|je|nummer|num[eé]ro|n\.?[º°]|"
+    # Records close a quote before the colon, or a tag before the value.
+    r"[:=#.\->]|->|[\"'](?=\s?[:=]))){0,4}\s{0,3}[\"'(]?"
 )
-# A value that is no word and no year: letters, dashes, and a digit somewhere.
+# A value that is no word and no year: letters, dashes, and a digit somewhere. Capitals
+# may stand apart from the digits: EK 441209.
 CODE = (
-    r"(?!(?:19|20)\d\d(?![\w\-]))"
+    r"(?!(?:19|20)\d\d(?![\w\-]))(?:(?-i:[A-Z]{1,3})[ ](?=\d{3})"
+    r"(?!(?:19|20)\d\d(?![\w\-])))?"
     r"(?=[A-Z0-9\-]{0,20}\d)[A-Z0-9](?:[A-Z0-9\-]{2,24})[A-Z0-9]"
 )
 ANY_DIGIT = "0"

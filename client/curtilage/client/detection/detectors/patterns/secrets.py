@@ -268,7 +268,9 @@ PASSWORDS = (
         r"(?:\s(?:code|number))?(?:(?:\s(?:is|was|to|ist|lautet|est|es|è|é))?\s{1,2}|"
         r"\s?[:=]\s{0,2})\d{4,8}[a-d]?(?!\w)|"
         r"(?<!\w)(?:pin(?: code| number)?|passcode|(?:door|gate|alarm|unlock|security) "
-        r"code)\s(?:for|of|on|to|at)(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was)|\s?[:=])"
+        r"code|code secret)"
+        r"\s(?:for|of|on|to|at|der|des|zur|zum|meiner|von|aus|de|du|für)"
+        r"(?:\s[\w'\-]{1,20}){1,5}?(?:\s(?:is|was|ist|lautet|est)|\s?[:=])"
         r"\s{1,2}\d{4,8}(?!\w)",
         score=80,
         digits=4,
