@@ -19,6 +19,7 @@ from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.query import Message, Query
 from curtilage.evaluation.stock_presidio import StockPresidio, spacy_model
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
@@ -73,7 +74,7 @@ def _row(inspector: Inspector, length: int, count: int) -> tuple[str | float, ..
         if number >= WARM_UP:
             whole.append((ended - started) * 1000)
             alone.append((ended - inspected) * 1000)
-        late += "uncertain.timeout" in decision.uncertain
+        late += not UNFINISHED.isdisjoint(decision.uncertain)
     return (
         str(length),
         quantile(whole, 0.5),

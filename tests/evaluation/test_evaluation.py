@@ -14,6 +14,7 @@ from curtilage.cli import evaluate
 from curtilage.cli import main as cli
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.inspection import prepare
+from curtilage.client.detection.spans import failure
 from curtilage.client.query import Query, single_query
 from curtilage.evaluation import timing
 from curtilage.evaluation.bench import (
@@ -42,6 +43,7 @@ from curtilage.evaluation.timing import (
     without_model,
     worker_sockets,
 )
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
@@ -384,6 +386,22 @@ def test_long_prompts_are_looked_at_under_the_policys_own_deadline(data: Path) -
     figure = figures_on(data, "deadline")["deadline.lost"]
     assert figure.met
     assert figure.estimate.n == 100
+
+
+@pytest.mark.parametrize("name", sorted(UNFINISHED))
+def test_a_prompt_that_was_not_looked_at_to_its_end_is_lost(
+    data: Path, name: str
+) -> None:
+    class Unfinished(Foreseeable):
+        @override
+        def inspect(self, query: Query) -> Inspection:
+            where = Where(message=0, role="user", json_path="content")
+            prepared = prepare(query, self.policy.limits)
+            return prepared.with_findings([failure(name, "inspector", where)])
+
+    doors = Doors(start=Unfinished, detectors=no_detectors)
+    (figure,) = figures_of(bench_on(data), Choice(ids=("deadline",)), doors)
+    assert figure.estimate.value == 1
 
 
 def test_evasion_takes_every_disguise(data: Path) -> None:

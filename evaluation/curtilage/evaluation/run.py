@@ -40,6 +40,7 @@ from curtilage.evaluation.timing import (
     sockets,
 )
 from curtilage.evaluation.topics import health, leave, privacy, unchanged
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import decide
 from curtilage.policy.document.model import Policy
 
@@ -66,7 +67,6 @@ class Doors:
 
 Section = Callable[[Bench], Iterator[Figure]]
 _CHECKED_AGAIN: Final = 60  # rows of each set
-_FAILED: Final = frozenset({"uncertain.error", "uncertain.timeout"})
 _NONE: Final = Target.at_most(0.0)
 
 SECTIONS: Final[MappingProxyType[str, Section]] = MappingProxyType(
@@ -181,7 +181,9 @@ def validity(bench: Bench, start: Start) -> Iterator[Figure]:
     yield Figure(
         id="validity.failures",
         title="inspections with an error or out of time",
-        estimate=share_of([not _FAILED.isdisjoint(each.uncertain) for each in whole]),
+        estimate=share_of(
+            [not UNFINISHED.isdisjoint(each.uncertain) for each in whole]
+        ),
         target=_NONE,
     )
     # The policy's own scan, but this run's patience: a busy machine is no finding.

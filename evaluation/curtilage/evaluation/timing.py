@@ -20,6 +20,7 @@ from curtilage.client.query import Query, single_query
 from curtilage.evaluation.bench import Bench
 from curtilage.evaluation.figures import Figure, Target
 from curtilage.evaluation.statistics import quantile_estimate, share, share_of
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Ner, Policy, full_scan
@@ -230,7 +231,6 @@ def _short(name: str, title: str, values: Sequence[float]) -> Figure:
 AT_ONCE: Final = 4  # the load under which a deadline must hold
 _LONG: Final = (2_000, 20_000)  # characters; the longest that a policy takes by itself
 _LONG_SETS: Final = ("arena-hard", "routing", "code-prompts", "tatqa-tables")
-_LOST: Final = frozenset({"uncertain.timeout", "uncertain.error"})
 
 
 def deadline(bench: Bench, start: Start) -> Figure:
@@ -253,7 +253,7 @@ def deadline(bench: Bench, start: Start) -> Figure:
             for text in prompts[number::AT_ONCE]
         )
         decisions = (decide(bench.policy.rulebook, each) for each in found)
-        return [not _LOST.isdisjoint(each.uncertain) for each in decisions]
+        return [not UNFINISHED.isdisjoint(each.uncertain) for each in decisions]
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:

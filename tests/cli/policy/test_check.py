@@ -375,3 +375,8 @@ def test_check_tells_both_limits_of_time() -> None:
     shown = summary(load_profile("default"), "default")
     assert "time      250 ms, and 300 ms for 1,000 characters, of a processor" in shown
     assert "30 s by the clock" in shown
+
+
+def test_check_tells_which_languages_may_leave() -> None:
+    shown = summary(load_profile("clinic"), "clinic")
+    assert "  languages en, de, es, fr, it, nl, pt; any other stays home\n" in shown

@@ -113,6 +113,14 @@ def test_a_column_may_have_a_colon_in_its_name(
     assert "first: name with born: 3 taken, 1 refused (1 empty)" in shown
 
 
+def test_a_value_that_is_nobodys_alone_is_not_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("t.csv").write_text("a\ntable\nAaron\nISBN\nZenbermar\n", "utf-8")
+    _, shown = ran("t.csv", "--out", "x", "--column", "a", capsys=capsys)
+    assert "1 taken, 3 refused (3 an ordinary word or given name)" in shown
+
+
 def test_a_row_of_another_width_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     Path("t.csv").write_text("a,b\nMRN-100231,x\nMRN-100232\n\n", "utf-8")
     status, shown = ran("t.csv", "--out", "x", "--column", "a", capsys=capsys)
@@ -168,8 +176,13 @@ def test_help_says_what_the_list_does() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "values",
+    [("the", "and", "patient"), tuple(map(str, range(9000, 9100)))],
+    ids=["in every text", "in hardly any"],
+)
 def test_a_list_of_ordinary_words_is_not_usable(
-    capsys: pytest.CaptureFixture[str],
+    values: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "\n".join(f"{number}000" for number in range(100, 200))
     Path("t.csv").write_text(f"a\n{rows}\n", "utf-8")
@@ -179,8 +192,8 @@ def test_a_list_of_ordinary_words_is_not_usable(
         columns=[exact_list.Column(name="a", compare="text")],
         alone=[0],
     )
-    for word in ("the", "and", "patient"):
-        writer.add_alone(0, word)
+    for value in values:
+        writer.add_alone(0, value)
     Path("words").write_bytes(writer.encode())
     entry = (
         "detectors:\n- {id: a, kind: edm, class: org.edm.a, base_score: 9, "

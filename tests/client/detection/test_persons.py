@@ -71,7 +71,13 @@ def test_a_special_word_of_nobody_is_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    "person", [SOMEBODY, "identifier.direct.email", "uncertain.name"]
+    "person",
+    [
+        SOMEBODY,
+        "identifier.direct.email",
+        "identifier.public.figure",
+        "uncertain.name",
+    ],
 )
 def test_a_special_word_of_somebody_is_his(person: str) -> None:
     found = settled([finding("special.religion"), finding(person)])

@@ -177,6 +177,8 @@ def test_parse_findings_takes_the_names_of_lists() -> None:
 def test_an_answer_for_other_conversations_is_refused(value: object) -> None:
     with pytest.raises(GarbageError):
         parse_found(value, [[], []])
+    with pytest.raises(GarbageError):
+        parse_found(7, [])
 
 
 def test_each_conversation_has_its_own_places() -> None:

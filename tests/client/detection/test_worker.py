@@ -1,3 +1,5 @@
+# pyright: reportPrivateUsage=false
+# The clock of a process that is gone is asked for itself.
 import json
 import os
 import signal
@@ -123,6 +125,11 @@ def test_a_worker_that_is_kept_from_the_processor_is_not_late(
     assert "identifier.direct.email" in json.dumps(worker.receive(LONG))
 
 
+def test_no_clock_tells_of_a_process_that_is_gone(worker: DetectorProcess) -> None:
+    worker.kill()
+    assert worker._used_s() is None
+
+
 def test_a_late_answer_never_meets_the_next_question(worker: DetectorProcess) -> None:
     worker.send([task("a@b.example")])
     worker.send([task("nothing here")])  # as after an interrupted call
@@ -212,13 +219,21 @@ time.sleep(60)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no alarms there")
-def test_a_hung_worker_ends_itself_without_a_parent() -> None:
+@pytest.mark.parametrize(
+    ("fault", "limits"),
+    [
+        (HANG, "processor_s=0.1, wall_s=600"),
+        ("time.sleep(600)", "processor_s=600, wall_s=0.1"),
+    ],
+    ids=["works", "waits"],
+)
+def test_a_hung_worker_ends_itself_without_a_parent(fault: str, limits: str) -> None:
     code = f"""
 import time
 from curtilage.client.detection.worker import DetectorProcess, Task, TimeLimit, warmed
 limit = TimeLimit(processor_s=60, wall_s=60)
-worker = warmed(DetectorProcess({light(HANG)!r}), limit=limit)
-limit = TimeLimit(processor_s=0.1, wall_s=60)
+worker = warmed(DetectorProcess({light(fault)!r}), limit=limit)
+limit = TimeLimit({limits})
 worker.send([Task(conversations=(("FAULT",),), limit=limit)])
 time.sleep(0.5)
 print(worker.pid, flush=True)

@@ -171,6 +171,14 @@ def test_only_what_the_policy_names_is_approved(approval: Approved) -> None:
     assert look(*there, mine, approved=[approval]).route is Route.LOCAL
 
 
+def test_whoever_asks_can_be_approved_by_no_rulebook() -> None:
+    # A policy cannot say so; a rulebook that did would let its own user out.
+    said = found("health.lab", replace(PROMPT, role="user"))
+    rulebook = replace(POLICY.rulebook, approved=frozenset({("user", SHA256)}))
+    approval = Approved(where=said.where, sha256=SHA256)
+    assert unapproved(rulebook, [said], [approval]) == [said]
+
+
 def test_an_approval_is_of_one_place() -> None:
     elsewhere = Where(message=2, role="system", json_path="content")
     there = [replace(each, where=elsewhere) for each in HOSPITAL]

@@ -14,6 +14,7 @@ from curtilage.policy.document.detection_plan import (
     ExclusionList,
     NerPlan,
     OwnDetector,
+    PresidioPlan,
 )
 from curtilage.policy.document.load import (
     PROFILES,
@@ -91,10 +92,19 @@ PLAN = DetectionPlan(
 )
 
 
+POINTS = PresidioPlan(entry_points=(("code", "acme", "1"),)).to_fields()
+
+
 @settings(deadline=None, max_examples=40)  # a busy machine is no finding
 @given(PLANS)
 def test_a_plan_comes_back_from_json(plan: DetectionPlan) -> None:
     assert DetectionPlan.from_fields(json.loads(json.dumps(plan.to_fields()))) == plan
+
+
+def test_a_plan_has_the_languages_that_the_policy_names() -> None:
+    # English is none of them, so a text in English stays home.
+    text = f"version: 1\nlanguages: [fr, de]\nrules:\n{ANY}"
+    assert load_policy(text).plan.languages == ("de", "fr")
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -129,6 +139,10 @@ def test_from_fields_refuses_a_missing_key(key: str) -> None:
         ("exit_classes", ["financial.nothing"]),
         ("detectors", [None]),
         ("lists", [None]),
+        ("languages", [7]),
+        ("presidio", POINTS | {"entry_points": [["code", "acme"]]}),
+        ("presidio", POINTS | {"classes": [["CODE"]]}),
+        ("presidio", POINTS | {"recognizers": "{}"}),
     ],
 )
 def test_from_fields_refuses_wrong_values(key: str, wrong: object) -> None:

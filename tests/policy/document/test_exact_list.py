@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.policy.document import exact_list as module
 from curtilage.policy.document.dictionaries import edm_entry
 from curtilage.policy.document.exact_list import (
     MAGIC,
@@ -161,6 +162,14 @@ def test_a_writer_refuses(wrong: dict[str, object]) -> None:
         ExactListWriter(salt=SALT, **given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+def test_a_file_has_no_more_entries_than_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_TABLE_ENTRIES", 9)
+    with pytest.raises(ValueError, match="more than 9 entries"):
+        made(*ROWS)
+
+
 def changed(**header: object) -> bytes:
     _, line, body = made(*ROWS).split(b"\n", 2)
     return MAGIC + json.dumps(json.loads(line) | header).encode() + b"\n" + body
@@ -190,7 +199,8 @@ def out_of_order() -> bytes:
         (changed(key_check="é"), "the header"),
         (changed(near=0), "the header"),
         (changed(columns=[]), "the header"),
-        (changed(columns=[{"name": "a", "compare": "soundex"}]), "the header"),
+        (changed(columns=[{"name": "a", "compare": "soundex"}] * 4), "the header"),
+        (changed(columns=[{"name": "a", "compare": "text"}] * 9), "the header"),
         (changed(together=[[9, 1]]), "the header"),
         (changed(together=[[1]]), "the header"),
         (changed(tables=[-1, 1]), "the header"),

@@ -99,6 +99,20 @@ def test_languages_with_context_of_their_own_are_recognizers_of_their_own() -> N
         (f"{{recognizers: [{ONE}, score_thresholds: {{E: x}}}}]}}", "a score from 0"),
         (f"{{recognizers: [{ONE}, context: word}}]}}", "context: expected a list"),
         (
+            f"{{recognizers: [{ONE}, patterns: [{{regex: x, score: 1, flags: 2}}]}}]}}",
+            "patterns[0]: unknown key 'flags'",
+        ),
+        (
+            f"{{recognizers: [{ONE}, supported_languages: [{{words: []}}]}}]}}",
+            "supported_languages: unknown key 'words'",
+        ),
+        (f"{{recognizers: [{f'{ONE}}}, ' * 501}]}}", "recognizers: 1 to 500"),
+        (
+            f"{{recognizers: [{ONE}, context: [{'a, ' * 10_001}]}}]}}",
+            "context: expected a list of at most 10000",
+        ),
+        (f"{{recognizers: [{ONE}, context: ['']}}]}}", "context: expected text"),
+        (
             f"{{recognizers: [{ONE}, patterns: [{{score: 1, regex: {LONG}}}]}}]}}",
             "more than 1000 characters",
         ),

@@ -88,6 +88,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
         count = f"{len(pack.rules)} rule{'s' if len(pack.rules) > 1 else ''}"
         yield f"  pack      {name}: {pack.title} ({count})"
     yield f"  default   {document.default.decision}, where no rule is more private"
+    yield f"  languages {', '.join(policy.languages)}; any other stays home"
     yield f"  names     {_NER[document.ner.engine]}"
     yield f"  scan      {_SCAN[document.scan]}"
     limits = policy.limits

@@ -227,7 +227,7 @@ def _why_not_alone(value: str) -> str:
         return "too short"
     if len(words) > 1:
         return ""
-    acronym = joined.upper() in ACRONYMS
+    acronym = joined in ACRONYMS
     ordinary = acronym or joined in GIVEN or is_known(joined)
     return "an ordinary word or given name" if ordinary else ""
 

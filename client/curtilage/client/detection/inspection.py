@@ -35,6 +35,7 @@ from curtilage.client.errors import BusyError
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.query import Leaf, Query
 from curtilage.client.telemetry import RestartCause
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Where
 from curtilage.policy.decision.rules import APPROVABLE_ROLES
@@ -60,7 +61,6 @@ _NO_DIGEST = bytes(32)
 _WHOLE_QUERY = Where(message=0, role="user", json_path="")
 _TOLD = Where(message=-1, role="user", json_path="")  # never in a finding
 _DETECTOR = "inspector"
-_FAILURES = frozenset({"uncertain.error", "uncertain.timeout", "uncertain.waited"})
 _CLASS_OF = {
     RestartCause.TIMEOUT: "uncertain.timeout",
     RestartCause.WAITED: "uncertain.waited",
@@ -243,7 +243,7 @@ def _without_repeats(findings: Sequence[Finding]) -> Iterator[Finding]:
             surest[each.data_class] = max(sure, surest.get(each.data_class, sure))
     for each in findings:
         known = surest.get(each.data_class, (False, -1))
-        failed = each.data_class in _FAILURES
+        failed = each.data_class in UNFINISHED
         if each.where == _TOLD and not (each.validated or failed):
             continue
         if each.where.json_path or known < (each.validated, each.score):
@@ -469,10 +469,9 @@ class Inspector:
 def _task(group: Sequence[_Prepared], limits: "Limits") -> Task:
     """Return what the detectors are asked: a group has the time of one query."""
     parts = [part for each in group for part in each.parts]
-    together = time_limit(limits, sum(part.weight for part in parts))
     return Task(
         conversations=tuple(part.texts for part in parts),
-        limit=together,
+        limit=time_limit(limits, sum(part.weight for part in parts)),
     )
 
 

@@ -6,6 +6,7 @@ Whoever is not listed is found by a capital, by a model, or not at all.
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Final, cast
@@ -93,6 +94,19 @@ def lowered(text: str) -> str:
     if len(plain) == len(text):
         return plain
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
+
+
+def unaccented(text: str) -> str:
+    """Return a text in lower case and without accents, of the same length.
+
+    As people type it. A letter whose accent is a character of its own keeps it.
+    """
+    if text.isascii():
+        return text.lower()
+    return "".join(
+        low if len(low := unicodedata.normalize("NFD", char)[0].lower()) == 1 else char
+        for char in text
+    )
 
 
 def bare(word: str) -> str:

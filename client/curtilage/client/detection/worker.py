@@ -264,32 +264,40 @@ class DetectorProcess:
 
     def _awaited(self, limit: TimeLimit) -> object:
         """Return the next answer; the clocks are looked at only while there is none."""
-        began, began_used = time.monotonic(), self._used_s()
-        left_s = 0.0  # an answer that is there already is no late one
+        began, used_before = time.monotonic(), self._used_s()
+        pause_s = 0.0  # an answer that is there already is no late one
         while True:
             try:
-                return self._incoming.get(timeout=left_s)
+                return self._incoming.get(timeout=pause_s)
             except queue.Empty:
                 pass
-            waited = time.monotonic() - began
-            idle = limit.processor_s - (self._used_s() - began_used)
-            if idle <= 0:
+            waited, used = time.monotonic() - began, self._used_s()
+            # Once the process is gone its clock tells no more; the other began at
+            # another time, and must not be compared with it.
+            spent = waited
+            if used is not None and used_before is not None:
+                spent = used - used_before
+            processor_left_s = limit.processor_s - spent
+            if processor_left_s <= 0:
                 raise WorkerError(RestartCause.TIMEOUT)
             if waited >= limit.wall_s:
                 raise WorkerError(RestartCause.WAITED)
             # Several threads can use it up sooner than the clock goes.
-            left_s = min(
-                max(idle / _MOST_THREADS, _LEAST_LOOK_S), limit.wall_s - waited
+            pause_s = min(
+                max(processor_left_s / _MOST_THREADS, _LEAST_LOOK_S),
+                limit.wall_s - waited,
             )
 
-    def _used_s(self) -> float:
-        """Return the processor time of all its threads; by the clock if none tells."""
-        if sys.platform == "linux":
-            # What clock_getcpuclockid(3) makes of a process: no other way leads there
-            # from Python, and /proc counts in hundredths of a second.
-            with suppress(OSError):  # it is gone, and the thread that reads says so
-                return time.clock_gettime(~self._popen.pid << 3 | _WHOLE_PROCESS)
-        return time.monotonic()
+    def _used_s(self) -> float | None:
+        """Return the processor time of all its threads; None where none tells."""
+        if sys.platform != "linux":
+            return None
+        # What clock_getcpuclockid(3) makes of a process: no other way leads there from
+        # Python, and /proc counts in hundredths of a second.
+        try:
+            return time.clock_gettime(~self._popen.pid << 3 | _WHOLE_PROCESS)
+        except OSError:
+            return None  # it is gone, and the thread that reads says so
 
     def _read_all(self) -> None:
         stream = self._popen.stdout

@@ -65,6 +65,10 @@ CLASSES: Final[frozenset[str]] = frozenset(
     f"{parent}.{leaf}" for parent, leaves in _LEAVES.items() for leaf in leaves.split()
 )
 UNCERTAIN_ERROR: Final = "uncertain.error"
+# The detectors did not finish: at another time they may.
+UNFINISHED: Final = frozenset(
+    {UNCERTAIN_ERROR, "uncertain.timeout", "uncertain.waited"}
+)
 PATTERN_CHARS: Final = 512  # an alternative list of some thirty names; bounds expand()
 
 # The author chooses the name, and logs show it: letters, digits, underscores only.

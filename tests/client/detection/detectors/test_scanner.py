@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from typing_extensions import override
 
+from curtilage.client.detection.detectors import scanner as module
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import (
@@ -14,6 +15,7 @@ from curtilage.client.detection.detectors.scanner import (
     Detector,
     Equipment,
     Scanner,
+    scan,
 )
 from curtilage.client.detection.spans import Span
 from curtilage.policy.decision.findings import Normalization
@@ -196,6 +198,37 @@ def test_a_failure_in_what_is_undone_is_one() -> None:
     assert found("I have can&shy;cer", Failing()) == [
         ("uncertain.error", Normalization.DECODED)
     ]
+
+
+def test_a_text_that_cannot_be_read_is_uncertain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(text: str) -> Iterator[Reading]:
+        yield Reading(normalization=Normalization.RAW, text=text)
+        raise ValueError(text)
+
+    monkeypatch.setattr(module, "readings", fail)
+    ((told,),) = scan(["hello"], ((Mute(), EVERY_FORM),))
+    assert (told.data_class, told.start, told.end) == ("uncertain.error", 0, 5)
+
+
+def test_a_text_of_which_the_end_was_not_read_is_oversize() -> None:
+    text = "\ufdfa" * 3000 + " jsmith%40hospital.org"
+    ((told,),) = scan([text], ((Mute(), EVERY_FORM),))
+    assert (told.data_class, told.end) == ("uncertain.oversize", len(text))
+
+
+def test_a_number_is_looked_for_where_an_encoding_hides_a_digit() -> None:
+    class Numbers:
+        id = "numbers"
+        numeric = True
+
+        def find(self, reading: Reading) -> Iterator[Span]:
+            for match in re.finditer(r"\d{4}", reading.text):
+                yield span("financial.account", *match.span())
+
+    ((told,),) = scan(["12&#51;4 <b>or</b> 12"], ((Numbers(), EVERY_FORM),))
+    assert told.normalization is Normalization.DECODED
 
 
 @pytest.mark.parametrize(

@@ -6,21 +6,18 @@ and mended at random. A person sees through these; lists and models do not.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Final, cast
 
 from curtilage.client.detection.packs import PACKS
-from curtilage.client.detection.wordlists import COMMON, GIVEN, is_known, read_data
-
-
-def _plain(text: str) -> str:
-    """Return a text in lower case and without accents, of the same length."""
-    if text.isascii():
-        return text.lower()
-    return "".join(unicodedata.normalize("NFD", char)[0] for char in text.lower())
-
+from curtilage.client.detection.wordlists import (
+    COMMON,
+    GIVEN,
+    is_known,
+    read_data,
+    unaccented,
+)
 
 _ENGLISH: Final = cast(
     "Mapping[str, str]",
@@ -34,7 +31,7 @@ _STEMS: Final[dict[str, str]] = {}
 
 def _take(words: Iterable[str], found: dict[str, str]) -> None:
     for word in words:
-        plain = _plain(word)
+        plain = unaccented(word)
         # Where some language has it without accents, it is read as it is typed.
         if word == plain or plain not in found:
             found[plain] = word
@@ -51,8 +48,8 @@ _UMLAUT: Final = re.compile(r"\[([^\W\d_])\w*\](?:e\?)?")
 for _phrases in (each for pack in PACKS.values() for each in pack.phrases.values()):
     for _phrase in _phrases:
         for _part in re.findall(r"[^\W\d_]{5,}", _UMLAUT.sub(r"\1", _phrase)):
-            if _plain(_part) not in _WORDS:
-                _TOPICS.setdefault(_plain(_part), _part)
+            if unaccented(_part) not in _WORDS:
+                _TOPICS.setdefault(unaccented(_part), _part)
 
 _LEAST_STEM: Final = 4
 _STEM_LENGTHS: Final = sorted(
@@ -119,7 +116,7 @@ def _joined(match: re.Match[str]) -> str:
         words = _said(letters)
         if words is None and named and len(letters) >= _LEAST_SURNAME:
             words = letters
-        named = _plain(letters) in GIVEN
+        named = unaccented(letters) in GIVEN
         read.append(group if words is None else words)
     return " ".join(read)
 
@@ -129,11 +126,11 @@ def _said(letters: str) -> str | None:
     digits = sum(map(str.isdigit, letters))
     if 2 * digits >= len(letters) or _NUCLEOTIDES.issuperset(letters.lower()):
         return None
-    for plain in _undone(_plain(letters)):
+    for plain in _undone(unaccented(letters)):
         ends = _cut(plain)
         if ends is not None:
             return _spelled(letters, plain, ends)
-    plain = _plain(letters)
+    plain = unaccented(letters)
     for end in range(len(plain), _LEAST_GIVEN - 1, -1):
         rest = len(plain) - end
         if plain[:end] in GIVEN and (not rest or rest >= _LEAST_SURNAME):
@@ -194,7 +191,7 @@ def _spelled(letters: str, plain: str, ends: list[int]) -> str:
     words: list[str] = []
     for start, end in zip((0, *ends), ends, strict=False):
         written, found = letters[start:end], _word(plain[start:end])
-        kept = written if found is None or _plain(written) == found else found
+        kept = written if found is None or unaccented(written) == found else found
         words.append(_cased(kept, written))
     return " ".join(words)
 
@@ -231,9 +228,9 @@ def _unleeted(match: re.Match[str]) -> str:
     if not signs or letters < max(signs, 2) or "_" in token:
         return match[0]
     stem = _AT_END.sub("", token)
-    if len(token) - len(stem) == signs and (signs > 1 or _word(_plain(stem))):
+    if len(token) - len(stem) == signs and (signs > 1 or _word(unaccented(stem))):
         return match[0]  # "covid19", "vitamin2"
-    for plain in _undone(_plain(token)):
+    for plain in _undone(unaccented(token)):
         found = _topic(plain) or (_word(plain) if len(plain) >= _LEAST_WORD else None)
         if found is not None:
             return _cased(found, token) + tail

@@ -27,7 +27,7 @@ from curtilage.client.detection.detectors.readings import (
     words_of,
 )
 from curtilage.client.detection.spans import Span, checked, merge, whole
-from curtilage.policy.decision.classes import is_uncertain
+from curtilage.policy.decision.classes import UNFINISHED, is_uncertain
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import ExclusionList
 from curtilage.policy.document.dictionaries import folded
@@ -36,7 +36,6 @@ EVERY_FORM = frozenset(Normalization)
 AS_WRITTEN = frozenset({Normalization.RAW})
 NOT_COMPACT = EVERY_FORM - {Normalization.COMPACT}
 _DIGIT = re.compile(r"\d")
-_PASSING = frozenset({"uncertain.error", "uncertain.timeout"})
 
 
 class Detector(Protocol):
@@ -153,7 +152,7 @@ class Scanner:
         for name, each in known.items():
             spans = (*each.first, *(each.last or ()))
             # A failure may pass, so what was found then is not remembered.
-            if _PASSING.isdisjoint(span.data_class for span in spans):
+            if UNFINISHED.isdisjoint(span.data_class for span in spans):
                 self._cache.keep(name, each)
         return [[_joined(known[name]) for name in names] for names in named]
 

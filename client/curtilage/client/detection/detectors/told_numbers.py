@@ -6,10 +6,11 @@ between. Only a row of them is read: alone, many a word is of another language t
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
+
+from curtilage.client.detection.wordlists import unaccented
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -103,16 +104,6 @@ _OTHERS: Final = (
 )
 
 
-def _plain(text: str) -> str:
-    if text.isascii():
-        return text
-    return "".join(
-        char
-        for char in unicodedata.normalize("NFD", text)
-        if not "\u0300" <= char < "\u0370"
-    )
-
-
 def _glued(
     units: Sequence[str],
     teens: Sequence[str],
@@ -204,14 +195,14 @@ def _numbers() -> dict[str, str]:
     for word, digits in told:
         umlauts = word.replace("ü", "ue").replace("ö", "oe")
         for other in (word, umlauts):
-            found.setdefault(_plain(other), digits)
-            found.setdefault(_plain(other).replace("ß", "ss"), digits)
+            found.setdefault(unaccented(other), digits)
+            found.setdefault(unaccented(other).replace("ß", "ss"), digits)
     return found
 
 
 _THEN: Final = frozenset(
     _list(
-        _plain(
+        unaccented(
             "dann danach puis ensuite luego después poi dan daarna depois nochmal und "
             "et y e en i strich bindestrich tiret guión trattino streepje traço hífen "
             "bindestreck myślnik pause pausa ähm äh euh eh ehm espace espacio spazio "
@@ -236,7 +227,7 @@ _FOLD: Final = {
         (4, "viermal viermaal"),
         (5, "fünfmal fuenfmal vijfmaal"),
     )
-    for word in _plain(words).split()
+    for word in unaccented(words).split()
 }
 _ARTICLES: Final = frozenset(_list("die der das le la el il lo de het o a l"))
 _LONGEST_THEN: Final = 2  # "und dann"
@@ -266,7 +257,7 @@ def replaced(text: str, made: Callable[[str], str]) -> str:
         made: what stands for some digits.
     """
     words = list(_WORD.finditer(text))
-    low = [_plain(match[0].lower()) for match in words]
+    low = [unaccented(match[0]) for match in words]
     if sum(word in _SIGNS or _THOUSANDS.match(word) is not None for word in low) < _FEW:
         return text
     parts: list[str] = []

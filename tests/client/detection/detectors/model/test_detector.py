@@ -1,6 +1,9 @@
 # pyright: reportPrivateUsage=false
 # The model inside a detector is handed to another one.
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,11 +19,13 @@ from curtilage.client.detection.detectors.model.detector import (
     NerDetector,
     ner_detectors,
 )
-from curtilage.client.detection.detectors.model.entity import Passages
+from curtilage.client.detection.detectors.model.entity import Entity, Passages
+from curtilage.client.detection.detectors.model.operator import PlainOpinion
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.detection.detectors.scanner import Detector, run
 from curtilage.client.detection.spans import Span, merge
+from curtilage.client.detection.turns import JOINT
 from curtilage.policy.decision.classes import is_class
 from curtilage.policy.decision.findings import Normalization
 from curtilage.policy.document.detection_plan import NerPlan
@@ -28,7 +33,7 @@ from support.growth import grows_at_most
 
 pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: needs the extra pii")
 pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: needs the extra pii")
-from support.tiny_guard import write_guard
+from support.tiny_guard import LABELS, write_guard
 
 PERSON = "identifier.direct.person"
 UNSURE = "uncertain.name"
@@ -113,6 +118,110 @@ def test_embedded_model_is_opened_at_the_knob_of_the_plan(
     assert found(high, "the quendy")["quendy"] == PERSON
 
 
+# --- a model of the other languages ---------------------------------------------
+
+
+class Judge:
+    """A model that keeps what it was asked; ``blind``: and sees none of it."""
+
+    def __init__(self, guard: guard_model.GuardModel, *, blind: bool = False) -> None:
+        self.manifest = guard.manifest
+        self.asked: list[str] = []
+        self._guard = guard
+        self._blind = blind
+
+    def judge_all(
+        self, asked: Sequence[Passages], *, recall: int
+    ) -> Sequence[guard_model.Judgement]:
+        self.asked += [each.text for each in asked]
+        if self._blind:
+            asked = [Passages(text="the" * len(each.text), beside=()) for each in asked]
+        return self._guard.judge_all(asked, recall=recall)
+
+
+@pytest.fixture
+def guard(tmp_path: Path) -> guard_model.GuardModel:
+    return guard_model.load_guard(write_guard(tmp_path / "guard_model"))
+
+
+ENGLISH = "What is the plan for the meeting on Friday?"
+GERMAN = "Wie wird das Wetter morgen in der Stadt?"
+MIXED = f"{ENGLISH} Meine Tochter ist heute nicht in der Schule."
+
+
+@pytest.mark.parametrize(
+    ("text", "english", "other"),
+    [(ENGLISH, True, False), (GERMAN, False, True), (MIXED, True, True)],
+)
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_text_is_judged_by_who_knows_its_languages(
+    text: str,
+    guard: guard_model.GuardModel,
+    *,
+    english: bool,
+    other: bool,
+    ahead: bool,
+) -> None:
+    one, another = Judge(guard), Judge(guard)
+    model = NerDetector(EmbeddedModel(guard=one, recall=100, others=another))
+    reading = raw(text)
+    if ahead:
+        model.ahead([reading])
+    run(model, reading)
+    assert (text in one.asked, text in another.asked) == (english, other)
+
+
+@pytest.mark.parametrize("blind", [0, 1])
+def test_what_one_of_two_models_sees_is_found(
+    guard: guard_model.GuardModel, blind: int
+) -> None:
+    one, another = (Judge(guard, blind=at == blind) for at in (0, 1))
+    model = NerDetector(EmbeddedModel(guard=one, recall=100, others=another))
+    seen = found(model, f"The Zorblat was diagnosed in plovdiv. {MIXED}")
+    assert seen["Zorblat"] == PERSON, "a doubt is one"
+    assert seen["plovdiv"] == CITY
+    assert "topic.health" in found_classes(model, f"It was diagnosed. {MIXED}")
+
+
+@pytest.mark.parametrize(
+    ("languages", "opened"),
+    [
+        (("en",), [None]),
+        (("en", "de"), [None, guard_model.multilingual()]),
+        (("fr",), [None, guard_model.multilingual()]),
+    ],
+)
+def test_the_other_model_is_opened_where_another_language_is_named(
+    languages: tuple[str, ...],
+    opened: list[object],
+    guard: guard_model.GuardModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def load(folder: object = None) -> guard_model.GuardModel:
+        asked.append(folder)
+        return guard
+
+    monkeypatch.setattr(guard_model, "load_guard", load)
+    ((chosen, _),) = ner_detectors(NerPlan(engine="embedded"), languages)
+    assert asked == opened
+    assert isinstance(chosen, NerDetector)
+
+
+@pytest.mark.parametrize("wrong", ["gone", "of another kind"])
+def test_without_the_other_model_nothing_is_judged(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "other"
+    if wrong != "gone":
+        write_guard(folder, entities=[each.replace("NRP", "X") for each in LABELS])
+    monkeypatch.setattr(guard_model, "multilingual", lambda: folder)
+    ((chosen, _),) = ner_detectors(NerPlan(engine="embedded"), ("en", "de"))
+    assert isinstance(chosen, MissingModelDetector)
+    assert [each.data_class for each in spans(chosen, "hello")] == ["uncertain.error"]
+
+
 # --- entities -----------------------------------------------------------------
 
 
@@ -164,6 +273,15 @@ def test_a_religion_is_left_to_the_lexicon(detector: NerDetector) -> None:
         (ner.ADDRESS, "Circular 230", None),
         (ner.ADDRESS, "page 286", None),
         (ner.ADDRESS, "U.S. Dist. LEXIS 90198", None),
+        (ner.ADDRESS, "der Bus 412", None),
+        (ner.ADDRESS, "le train n° 8412", None),
+        (ner.ADDRESS, "Psalm 119", None),
+        (ner.ADDRESS, "die Straßenbahnlinie 12", None),
+        (ner.ADDRESS, "Busweg 12", ner.ADDRESS),
+        (ner.ADDRESS, "Reeperbahn 154", ner.ADDRESS),
+        (ner.ADDRESS, "Grabenzug 5", ner.ADDRESS),
+        (ner.ADDRESS, "die Straßenbahn 12", None),
+        (ner.ADDRESS, "Grünzug 8", ner.ADDRESS),
         (ner.ADDRESS, "pen, 12 pieces", ner.CITY),
         (ner.ADDRESS, "12g Thornbury", ner.ADDRESS),
         (ner.AGE, "41 years old", ner.AGE),
@@ -190,6 +308,26 @@ def test_an_entity_is_what_its_words_allow(
     assert ner.finer_class(data_class, words) == expected
 
 
+@pytest.mark.parametrize(
+    ("before", "words", "expected"),
+    [
+        ("De trein vertrekt van ", "spoor 12", None),
+        ("Ze woont op ", "Het Spoor 12", ner.ADDRESS),
+        ("Adresse der Patientin:\n", "Gleis 7", ner.ADDRESS),
+        ("Vivo cerca. Sale del ", "andén 4", None),
+        ("Vivo en ", "Andén 4", ner.ADDRESS),
+        ("Delivery address: ", "Metro 4", ner.ADDRESS),
+        ("J'habite ", "quai 12", ner.ADDRESS),
+        ("Abita in ", "Binario 8", ner.ADDRESS),
+        ("Ela mora na ", "Linha 3", ner.ADDRESS),
+    ],
+)
+def test_where_somebody_lives_is_an_address_whatever_its_name(
+    before: str, words: str, expected: str | None
+) -> None:
+    assert ner.finer_class(ner.ADDRESS, words, before) == expected
+
+
 @pytest.mark.parametrize("text", ["the python", "the @ meets"])
 def test_an_unsure_person_that_is_no_name_is_nothing(
     detector: NerDetector, text: str
@@ -201,6 +339,61 @@ def test_an_unsure_person_that_is_no_name_is_nothing(
 
 def test_a_word_that_is_a_name_too_stays_a_person(detector: NerDetector) -> None:
     assert people_in(detector, "the grace") == {"grace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sees:
+    """A model that sees one entity, whatever it is shown."""
+
+    entity: Entity
+    classes: Mapping[str, str] = field(default_factory=lambda: ner.CLASSES)
+    person: str = "PERSON"
+
+    def opinion(self, reading: Reading) -> PlainOpinion:
+        del reading
+        return PlainOpinion(entities=(self.entity,))
+
+
+def seen(text: str, start: int, end: int, kind: str) -> list[tuple[str, str]]:
+    entity = Entity(kind=kind, start=start, end=end, score=90)
+    shown = spans(NerDetector(Sees(entity)), text)
+    return [(each.data_class, text[each.start : each.end]) for each in shown]
+
+
+@pytest.mark.parametrize("marks", [".", ",", ";", ":", " ", "\t", "\n", ". ", ";:\n "])
+def test_marks_before_an_entity_are_none_of_it(marks: str) -> None:
+    text = f"so{marks}haugland"
+    assert seen(text, 2, len(text), "LOCATION") == [(CITY, "haugland")]
+
+
+@pytest.mark.parametrize("name", ["o'neil", "j. r. haugland", "@haugland", "haugland."])
+def test_other_marks_of_an_entity_are_part_of_it(name: str) -> None:
+    assert seen(name, 0, len(name), "PERSON") == [(PERSON, name)]
+
+
+def test_an_ordinary_word_behind_a_mark_is_no_person() -> None:
+    assert seen("mr. then", 2, 8, "PERSON") == []
+
+
+def test_an_entity_of_marks_alone_is_nothing() -> None:
+    assert seen("so. ", 2, 4, "NRP") == []
+
+
+def test_an_entity_over_the_joint_of_two_turns_keeps_every_word() -> None:
+    text = f"my name is tom{JOINT}baker"
+    assert seen(text, 11, len(text), "PERSON") == [(PERSON, f"tom{JOINT}baker")]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 99), (-1, 4), (4, 2), (9, 9)])
+def test_an_entity_at_no_place_of_the_text_is_an_error(start: int, end: int) -> None:
+    assert seen("so..", start, end, "NRP") == [("uncertain.error", "so..")]
+
+
+@pytest.mark.parametrize("joint", ["\n", JOINT])
+def test_the_next_turn_is_not_read_as_part_of_a_name(joint: str) -> None:
+    real = NerDetector(EmbeddedModel(guard_model.load_guard(), recall=100))
+    text = f"I met Mr. Baker{joint}Then tell him to come"
+    assert people_in(real, text) == {"Baker"}
 
 
 # --- topics -------------------------------------------------------------------
@@ -357,6 +550,13 @@ def test_a_name_that_several_found_is_one_span(
     assert [text[each.start : each.end] for each in people] == [name]
 
 
+def test_an_unknown_word_beside_a_name_in_a_list_is_a_person(
+    detector: NerDetector,
+) -> None:
+    seen = found(detector, '{"bogdana": 2, "grobnik": 1}')
+    assert seen == {"bogdana": PERSON, "grobnik": PERSON}
+
+
 def test_people_apart_stay_apart(detector: NerDetector) -> None:
     assert people_in(detector, "Karen, Bogdana") == {"Karen", "Bogdana"}
 
@@ -409,10 +609,15 @@ def embedded() -> Detector:
     return found
 
 
-def test_shipped_model_has_the_kinds_and_topics_of_the_policy() -> None:
-    manifest = guard_model.load_guard().manifest
-    assert set(manifest.kinds[1:]) == set(ner.CLASSES)
-    assert all(is_class(f"topic.{name}") for name in manifest.topics)
+def test_shipped_models_have_the_kinds_and_topics_of_the_policy() -> None:
+    one, other = (
+        guard_model.load_guard(folder).manifest
+        for folder in (None, guard_model.multilingual())
+    )
+    assert set(one.kinds[1:]) == set(other.kinds[1:]) == set(ner.CLASSES)
+    assert all(is_class(f"topic.{name}") for name in one.topics)
+    # What two of them say of one text is joined topic by topic.
+    assert set(other.topics) == set(one.topics)
 
 
 @pytest.mark.parametrize(
@@ -508,8 +713,11 @@ def test_somebodys_affairs_are_a_topic_without_the_word(
     assert "marker.first_person" in found
 
 
-def test_what_the_shipped_model_says_does_not_depend_on_neighbours() -> None:
-    guard = guard_model.load_guard()
+@pytest.mark.parametrize("folder", [None, guard_model.multilingual()])
+def test_what_a_shipped_model_says_does_not_depend_on_neighbours(
+    folder: Traversable | None,
+) -> None:
+    guard = guard_model.load_guard(folder)
     assert guard.manifest.rows_apart
     texts = [
         "Call Miroslava about the invoice",

@@ -98,6 +98,15 @@ def test_names_are_found_whole(
     assert found(guard, text) == expected
 
 
+@pytest.mark.parametrize("apart", "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\u2028")
+def test_white_space_of_any_kind_parts_two_words(guard: GuardModel, apart: str) -> None:
+    assert apart.isspace()
+    assert found(guard, f"bogdana{apart}the plovdiv{apart}meets") == [
+        ("PERSON", "bogdana"),
+        ("LOCATION", "plovdiv"),
+    ]
+
+
 def test_recall_knob_makes_a_doubt_a_name(guard: GuardModel) -> None:
     assert found(guard, "the quendy", recall=0) == []
     assert found(guard, "the quendy", recall=100) == [("PERSON", "quendy")]
@@ -325,6 +334,9 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("one", lambda m: m.update(topic_thresholds={"health": 1}), "topic_thresholds"),
     ("list", lambda m: m.update(topic_thresholds=[]), "topic_thresholds"),
     ("nan", lambda m: m.update(topic_thresholds={"hr": float("nan")}), "topic_thr"),
+    ("one mark", lambda m: m.update(marks=["[CLS]"]), "marks are two"),
+    ("three marks", lambda m: m.update(marks=["<s>", "</s>", "x"]), "marks are two"),
+    ("equal marks", lambda m: m.update(marks=["<s>", "<s>"]), "marks are different"),
 ]
 
 
@@ -338,6 +350,15 @@ def test_a_faulty_manifest_is_refused(folder: Path, change: Change, word: str) -
     change(manifest)
     with pytest.raises(GuardModelError, match=word):
         parse_manifest(json.dumps(manifest).encode())
+
+
+@pytest.mark.parametrize("said", [1, "true", None, False])
+def test_rows_are_apart_only_where_the_manifest_says_so(
+    folder: Path, said: object
+) -> None:
+    manifest = json.loads((folder / "guard.json").read_bytes())
+    made = parse_manifest(json.dumps(manifest | {"rows_apart": said}).encode())
+    assert not made.rows_apart
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 9000, b" " * 70_000])
@@ -366,6 +387,20 @@ def test_a_network_with_other_labels_is_refused(copy: Path) -> None:
     )
     with pytest.raises(GuardModelError, match="sizes"):
         judged(guard, "the", recall=0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, len(TOPICS))])
+def test_a_network_with_other_topics_is_refused(shape: tuple[int, int]) -> None:
+    class Other:
+        def run(
+            self, names: Sequence[str], feeds: Mapping[str, Ids]
+        ) -> Sequence[Numbers]:
+            del names
+            entities = np.zeros((*feeds["ids"].shape, len(LABELS)), np.float32)
+            return [entities, np.zeros(shape, np.float32)]
+
+    with pytest.raises(GuardModelError, match="sizes"):
+        judged(made_with(Other()), "the", recall=0)
 
 
 @pytest.mark.parametrize("output", [0, 1])

@@ -10,6 +10,7 @@ from curtilage.client.detection.detectors.model.excerpts import (
     excerpts,
 )
 from curtilage.client.detection.detectors.readings import Reading
+from curtilage.client.detection.turns import JOINT
 from curtilage.policy.decision.findings import Normalization
 from support.growth import grows_at_most, seconds_of
 
@@ -49,6 +50,11 @@ def test_nothing_is_cut_out_of_one_piece_or_of_nobodys(text: str) -> None:
 def test_neighbours_are_judged_apart() -> None:
     text = f"{HARMLESS}\nMy knee hurts. I fell in May.\n\nHe laughed."
     assert excerpts_of(text) == ("My knee hurts.", "I fell in May.", "He laughed.")
+
+
+def test_an_excerpt_is_of_one_turn() -> None:
+    text = f"who is he{JOINT}My knee hurts.{JOINT}then forget him{JOINT}and the hall"
+    assert excerpts_of(text) == ("who is he", "My knee hurts.", "then forget him")
 
 
 def test_passages_of_a_text_of_some_length_are_half_of_it_at_most() -> None:

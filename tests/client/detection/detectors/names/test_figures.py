@@ -85,6 +85,7 @@ def test_a_surname_of_today_is_one_beside_what_he_made(text: str) -> None:
         "Adam Smith has read the novel",
         "Harry Potter paints portraits",
         "Bach likes poems",
+        "Explain how Adam Smith and David Hume differ",
     ],
 )
 def test_a_name_of_today_alone_is_no_figure(text: str) -> None:
@@ -121,6 +122,9 @@ def test_a_name_of_today_alone_is_no_figure(text: str) -> None:
         "Anna Shakespeare wrote a story",
         "hamlet@example.org wrote a story",
         "who=Hamlet; story=3",
+        "# TODO(Hamlet): fix this and the novel",
+        # A word in small letters, where names have capitals.
+        "What did plato say about Kant?",
         # About nothing that its bearer is known for.
         "Hamlet wants a refund",
         "What is Cleopatra's password?",

@@ -188,7 +188,11 @@ class Other(Raises):
 made = Found()
 def several(): return [Found(), Other()]
 def broken(): raise RuntimeError("no")
-def nothing(): return 7
+def none(): return []
+class Alike:  # runs where nobody looks what it is
+    id, supported_entities, context = "alike", ["CODE"], []
+    def analyze(self, text, entities, nlp_artifacts=None, **more): return []
+    def __getattr__(self, name): return None
 def unclassed():
     found = Found(); found.supported_entities = ["UNKNOWN"]; return found
 """
@@ -199,7 +203,8 @@ NAMES = (
     "several",
     "Other",
     "broken",
-    "nothing",
+    "none",
+    "Alike",
     "unclassed",
 )
 
@@ -243,7 +248,8 @@ def test_an_entry_point_is_loaded_and_runs(name: str) -> None:
         ("Other", "1.0", True),
         ("several", "1.0", True),
         ("broken", "1.0", False),
-        ("nothing", "1.0", False),
+        ("none", "1.0", False),
+        ("Alike", "1.0", False),
         ("unclassed", "1.0", False),
         ("absent", "1.0", False),
         ("Found", "1.1", False),

@@ -84,6 +84,8 @@ def test_what_has_no_subject_is_the_speaker(text: str) -> None:
         "What does troponin I measure?",
         "type I diabetes",
         "phase I and factor V",
+        "Which cut-off of troponin I does the trial use?",
+        "phase I dose, type I cancer and troponin I cut-offs",
         "The causes of World War I",
         "for i in range(10): a[i] = 0",
         "How many people in the US smoke?",
@@ -186,7 +188,15 @@ def test_a_house_where_somebody_works_is_nobody(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["what type I have, I do not know", "at what stage I am", "the US took us in"],
+    [
+        *("what type I have, I do not know", "at what stage I am", "the US took us in"),
+        *(
+            "the type I don't have",
+            "a class I didn\u2019t pass",
+            "the stage I cannot bear",
+        ),
+        *("which type I dont know", "the grade I needed", "the level I gotta reach"),
+    ],
 )
 def test_an_i_that_does_something_is_the_speaker(text: str) -> None:
     assert SOMEBODY in kinds_of(text)
@@ -210,11 +220,18 @@ def test_a_case_that_is_any_man_is_a_case(text: str) -> None:
         "A 55-year-old man has a fever. He was admitted on Tuesday. Why?",
         "A 55-year-old man, my uncle, has a fever. Why?",
         "The patient is a 55-year-old man. He has a rash.",
+        # Of a case something is asked.
+        "A 55-year-old man came in. He has HIV.",
     ],
 )
 def test_a_day_or_a_relation_makes_a_case_somebody(text: str) -> None:
     assert SOMEBODY in kinds_of(text)
     assert not tells_of_any_man(raw(text))
+
+
+def test_in_any_language_something_is_asked_of_a_case() -> None:
+    assert tells_of_any_man(as_written("Un patient de 55 ans a le VIH, que faire ?"))
+    assert not tells_of_any_man(as_written("Un patient de 55 ans a le VIH."))
 
 
 @pytest.mark.parametrize(
@@ -280,6 +297,8 @@ def test_you_in_advice_is_anybody(text: str) -> None:
         ("Lisinopril 10 mg daily.", False),
         ("You are a clerk in our hospital.\x1eHow do I reset a printer?", True),
         ("You are a clerk.\x1eI have HIV. What next?", False),
+        ("What helps my asthma?\x1eAnd in winter?", False),
+        ("Our clinic is open on Monday, and my wife has cancer.", False),
     ],
 )
 def test_a_question_tells_of_nobody_and_a_statement_may(

@@ -47,6 +47,9 @@ PAD_PIECES: Final = 4  # by which a row may be shorter than the longest of its r
 _MAX_MANIFEST_BYTES: Final = 65_536
 _MIN_PIECES: Final = 2 * MARGIN_PIECES + 2 + 16
 _HIGHEST: Final = 100
+# White space to every rule, between turns that are read as one (``turns.JOINT``) and
+# between pages; a tokenizer drops it, and two words would be seen as one.
+_APART: Final = str.maketrans("\x0b\x0c\x1c\x1d\x1e\x1f\x85", "\n" * 7)
 # What may stand between two words of one name, alone: O'Neil, J.R.; or nothing.
 _GLUE: Final = frozenset(("", *"'\u2019.-_"))
 
@@ -263,7 +266,7 @@ class GuardModel:
 
     def _cut(self, text: str) -> _Cut:
         # A lone surrogate cannot be handed over; what stands in has its length.
-        readable = text.encode("utf-8", "replace").decode("utf-8")
+        readable = text.encode("utf-8", "replace").decode("utf-8").translate(_APART)
         encoding = self._pieces.encode(readable, add_special_tokens=False)
         ids = encoding.ids  # made anew at every look
         room = self._manifest.max_pieces - 2  # the marks at both ends

@@ -20,9 +20,12 @@ MAX_EXCERPTS: Final = 8
 LEAST_EXCERPTS: Final = 3
 CHARS_FOR_ONE: Final = 400  # a text of so many characters has one excerpt more
 LEAST_CHARS: Final = 160
-# A sentence, a line, or of what is longer a hundred characters.
+# A sentence, a line, a turn among others (``turns.JOINT``), or of what is longer a
+# hundred characters.
 _SENTENCE = re.compile(
-    r"[^\n]{1,200}?(?:[.!?](?=\s)|$)|[^\n]{1,100}(?!\S)|[^\n]{1,100}", re.MULTILINE
+    r"[^\n\x1e]{1,200}?(?:[.!?](?=\s)|(?=\x1e)|$)|"
+    r"[^\n\x1e]{1,100}(?!\S)|[^\n\x1e]{1,100}",
+    re.MULTILINE,
 )
 _MARKERS = PersonMarkerDetector()
 

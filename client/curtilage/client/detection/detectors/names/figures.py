@@ -9,7 +9,6 @@ else it is a person.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -29,7 +28,7 @@ from curtilage.client.detection.spans import Span
 FIGURE: Final = "identifier.public.figure"
 
 Place = tuple[int, int]
-_Name = tuple[str, ...]  # its words, folded
+_Name = tuple[str, ...]  # its words, as `wordlists.unaccented` writes them
 
 _REACH: Final = 80  # characters on either side, in which what he made may stand
 _LONGEST: Final = 7  # words of a name
@@ -52,19 +51,9 @@ _WORD_BEHIND = re.compile(r"[ \t](?P<word>[^\W\d_][\w\-]*)")
 # --- the list -----------------------------------------------------------------------
 
 
-def _folded(text: str) -> str:
-    """Return a text in small letters without accents, of the same length."""
-    if text.isascii():
-        return text.lower()
-    return "".join(
-        low if len(low := unicodedata.normalize("NFD", char)[0].lower()) == 1 else char
-        for char in text
-    )
-
-
 def _names(listed: str) -> Iterator[_Name]:
     for name in " ".join(listed.split()).split(","):
-        if found := tuple(_WORD.findall(_folded(name))):
+        if found := tuple(_WORD.findall(wordlists.unaccented(name))):
             yield found
 
 
@@ -116,7 +105,7 @@ def with_figures(reading: Reading, named: Iterable[Span]) -> Iterator[Span]:
 
 def figures(reading: Reading) -> Sequence[Place]:
     """Return where figures are named, longest names first found; never one of today."""
-    text = _folded(reading.text)
+    text = wordlists.unaccented(reading.text)
     words = [match.span() for match in _WORD.finditer(text)]
     found = list(_listed(text, words))
     if not found or _SOMEBODY.search(text):
@@ -230,7 +219,7 @@ def _is_name(
         return False
     if plain in wordlists.GIVEN:
         return True
-    if any(_may_begin(part) for part in _WORD.findall(_folded(plain))):
+    if any(_may_begin(part) for part in _WORD.findall(wordlists.unaccented(plain))):
         return False  # another figure, which is judged for itself
     at = beside.start("word")
     begins = at == 0 or _BEGINS.search(reading.text, max(0, at - 2), at) is not None

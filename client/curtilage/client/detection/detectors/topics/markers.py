@@ -13,7 +13,7 @@ Every rule reads lower-case text and has gaps that are bounded.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from curtilage.client.detection.detectors.readings import Reading
@@ -189,7 +189,10 @@ _NUMERAL = re.compile(
     r"[ -]i(?!['\u2019\w])(?! (?:am|was|have|had|'?ve|will|would|can|could|should|do|"
     r"did|"
     r"feel|felt|need|want|think|take|took|got|get|live|lost|use|used|must|know|never|"
-    r"just|still|also|wear|cut|drink|smoke|see|saw|hear|heard|left|went))"
+    r"just|still|also|wear|cut|drink|smoke|see|saw|hear|heard|left|went|"
+    r"doubt|seem)"
+    # "troponin I does", "phase I dose", "troponin I cut-off" begin like one of these.
+    r"(?:n?['\u2019]?t|not|ta|e?d)?(?!\w|-\w))"
     r"|(?<!\w)i(?=(?: ?[/,-] ?| (?:and|or|to|vs|through) )i{1,3}v?(?!\w))"
     # A counter, an index, a list's first item.
     r"|(?<=[\[(=<>+*/^_])i(?=[\])=<>+*/^_;,])|(?<!\w)i(?= ?(?:[=<>+*^\])]| in range))"
@@ -684,6 +687,7 @@ def _names_nothing(reading: Reading) -> bool:
 
 def _markers(reading: Reading) -> tuple[Span, ...]:
     text = lowered(reading.text)
+    unlisted = partial(reading.once, _names_nothing)
     packed = [
         Span(
             data_class=data_class,
@@ -693,9 +697,7 @@ def _markers(reading: Reading) -> tuple[Span, ...]:
             score=_SCORE,
         )
         for code in reading.packs
-        for data_class, start, end in _rules_of(code).markers(
-            text, lambda: reading.once(_names_nothing)
-        )
+        for data_class, start, end in _rules_of(code).markers(text, unlisted)
     ]
     return (*packed, *(_english_markers(reading, text) if reading.english else ()))
 
@@ -871,24 +873,20 @@ def tells_of_nobody(reading: Reading) -> bool:
     Then a topic, however sure, is nobody's.
     """
     plain = lowered(reading.text)
+    turns = plain.split(_JOINT)
     if reading.packs:
-        turns = plain.split(_JOINT)
-
-        def unlisted() -> bool:
-            return reading.once(_names_nothing)
-
+        unlisted = partial(reading.once, _names_nothing)
         return not _kinds(reading) and all(
             any(_rules_of(code).asks(each, unlisted) for code in reading.packs)
             or (reading.english and _asks(each))
             for each in turns
         )
-    here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
-    turns = plain.split(_JOINT)
     if len(turns) > 1:
         # Each turn was judged alone as well; together they need not be stricter.
         return not _kinds(reading) and all(map(_asks, turns))
     if any(_houses(plain)) and not _kinds(reading):
         return True
+    here = bag(_ADVERT.sub(" ", _NUMERAL.sub(" ", plain)))
     # "How do you deal with it?" asks of oneself more often than of anybody.
     if not _SPEAKER_WORDS.isdisjoint(here) or _ANYBODY.search(plain):
         return False
