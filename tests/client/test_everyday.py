@@ -81,7 +81,7 @@ def test_each_language_has_enough_of_them() -> None:
     [
         ("de", "Ist Wien ein Berg?", "Was ist ein Berg?"),
         ("de", "Nenne Berge in Warschau.", "Nenne Berge in Wien."),
-        ("de", "Nenne Berge in 123456.", "Nenne Berge in 1234."),
+        ("de", "Nenne 48 Berge in 12.", "Nenne Berge in 12."),
         ("de", "Schreib einen Brief auf Englisch.", "Schreib ein Lied auf Englisch."),
         ("de", "Welche Flüsse in Wien?", "Welche Flüsse sind in Wien?"),
         ("es", "¿Cómo es en la luna?", "¿Cómo es la luna?"),

@@ -19,7 +19,7 @@ from typing import Final
 
 # "In Excel" is where something is done, "Docker on Ubuntu" is what.
 MIN_TOOLS: Final = 2
-_MAX_DIGITS: Final = 4  # longer ones may be somebody's
+_MAX_DIGITS: Final = 2  # of a question: more may be a code that was told before
 MAX_CHARS: Final = 1000  # a longer text is more than a question, and costs time
 _MAX_PHRASE_WORDS: Final = 4
 _STEM_CHARS: Final = 6
@@ -124,11 +124,12 @@ class Everyday:
         words = list(self._joined(text))
         plain = [_plain(word) for word in words]
         tools = self.tools.intersection(plain)
+        digits = sum(len(word) for word in words if word.isdecimal())
         if not all(
             not word[0].isalnum()
             or word in self.known
             or exact in self.refers
-            or (word.isdecimal() and len(word) <= _MAX_DIGITS)
+            or (word.isdecimal() and digits <= _MAX_DIGITS)
             or (word in self.to_me and at == 1)
             or (word in self.me and tools)
             for at, (word, exact) in enumerate(zip(plain, words, strict=True))
