@@ -198,6 +198,16 @@ class Everyday:
             at += size
 
 
+def read_all(languages: Iterable[str]) -> None:
+    """Read the files of these languages, so that none is missed later.
+
+    Raises:
+        FileNotFoundError: a language has none.
+    """
+    for each in languages:
+        _everyday(each)
+
+
 def is_everyday(text: str, languages: Iterable[str]) -> bool:
     """Tell whether a text is in one of these languages, and of everyday subjects.
 

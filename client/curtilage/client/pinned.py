@@ -17,9 +17,15 @@ from typing import Final
 
 from typing_extensions import override
 
-from curtilage.client.everyday import is_everyday, subject_traces, traces_of
+from curtilage.client.everyday import (
+    is_everyday,
+    read_all,
+    subject_traces,
+    traces_of,
+)
 from curtilage.client.query import Message, Query
 from curtilage.client.repetition import stands_alone, words_of
+from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.document.dictionaries import folded
@@ -33,13 +39,13 @@ MAX_CONTENTS: Final = 32
 # everything.
 LAST: Final = 4
 # After these, nobody knows what it was that stayed.
-_UNREAD: Final = frozenset(
+_UNREAD: Final = UNFINISHED | {
     f"uncertain.{each}"
     for each in (
-        *("attachment", "error", "language", "obfuscation", "opaque_blob"),
-        *("oversize", "timeout", "undecodable", "waited"),
+        *("attachment", "language", "obfuscation"),
+        *("opaque_blob", "oversize", "undecodable"),
     )
-)
+}
 _SHORT_BYTES: Final = 16
 ENGLISH: Final = ("en",)
 
@@ -99,7 +105,7 @@ class PinnedConversations:
         self._in_english = self._languages == ENGLISH
         if by_content and not self._in_english:
             # Read at the start: over a question it is too late to miss a file.
-            is_everyday("", self._languages)
+            read_all(self._languages)
         self._limit = limit
         self._held: OrderedDict[bytes, None] = OrderedDict()
         self._contents: list[_Content] = []  # the one that stayed last, last

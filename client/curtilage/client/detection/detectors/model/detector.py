@@ -124,7 +124,7 @@ _NUMBERED = re.compile(
     r"absatz|band|frage|(?:linien|reise|nacht|schnell|schul|flix)?-?bus|"
     r"(?:s|u|stra(?:ß|ss)en|stadt|regional)?-?bahn|(?:regional|nacht|schnell)?-?zug|"
     r"(?:(?:bus|zug|tram|(?:s|u|stra(?:ß|ss)en|stadt)-?bahn)-?)?linie|"
-    r"(?:hin|rück|anschluss)?flug|(?:bahn)?gleis|tram|trains?|tgv|metro|m[ée]tro|"
+    r"(?:hin|rück|anschluss)?flug|(?:bahn)?gleis|tram|trains?|tgv|m[eé]tro|"
     r"vols?|quai|voie|chapitre|exercice|leçon|tome|tableau|alinéa|autobus|colectivo|"
     r"tren|treno|comboio|trem|trein|vuelo|volo|voo|vlucht|and[ée]n|binario|spoor|perron|"
     r"capitolo|hoofdstuk|esercizio|oefening|opgave|lección|lição|lezione|les|"

@@ -102,7 +102,7 @@ _SOMEBODYS = (
     r"compteur|"
     r"r[eé]servation|r[eé]sa|commande|facture|badge|licence|demande|"
     r"carte(?: de fid[eé]lit[eé]| grise| "
-    r"d['\u2019]\w{3,12})?|kunden?|kundin|mieter(?:in)?|police|vertrag|mitglied|patient"
+    r"d['\u2019]\w{3,12})?|kunden?|kundin|mieter(?:in)?|vertrag|mitglied|patient"
     r"(?:in)?|akte|vorgang|ausweis|versicherte[rn]?"
 )
 _BARE = (
@@ -122,47 +122,34 @@ _BARE = (
     r"buchungscode|reservierungscode|zählpunkt(?:bezeichnung)?|etin|"
     r"personenkenn(?:zahl|ziffer)|kennziffer|(?:unser|ihr|mein) zeichen|"
     r"geschäftszeichen|"
-    r"ordnungsbegriff|kunden-?id|kundenkennung|nutzerkennung|benutzerkennung|"
+    r"ordnungsbegriff|kundenkennung|nutzerkennung|benutzerkennung|"
     r"versicherungspolice|polizze|perso(?= ?:)"
 )
+_NUMBERED = (
+    rf"(?<!\w)(?:{_SOMEBODYS})(?: [^\W\d_][\w'\u2019\-]{{1,14}}){{0,2}}?[ ]?"
+    rf"(?:n ?[°º]|no\.?|n\.|nr\.?|num[eé]ro|#|n(?= \d))\s?:?\s?({_VALUE})"
+)
+_NAMED = (
+    rf"(?<!\w)(?:{_BARE}){_AT}{_IS}({_VALUE}|(?-i:(?=[A-Z0-9]{{0,5}}\d)"
+    r"[A-Z0-9]{5,8})(?!\w))"
+)
 REFERENCES = (
-    PatternRule(
-        id="reference-compound",
-        data_class=_CLASS,
-        regex=rf"{_COMPOUND}{_AT}{_IS}({_VALUE})",
-        score=60,
-        group=1,
-        gate=ANY_DIGIT,
-        spoken=True,
-    ),
-    PatternRule(
-        id="reference-number-of",
-        data_class=_CLASS,
-        regex=rf"{_NUMBER_OF}{_AT}{_IS}({_VALUE})",
-        score=60,
-        group=1,
-        gate=ANY_DIGIT,
-        spoken=True,
-    ),
-    PatternRule(
-        id="reference-numbered",
-        data_class=_CLASS,
-        regex=rf"(?<!\w)(?:{_SOMEBODYS})(?: [^\W\d_][\w'\u2019\-]{{1,14}}){{0,2}}?[ ]?"
-        rf"(?:n ?[°º]|no\.?|n\.|nr\.?|num[eé]ro|#|n(?= \d))\s?:?\s?({_VALUE})",
-        score=60,
-        group=1,
-        gate=ANY_DIGIT,
-        spoken=True,
-    ),
-    PatternRule(
-        id="reference-named",
-        data_class=_CLASS,
-        regex=rf"(?<!\w)(?:{_BARE}){_AT}{_IS}({_VALUE}|(?-i:(?=[A-Z0-9]{{0,5}}\d)"
-        r"[A-Z0-9]{5,8})(?!\w))",
-        score=60,
-        group=1,
-        gate=ANY_DIGIT,
-        spoken=True,
+    *(
+        PatternRule(
+            id=name,
+            data_class=_CLASS,
+            regex=regex,
+            score=60,
+            group=1,
+            gate=ANY_DIGIT,
+            spoken=True,
+        )
+        for name, regex in (
+            ("reference-compound", rf"{_COMPOUND}{_AT}{_IS}({_VALUE})"),
+            ("reference-number-of", rf"{_NUMBER_OF}{_AT}{_IS}({_VALUE})"),
+            ("reference-numbered", _NUMBERED),
+            ("reference-named", _NAMED),
+        )
     ),
     # Five digits at least: with four it is an account of a ledger.
     PatternRule(
