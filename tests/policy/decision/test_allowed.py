@@ -1,106 +1,200 @@
 import copy
 import pickle  # it must be refused
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 
+from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import (
     Allowed,
+    AllowedInHouse,
+    Decision,
     Inspection,
     decide,
     require_allowed,
+    require_allowed_in_house,
 )
+from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
 from curtilage.policy.document.load import load_profile
 
 DIGEST = bytes(range(32))
+POLICY = load_profile("default")
+Permission: TypeAlias = Allowed | AllowedInHouse
+Require: TypeAlias = Callable[[object], Permission]
+
+
+def decided() -> Decision:
+    """Return a decision that permits a server in the house, and an enclave."""
+    tiering = Tiering(
+        tiers=(
+            Tier(id="ward", kind=TierKind.HOUSE, trusted=CLASSES),
+            Tier(id="enclave", kind=TierKind.ATTESTED),
+        )
+    )
+    return decide(
+        replace(POLICY.rulebook, tiering=tiering),
+        Inspection(findings=(), payload_digest=DIGEST, messages=1),
+    )
 
 
 def make_allowed() -> Allowed:
-    decision = decide(
-        load_profile("default").rulebook,
-        Inspection(findings=(), payload_digest=DIGEST, messages=1),
-    )
-    assert decision.allowed is not None
-    return decision.allowed
+    allowed = decided().allowed
+    assert allowed is not None
+    return allowed
 
 
-def test_allowed_names_policy_and_payload() -> None:
-    allowed = make_allowed()
-    assert allowed.payload_digest == DIGEST
-    assert allowed.policy_digest == load_profile("default").digest
-    assert require_allowed(allowed) is allowed
+def make_allowed_in_house() -> AllowedInHouse:
+    in_house = decided().in_house
+    assert in_house is not None
+    return in_house
 
 
-def test_allowed_is_compared_by_what_it_permits() -> None:
-    assert make_allowed() == make_allowed()
-    assert hash(make_allowed()) == hash(make_allowed())
-    assert make_allowed() != "allowed"
+BOTH = pytest.mark.parametrize(
+    ("make", "require"),
+    [
+        (make_allowed, require_allowed),
+        (make_allowed_in_house, require_allowed_in_house),
+    ],
+    ids=["Allowed", "AllowedInHouse"],
+)
 
 
-def test_allowed_shows_no_payload_digest() -> None:
-    assert DIGEST.hex() not in repr(make_allowed())
-    assert str(DIGEST) not in repr(make_allowed())
+@BOTH
+def test_a_permission_names_policy_and_payload(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    permission = make()
+    assert permission.payload_digest == DIGEST
+    assert permission.policy_digest == POLICY.digest
+    assert permission.routing_class is RoutingClass.PUBLIC
+    assert require(permission) is permission
 
 
+def test_each_permission_names_its_own_tiers() -> None:
+    assert make_allowed().tiers == {"enclave"}
+    assert make_allowed_in_house().tiers == {"ward"}
+
+
+@BOTH
+def test_a_permission_is_compared_by_what_it_permits(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    assert make() == make()
+    assert hash(make()) == hash(make())
+    assert make() != "allowed"
+    assert require(make()) == make()
+
+
+def test_one_permission_is_never_the_other() -> None:
+    allowed, in_house = make_allowed(), make_allowed_in_house()
+    assert allowed != in_house
+    assert in_house != allowed
+    with pytest.raises(TypeError, match="has a permit minted"):
+        require_allowed(in_house)
+    with pytest.raises(TypeError, match="opens this door"):
+        require_allowed_in_house(allowed)
+
+
+@BOTH
+def test_a_permission_shows_no_payload_digest(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    shown = repr(require(make()))
+    assert DIGEST.hex() not in shown
+    assert str(DIGEST) not in shown
+    assert shown.startswith(type(make()).__name__)
+
+
+@pytest.mark.parametrize("kind", [Allowed, AllowedInHouse])
 @pytest.mark.parametrize("brand", [None, object(), Allowed, True])
-def test_allowed_refuses_other_builders(brand: object) -> None:
+def test_a_permission_refuses_other_builders(
+    kind: type[Permission], brand: object
+) -> None:
     with pytest.raises(TypeError, match="only decide"):
-        Allowed(brand, policy_digest="sha256:00", payload_digest=DIGEST)
+        kind(
+            brand,
+            policy_digest="sha256:00",
+            payload_digest=DIGEST,
+            routing_class=RoutingClass.PUBLIC,
+            tiers=frozenset({"enclave"}),
+        )
 
 
-def test_allowed_refuses_subclasses() -> None:
+@pytest.mark.parametrize("kind", [Allowed, AllowedInHouse])
+def test_a_permission_refuses_subclasses(kind: type[Permission]) -> None:
     with pytest.raises(TypeError, match="no subclasses"):
-        type("Forged", (Allowed,), {})
+        type("Forged", (kind,), {})
 
 
-def test_allowed_refuses_copies() -> None:
-    allowed = make_allowed()
+@BOTH
+def test_a_permission_refuses_copies(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    permission = require(make())
     for attempt in (
-        lambda: copy.copy(allowed),
-        lambda: copy.deepcopy(allowed),
-        lambda: replace(allowed, payload_digest=bytes(32)),  # type: ignore[type-var]
-        lambda: pickle.dumps(allowed),
-        lambda: pickle.dumps(allowed, protocol=0),
+        lambda: copy.copy(permission),
+        lambda: copy.deepcopy(permission),
+        lambda: replace(permission, payload_digest=bytes(32)),  # type: ignore[type-var]
+        lambda: pickle.dumps(permission),
+        lambda: pickle.dumps(permission, protocol=0),
     ):
         with pytest.raises(TypeError):
             attempt()
 
 
-def test_allowed_refuses_changes() -> None:
-    allowed = make_allowed()
+@BOTH
+def test_a_permission_refuses_changes(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    permission = require(make())
     with pytest.raises(AttributeError, match="cannot be changed"):
-        allowed.payload_digest = bytes(32)
+        permission.payload_digest = bytes(32)
     with pytest.raises(AttributeError, match="cannot be changed"):
-        del allowed.policy_digest
-    assert allowed.payload_digest == DIGEST
+        permission.tiers = frozenset({"ward", "enclave"})
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del permission.policy_digest
+    assert permission.payload_digest == DIGEST
 
 
-def test_require_allowed_refuses_what_is_not_one() -> None:
+@BOTH
+def test_a_door_refuses_what_is_no_permission(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    kind = type(make())
+
     class Lookalike:
         policy_digest = "sha256:00"
         payload_digest = DIGEST
         _brand = None
 
-    unfinished = object.__new__(Allowed)
-    for value in (None, True, "allowed", Lookalike(), unfinished, Allowed):
+    unfinished = object.__new__(kind)
+    for value in (None, True, "allowed", Lookalike(), unfinished, kind):
         with pytest.raises(TypeError, match="decide"):
-            require_allowed(value)
+            require(value)
 
 
-def test_require_allowed_refuses_a_filled_shell() -> None:
-    shell = object.__new__(Allowed)
+@BOTH
+def test_a_door_refuses_a_filled_shell(
+    make: Callable[[], Permission], require: Require
+) -> None:
+    shell = object.__new__(type(make()))
     object.__setattr__(shell, "policy_digest", "sha256:00")
     object.__setattr__(shell, "payload_digest", DIGEST)
     object.__setattr__(shell, "_brand", object())
     with pytest.raises(TypeError, match="decide"):
-        require_allowed(shell)
+        require(shell)
 
 
-def test_require_allowed_refuses_a_lookalike_with_the_true_brand() -> None:
+@BOTH
+def test_a_door_refuses_a_lookalike_with_the_true_brand(
+    make: Callable[[], Permission], require: Require
+) -> None:
     class Lookalike:
         policy_digest = "sha256:00"
         payload_digest = DIGEST
-        _brand = getattr(make_allowed(), "_brand")  # noqa: B009 - as a thief would
+        _brand = getattr(make(), "_brand")  # noqa: B009 - as a thief would
 
     with pytest.raises(TypeError, match="decide"):
-        require_allowed(Lookalike())
+        require(Lookalike())

@@ -16,6 +16,7 @@ from curtilage.policy.decision.decide import (
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import Rulebook
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
 from curtilage.policy.document.model import PACKS, Policy
 
@@ -373,6 +374,20 @@ def test_pins_as_the_policy_says(
         pins(policy.rulebook, inspection, decide(policy.rulebook, inspection))
         is expected
     )
+
+
+@pytest.mark.parametrize("sticky", ["conversation", "content", "validated"])
+@pytest.mark.parametrize("floor", RoutingClass)
+def test_what_its_sender_keeps_home_stays_with_its_conversation(
+    sticky: str, floor: RoutingClass
+) -> None:
+    policy = rules(
+        "- {id: x, when: org.*, then: local}\n", head=HEAD + f"sticky: {sticky}\n"
+    )
+    inspection = replace(inspected([]), floor=floor)
+    decision = decide(policy.rulebook, inspection)
+    kept = pins(policy.rulebook, inspection, decision)
+    assert kept is (floor is RoutingClass.RESTRICTED)
 
 
 @pytest.mark.parametrize("sticky", ["conversation", "content", "validated"])

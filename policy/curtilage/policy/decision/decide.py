@@ -2,11 +2,11 @@
 
 One pure function. It reads no text, no clock and no model's opinion, and one
 finding more never makes its answer less private. It is also the only maker of
-``Allowed``, which opens the seal door for one payload.
+``Allowed``, from which the permits to seal one payload are minted.
 
 Who audits the promise reads three lines here: ``_decisive``, which takes the most
 private route that anybody asked for; the one ``if`` of ``decide`` that makes an
-``Allowed``; and ``require_allowed``, which the seal door asks.
+``Allowed``; and ``require_allowed``, which is asked where a permit is minted.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     ANY_UNCERTAIN,
     DEFAULT,
+    FLOOR,
     STICKY,
     STRICT_TOPICS,
+    TIERS,
     Rulebook,
     counting,
     fires,
@@ -31,10 +33,13 @@ from curtilage.policy.decision.rules import (
     unapproved,
     with_figures_as_persons,
 )
+from curtilage.policy.decision.tiers import Permitted, RoutingClass, TierKind
 
 DIGEST_BYTES: Final = 32
 DEFAULT_REASON: Final = "no rule asks for more privacy than the default"
 STICKY_REASON: Final = "an earlier query of this conversation stayed home"
+FLOOR_REASON: Final = "who asked wants it answered at home"
+TIERS_REASON: Final = "the policy lets no enclave answer such data (routing)"
 STRICT_TOPICS_REASON: Final = "the policy keeps this topic home (strict_topics)"
 # Made when the process starts and never handed out: whoever holds an ``Allowed`` with
 # this mark got it from ``decide``. It guards against mistakes of ours, such as a path
@@ -54,6 +59,7 @@ class Inspection:
         messages: how many messages were inspected.
         pinned: an earlier query of the same conversation pinned it (``pins``).
         approved: the texts that a policy approves, word for word.
+        floor: how little the query may risk, as its sender declared.
     """
 
     findings: tuple[Finding, ...]
@@ -61,6 +67,7 @@ class Inspection:
     messages: int
     pinned: bool = False
     approved: tuple[Approved, ...] = ()
+    floor: RoutingClass = RoutingClass.PUBLIC
 
     def __post_init__(self) -> None:
         """Refuse a digest of the wrong size: it would name no payload."""
@@ -73,46 +80,43 @@ class Inspection:
             )
 
 
-@final
-class Allowed:
-    """The permission to seal one payload, under one policy.
+class _Permission:
+    """A permission that ``decide`` alone builds; it cannot be changed or copied."""
 
-    Only ``decide`` builds it; it cannot be changed, copied or pickled.
-
-    Attributes:
-        policy_digest: the policy that permits it.
-        payload_digest: SHA-256 of the payload that may leave.
-    """
-
-    __slots__ = ("_brand", "payload_digest", "policy_digest")
+    __slots__ = ("_brand", "payload_digest", "policy_digest", "routing_class", "tiers")
     _brand: object
     payload_digest: bytes
     policy_digest: str
+    routing_class: RoutingClass
+    tiers: frozenset[str]
 
     def __init__(
-        self, brand: object, *, policy_digest: str, payload_digest: bytes
+        self,
+        brand: object,
+        *,
+        policy_digest: str,
+        payload_digest: bytes,
+        routing_class: RoutingClass,
+        tiers: frozenset[str],
     ) -> None:
         if brand is not _BRAND:
-            raise TypeError("only decide() builds an Allowed")
+            raise TypeError(f"only decide() builds an {type(self).__name__}")
         # Past our own __setattr__, which refuses: no other line may write here.
         object.__setattr__(self, "_brand", brand)
         object.__setattr__(self, "policy_digest", policy_digest)
         object.__setattr__(self, "payload_digest", payload_digest)
-
-    @override
-    def __init_subclass__(cls) -> NoReturn:
-        """Refuse to be a base: a subclass could be built by others."""
-        raise TypeError("Allowed has no subclasses")
+        object.__setattr__(self, "routing_class", routing_class)
+        object.__setattr__(self, "tiers", tiers)
 
     @override
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse to be changed."""
-        raise AttributeError("an Allowed cannot be changed")
+        raise AttributeError(f"an {type(self).__name__} cannot be changed")
 
     @override
     def __delattr__(self, name: str) -> NoReturn:
         """Refuse to be changed."""
-        raise AttributeError("an Allowed cannot be changed")
+        raise AttributeError(f"an {type(self).__name__} cannot be changed")
 
     @override
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -120,31 +124,79 @@ class Allowed:
         # copy.copy and pickle both ask here. One decision lets one payload leave, in
         # this process; a permission in a file could be used again tomorrow, when the
         # policy is another.
-        raise TypeError("an Allowed cannot be copied")
+        raise TypeError(f"an {type(self).__name__} cannot be copied")
 
     @override
     def __eq__(self, other: object) -> bool:
         """Compare what is permitted."""
-        if not isinstance(other, Allowed):
+        if not isinstance(other, type(self)):
             return NotImplemented
-        return (self.policy_digest, self.payload_digest) == (
-            other.policy_digest,
-            other.payload_digest,
-        )
+        return self._permits() == other._permits()
 
     @override
     def __hash__(self) -> int:
         """Hash what is permitted."""
-        return hash((self.policy_digest, self.payload_digest))
+        return hash(self._permits())
 
     @override
     def __repr__(self) -> str:
         """Name the policy; the payload's digest could confirm a guess of it."""
-        return f"Allowed(policy_digest={self.policy_digest!r})"
+        return f"{type(self).__name__}(policy_digest={self.policy_digest!r})"
+
+    def _permits(self) -> tuple[str, bytes, RoutingClass, frozenset[str]]:
+        return (
+            self.policy_digest,
+            self.payload_digest,
+            self.routing_class,
+            self.tiers,
+        )
+
+
+@final
+class Allowed(_Permission):
+    """The permission to seal one payload, under one policy.
+
+    Only ``decide`` builds it; it cannot be changed, copied or pickled.
+
+    Attributes:
+        policy_digest: the policy that permits it.
+        payload_digest: SHA-256 of the payload that may leave.
+        routing_class: how much the query may risk.
+        tiers: ids of the attested tiers that may be asked.
+    """
+
+    __slots__ = ()
+
+    @override
+    def __init_subclass__(cls) -> NoReturn:
+        """Refuse to be a base: a subclass could be built by others."""
+        raise TypeError("Allowed has no subclasses")
+
+
+@final
+class AllowedInHouse(_Permission):
+    """The permission to tell one payload to a server in the house, under one policy.
+
+    As ``Allowed``, and no door takes the one for the other: what may be told in the
+    house may not leave it.
+
+    Attributes:
+        policy_digest: the policy that permits it.
+        payload_digest: SHA-256 of the payload.
+        routing_class: how much the query may risk.
+        tiers: ids of the tiers in the house that may be asked.
+    """
+
+    __slots__ = ()
+
+    @override
+    def __init_subclass__(cls) -> NoReturn:
+        """Refuse to be a base: a subclass could be built by others."""
+        raise TypeError("AllowedInHouse has no subclasses")
 
 
 def require_allowed(value: object) -> Allowed:
-    """Return ``value`` if ``decide`` built it; the seal door asks this.
+    """Return ``value`` if ``decide`` built it; who mints a permit asks this.
 
     Raises:
         TypeError: it is anything else, an unfinished ``Allowed`` included.
@@ -152,7 +204,19 @@ def require_allowed(value: object) -> Allowed:
     # ``type`` and not ``isinstance``: a class may lie about itself in ``__class__``.
     # ``Allowed.__new__(Allowed)`` has the right type but no brand, hence the default.
     if type(value) is not Allowed or getattr(value, "_brand", None) is not _BRAND:
-        raise TypeError("only an Allowed that decide() built opens the seal door")
+        raise TypeError("only an Allowed that decide() built has a permit minted")
+    return value
+
+
+def require_allowed_in_house(value: object) -> AllowedInHouse:
+    """Return ``value`` if ``decide`` built it; the way to the house's servers asks.
+
+    Raises:
+        TypeError: it is anything else, an ``Allowed`` included.
+    """
+    branded = getattr(value, "_brand", None) is _BRAND
+    if type(value) is not AllowedInHouse or not branded:
+        raise TypeError("only an AllowedInHouse that decide() built opens this door")
     return value
 
 
@@ -185,6 +249,9 @@ class Decision:
         policy_digest: the policy that was applied.
         allowed: the permission to seal; there exactly if the route is
             ``ENCLAVE``.
+        permitted: the tiers that may answer.
+        in_house: the permission to tell it to a server in the house, if one of
+            ``permitted`` is such a server.
     """
 
     route: Route
@@ -195,6 +262,8 @@ class Decision:
     uncertain: tuple[str, ...]
     policy_digest: str
     allowed: Allowed | None
+    permitted: Permitted
+    in_house: AllowedInHouse | None = None
 
 
 def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
@@ -226,9 +295,21 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         scores = scores_of(findings)
     hits = _hits(rulebook, inspection, findings, scores)
     decisive = _decisive(rulebook, hits)
-    allowed = None
+    permitted = rulebook.tiering.permitted(
+        decisive.route,
+        frozenset(scores),
+        pinned=inspection.pinned,
+        floor=inspection.floor,
+    )
+    enclaves = permitted.of_kind(TierKind.ATTESTED)
+    if decisive.route is Route.ENCLAVE and not enclaves:
+        # It might leave, and there is no enclave that may be told it: so it stays, and
+        # its conversation with it.
+        decisive = RuleHit(id=TIERS, route=Route.LOCAL, reason=TIERS_REASON)
+        hits = (*hits, decisive)
+    allowed = in_house = None
     # The line that stops a regulated query. Any other route has no ``Allowed``, and
-    # without one the seal door refuses: there is nothing that could be sent.
+    # without one no permit is minted: there is nothing that could be sealed or sent.
     # ``DEIDENTIFY`` has none either: the rewritten text is inspected and decided anew,
     # with a digest of its own.
     if decisive.route is Route.ENCLAVE:
@@ -236,6 +317,19 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
             _BRAND,
             policy_digest=rulebook.digest,
             payload_digest=inspection.payload_digest,
+            routing_class=permitted.routing_class,
+            tiers=enclaves,
+        )
+    # What the policy trusts a server in the house with has not left; ``permitted``
+    # lists none for anything else (``Tier.trusts``).
+    houses = permitted.of_kind(TierKind.HOUSE)
+    if houses:
+        in_house = AllowedInHouse(
+            _BRAND,
+            policy_digest=rulebook.digest,
+            payload_digest=inspection.payload_digest,
+            routing_class=permitted.routing_class,
+            tiers=houses,
         )
     return Decision(
         route=decisive.route,
@@ -246,6 +340,8 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
         uncertain=tuple(sorted(name for name in scores if is_uncertain(name))),
         policy_digest=rulebook.digest,
         allowed=allowed,
+        permitted=permitted,
+        in_house=in_house,
     )
 
 
@@ -255,8 +351,8 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool
     History is sent again with every turn, so a conversation that stayed home
     once stays there: after any such query (``sticky: conversation``, and
     ``content``, under which less counts as the same conversation), or after one in
-    which a checksum held (``sticky: validated``). A query that left without its
-    names did not stay: with every turn they are replaced again.
+    which a checksum held, or that its sender declared (``sticky: validated``). A query
+    that left without its names did not stay: with every turn they are replaced again.
     """
     if decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}:
         return False
@@ -264,7 +360,11 @@ def pins(rulebook: Rulebook, inspection: Inspection, decision: Decision) -> bool
     # turn ("thanks, and shorter?") would carry the whole history out.
     if rulebook.sticky != "validated" or inspection.pinned:
         return True
-    return any(finding.validated for finding in inspection.findings)
+    # Who asks for it to stay is as sure as a checksum is, and names a secret that no
+    # detector would find in the turns that follow.
+    return inspection.floor is RoutingClass.RESTRICTED or any(
+        finding.validated for finding in inspection.findings
+    )
 
 
 def _hits(
@@ -273,7 +373,7 @@ def _hits(
     findings: Sequence[Finding],
     scores: Scores,
 ) -> tuple[RuleHit, ...]:
-    """Return every rule that fires, in the policy's order, then our own two."""
+    """Return every rule that fires, in the policy's order, then our own."""
     # All of them and not only until the first: a reader of the audit trail sees
     # each reason, and the order of the file cannot hide a stricter rule below.
     hits = [
@@ -293,6 +393,8 @@ def _hits(
     # A hit like any other: a rule that blocks still outranks it.
     if inspection.pinned:
         hits.append(RuleHit(id=STICKY, route=Route.LOCAL, reason=STICKY_REASON))
+    if inspection.floor is RoutingClass.RESTRICTED:
+        hits.append(RuleHit(id=FLOOR, route=Route.LOCAL, reason=FLOOR_REASON))
     return tuple(hits)
 
 

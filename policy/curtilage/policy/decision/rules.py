@@ -14,15 +14,18 @@ from curtilage.policy.decision.classes import CLASSES, is_uncertain
 from curtilage.policy.decision.conditions import MAX_SCORE, Condition, Scores, joins
 from curtilage.policy.decision.findings import Approved, Finding
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import Tiering
 
 ANY_UNCERTAIN: Final = "any-uncertain"
 ANY_UNCERTAIN_WHEN: Final = "uncertain.*"
 DEFAULT: Final = "default"
+FLOOR: Final = "floor"
 STICKY: Final = "sticky"
 STRICT_TOPICS: Final = "strict-topics"
+TIERS: Final = "tiers"
 # Ids of hits that no rule of a file makes. A policy may not use them: an author's rule
 # called ``default`` would read in the audit trail as if nothing had been found.
-RESERVED_IDS: Final = frozenset({DEFAULT, STICKY, STRICT_TOPICS})
+RESERVED_IDS: Final = frozenset({DEFAULT, FLOOR, STICKY, STRICT_TOPICS, TIERS})
 
 Sticky: TypeAlias = Literal["conversation", "content", "validated"]
 """Which query that stayed home keeps its conversation home (``decide.pins``)."""
@@ -131,6 +134,7 @@ class Rulebook:
         sticky: what keeps the rest of a conversation home.
         figures: what makes a person of a public figure; None: he is always one.
         approved: role and SHA-256 of each text whose findings do not decide.
+        tiering: where an answer may be made.
     """
 
     digest: str
@@ -143,6 +147,7 @@ class Rulebook:
     sticky: Sticky
     figures: Condition | None = field(default=None, repr=False)
     approved: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
+    tiering: Tiering = field(default_factory=Tiering, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse to exist without the rule that keeps the unknown home."""

@@ -1,0 +1,554 @@
+"""Each test shows one thing that a permit does not open."""
+
+import copy
+import pickle  # it must be refused
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from curtilage.policy.decision.decide import Allowed, AllowedInHouse, Inspection, decide
+from curtilage.policy.decision.permit import (
+    KEY_BYTES,
+    LIFE_MS,
+    ChallengePermit,
+    CoverPermit,
+    EgressPermit,
+    FetchPermit,
+    HousePermit,
+    Party,
+    PermitDesk,
+    PermitRefusal,
+    PermitRefusedError,
+    WireException,
+)
+from curtilage.policy.decision.tiers import RoutingClass, Tier, Tiering, TierKind
+from curtilage.policy.document.load import load_profile
+
+PAYLOAD, KEY, RELEASE, SERVER = (bytes([each]) * 32 for each in range(1, 5))
+OTHER = b"\xff" * 32
+NOW_MS = 1_000_000
+HOUSE = Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset())
+RULEBOOK = load_profile("default").rulebook
+POLICY = RULEBOOK.digest
+KEYED: dict[str, Any] = {
+    "enclave_key_digest": KEY,
+    "release_digest": RELEASE,
+    "now_ms": NOW_MS,
+}
+
+
+def new_desk(key: bytes = bytes(KEY_BYTES), *, most: int = 8) -> PermitDesk:
+    numbers = count()
+    return PermitDesk(key, lambda size: next(numbers).to_bytes(size, "big"), most)
+
+
+def permission() -> Allowed:
+    inspection = Inspection(findings=(), payload_digest=PAYLOAD, messages=1)
+    allowed = decide(RULEBOOK, inspection).allowed
+    assert allowed is not None
+    return allowed
+
+
+def permission_in_house() -> AllowedInHouse:
+    inspection = Inspection(findings=(), payload_digest=PAYLOAD, messages=1)
+    tiering = Tiering(tiers=(*Tiering().tiers, HOUSE))
+    allowed = decide(replace(RULEBOOK, tiering=tiering), inspection).in_house
+    assert allowed is not None
+    return allowed
+
+
+def mint(
+    desk: PermitDesk,
+    *,
+    tier: str = "enclave",
+    enclave_key_digest: bytes = KEY,
+    release_digest: bytes = RELEASE,
+    attempt: int = 0,
+    now_ms: int = NOW_MS,
+    allowed: Allowed | None = None,
+) -> EgressPermit:
+    return desk.mint(
+        permission() if allowed is None else allowed,
+        tier=tier,
+        enclave_key_digest=enclave_key_digest,
+        release_digest=release_digest,
+        attempt=attempt,
+        now_ms=now_ms,
+    )
+
+
+def redeem(
+    desk: PermitDesk,
+    permit: EgressPermit,
+    *,
+    payload_digest: bytes = PAYLOAD,
+    enclave_key_digest: bytes = KEY,
+    release_digest: bytes = RELEASE,
+    policy_digest: str = POLICY,
+    now_ms: int = NOW_MS,
+) -> None:
+    desk.redeem(
+        permit,
+        payload_digest=payload_digest,
+        enclave_key_digest=enclave_key_digest,
+        release_digest=release_digest,
+        policy_digest=policy_digest,
+        now_ms=now_ms,
+    )
+
+
+def again(
+    desk: PermitDesk,
+    after: EgressPermit,
+    exception: WireException = WireException.DATE_REFUSED,
+    key: bytes = KEY,
+) -> EgressPermit:
+    return desk.mint_again(
+        after,
+        exception=exception,
+        enclave_key_digest=key,
+        release_digest=RELEASE,
+        now_ms=NOW_MS,
+    )
+
+
+def refused(refusal: PermitRefusal, call: Callable[[], object]) -> None:
+    with pytest.raises(PermitRefusedError) as raised:
+        call()
+    assert raised.value.refusal is refusal
+
+
+def test_a_permit_opens_the_door_for_what_it_names() -> None:
+    desk = new_desk()
+    permit = mint(desk)
+    assert (permit.tier, permit.attempt, permit.routing_class) == (
+        "enclave",
+        0,
+        RoutingClass.PUBLIC,
+    )
+    redeem(desk, permit)
+
+
+def test_a_permit_is_used_once() -> None:
+    desk = new_desk()
+    permit = mint(desk)
+    redeem(desk, permit)
+    refused(PermitRefusal.USED, lambda: redeem(desk, permit))
+
+
+@pytest.mark.parametrize(
+    ("shown", "refusal"),
+    [
+        ({"payload_digest": OTHER}, PermitRefusal.PAYLOAD),
+        ({"payload_digest": b""}, PermitRefusal.PAYLOAD),
+        ({"enclave_key_digest": OTHER}, PermitRefusal.KEY),
+        ({"release_digest": OTHER}, PermitRefusal.RELEASE),
+        ({"policy_digest": "sha256:00"}, PermitRefusal.POLICY),
+        ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
+        ({"now_ms": NOW_MS - 1}, None),
+    ],
+)
+def test_a_permit_holds_for_nothing_else(
+    shown: dict[str, Any], refusal: PermitRefusal | None
+) -> None:
+    desk = new_desk()
+    permit = mint(desk)
+    if refusal is None:
+        redeem(desk, permit, **shown)
+    else:
+        refused(refusal, lambda: redeem(desk, permit, **shown))
+
+
+def test_a_permit_that_was_shown_with_other_bytes_is_spent() -> None:
+    desk = new_desk()
+    permit = mint(desk)
+    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, permit, payload_digest=OTHER))
+    refused(PermitRefusal.USED, lambda: redeem(desk, permit))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("payload_digest", OTHER),
+        ("routing_class", RoutingClass.INTERNAL),
+        ("tier", "enclave2"),
+        ("enclave_key_digest", OTHER),
+        ("release_digest", OTHER),
+        ("policy_digest", "sha256:00"),
+        ("attempt", 1),
+        ("exceptions", (WireException.DATE_REFUSED,)),
+        ("id", b"\1" * 16),
+        ("not_after_ms", NOW_MS + LIFE_MS - 1),
+        ("mac", bytes(32)),
+        ("mac", b""),
+    ],
+)
+def test_an_edited_permit_is_refused(name: str, value: object) -> None:
+    """Edited as nobody may: past its own refusal to be changed."""
+    desk = new_desk()
+    permit = mint(desk)
+    object.__setattr__(permit, name, value)
+    shown: dict[str, Any] = {name: value} if name.endswith("_digest") else {}
+    refused(PermitRefusal.FORGED, lambda: redeem(desk, permit, **shown))
+
+
+def test_another_process_s_permit_is_refused() -> None:
+    permit = mint(new_desk(b"\1" * KEY_BYTES))
+    refused(PermitRefusal.FORGED, lambda: redeem(new_desk(), permit))
+
+
+def test_what_no_desk_built_is_no_permit() -> None:
+    desk = new_desk()
+    shell = object.__new__(EgressPermit)
+    object.__setattr__(shell, "_brand", object())
+    for forged in (None, True, permission(), object.__new__(EgressPermit), shell):
+        with pytest.raises(TypeError, match="only a EgressPermit"):
+            redeem(desk, cast("EgressPermit", forged))
+
+
+def test_a_lookalike_with_the_true_brand_is_no_permit() -> None:
+    desk = new_desk()
+    true = mint(desk)
+
+    class Lookalike(EgressPermit):  # type: ignore[misc]
+        pass
+
+    fake = object.__new__(Lookalike)
+    for name in ("_brand", "mac", *EgressPermit.__slots__, "id", "not_after_ms"):
+        object.__setattr__(fake, name, getattr(true, name))
+    with pytest.raises(TypeError, match="only a EgressPermit"):
+        redeem(desk, fake)
+
+
+def test_a_kind_does_not_pass_for_another() -> None:
+    desk = new_desk()
+    cover, challenge = desk.mint_cover(**KEYED), desk.mint_challenge(**KEYED)
+    fetch = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
+    for other in (cover, challenge, fetch):
+        with pytest.raises(TypeError):
+            redeem(desk, cast("EgressPermit", other))
+    with pytest.raises(TypeError):
+        desk.redeem_cover(cast("CoverPermit", challenge), **KEYED)
+    with pytest.raises(TypeError):
+        desk.redeem_challenge(cast("ChallengePermit", cover), **KEYED)
+    with pytest.raises(TypeError):
+        desk.redeem_cover(cast("CoverPermit", mint(desk)), **KEYED)
+    with pytest.raises(TypeError):
+        desk.redeem_fetch(
+            cast("FetchPermit", mint(desk)), party=Party.RELAY, now_ms=NOW_MS
+        )
+
+
+def test_only_a_desk_builds_a_permit() -> None:
+    with pytest.raises(TypeError, match="PermitDesk"):
+        FetchPermit(
+            brand=object(), id=bytes(16), not_after_ms=NOW_MS, party=Party.RELAY
+        )
+
+
+def test_a_permit_cannot_be_copied_or_changed() -> None:
+    permit = mint(new_desk())
+    for attempt in (
+        lambda: copy.copy(permit),
+        lambda: copy.deepcopy(permit),
+        lambda: pickle.dumps(permit),
+    ):
+        with pytest.raises(TypeError):
+            attempt()
+    with pytest.raises((TypeError, ValueError)):
+        replace(permit, tier="enclave2")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        permit.tier = "enclave2"  # type: ignore[misc]
+
+
+def test_a_permit_shows_no_digest_of_what_was_asked() -> None:
+    shown = repr(mint(new_desk()))
+    assert "enclave" in shown
+    assert str(PAYLOAD) not in shown
+    assert str(KEY) not in shown
+
+
+def test_a_desk_cannot_be_copied() -> None:
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="copied"):
+            copied(new_desk())
+
+
+@pytest.mark.parametrize("size", [0, KEY_BYTES - 1, KEY_BYTES + 1])
+def test_a_desk_needs_a_whole_key(size: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        new_desk(bytes(size))
+
+
+def test_randomness_that_is_too_short_mints_nothing() -> None:
+    desk = PermitDesk(bytes(KEY_BYTES), lambda size: bytes(size - 1))
+    with pytest.raises(ValueError, match="16 bytes"):
+        mint(desk)
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"tier": "local"}, PermitRefusal.TIER),
+        ({"tier": ""}, PermitRefusal.TIER),
+        ({"attempt": -1}, PermitRefusal.ATTEMPT),
+        ({"attempt": 256}, PermitRefusal.ATTEMPT),
+    ],
+)
+def test_nothing_is_minted_for(given: dict[str, Any], refusal: PermitRefusal) -> None:
+    refused(refusal, lambda: mint(new_desk(), **given))
+
+
+@pytest.mark.parametrize("name", ["enclave_key_digest", "release_digest"])
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_nothing_is_minted_for_a_digest_of_another_size(name: str, size: int) -> None:
+    given: dict[str, Any] = {name: bytes(size)}
+    with pytest.raises(ValueError, match="32 bytes"):
+        mint(new_desk(), **given)
+
+
+def test_nothing_is_minted_without_a_decision() -> None:
+    for forged in (True, object.__new__(Allowed), permission_in_house()):
+        with pytest.raises(TypeError):
+            mint(new_desk(), allowed=cast("Allowed", forged))
+
+
+def test_nothing_is_minted_for_what_must_stay() -> None:
+    """There is no such ``Allowed``; were there one, it would get no further."""
+    allowed = permission()
+    object.__setattr__(allowed, "routing_class", RoutingClass.RESTRICTED)
+    refused(PermitRefusal.ROUTING_CLASS, lambda: mint(new_desk(), allowed=allowed))
+
+
+def test_a_full_desk_redeems_nothing_until_something_has_expired() -> None:
+    desk = new_desk(most=2)
+    for later in (0, 1):
+        redeem(desk, mint(desk, now_ms=NOW_MS + later), now_ms=NOW_MS + later)
+    refused(PermitRefusal.FULL, lambda: redeem(desk, mint(desk)))
+    first_expires = NOW_MS + LIFE_MS
+    permit = mint(desk, now_ms=first_expires)
+    redeem(desk, permit, now_ms=first_expires)
+    refused(
+        PermitRefusal.FULL,
+        lambda: redeem(desk, mint(desk, now_ms=first_expires), now_ms=first_expires),
+    )
+
+
+def test_a_clock_that_is_set_back_makes_no_used_permit_good_again() -> None:
+    desk = new_desk()
+    used, unused = mint(desk), mint(desk)
+    redeem(desk, used)
+    redeem(desk, mint(desk, now_ms=NOW_MS + 2 * LIFE_MS), now_ms=NOW_MS + 2 * LIFE_MS)
+    refused(PermitRefusal.FORGED, lambda: redeem(desk, used))
+    refused(PermitRefusal.FORGED, lambda: redeem(desk, unused))
+    redeem(desk, mint(desk))
+
+
+def test_a_clock_that_is_set_back_a_little_goes_on_where_it_was() -> None:
+    desk = new_desk()
+    early = mint(desk)
+    mint(desk, now_ms=NOW_MS + LIFE_MS)
+    refused(PermitRefusal.EXPIRED, lambda: redeem(desk, early))
+
+
+@pytest.mark.parametrize(
+    ("exception", "key"),
+    [(WireException.KEY_UNKNOWN, OTHER), (WireException.DATE_REFUSED, KEY)],
+)
+def test_the_wire_may_ask_for_one_more_attempt(
+    exception: WireException, key: bytes
+) -> None:
+    desk = new_desk()
+    first = mint(desk)
+    redeem(desk, first)
+    second = again(desk, first, exception, key)
+    assert second.attempt == 1
+    assert second.exceptions == (exception,)
+    assert second.payload_digest == PAYLOAD
+    redeem(desk, second, enclave_key_digest=key)
+
+
+def test_another_attempt_needs_the_first_to_be_redeemed() -> None:
+    desk = new_desk()
+    refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, mint(desk)))
+    shown = mint(desk)
+    refused(PermitRefusal.PAYLOAD, lambda: redeem(desk, shown, payload_digest=OTHER))
+    refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, shown))
+
+
+def test_after_an_attempt_there_is_one_more_and_no_second() -> None:
+    desk = new_desk()
+    first = mint(desk)
+    redeem(desk, first)
+    again(desk, first)
+    refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, first))
+    unknown = WireException.KEY_UNKNOWN
+    refused(PermitRefusal.NOT_REDEEMED, lambda: again(desk, first, unknown, OTHER))
+
+
+def test_each_exception_holds_once_for_a_query() -> None:
+    desk = new_desk()
+    first = mint(desk)
+    redeem(desk, first)
+    second = again(desk, first)
+    redeem(desk, second)
+    refused(PermitRefusal.ATTEMPT, lambda: again(desk, second))
+    third = again(desk, second, WireException.KEY_UNKNOWN, OTHER)
+    assert third.attempt == 2
+    redeem(desk, third, enclave_key_digest=OTHER)
+    date, unknown = WireException.DATE_REFUSED, WireException.KEY_UNKNOWN
+    refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, date, OTHER))
+    refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, unknown, KEY))
+
+
+@pytest.mark.parametrize(
+    ("exception", "key"),
+    [(WireException.KEY_UNKNOWN, KEY), (WireException.DATE_REFUSED, OTHER)],
+)
+def test_an_exception_holds_for_its_own_key(
+    exception: WireException, key: bytes
+) -> None:
+    desk = new_desk()
+    first = mint(desk)
+    redeem(desk, first)
+    refused(PermitRefusal.KEY, lambda: again(desk, first, exception, key))
+
+
+def test_an_edited_permit_is_followed_by_none() -> None:
+    desk = new_desk()
+    first = mint(desk)
+    redeem(desk, first)
+    object.__setattr__(first, "payload_digest", OTHER)
+    refused(PermitRefusal.FORGED, lambda: again(desk, first))
+
+
+def test_the_last_attempt_is_followed_by_none() -> None:
+    desk = new_desk()
+    last = mint(desk, attempt=255)
+    redeem(desk, last)
+    refused(PermitRefusal.ATTEMPT, lambda: again(desk, last))
+
+
+@pytest.mark.parametrize("kind", ["cover", "challenge"])
+@pytest.mark.parametrize(
+    ("shown", "refusal"),
+    [
+        ({}, None),
+        ({"enclave_key_digest": OTHER}, PermitRefusal.KEY),
+        ({"release_digest": OTHER}, PermitRefusal.RELEASE),
+        ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
+    ],
+)
+def test_what_holds_no_word_has_permits_of_its_own(
+    kind: str, shown: dict[str, Any], refusal: PermitRefusal | None
+) -> None:
+    desk = new_desk()
+    permit = getattr(desk, f"mint_{kind}")(**KEYED)
+    assert not hasattr(permit, "payload_digest")
+    redeem_it = getattr(desk, f"redeem_{kind}")
+    if refusal is None:
+        redeem_it(permit, **KEYED)
+        refusal = PermitRefusal.USED
+    refused(refusal, lambda: redeem_it(permit, **KEYED | shown))
+
+
+def test_a_fetch_is_from_one_party_and_once() -> None:
+    desk = new_desk()
+    permit = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
+    assert not hasattr(permit, "payload_digest")
+    desk.redeem_fetch(permit, party=Party.RELAY, now_ms=NOW_MS)
+    refused(
+        PermitRefusal.USED,
+        lambda: desk.redeem_fetch(permit, party=Party.RELAY, now_ms=NOW_MS),
+    )
+    other = desk.mint_fetch(Party.RELAY, now_ms=NOW_MS)
+    refused(
+        PermitRefusal.PARTY,
+        lambda: desk.redeem_fetch(other, party=Party.MIRROR, now_ms=NOW_MS),
+    )
+
+
+def mint_house(
+    desk: PermitDesk, *, tier: str = "ward", attempt: int = 0
+) -> HousePermit:
+    return desk.mint_house(
+        permission_in_house(),
+        tier=tier,
+        server_digest=SERVER,
+        attempt=attempt,
+        now_ms=NOW_MS,
+    )
+
+
+def redeem_house(
+    desk: PermitDesk,
+    permit: HousePermit,
+    *,
+    payload_digest: bytes = PAYLOAD,
+    server_digest: bytes = SERVER,
+    now_ms: int = NOW_MS,
+) -> None:
+    desk.redeem_house(
+        permit,
+        payload_digest=payload_digest,
+        server_digest=server_digest,
+        now_ms=now_ms,
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "refusal"),
+    [
+        ({"payload_digest": OTHER}, PermitRefusal.PAYLOAD),
+        ({"server_digest": OTHER}, PermitRefusal.SERVER),
+        ({"now_ms": NOW_MS + LIFE_MS}, PermitRefusal.EXPIRED),
+        ({}, PermitRefusal.USED),
+    ],
+)
+def test_a_permit_for_the_house_holds_there_once(
+    shown: dict[str, Any], refusal: PermitRefusal
+) -> None:
+    desk = new_desk()
+    permit = mint_house(desk)
+    if refusal is PermitRefusal.USED:
+        redeem_house(desk, permit)
+    refused(refusal, lambda: redeem_house(desk, permit, **shown))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("payload_digest", OTHER),
+        ("routing_class", RoutingClass.INTERNAL),
+        ("tier", "ward2"),
+        ("server_digest", OTHER),
+        ("policy_digest", "sha256:00"),
+        ("attempt", 1),
+    ],
+)
+def test_an_edited_permit_for_the_house_is_refused(name: str, value: object) -> None:
+    desk = new_desk()
+    permit = mint_house(desk)
+    object.__setattr__(permit, name, value)
+    refused(PermitRefusal.FORGED, lambda: redeem_house(desk, permit))
+
+
+def test_the_house_has_permits_of_its_own() -> None:
+    desk = new_desk()
+    with pytest.raises(TypeError):
+        redeem(desk, cast("EgressPermit", mint_house(desk)))
+    with pytest.raises(TypeError):
+        redeem_house(desk, cast("HousePermit", mint(desk)))
+    with pytest.raises(TypeError):
+        desk.mint_house(
+            cast("AllowedInHouse", permission()),
+            tier="enclave",
+            server_digest=SERVER,
+            attempt=0,
+            now_ms=NOW_MS,
+        )
+    refused(PermitRefusal.TIER, lambda: mint_house(desk, tier="enclave"))
+    refused(PermitRefusal.ATTEMPT, lambda: mint_house(desk, attempt=256))

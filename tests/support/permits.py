@@ -1,0 +1,59 @@
+"""Permits for tests: a desk, and the seal door with a permit made for the call."""
+
+import hashlib
+import itertools
+from datetime import UTC, datetime, timedelta
+
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client.query import Query
+from curtilage.client.receipt import ReceiptSecret
+from curtilage.client.remote.keys import fetch_order
+from curtilage.client.remote.seal import NO_SKEW, AnswerReader, seal
+from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.policy.decision.decide import Allowed
+from curtilage.policy.decision.permit import (
+    KEY_BYTES,
+    EgressPermit,
+    Party,
+    PermitDesk,
+    time_ms,
+)
+
+
+def new_desk() -> PermitDesk:
+    numbers = itertools.count()
+    return PermitDesk(
+        bytes(KEY_BYTES), lambda size: next(numbers).to_bytes(size, "big")
+    )
+
+
+def permit_for(
+    desk: PermitDesk, allowed: Allowed, key: VerifiedKey, *, now: datetime
+) -> EgressPermit:
+    return desk.mint(
+        allowed,
+        tier="enclave",
+        enclave_key_digest=hashlib.sha256(key.key_configs).digest(),
+        release_digest=key.release_digest,
+        attempt=0,
+        now_ms=time_ms(now),
+    )
+
+
+def seal_permitted(
+    allowed: Allowed,
+    query: Query,
+    key: VerifiedKey,
+    *,
+    now: datetime,
+    skew: timedelta = NO_SKEW,
+    secret: ReceiptSecret | None = None,
+) -> tuple[SealedExchange, AnswerReader]:
+    """Seal a query, with a permit for this call."""
+    desk = new_desk()
+    permit = permit_for(desk, allowed, key, now=now)
+    return seal(permit, query, key, desk=desk, now=now, skew=skew, secret=secret)
+
+
+def order(party: Party = Party.RELAY) -> FetchOrder:
+    return fetch_order(new_desk(), party, datetime.now(UTC))
