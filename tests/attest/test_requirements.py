@@ -7,8 +7,11 @@ from curtilage.attest.claims import Claim
 from curtilage.attest.evidence import EvidenceBundle
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import Expectations
+from curtilage.attest.log.manifest import Residency
 from curtilage.attest.requirements import Requirement, unmet
 from curtilage.attest.verify import VerifiedKey, verify
+from curtilage_dev.deployment import make_deployment, make_manifest
+from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 
@@ -37,6 +40,53 @@ def test_what_is_lacking_is_named(
     key: VerifiedKey, requirement: Requirement, words: tuple[str, ...]
 ) -> None:
     assert unmet(key, requirement, now=NOW, challenged=False) == words
+
+
+@pytest.fixture(scope="module")
+def swiss(platform: EmulatedPlatform) -> VerifiedKey:
+    manifest = replace(
+        make_manifest(NOW),
+        residency=Residency(operator="Example AG", country="CH", region="zrh-1"),
+    )
+    deployment = make_deployment(platform, now=NOW, manifest=manifest)
+    bundle = encode_bundle(deployment.bundle())
+    return verify(bundle, deployment.expectations(), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "met"),
+    [
+        (Requirement(operators=frozenset({"Example AG", "Other AG"})), True),
+        (Requirement(countries=frozenset({"CH"})), True),
+        (Requirement(regions=frozenset({"zrh-1"})), True),
+        (
+            Requirement(countries=frozenset({"CH"}), regions=frozenset({"zrh-1"})),
+            True,
+        ),
+        (Requirement(operators=frozenset({"example ag"})), False),
+        (Requirement(countries=frozenset({"DE", "FR"})), False),
+        (Requirement(regions=frozenset({"zrh"})), False),
+        (Requirement(countries=frozenset()), False),
+        (
+            Requirement(countries=frozenset({"CH"}), regions=frozenset({"zrh-2"})),
+            False,
+        ),
+    ],
+)
+def test_a_release_states_where_it_runs(
+    key: VerifiedKey, swiss: VerifiedKey, requirement: Requirement, *, met: bool
+) -> None:
+    lacking = unmet(swiss, requirement, now=NOW, challenged=False)
+    assert lacking == (() if met else ("residency",))
+    # One that states nothing is nowhere, and nobody's.
+    assert unmet(key, requirement, now=NOW, challenged=False) == ("residency",)
+
+
+def test_a_key_says_what_its_release_states(
+    key: VerifiedKey, swiss: VerifiedKey
+) -> None:
+    assert swiss.residency.country == "CH"
+    assert key.residency == Residency()
 
 
 def test_a_challenge_that_was_answered_is_met(key: VerifiedKey) -> None:

@@ -21,12 +21,18 @@ class Requirement:
         max_evidence_age_s: how old the evidence may be; None: as the policy says.
         challenge_age_s: the enclave must have answered a challenge, and how long
             ago at most; None: it need not.
+        operators: who may run it, as its release states; None: anybody.
+        countries: where it may stand, likewise; ISO 3166-1 alpha-2.
+        regions: where it may stand, likewise, as operators call it.
     """
 
     claims: frozenset[Claim] = frozenset()
     cpu_tees: frozenset[str] | None = None
     max_evidence_age_s: int | None = None
     challenge_age_s: int | None = None
+    operators: frozenset[str] | None = None
+    countries: frozenset[str] | None = None
+    regions: frozenset[str] | None = None
 
 
 def unmet(
@@ -42,7 +48,7 @@ def unmet(
 
     Returns:
         Stable words: the claims' names, ``cpu_tee``, ``evidence_age``,
-        ``challenge``.
+        ``challenge``, ``residency``.
     """
     # Each by itself and all of them named, so that a person sees everything that is
     # missing at once.
@@ -58,4 +64,15 @@ def unmet(
         lacking.append("evidence_age")
     if requirement.challenge_age_s is not None and not challenged:
         lacking.append("challenge")
+    # A release that does not say where it runs is in none of the places: "" is no
+    # operator, country or region that a policy can name.
+    stated = key.residency
+    for wanted, said in (
+        (requirement.operators, stated.operator),
+        (requirement.countries, stated.country),
+        (requirement.regions, stated.region),
+    ):
+        if wanted is not None and said not in wanted:
+            lacking.append("residency")
+            break
     return tuple(lacking)

@@ -52,7 +52,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError, Step
 from curtilage.attest.evidence import EvidenceBundle
 from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import Expectations
-from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.log.manifest import ReleaseManifest, Residency
 from curtilage.attest.steps import Check, StepLog, refusing
 from curtilage.wire.shaping import TransportParameters
 
@@ -83,6 +83,7 @@ class VerifiedKey:
         model_digests: SHA-256 of each model that the release lists.
         measurement: the first register that the hardware measured (SEV-SNP:
             the launch measurement), lower-case hex; all are in ``claims``.
+        residency: where the release runs, and by whom, as its manifest states.
         transport: how answers are shaped.
         expectations_digest: the policy that this was verified under.
         claims: what the CPU's evidence says.
@@ -115,6 +116,7 @@ class VerifiedKey:
     release_digest: bytes
     model_digests: frozenset[bytes]
     measurement: str
+    residency: Residency
     transport: TransportParameters
     expectations_digest: str
     claims: CpuClaims = field(repr=False, hash=False)
@@ -407,6 +409,7 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         release_digest=hashlib.sha256(bundle.release.manifest).digest(),
         model_digests=frozenset(bytes.fromhex(each) for each in manifest.models),
         measurement=claims.registers[first],
+        residency=manifest.residency,
         transport=manifest.transport,
         expectations_digest=setting.expectations.digest,
         claims=claims,

@@ -12,6 +12,7 @@ from curtilage.attest.log.manifest import (
     GpuRelease,
     Image,
     ReleaseManifest,
+    Residency,
     encode_manifest,
     parse_manifest,
 )
@@ -45,6 +46,60 @@ MANIFEST = ReleaseManifest(
 def test_manifest_survives_its_encoding(transport: TransportParameters) -> None:
     manifest = replace(MANIFEST, transport=transport)
     assert parse_manifest(encode_manifest(manifest)) == manifest
+
+
+STATED = replace(
+    MANIFEST, residency=Residency(operator="Example AG", country="CH", region="zrh-1")
+)
+
+
+@pytest.mark.parametrize(
+    "residency",
+    [STATED.residency, Residency(country="DE"), Residency(operator="Example AG")],
+)
+def test_manifest_may_say_where_it_runs(residency: Residency) -> None:
+    manifest = replace(MANIFEST, residency=residency)
+    data = encode_manifest(manifest)
+    assert parse_manifest(data) == manifest
+    assert json.loads(data)["v"] == 4
+
+
+def test_manifest_that_does_not_is_spelt_as_before() -> None:
+    tree = json.loads(encode_manifest(MANIFEST))
+    assert tree["v"] == 3
+    assert not {"operator", "country", "region"} & tree.keys()
+    # The same release in the other version would be a second leaf of it.
+    tree |= {"v": 4, "operator": "", "country": "", "region": ""}
+    with pytest.raises(RefusedError, match="canonical"):
+        parse_manifest(canonical_json(tree))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"v": 3},
+        {"v": 5},
+        {"country": "ch"},
+        {"country": "CHE"},
+        {"operator": "a\n"},
+        {"operator": "a" * 129},
+        {"region": "zrh 1"},
+        {"region": "a" * 129},
+        {"city": "Bern"},
+    ],
+)
+def test_where_it_runs_is_refused(edit: dict[str, object]) -> None:
+    tree = json.loads(encode_manifest(STATED)) | edit
+    with pytest.raises(RefusedError):
+        parse_manifest(canonical_json(tree))
+
+
+def test_where_it_runs_is_stated_whole() -> None:
+    for key in ("operator", "country", "region"):
+        tree = json.loads(encode_manifest(STATED))
+        del tree[key]
+        with pytest.raises(RefusedError, match="missing"):
+            parse_manifest(canonical_json(tree))
 
 
 def test_manifest_cannot_be_changed() -> None:
@@ -139,7 +194,7 @@ def test_manifest_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("version of the format", "manifest.v is not 3"),
+        ("version of the format", "manifest.v is neither 3 nor 4"),
         ("transport key unknown", "manifest.transport: 1 unknown key(s)"),
         ("transport key missing", "manifest.transport: missing buckets"),
         ("frame too small", "manifest.transport: a number out of its range"),

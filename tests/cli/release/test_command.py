@@ -16,7 +16,7 @@ import urllib3  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.log.manifest import Residency, parse_manifest
 from curtilage.attest.log.note import parse_hashes
 from curtilage.cli import main as cli
 from curtilage.cli.release import options as release_shared
@@ -113,6 +113,7 @@ def test_a_manifest_says_what_was_asked(
         *("--min-tcb", "Genoa:bl=9,tee=0,snp=23,ucode=72", "--gpu-driver", "550.1"),
         *("--gpu-vbios", "96.1", "--gpu-golden", "ef" * 32, "--sandbox", "12" * 32),
         *("--frame-bytes", "256", "--period-ms", "5"),
+        *("--operator", "Example AG", "--country", "CH", "--region", "zrh-1"),
     )
     assert "puts itself into no sandbox" in capsys.readouterr().err
     made = parse_manifest(Path("m.json").read_bytes())
@@ -120,6 +121,9 @@ def test_a_manifest_says_what_was_asked(
     assert made.models == ("cd" * 32,)
     assert made.gpu.drivers == ("550.1",)
     assert made.sandbox == "12" * 32
+    assert made.residency == Residency(
+        operator="Example AG", country="CH", region="zrh-1"
+    )
     assert (made.transport.frame_bytes, made.transport.buckets) == (256, 7)
     make(run, "2.0.1", "--unsafe-unpadded")
     assert parse_manifest(Path("m.json").read_bytes()).transport == UNPADDED

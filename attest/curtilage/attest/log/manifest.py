@@ -24,6 +24,8 @@ from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import Shape, TransportParameters
 
 MANIFEST_VERSION: Final = 3
+RESIDENCY_VERSION: Final = 4
+"""Of a manifest that says where it runs, and is otherwise as one of version 3."""
 MAX_MEASUREMENTS: Final = 64
 MAX_MODELS: Final = 64
 MAX_IMAGES: Final = 16
@@ -40,6 +42,9 @@ _PRINTABLE: Final = re.compile(r"[ -~]{1,256}")
 # What a policy can write down, so that no release is beyond being denied.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}")
 _VERSION: Final = re.compile(r"[!-~]{1,128}")
+_OPERATOR: Final = re.compile(r"[ -~]{0,128}")
+_COUNTRY: Final = re.compile(r"([A-Z]{2})?")
+_REGION: Final = re.compile(r"[!-~]{0,128}")
 _TEE: Final = re.compile(r"[a-z0-9-]{1,32}")
 _KEYS: Final = (
     "v",
@@ -55,6 +60,7 @@ _KEYS: Final = (
     "not_after",
     "transport",
 )
+_RESIDENCY_KEYS: Final = ("operator", "country", "region")
 _IMAGE_KEYS: Final = ("name", "sha256")
 _GPU_KEYS: Final = ("drivers", "vbioses", "golden")
 _TCB_KEYS: Final = ("product", "fmc", "bl", "tee", "snp", "ucode")
@@ -96,6 +102,24 @@ class GpuRelease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    """Where a release runs, and by whom, as its publisher states; "" is not stated.
+
+    No hardware shows where it stands: what is stated is public in the log, and that is
+    all that holds whoever states it.
+
+    Attributes:
+        operator: who runs it; up to 128 printable signs.
+        country: ISO 3166-1 alpha-2.
+        region: what the operator calls it; up to 128 printable signs, no space.
+    """
+
+    operator: str = ""
+    country: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseManifest:
     """One published release.
 
@@ -115,6 +139,7 @@ class ReleaseManifest:
         gpu: the GPUs it may use, in addition to what a policy demands.
         sandbox: SHA-256 of the sandbox policy it runs under, lower-case hex, or
             "" where it runs under none.
+        residency: where it runs, and by whom.
     """
 
     name: str
@@ -128,6 +153,7 @@ class ReleaseManifest:
     images: tuple[Image, ...] = ()
     gpu: GpuRelease = field(default_factory=GpuRelease)
     sandbox: str = ""
+    residency: Residency = Residency()
 
     def __post_init__(self) -> None:
         """Make the mappings immutable, so that nothing changes once parsed."""
@@ -141,10 +167,20 @@ class ReleaseManifest:
 
 def encode_manifest(manifest: ReleaseManifest) -> bytes:
     """Encode a manifest; these bytes are the log's leaf."""
-    transport = manifest.transport
+    transport, residency = manifest.transport, manifest.residency
+    # What states nothing has the spelling that it always had: its digest stands in
+    # logs, policies and receipts.
+    stated: dict[str, str] = {}
+    if residency != Residency():
+        stated = {
+            "operator": residency.operator,
+            "country": residency.country,
+            "region": residency.region,
+        }
     return canonical_json(
         {
-            "v": MANIFEST_VERSION,
+            **stated,
+            "v": RESIDENCY_VERSION if stated else MANIFEST_VERSION,
             "name": manifest.name,
             "version": manifest.version,
             "source": manifest.source,
@@ -197,13 +233,16 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
     # may still be careless.
     fields = parse_object(data, where="manifest", limit_bytes=MAX_MANIFEST_BYTES)
     # The version first: another version's keys are not "unknown", just others.
-    if fields.integer("v") != MANIFEST_VERSION:
+    version = fields.integer("v")
+    if version not in {MANIFEST_VERSION, RESIDENCY_VERSION}:
         raise RefusedError(
-            RefusalCode.UNSUPPORTED_VERSION, f"manifest.v is not {MANIFEST_VERSION}"
+            RefusalCode.UNSUPPORTED_VERSION,
+            f"manifest.v is neither {MANIFEST_VERSION} nor {RESIDENCY_VERSION}",
         )
     # All keys, also the empty ones: what may be left out could be left out by whoever
     # wants it unsaid.
-    fields.require(_KEYS)
+    stated = version == RESIDENCY_VERSION
+    fields.require((*_KEYS, *_RESIDENCY_KEYS) if stated else _KEYS)
     manifest = ReleaseManifest(
         name=_named(fields, "name", _NAME),
         version=_named(fields, "version", _VERSION),
@@ -216,6 +255,7 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
         sandbox=_matching(fields, "sandbox", _SHA256_OR_NONE),
         not_after=fields.integer("not_after"),
         transport=_parse_transport(fields.child("transport")),
+        residency=_parse_residency(fields) if stated else Residency(),
     )
     # One release, one spelling, one leaf. Otherwise a publisher could log the same
     # release twice and deny one of them.
@@ -294,6 +334,14 @@ def _parse_measurements(fields: Fields) -> dict[str, tuple[Measurement, ...]]:
             accepted.append({name: _matching(entry, name, _REGISTER) for name in names})
         measurements[tee] = tuple(accepted)
     return measurements
+
+
+def _parse_residency(fields: Fields) -> Residency:
+    return Residency(
+        operator=_named(fields, "operator", _OPERATOR),
+        country=_named(fields, "country", _COUNTRY),
+        region=_named(fields, "region", _REGION),
+    )
 
 
 def _parse_gpu(fields: Fields) -> GpuRelease:

@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.errors import RefusedError
@@ -23,7 +25,8 @@ from curtilage.client.assemble import ways_out
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
 from curtilage.client.files import read_start
-from curtilage.client.remote.keys import KeyStore
+from curtilage.client.remote.keys import KeyStore, fetch_order
+from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk
 from curtilage.policy.expectations import expectations_from
 
 
@@ -56,11 +59,14 @@ async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
     ways = ways_out(config)
     if ways.transport is None:
         raise ConfigError(f"{EXPLAINED[ways.absent]}; or name a file with --bundle")
+    desk = PermitDesk(secrets.token_bytes(KEY_BYTES), secrets.token_bytes)
     try:
-        bundle = await ways.transport.fetch_bundle()
+        order = fetch_order(desk, Party.RELAY, datetime.now(UTC))
+        bundle = await ways.transport.fetch_bundle(order)
         if ways.mirror is None:
             return bundle, None
-        return bundle, await ways.mirror.fetch_key_configs()
+        order = fetch_order(desk, Party.MIRROR, datetime.now(UTC))
+        return bundle, await ways.mirror.fetch_key_configs(order)
     finally:
         await ways.transport.close()
         if ways.mirror is not None:

@@ -5,7 +5,7 @@ import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
-from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
+from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest, Residency
 from curtilage.cli.release.options import Progress, write_or_print
 from curtilage.cli.terminal import err, unix_text
 from curtilage.client.errors import UsageError
@@ -53,6 +53,11 @@ def manifest_from(arguments: argparse.Namespace, now: datetime) -> ReleaseManife
         sandbox=digest_of(arguments.sandbox) if arguments.sandbox else "",
         not_after=not_after,
         transport=_transport(arguments),
+        residency=Residency(
+            operator=arguments.operator,
+            country=arguments.country,
+            region=arguments.region,
+        ),
     )
     if manifest.sandbox:
         err(

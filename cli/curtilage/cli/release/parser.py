@@ -143,6 +143,14 @@ def _add_manifest(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="digest of the sandbox policy that it runs under, or its file; the "
         "enclave server of this version refuses a manifest that names one",
     )
+    for name, what in (
+        ("operator", "who runs it"),
+        ("country", "where: ISO 3166 alpha-2, such as DE"),
+        ("region", "where: what the operator calls it"),
+    ):
+        parser.add_argument(
+            f"--{name}", default="", metavar="TEXT", help=f"{what}; policies can ask"
+        )
     for name in ("frame_bytes", "period_ms", "first_bucket", "buckets"):
         parser.add_argument(
             f"--{name.replace('_', '-')}",
