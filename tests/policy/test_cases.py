@@ -20,6 +20,7 @@ from curtilage.policy.cases import (
 )
 from curtilage.policy.decision.decide import Decision, RuleHit
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import Tiering
 from curtilage.policy.document.load import PROFILES
 from curtilage.policy.errors import PolicyError
 
@@ -39,6 +40,7 @@ def decision(route: Route, *rules: str, classes: tuple[str, ...] = ()) -> Decisi
         uncertain=("uncertain.name",),
         policy_digest="sha256:0",
         allowed=None,
+        permitted=Tiering().permitted(route, frozenset()),
     )
 
 

@@ -20,6 +20,7 @@ from curtilage.attest.requirements import Requirement
 from curtilage.attest.verify import verify
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from, requirement_for
+from curtilage.policy.explain.attestation import attestation_in_words
 
 # The translation looks at no certificate, so these are DER in name only.
 DER = b"\x30\x03\x02\x01\x05"
@@ -205,6 +206,35 @@ def test_no_entry_makes_the_challenge_of_another_count_longer(
     entries += f"  - {{classes: [health], {second}}}\n"
     policy = load_policy(profile_text("default") + SECTION + entries)
     assert requirement_for(policy, ("health",)).challenge_age_s == age_s
+
+
+def test_every_entry_must_accept_the_place() -> None:
+    entries = (
+        "  classes:\n"
+        "  - {classes: [health], countries: [CH, DE], operators: [Example AG]}\n"
+        "  - {classes: [health, legal], countries: [DE, FR], regions: [fra-1]}\n"
+    )
+    policy = load_policy(profile_text("default") + SECTION + entries)
+    assert requirement_for(policy, ("health.lab",)) == Requirement(
+        operators=frozenset({"Example AG"}),
+        countries=frozenset({"DE"}),
+        regions=frozenset({"fra-1"}),
+    )
+    assert requirement_for(policy, ("legal.docket",)) == Requirement(
+        countries=frozenset({"DE", "FR"}), regions=frozenset({"fra-1"})
+    )
+    assert requirement_for(policy, ("special.union",)) == Requirement()
+
+
+def test_no_place_is_in_the_words_and_cannot_be_met() -> None:
+    entries = "  classes: [{classes: [health], countries: [], regions: [a, b]}]\n"
+    policy = load_policy(profile_text("default") + SECTION + entries)
+    told = [words for label, words in attestation_in_words(policy) if label == "demand"]
+    assert "; ".join(told) == (
+        "health: leaves only to an enclave with a release that states its country: "
+        "none, so no release will do, a release that states its region: a or b; else "
+        "it stays here (nothing that this policy accepts can meet that)"
+    )
 
 
 def test_a_class_that_nobody_knows_demands_everything() -> None:

@@ -1,6 +1,7 @@
 """The shipped profiles: what each of them promises to its customers."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -247,3 +248,28 @@ def test_a_strict_profile_counts_less_sure_findings(name: str) -> None:
     }[name]
     assert route_of(LOADED[name], *found, score=45) is Route.LOCAL
     assert route_of(LOADED[name], *found, score=39) is not Route.LOCAL
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_decides_with_its_routing_as_without(name: str) -> None:
+    # The tail of the file, so that cutting it off leaves everything else as it is.
+    before, comment, section = profile_text(name).partition("\n# Where answers may be")
+    assert comment
+    assert re.findall(r"^(\w+):", section, re.MULTILINE) == ["routing"]
+    without, shipped = load_policy(before), load_profile(name)
+    assert without.routing is None
+    assert shipped.routing is not None
+    # All that a decision reads is the same, so every decision is.
+    digest = shipped.digest
+    assert replace(without.rulebook, digest=digest) == shipped.rulebook
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_server_that_a_profile_shows_can_be_named(name: str) -> None:
+    before, comment, section = profile_text(name).partition("\n# Where answers may be")
+    shown = section.replace("\n  # - id: house", "\n  - id: house")
+    text = before + comment + shown.replace("\n  #   ", "\n    ")
+    pem = b"-----BEGIN CERTIFICATE-----\nMAMBAf8=\n-----END CERTIFICATE-----\n"
+    policy = load_policy(text, files=lambda _: pem)
+    assert [each.id for each in policy.tiering.tiers] == ["local", "house", "enclave"]
+    assert policy.tiering.tiers[1].trusted == policy.tiering.known

@@ -29,7 +29,6 @@ from curtilage.policy.document.attestation import (
     Tdx,
 )
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.values import covered_classes
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 
 
@@ -89,8 +88,8 @@ def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
     """Return what data of these classes demands of an enclave.
 
     Several entries that apply add up: every claim of each, the kinds of evidence
-    that all of them accept, the lowest age. An answered challenge counts as long
-    as the strictest of those entries that demand one says.
+    and the places that all of them accept, the lowest age. An answered challenge
+    counts as long as the strictest of those entries that demand one says.
 
     Args:
         policy: the policy.
@@ -105,25 +104,29 @@ def requirement_for(policy: Policy, classes: Iterable[str]) -> Requirement:
     unknown = not all(name in policy.classes or is_uncertain(name) for name in found)
     result = Requirement()
     for demand in attestation.classes:
-        covered = frozenset[str]().union(
-            *(covered_classes(name, own=policy.classes) for name in demand.classes)
-        )
-        if not unknown and not covered & found:
+        if not unknown and not demand.covered(policy.classes) & found:
             continue
-        tees = result.cpu_tees
-        if demand.cpu_tees is not None:
-            # The kinds that all of them accept; where there are none, nothing leaves.
-            more = frozenset[str](demand.cpu_tees)
-            tees = more if tees is None else tees & more
         result = Requirement(
             claims=result.claims | {Claim(name) for name in demand.require},
-            cpu_tees=tees,
+            cpu_tees=_both(result.cpu_tees, demand.cpu_tees),
             max_evidence_age_s=_lower(
                 result.max_evidence_age_s, demand.max_evidence_age_s
             ),
             challenge_age_s=_lower(result.challenge_age_s, demand.challenge_age_s),
+            operators=_both(result.operators, demand.operators),
+            countries=_both(result.countries, demand.countries),
+            regions=_both(result.regions, demand.regions),
         )
     return result
+
+
+def _both(
+    accepted: frozenset[str] | None, more: Iterable[str] | None
+) -> frozenset[str] | None:
+    # What all entries accept; where there is nothing, nothing leaves.
+    if more is None:
+        return accepted
+    return frozenset(more) if accepted is None else accepted & frozenset(more)
 
 
 def _lower(first: int | None, second: int | None) -> int | None:

@@ -380,3 +380,10 @@ def test_check_tells_both_limits_of_time() -> None:
 def test_check_tells_which_languages_may_leave() -> None:
     shown = summary(load_profile("clinic"), "clinic")
     assert "  languages en, de, es, fr, it, nl, pt; any other stays home\n" in shown
+
+
+def test_check_tells_who_may_answer() -> None:
+    shown = summary(load_profile("default"), "default")
+    assert "  tier      local: the local model, in this process; 0.05 US$" in shown
+    assert "  class     restricted: local\n" in shown
+    assert "  found     local, enclave may answer: what nothing is found in\n" in shown

@@ -38,6 +38,7 @@ from curtilage.policy.document.load import (
     load_pack,
     load_policy,
     load_profile,
+    profile_text,
 )
 from curtilage.policy.document.model import Policy
 from support.fakes import returns
@@ -582,3 +583,26 @@ def test_a_narrow_chart_keeps_within_its_frame() -> None:
     places = re.findall(r'\b(?:x1|x2|x)="([0-9.]+)"', chart)
     assert all(0 <= float(each) <= 350 for each in places)
     assert checked(chart).open == []
+
+
+def test_a_page_tells_who_may_answer() -> None:
+    html = page(load_profile("default"))
+    assert '<th scope="col">local</th><th scope="col">enclave</th>' in html
+    assert "<dd>Restricted: local.</dd>" in html
+    (row,) = re.findall(r"<tr>.*<code>secret\.\*</code>.*</tr>", html)
+    assert re.findall(r'data-label="(?:local|enclave)">([^<]*)<', row) == [
+        "may answer",
+        "not asked",
+    ]
+
+
+def test_a_server_in_the_house_is_told_as_one_that_reads() -> None:
+    routing = (
+        "\nrouting:\n  tiers:\n  - {id: local, kind: in_process}\n"
+        "  - {id: ward, kind: house, address: 'unix:/run/llm.sock', model: m}\n"
+    )
+    plain = profile_text("default").partition("\nrouting:")[0]
+    text = checked(page(load_policy(plain + routing))).text
+    assert "in fact nothing leaves the house" in text
+    assert "A server in the house (ward) reads a question whole" in text
+    assert "A server in the house" not in checked(page(load_policy(plain))).text

@@ -526,6 +526,21 @@ ONE = "{classes: [health, financial.account], require: [hardware, no_write]}"
         ),
         (changed(ONE, "{classes: [health]}"), "classes[0]", "demands nothing"),
         (
+            changed(ONE, "{classes: [health], countries: [de]}"),
+            "classes[0].countries[0]",
+            "match pattern",
+        ),
+        (
+            changed(ONE, "{classes: [health], regions: ['']}"),
+            "classes[0].regions[0]",
+            "match pattern",
+        ),
+        (
+            changed(ONE, "{classes: [health], operators: ['']}"),
+            "classes[0].operators[0]",
+            "match pattern",
+        ),
+        (
             changed(ONE, "{classes: [], challenge: true}"),
             "classes[0].classes",
             "at least",

@@ -138,7 +138,7 @@ def test_every_problem_is_told_at_once() -> None:
     assert "cannot be excluded" in told[20, "exclude[0].class"]
     assert "no '..'" in told[21, "exclude[1].dictionary"]
     assert told[22, "transport.accept_unpadded"] == "unknown key"
-    assert told[23, "routing.tiers"] == "unknown key"
+    assert told[23, "routing.tiers"] == "expected a list"
     assert problems == tuple(sorted(problems))
 
 

@@ -37,6 +37,20 @@ from curtilage.policy.document.model import (
     RuleEntry,
 )
 from curtilage.policy.document.packs import Cover, Pack
+from curtilage.policy.document.routing import (
+    MAX_TIERS,
+    BreakerEntry,
+    BudgetsEntry,
+    Classes,
+    Estimator,
+    Intents,
+    PriorFigures,
+    Routing,
+    TierDemand,
+    TierEntry,
+    WeightsEntry,
+)
+from curtilage.policy.document.routing_plan import INTENTS, Preference
 from curtilage.policy.document.sections import (
     MAX_ACCEPTED,
     MAX_DELAY_S,
@@ -74,6 +88,16 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         Transport,
         Frames,
         CoverTraffic,
+        Routing,
+        TierEntry,
+        PriorFigures,
+        Classes,
+        TierDemand,
+        Intents,
+        Estimator,
+        WeightsEntry,
+        BudgetsEntry,
+        BreakerEntry,
         Pack,
         Cover,
     ],
@@ -105,6 +129,8 @@ def test_reference_gives_the_numbers_of_the_code() -> None:
     assert f"1 to {MAX_WINDOW:,}" in TEXT
     assert f"at most {MAX_ACCEPTED} of them" in TEXT
     assert f"0 to {MAX_DELAY_S:,}" in TEXT
+    assert f"1 to {MAX_TIERS} places" in TEXT
+    assert all(f"`{word}`" in TEXT for word in (*INTENTS, *Preference))
 
 
 def test_reference_names_every_pack_and_profile() -> None:

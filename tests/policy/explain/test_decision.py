@@ -167,6 +167,11 @@ def test_explain_json_holds_the_decision() -> None:
         "classes": ["identifier.direct.person"],
         "uncertain": [],
         "rules": [{"id": "name", "route": "deidentify", "reason": "A name."}],
+        "permitted": {
+            "class": "confidential",
+            "tiers": ["local"],
+            "denied": {"enclave": "route"},
+        },
         "policy": {"source": "mine.yaml", "digest": POLICY.digest},
     }
 
@@ -294,6 +299,7 @@ def test_explain_json_holds_the_places_and_the_change() -> None:
     assert answer["change"] == {
         "without": [place | {"score": 60, "below": 35}],
         "history": False,
+        "floor": False,
         "default": False,
         "route": "enclave",
         "rule": "default",

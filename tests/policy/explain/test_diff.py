@@ -1,5 +1,6 @@
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import Tiering
 from curtilage.policy.explain.diff import Compared, Move, difference
 
 
@@ -13,6 +14,7 @@ def decision(route: Route, rule: str) -> Decision:
         uncertain=(),
         policy_digest="sha256:0",
         allowed=None,
+        permitted=Tiering().permitted(route, frozenset()),
     )
 
 

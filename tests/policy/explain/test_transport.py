@@ -4,6 +4,9 @@ from textwrap import dedent
 
 import pytest
 
+from curtilage.policy.decision.decide import Decision, Inspection, decide
+from curtilage.policy.decision.findings import Finding, Normalization, Where
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.addresses import (
     is_loopback,
     parse_address,
@@ -11,7 +14,13 @@ from curtilage.policy.document.addresses import (
     same_owner,
 )
 from curtilage.policy.document.load import PROFILES, load_policy, load_profile
-from curtilage.policy.document.sections import DEFAULT_FRAMES, MAX_ACCEPTED, Transport
+from curtilage.policy.document.model import Policy
+from curtilage.policy.document.sections import (
+    DEFAULT_FRAMES,
+    MAX_ACCEPTED,
+    CoverTraffic,
+    Transport,
+)
 from curtilage.policy.errors import PolicyError, Problem
 from curtilage.policy.expectations import expectations_from, transport_expectations
 from curtilage.policy.explain.transport import (
@@ -19,6 +28,7 @@ from curtilage.policy.explain.transport import (
     NO_MIRROR,
     NOTHING,
     UNSAFE,
+    cover_percent,
     transport_in_words,
 )
 from curtilage.wire.shaping import PADDED, UNPADDED
@@ -165,6 +175,8 @@ def test_the_digest_covers_the_section() -> None:
         ("cover: {delay_s: [0, 10, 20]}", "transport.cover.delay_s", "expected [lea"),
         ("cover: {delay_s: 5}", "transport.cover.delay_s", "expected a list"),
         ("cover: {every: 5}", "transport.cover.every", "unknown key"),
+        ("cover: {classes: []}", "transport.cover.classes", "at least 1 item"),
+        ("cover: {classes: [nope]}", "transport.cover.classes[0]", "unknown class"),
         (
             "{cover: {}, unsafe_unpadded: true}",
             "transport.cover",
@@ -232,6 +244,76 @@ def test_what_is_accepted_twice_is_told_at_the_second_place() -> None:
 def test_cover_is_told_in_words(share: int, said: str) -> None:
     section = f"transport: {{cover: {{share: {share}}}}}\n"
     assert words(load(section))["cover"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("at_home", "share", "percent"),
+    [(0, 100, 0), (50, 100, 100), (80, 100, 400), (80, 25, 100), (20, 50, 12)],
+)
+def test_cover_has_a_cost(at_home: int, share: int, percent: int) -> None:
+    cover = CoverTraffic(share=share)
+    assert cover_percent(cover, at_home=at_home) == percent
+
+
+def test_the_cost_of_cover_is_told() -> None:
+    told = words(load("transport: {cover: {share: 50}}\n"))["cost"]
+    assert told == (
+        "requests for cover, of 100 queries 20 at home: 12 % more, 50 at home: 50 % "
+        "more, 80 at home: 200 % more; each is answered with 32 KiB at least, and no "
+        "model runs for it"
+    )
+    assert "cost" not in words(Transport())
+
+
+def test_cover_may_be_for_some_classes() -> None:
+    section = "transport: {cover: {classes: ['health.*', legal.docket]}}\n"
+    told = words(load(section))["cover"]
+    assert "stays here and in which health.* or legal.docket is found is" in told
+
+
+LIMITED = load_policy(SMALL + "transport: {cover: {classes: ['health.*']}}\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "pinned", "floor", "wanted"),
+    [
+        ("health.lab", False, RoutingClass.PUBLIC, True),
+        ("legal.docket", False, RoutingClass.PUBLIC, False),
+        ("uncertain.error", False, RoutingClass.PUBLIC, False),
+        (None, False, RoutingClass.PUBLIC, False),
+        # What may be in these is not known, so each may be of the classes.
+        (None, True, RoutingClass.PUBLIC, True),
+        (None, False, RoutingClass.RESTRICTED, True),
+    ],
+)
+def test_cover_is_for_the_classes_that_are_named(
+    found: str | None, floor: RoutingClass, *, pinned: bool, wanted: bool
+) -> None:
+    def decision_under(policy: Policy) -> Decision:
+        alone = Finding(
+            data_class=found or "",
+            detector="test",
+            start=0,
+            end=1,
+            score=100,
+            validated=True,
+            normalization=Normalization.RAW,
+            where=Where(message=0, role="user", json_path="content"),
+        )
+        inspection = Inspection(
+            findings=() if found is None else (alone,),
+            payload_digest=bytes(32),
+            messages=1,
+            pinned=pinned,
+            floor=floor,
+        )
+        return decide(policy.rulebook, inspection)
+
+    assert LIMITED.wants_cover(decision_under(LIMITED)) is wanted
+    everything = load_policy(SMALL + "transport: {cover: {}}\n")
+    assert everything.wants_cover(decision_under(everything))
+    nothing = load_policy(SMALL)
+    assert not nothing.wants_cover(decision_under(nothing))
 
 
 def test_each_problem_has_its_own_line() -> None:

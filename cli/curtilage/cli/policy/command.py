@@ -24,6 +24,7 @@ from curtilage.policy.document.load import (
 from curtilage.policy.document.model import Policy
 from curtilage.policy.errors import PolicyError
 from curtilage.policy.explain.attestation import attestation_in_words
+from curtilage.policy.explain.routing import routing_in_words
 from curtilage.policy.explain.transport import transport_in_words
 
 _NER = {
@@ -113,9 +114,11 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
             f"  approved  {entry.role} sha256:{entry.sha256}, by {entry.by} on "
             f"{entry.date}{note}"
         )
-    for label, sentence in attestation_in_words(policy):
-        yield f"  {label:<8}  {sentence}"
-    for label, sentence in transport_in_words(policy.transport):
+    for label, sentence in (
+        *attestation_in_words(policy),
+        *routing_in_words(policy),
+        *transport_in_words(policy.transport),
+    ):
         yield f"  {label:<8}  {sentence}"
 
 

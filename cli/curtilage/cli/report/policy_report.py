@@ -17,14 +17,14 @@ from curtilage.cli.report.figures import measurements
 from curtilage.cli.report.html import rendered
 from curtilage.policy.decision.classes import expand
 from curtilage.policy.decision.conditions import Term
-from curtilage.policy.decision.decide import DIGEST_BYTES, Inspection, decide
-from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import Rule, Within
+from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.load import load_pack
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.packs import Cover
 from curtilage.policy.explain.attestation import attestation_in_words
+from curtilage.policy.explain.routing import decided_alone, fates, routing_in_words
 from curtilage.policy.explain.transport import transport_in_words
 
 ROUTE_WORDS: Final = {
@@ -80,8 +80,19 @@ _FIGURES: Final = {
 _TRANSPORT: Final = {
     "answers": "Shape of answers",
     "cover": "Cover traffic",
+    "cost": "Its cost",
     "mirror": "Second source of keys",
     "gateway": "Whose enclave",
+}
+_ROUTING: Final = {
+    "tiers": "Place",
+    "tier": "Place",
+    "class": "By class",
+    "place": "Demand",
+    "intent": "Preference",
+    "observes": "Observing",
+    "hardness": "How hard it is",
+    "breaker": "After failures",
 }
 _ATTESTATION: Final = {
     "enclaves": "Enclaves",
@@ -178,6 +189,16 @@ def render(report: Report) -> str:
             for pack in map(load_pack, names)
         ],
         absent=[f"{load_pack(n).title} ({n})" for n in _PACKS if n not in names],
+        tiers=[each.id for each in policy.tiering.tiers],
+        houses=[
+            each.id for each in policy.tiering.tiers if each.kind is TierKind.HOUSE
+        ],
+        places=[
+            (_ROUTING[label], f"{sentence[0].upper()}{sentence[1:]}.")
+            for label, sentence in routing_in_words(policy)
+            if label != "found"
+        ],
+        fates=() if policy.routing is None else fates(policy),
         settings=list(_setting_words(policy)),
         measured=measured,
         **({} if measured is None else measurements(measured)),
@@ -280,20 +301,7 @@ def _fate(policy: Policy, name: str) -> tuple[Route, tuple[str, ...] | None]:
 
 
 def _route_alone(policy: Policy, name: str) -> Route:
-    finding = Finding(
-        data_class=name,
-        detector="report",
-        start=0,
-        end=1,
-        score=100,
-        validated=False,
-        normalization=Normalization.RAW,
-        where=Where(message=0, role="user", json_path="content"),
-    )
-    alone = Inspection(
-        findings=(finding,), payload_digest=bytes(DIGEST_BYTES), messages=1
-    )
-    return decide(policy.rulebook, alone).route
+    return decided_alone(policy, name).route
 
 
 def _setting_words(policy: Policy) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,8 @@ _ADDRESS: Final = re.compile(
     r"(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?P<path>(?:/[A-Za-z0-9._~-]*)*)"
 )
+# sun_path of unix(7) has 108 bytes, with the zero at its end.
+_SOCKET: Final = re.compile(r"unix:(?=.{2,107}\Z)(?:/[A-Za-z0-9._-]+)+")
 _IPV4: Final = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
 _MAX_PORT: Final = 65535
 _LOOPBACK: Final = frozenset({"localhost", "[::1]"})
@@ -74,6 +76,20 @@ def gateway_address(text: str) -> str:
     """
     if parse_address(text).path:
         raise ValueError("expected https://host, with nothing after it")
+    return text
+
+
+def house_address(text: str) -> str:
+    """Refuse what is no address of a server in the house.
+
+    Raises:
+        ValueError: with a message for the author.
+    """
+    if text.startswith("unix:"):
+        if not _SOCKET.fullmatch(text) or {".", ".."} & set(text.split("/")):
+            raise ValueError("expected unix:/path/of/a/socket")
+        return text
+    parse_address(text)
     return text
 
 

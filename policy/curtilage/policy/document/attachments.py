@@ -4,7 +4,7 @@ The files are the caller's to read; here they are parsed, each once.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,8 +17,10 @@ from curtilage.policy.document.detection_plan import (
 )
 from curtilage.policy.document.dictionaries import digests_of, words_of
 from curtilage.policy.document.exact_list import ExactList, is_exact_list
+from curtilage.policy.document.keys import decode_certificates
 from curtilage.policy.document.model import DetectorEntry, Document, Recognizers
 from curtilage.policy.document.recognizers import recognizers_of, require_classes
+from curtilage.policy.document.routing import Routing
 from curtilage.policy.errors import PolicyError
 
 Files: TypeAlias = Callable[[str], bytes]
@@ -74,6 +76,8 @@ class Attachments:
             self._read_recognizers(document.detectors.presidio)
         except ValueError as error:
             found.append((("detectors", "presidio", "file"), str(error)))
+        if document.routing is not None:
+            found += self._routing(document.routing)
         own = frozenset(each.data_class for each in document.detectors.own)
         own |= {data_class for _, data_class in self.presidio.classes}
         for index, each in enumerate(document.exclude):
@@ -123,6 +127,25 @@ class Attachments:
             ),
             classes=tuple(sorted(section.classes.items())),
         )
+
+    def _routing(self, section: Routing) -> Iterator[Complaint]:
+        for index, tier in enumerate(section.tiers):
+            if tier.ca is None:
+                continue
+            try:
+                decode_certificates(self._content(tier.ca))
+            except ValueError as error:
+                yield ("routing", "tiers", index, "ca"), str(error)
+        estimator = section.estimator
+        if estimator.file is None:
+            return
+        try:
+            # The policy's digest is over the file already; this one is for its author,
+            # who names the weights that he measured.
+            if _sha256(self._content(estimator.file)) != estimator.sha256:
+                yield ("routing", "estimator", "sha256"), "the file has another digest"
+        except ValueError as error:
+            yield ("routing", "estimator", "file"), str(error)
 
     def _content(self, name: str) -> bytes:
         # Once: a file that changes between two readings would put other words in force

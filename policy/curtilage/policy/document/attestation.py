@@ -21,7 +21,7 @@ from curtilage.policy.document.keys import (
     decode_witness_key,
 )
 from curtilage.policy.document.sections import Section
-from curtilage.policy.document.values import class_or_branch, each_once
+from curtilage.policy.document.values import class_or_branch, covered_classes, each_once
 
 MAX_LISTED: Final = 256
 CHALLENGE_AGE_S: Final = 60
@@ -261,6 +261,9 @@ class Freshness(Section):
     clock_skew_s: Annotated[int, Field(ge=0, le=600)]
 
 
+Operators = Annotated[tuple[Printable, ...], Field(max_length=MAX_LISTED)]
+Country = Annotated[str, Field(pattern=r"^[A-Z]{2}$")]
+Region = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 ClassName = Annotated[str, AfterValidator(class_or_branch)]
 
 
@@ -274,17 +277,35 @@ class Demand(Section):
     cpu_tees: Tees | None = None
     max_evidence_age_s: Annotated[int, Field(ge=1, le=604_800)] | None = None
     challenge: bool = False
+    operators: Operators | None = None
+    countries: Annotated[tuple[Country, ...], Field(max_length=MAX_LISTED)] | None = (
+        None
+    )
+    regions: Annotated[tuple[Region, ...], Field(max_length=MAX_LISTED)] | None = None
 
     @model_validator(mode="after")
     def _something(self) -> Self:
+        # An empty list is not nothing: no enclave meets it.
+        limits = (
+            self.cpu_tees,
+            self.max_evidence_age_s,
+            self.operators,
+            self.countries,
+            self.regions,
+        )
         if (
             not self.require
-            and self.cpu_tees is None
-            and self.max_evidence_age_s is None
             and not self.challenge
+            and all(each is None for each in limits)
         ):
             raise ValueError("demands nothing")
         return self
+
+    def covered(self, own: frozenset[str]) -> frozenset[str]:
+        """Return the classes meant, in a policy with classes of its own."""
+        return frozenset[str]().union(
+            *(covered_classes(name, own=own) for name in self.classes)
+        )
 
     @property
     def challenge_age_s(self) -> int | None:

@@ -48,16 +48,16 @@ def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
 def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     """Tell whatever proves no isolation and is named all the same."""
     yield from _anchors_in_production(attestation)
-    for index, tee in enumerate(_list(attestation, "required_cpu_tees")):
+    for index, tee in enumerate(list_in(attestation, "required_cpu_tees")):
         if not _isolates(tee):
             yield (_SECTION, "required_cpu_tees", index), f"{_unfit(tee)} {_NEEDS}"
-    for tee in _mapping(attestation, "measurements"):
+    for tee in mapping_in(attestation, "measurements"):
         if not _isolates(tee):
             yield (_SECTION, "measurements", tee), f"{_unfit(tee)} {_NEEDS}"
-    for kind in _mapping(attestation, "required_devices"):
+    for kind in mapping_in(attestation, "required_devices"):
         if kind == DeviceKind.EMULATED_NVIDIA_GPU.value:
             yield (_SECTION, "required_devices", kind), f"an emulated GPU {_NEEDS}"
-    version = _mapping(attestation, "snp").get("min_version")
+    version = mapping_in(attestation, "snp").get("min_version")
     if isinstance(version, int) and version < OLDEST_IN_PRODUCTION:
         yield (
             (_SECTION, "snp", "min_version"),
@@ -66,7 +66,7 @@ def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 
 def _anchors_in_production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    for index, anchor in enumerate(_list(attestation, "trust_anchors")):
+    for index, anchor in enumerate(list_in(attestation, "trust_anchors")):
         kind = anchor.get("kind") if isinstance(anchor, dict) else None
         place = (_SECTION, "trust_anchors", index, "kind")
         if kind == "emulated":
@@ -76,7 +76,7 @@ def _anchors_in_production(attestation: Mapping[str, Tree]) -> Iterator[Complain
 
 
 def _anchors_once(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    anchors = _list(attestation, "trust_anchors")
+    anchors = list_in(attestation, "trust_anchors")
     for index, anchor in enumerate(anchors):
         if isinstance(anchor, dict) and anchor in anchors[:index]:
             yield (_SECTION, "trust_anchors", index), "the same root twice"
@@ -108,7 +108,7 @@ def _sections(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 
 def _gpu(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
-    required = bool(_mapping(attestation, "required_devices"))
+    required = bool(mapping_in(attestation, "required_devices"))
     if required and "gpu" not in attestation:
         yield (_SECTION,), "a required GPU needs the section 'gpu'"
     if "gpu" in attestation and not required:
@@ -117,14 +117,14 @@ def _gpu(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 
 def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     named = _strings(attestation, "required_cpu_tees")
-    measurements = _mapping(attestation, "measurements")
+    measurements = mapping_in(attestation, "measurements")
     for tee in measurements:
         place: Location = (_SECTION, "measurements", tee)
         if tee not in _TEES:
             continue
         if named and tee not in named:
             yield place, "this kind of evidence is not among required_cpu_tees"
-        for index, entry in enumerate(_list(measurements, tee)):
+        for index, entry in enumerate(list_in(measurements, tee)):
             if not isinstance(entry, dict):
                 continue
             # A value of another type is told by ``model``, and names no register here.
@@ -137,9 +137,9 @@ def _measurements(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 def _platforms(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     """Tell a machine that no evidence of a required kind could name."""
     named = _strings(attestation, "required_cpu_tees")
-    platforms = _mapping(attestation, "platforms")
+    platforms = mapping_in(attestation, "platforms")
     for key in ("deny", "allow"):
-        for index, machine in enumerate(_list(platforms, key)):
+        for index, machine in enumerate(list_in(platforms, key)):
             kinds = _kinds_that_name(machine) if isinstance(machine, str) else named
             # A machine that no evidence can name is denied or allowed in vain, and its
             # author would believe that he had done something.
@@ -160,23 +160,25 @@ def _kinds_that_name(machine: str) -> frozenset[str]:
 
 def _classes(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     named = _strings(attestation, "required_cpu_tees")
-    for index, entry in enumerate(_list(attestation, "classes")):
+    for index, entry in enumerate(list_in(attestation, "classes")):
         demand = entry if isinstance(entry, dict) else {}
-        for place, tee in enumerate(_list(demand, "cpu_tees")):
+        for place, tee in enumerate(list_in(demand, "cpu_tees")):
             if isinstance(tee, str) and tee in _TEES - named:
                 where = (_SECTION, "classes", index, "cpu_tees", place)
                 yield where, "this kind of evidence is not among required_cpu_tees"
 
 
-def _mapping(tree: Mapping[str, Tree], key: str) -> Mapping[str, Tree]:
+def mapping_in(tree: Mapping[str, Tree], key: str) -> Mapping[str, Tree]:
+    """Return the mapping under a key; an empty one where it is anything else."""
     value = tree.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _list(tree: Mapping[str, Tree], key: str) -> list[Tree]:
+def list_in(tree: Mapping[str, Tree], key: str) -> list[Tree]:
+    """Return the list under a key; an empty one where it is anything else."""
     value = tree.get(key)
     return value if isinstance(value, list) else []
 
 
 def _strings(tree: Mapping[str, Tree], key: str) -> frozenset[str]:
-    return frozenset(each for each in _list(tree, key) if isinstance(each, str))
+    return frozenset(each for each in list_in(tree, key) if isinstance(each, str))

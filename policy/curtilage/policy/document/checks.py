@@ -20,6 +20,7 @@ from curtilage.policy.document.attestation_checks import (
     Tree,
     attestation_complaints,
 )
+from curtilage.policy.document.routing_checks import routing_complaints
 
 __all__ = [
     "Complaint",
@@ -48,6 +49,8 @@ def complaints(tree: Tree, packed: Mapping[str, str]) -> Iterator[Complaint]:
     attestation = _mapping(document.get("attestation"))
     yield from attestation_complaints(document.get("attestation"))
     yield from _transport(_mapping(document.get("transport")), attestation)
+    development = attestation.get("environment") == "development"
+    yield from routing_complaints(document.get("routing"), development=development)
 
 
 def pack_complaints(tree: Tree, name: str) -> Iterator[Complaint]:

@@ -85,3 +85,17 @@ def decode_certificate(value: object) -> bytes:
     if not 0 < len(der) <= CERTIFICATE_BYTES or der[0] != _DER_SEQUENCE:
         raise ValueError("the certificate is not DER inside")
     return der
+
+
+def decode_certificates(content: bytes) -> tuple[bytes, ...]:
+    """Return the DER of the certificates that a file holds in PEM, one at least.
+
+    Raises:
+        ValueError: it holds none, or anything else; fit for the author of a policy.
+    """
+    try:
+        text = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise ValueError("the file is not PEM") from None
+    parts = text.removesuffix(_END).split(_END)
+    return tuple(decode_certificate(part + _END) for part in parts)

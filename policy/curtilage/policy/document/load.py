@@ -22,6 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.tiers import Tiering
 from curtilage.policy.document.attachments import Attachments, Files, digest_of
 from curtilage.policy.document.checks import (
     Complaint,
@@ -110,6 +111,12 @@ def load_policy(
         found_by += document.detectors.presidio.classes.values()
     own = frozenset(found_by) - CLASSES
     loaded = [load_pack(name) for name in packs]
+    claimed = frozenset[str]()
+    if document.attestation is not None:
+        claimed = claimed.union(
+            *(each.covered(own) for each in document.attestation.classes)
+        )
+    routing = document.routing
     pseudonymised = document.pseudonymised_health == "leave"
     # The packs' rules first: of two that are equally private the earlier is named.
     rules = [
@@ -140,6 +147,10 @@ def load_policy(
         detectors=tuple(attached.detectors),
         lists=tuple(attached.lists),
         presidio=attached.presidio,
+        tiering=Tiering(claimed=claimed)
+        if routing is None
+        else routing.tiering(own, claimed),
+        routing=None if routing is None else routing.plan(attached.contents),
     )
 
 

@@ -23,12 +23,15 @@ from curtilage.policy.decision.conditions import (
     Condition,
     parse_condition,
 )
+from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     FIGURE,
     FIGURE_IS_SOMEBODY,
+    FLOOR,
     PERSON,
+    STICKY,
     Exclusion,
     Rule,
     Rulebook,
@@ -38,6 +41,7 @@ from curtilage.policy.decision.rules import (
     scores_of,
     with_figures_as_persons,
 )
+from curtilage.policy.decision.tiers import Tiering
 from curtilage.policy.document.attestation import Attestation
 from curtilage.policy.document.detection_plan import (
     DEFAULT_RECALL,
@@ -55,16 +59,21 @@ from curtilage.policy.document.detection_plan import (
     Scan,
 )
 from curtilage.policy.document.dictionaries import MAX_ENTRY_CHARS, MIN_SALT_BYTES
-from curtilage.policy.document.sections import Section, Transport
+from curtilage.policy.document.routing import Routing
+from curtilage.policy.document.routing_plan import RoutingPlan
+from curtilage.policy.document.sections import (
+    FileName,
+    Id,
+    Section,
+    Transport,
+)
 from curtilage.policy.document.values import (
     all_requirements,
     calendar_day,
-    class_pattern,
     covered_languages,
     each_once,
     excludable,
     expression,
-    file_inside,
     no_text_twice,
     one_class,
     own_classes_of,
@@ -83,17 +92,11 @@ PACKS: Final[tuple[str, ...]] = get_args(PackName)
 
 
 RouteName = Annotated[Route, BeforeValidator(own_route)]
-Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 RuleId = Annotated[Id, AfterValidator(unreserved_id)]
 Expression = Annotated[str, AfterValidator(expression)]
 Reason = Annotated[str, Field(max_length=1000)]
 Confidence = Annotated[int, Field(ge=1, le=MAX_SCORE)]
 DataClass = Annotated[str, AfterValidator(one_class)]
-FileName = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}$"),
-    AfterValidator(file_inside),
-]
 Word = Annotated[str, Field(min_length=1, max_length=MAX_ENTRY_CHARS)]
 Words = Annotated[tuple[Word, ...], Field(max_length=1000)]
 Pattern = Annotated[
@@ -344,8 +347,6 @@ class ExclusionEntry(Section):
 
 
 Sentence = Annotated[str, Field(min_length=1, max_length=1000)]
-ClassPattern = Annotated[str, AfterValidator(class_pattern)]
-Patterns = Annotated[tuple[ClassPattern, ...], Field(min_length=1, max_length=100)]
 RecognizerName = Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{2,63}$")]
 RecognizerNames = Annotated[tuple[RecognizerName, ...], AfterValidator(each_once)]
 RuleEntries = Annotated[tuple[RuleEntry, ...], Field(max_length=500)]
@@ -371,10 +372,6 @@ class Approval(Section):
 Approvals = Annotated[
     tuple[Approval, ...], Field(max_length=100), AfterValidator(no_text_twice)
 ]
-
-
-class Routing(Section):
-    """Nothing can be chosen here yet, so every key is unknown."""
 
 
 class Document(Section):
@@ -427,6 +424,10 @@ class Policy:
         detectors: the policy's own, ready to run.
         lists: the texts that exclusions name.
         presidio: the operator's recognizers, ready to be built.
+        tiering: where an answer may be made; without the section ``routing``, here
+            and in an enclave.
+        routing: what to prefer where there is a choice; None: none is made, so what
+            may leave leaves.
         rulebook: of all this, what a decision reads.
     """
 
@@ -440,6 +441,8 @@ class Policy:
     detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
     lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
     presidio: PresidioPlan = NO_RECOGNIZERS
+    tiering: Tiering = field(default_factory=Tiering, repr=False)
+    routing: RoutingPlan | None = field(default=None, repr=False)
     rulebook: Rulebook = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -466,6 +469,7 @@ class Policy:
             approved=frozenset(
                 (each.role, each.sha256) for each in self.document.approved
             ),
+            tiering=self.tiering,
         )
         object.__setattr__(self, "rulebook", rulebook)
 
@@ -478,6 +482,24 @@ class Policy:
     def transport(self) -> Transport:
         """How answers may be shaped, and what is done so that silence says nothing."""
         return self.document.transport
+
+    def wants_cover(self, decision: Decision) -> bool:
+        """Tell whether a query of which nothing is sent may get a cover request.
+
+        Whether it does is drawn by ``transport.cover.share``.
+        """
+        cover = self.transport.cover
+        if cover is None or cover.classes is None:
+            return cover is not None
+        # What keeps a pinned conversation is not known any more, and who asks for care
+        # knows of something that was not found: each may be of these classes.
+        if not {STICKY, FLOOR}.isdisjoint(hit.id for hit in decision.rules):
+            return True
+        own = self.classes - CLASSES
+        covered = frozenset[str]().union(
+            *(expand(pattern, own=own) for pattern in cover.classes)
+        )
+        return not covered.isdisjoint((*decision.classes, *decision.uncertain))
 
     @property
     def limits(self) -> Limits:

@@ -5,12 +5,11 @@ has no exclusions, thresholds or default. ``load.load_pack`` makes it.
 """
 
 from curtilage.policy.document.model import (
-    Patterns,
     RecognizerNames,
     RuleEntries,
     Sentence,
 )
-from curtilage.policy.document.sections import Section
+from curtilage.policy.document.sections import Patterns, Section
 
 
 class Cover(Section):

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from curtilage.policy.document.addresses import gateway_address, mirror_address
+from curtilage.policy.document.values import class_pattern, file_inside, some
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import PADDED, TransportParameters
 
@@ -32,6 +33,18 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, hide_input_in_errors=True
     )
+
+
+Id = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+FileName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}$"),
+    AfterValidator(file_inside),
+]
+ClassPattern = Annotated[str, AfterValidator(class_pattern)]
+Patterns = Annotated[
+    tuple[ClassPattern, ...], Field(max_length=100), AfterValidator(some)
+]
 
 
 # --- transport: how much the shape of an answer may say ----------------------
@@ -88,6 +101,7 @@ class CoverTraffic(Section):
 
     delay_s: Annotated[tuple[Seconds, Seconds], BeforeValidator(_two)] = (0, 10)
     share: Annotated[int, Field(ge=1, le=100)] = 100  # of the queries kept home
+    classes: Patterns | None = None  # None: whatever keeps them
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -111,6 +111,16 @@ class NamesText(Protocol):
         ...
 
 
+_Entries = TypeVar("_Entries", bound=Sequence[object])
+
+
+def some(value: _Entries) -> _Entries:
+    """Refuse an empty list; after its entries, so that theirs are told alone."""
+    if not value:
+        raise ValueError("expected at least 1 item")
+    return value
+
+
 _Approvals = TypeVar("_Approvals", bound=Sequence[NamesText])
 
 

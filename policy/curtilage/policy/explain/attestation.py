@@ -112,6 +112,14 @@ def demand_in_words(demand: Demand) -> str:
     if demand.challenge_age_s is not None:
         age = _duration(demand.challenge_age_s)
         wanted.append(f"a challenge answered in the last {age}")
+    for what, named in (
+        ("operator", demand.operators),
+        ("country", demand.countries),
+        ("region", demand.regions),
+    ):
+        if named is not None:
+            places = " or ".join(named) or "none, so no release will do"
+            wanted.append(f"a release that states its {what}: {places}")
     return (
         f"{', '.join(demand.classes)}: leaves only to an enclave with "
         f"{', '.join(wanted)}; else it stays here"
@@ -176,7 +184,10 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
         "gpu": "nvidia-gpu" not in attestation.required_devices,
         "no_write": not attestation.sandbox,
     }
-    if demand.cpu_tees != () and not any(missing.get(n) for n in demand.require):
+    places = (demand.operators, demand.countries, demand.regions)
+    if () not in (demand.cpu_tees, *places) and not any(
+        missing.get(name) for name in demand.require
+    ):
         return ""
     return " (nothing that this policy accepts can meet that)"
 

@@ -22,7 +22,14 @@ from curtilage.policy.decision.conditions import MAX_SCORE
 from curtilage.policy.decision.decide import DIGEST_BYTES, Decision, Inspection, decide
 from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route, most_private
-from curtilage.policy.decision.rules import DEFAULT, FIGURE, PERSON, STRICT_TOPICS
+from curtilage.policy.decision.rules import (
+    DEFAULT,
+    FIGURE,
+    PERSON,
+    STRICT_TOPICS,
+    TIERS,
+)
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.model import Policy
 
 # Beyond these, places are not told apart, and sets are not tried by size.
@@ -33,8 +40,9 @@ MAX_TRIES: Final = 2000
 _NO_PAYLOAD: Final = bytes(DIGEST_BYTES)
 _HISTORY: Final = -1
 _DEFAULT: Final = -2
+_FLOOR: Final = -3
 
-_Things = frozenset[int]  # indices of findings, _HISTORY, _DEFAULT
+_Things = frozenset[int]  # indices of findings, _HISTORY, _DEFAULT, _FLOOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,7 @@ class Change:
         route: where the query could go then.
         rule: what would decide then.
         smallest: no smaller change does; if false, no part of it does.
+        floor: whoever asked would not have wanted it kept.
     """
 
     absent: tuple[Absent, ...]
@@ -80,18 +89,22 @@ class Change:
     route: Route
     rule: str
     smallest: bool
+    floor: bool = False
 
 
 def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
     """Return the smallest change that leads to a less private route.
 
     Returns:
-        None where the route is the least private one already.
+        None where the route is the least private one already, or where the policy
+        keeps such a query whatever is found (``routing``).
     """
     search = _Search(policy, inspection)
     if search.decision.route is Route.ENCLAVE:
         return None
     gone, smallest = search.smallest()
+    if search.outcome(frozenset[int]().union(*gone))[0] is search.decision.route:
+        return None
     things = frozenset[int]().union(*gone)
     route, rule = search.outcome(things)
     return Change(
@@ -101,6 +114,7 @@ def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
         route=route,
         rule=rule,
         smallest=smallest,
+        floor=_FLOOR in things,
     )
 
 
@@ -115,9 +129,10 @@ def outcome_of(
             _matches(each, finding, class_of(policy, finding)) for each in change.absent
         )
     )
+    others = [_HISTORY] * change.history + [_FLOOR] * change.floor
     return _outcome(
         policy,
-        _without(inspection, gone, pinned=inspection.pinned and not change.history),
+        _without(inspection, gone.union(others)),
         default=not change.default,
     )
 
@@ -159,11 +174,8 @@ class _Search:
                 for index, each in enumerate(inspection.findings)
             )
             inspection = replace(inspection, findings=findings)
-        pinned = inspection.pinned and _HISTORY not in gone
         return _outcome(
-            self._policy,
-            _without(inspection, gone, pinned=pinned),
-            default=_DEFAULT not in gone,
+            self._policy, _without(inspection, gone), default=_DEFAULT not in gone
         )
 
     def smallest(self) -> tuple[Sequence[_Things], bool]:
@@ -231,6 +243,8 @@ class _Search:
         yield from map(frozenset, groups.values())
         if self._inspection.pinned:
             yield frozenset({_HISTORY})
+        if self._inspection.floor is not RoutingClass.PUBLIC:
+            yield frozenset({_FLOOR})
         if self._policy.document.default.decision is not Route.ENCLAVE:
             yield frozenset({_DEFAULT})
 
@@ -248,6 +262,9 @@ class _Search:
             for each in self._policy.exclusions
             if each.unless is not None
         ]
+        if TIERS in deciding:
+            tiering = self._policy.tiering
+            named += [tiering.claimed, *(each.classes for each in tiering.demands)]
         if STRICT_TOPICS in deciding:
             named.append(frozenset(n for n in self._names if n.startswith("topic.")))
         if any(PERSON in each for each in named):
@@ -276,14 +293,15 @@ class _Search:
         return high if low >= 0 else None
 
 
-def _without(inspection: Inspection, gone: _Things, *, pinned: bool) -> Inspection:
+def _without(inspection: Inspection, gone: _Things) -> Inspection:
     kept = (each for index, each in enumerate(inspection.findings) if index not in gone)
     return Inspection(
         findings=tuple(kept),
         payload_digest=_NO_PAYLOAD,
         messages=inspection.messages,
-        pinned=pinned,
+        pinned=inspection.pinned and _HISTORY not in gone,
         approved=inspection.approved,
+        floor=RoutingClass.PUBLIC if _FLOOR in gone else inspection.floor,
     )
 
 

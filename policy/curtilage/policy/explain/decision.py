@@ -13,8 +13,10 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.rules import (
     DEFAULT,
     FIGURE,
+    FLOOR,
     STICKY,
     STRICT_TOPICS,
+    TIERS,
     Rule,
     scores_of,
     unapproved,
@@ -38,17 +40,19 @@ OUTCOMES: Final = {
     Route.ENCLAVE: "This query may leave, sealed to an enclave that was verified.",
 }
 NO_ENCLAVE: Final = (
-    "The policy names no enclave (attestation:), so it is answered here all the same."
+    "The policy names no enclave (attestation:), so it stays all the same."
 )
 _COULD: Final = {
     Route.LOCAL: "it could be answered here, by the local model",
     Route.DEIDENTIFY: "it could leave with the names in it replaced",
     Route.ENCLAVE: "it could leave",
 }
+_STAYS: Final = "This query stays in the house."
 _BUILT_IN: Final = {
     DEFAULT: "default.decision",
     STICKY: "sticky",
     STRICT_TOPICS: "strict_topics",
+    TIERS: "routing",
 }
 
 
@@ -69,6 +73,8 @@ def explain(
     """
     _require_same(policy, decision)
     lines = [OUTCOMES[decision.route]]
+    if policy.routing is not None:
+        lines = list(_tiers(decision))
     leaves = decision.route in {Route.ENCLAVE, Route.DEIDENTIFY}
     if leaves and policy.attestation is None:
         lines.append(NO_ENCLAVE)
@@ -118,6 +124,11 @@ def explain_json(
             {"id": hit.id, "route": hit.route.value, "reason": hit.reason}
             for hit in decision.rules
         ],
+        "permitted": {
+            "class": decision.permitted.routing_class.value,
+            "tiers": [each.id for each in decision.permitted.tiers],
+            "denied": {name: why.value for name, why in decision.permitted.denied},
+        },
         "policy": {"source": policy.source, "digest": policy.digest},
     }
     if inspection is not None:
@@ -149,6 +160,17 @@ def explain_json(
     return json.dumps(answer)
 
 
+def _tiers(decision: Decision) -> Iterator[str]:
+    # The sentence without the section says that the local model alone may answer.
+    kept = decision.route is Route.LOCAL
+    yield _STAYS if kept else OUTCOMES[decision.route]
+    permitted = decision.permitted
+    names = ", ".join(each.id for each in permitted.tiers)
+    denied = ", ".join(f"{name} ({why.value})" for name, why in permitted.denied)
+    words = f"May be answered by: {names or 'nobody'}"
+    yield words + (f"; not by {denied}." if denied else ".")
+
+
 def change_in_words(change: Change) -> str:
     """Tell a change in one sentence, without content."""
     # What is at one place is told together.
@@ -165,6 +187,8 @@ def change_in_words(change: Change) -> str:
         parts.append(f"without {', '.join(told)}")
     if change.history:
         parts.append("if no earlier query of this conversation had stayed home")
+    if change.floor:
+        parts.append("if whoever asks had not wanted it kept")
     if change.default:
         parts.append("if the policy's default.decision were 'enclave'")
     which = "Smallest change" if change.smallest else "A change that suffices"
@@ -242,6 +266,8 @@ def _require_same(policy: Policy, decision: Decision) -> None:
 
 
 def _source(rule_id: str, rule: Rule | None) -> str:
+    if rule_id == FLOOR:
+        return "whoever asks"
     if rule_id in _BUILT_IN:
         return f"the policy's {_BUILT_IN[rule_id]!r}"
     pack = f" of the pack {rule.pack!r}" if rule is not None and rule.pack else ""
@@ -303,6 +329,7 @@ def _change(change: Change | None) -> dict[str, object] | None:
             for each in change.absent
         ],
         "history": change.history,
+        "floor": change.floor,
         "default": change.default,
         "route": change.route.value,
         "rule": change.rule,

@@ -16,6 +16,8 @@ NO_COVER: Final = (
 )
 NO_MIRROR: Final = "none: key lists are not compared with a second source"
 _PERCENT: Final = 100
+_KIB: Final = 1024
+_SHARES_AT_HOME: Final = (20, 50, 80)
 
 
 def transport_in_words(transport: Transport) -> Iterator[tuple[str, str]]:
@@ -26,7 +28,11 @@ def transport_in_words(transport: Transport) -> Iterator[tuple[str, str]]:
         yield "answers", UNSAFE
     elif not transport.accept:
         yield "answers", NOTHING
-    yield "cover", NO_COVER if transport.cover is None else _cover(transport.cover)
+    if transport.cover is None:
+        yield "cover", NO_COVER
+    else:
+        yield "cover", _cover(transport.cover)
+        yield "cost", _cost(transport, transport.cover)
     if transport.mirror is None:
         yield "mirror", NO_MIRROR
     else:
@@ -51,13 +57,41 @@ def frames_in_words(frames: Frames) -> str:
     )
 
 
+def cover_percent(cover: CoverTraffic, *, at_home: int) -> int:
+    """Return how many cover requests there are for 100 that mean something.
+
+    Args:
+        cover: what the policy says.
+        at_home: how many of 100 queries stay here, and are of the classes that cover is
+            limited to; 0 to 99.
+    """
+    return round(at_home * cover.share / (_PERCENT - at_home))
+
+
+def _cost(transport: Transport, cover: CoverTraffic) -> str:
+    told = ", ".join(
+        f"{at_home} at home: {cover_percent(cover, at_home=at_home)} % more"
+        for at_home in _SHARES_AT_HOME
+    )
+    shortest = min(
+        (each.frame_bytes * each.first_bucket for each in transport.accept), default=0
+    )
+    return (
+        f"requests for cover, of 100 queries {told}; each is answered with "
+        f"{shortest / _KIB:,g} KiB at least, and no model runs for it"
+    )
+
+
 def _cover(cover: CoverTraffic) -> str:
     first, last = cover.delay_s
+    of = ""
+    if cover.classes is not None:
+        of = f" and in which {' or '.join(cover.classes)} is found"
     which = (
-        "each query that stays here is followed by"
+        f"each query that stays here{of} is followed by"
         if cover.share == _PERCENT
-        else f"of 100 queries that stay here, {cover.share} are followed by"
+        else f"of 100 queries that stay here{of}, {cover.share} are followed by"
         if cover.share > 1
-        else "of 100 queries that stay here, one is followed by"
+        else f"of 100 queries that stay here{of}, one is followed by"
     )
     return f"{which} a sealed request that means nothing, {first} to {last} s on"

@@ -1,0 +1,302 @@
+"""The section about where answers may be made: the tiers, and what to prefer.
+
+Shapes, ranges and words of ``routing:``, as in ``model``, which puts it into the
+document. What its entries must be together is in ``routing_checks``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+
+from curtilage.policy.decision.classes import CLASSES, expand
+from curtilage.policy.decision.conversation import History
+from curtilage.policy.decision.tiers import (
+    Demand,
+    RoutingClass,
+    Tier,
+    Tiering,
+    TierKind,
+)
+from curtilage.policy.document.addresses import house_address
+from curtilage.policy.document.routing_plan import (
+    Breaker,
+    Budgets,
+    EstimatorPlan,
+    Preference,
+    Priors,
+    RoutingPlan,
+    TierPlan,
+    Weights,
+)
+from curtilage.policy.document.sections import FileName, Id, Patterns, Section
+from curtilage.policy.document.values import class_pattern, each_once, some
+
+ANYTHING: Final = "*"
+MAX_TIERS: Final = 16
+
+
+def _trusted(value: str, info: ValidationInfo) -> str:
+    return value if value == ANYTHING else class_pattern(value, info)
+
+
+Permille = Annotated[int, Field(ge=0, le=1000)]
+Milliseconds = Annotated[int, Field(ge=1, le=600_000)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+TierIds = Annotated[
+    tuple[Id, ...],
+    Field(max_length=MAX_TIERS),
+    AfterValidator(some),
+    AfterValidator(each_once),
+]
+IntentName = Literal[
+    "classification",
+    "extraction",
+    "summarisation",
+    "generation",
+    "transform",
+    "qa",
+    "reasoning",
+    "code",
+    "unknown",
+]
+
+
+class PriorFigures(Section):
+    """What is taken for a tier's figures until some were measured."""
+
+    ttft_ms: Milliseconds | None = None
+    tokens_per_s: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    quality_permille: Permille | None = None
+
+
+class TierEntry(Section):
+    """One place that can answer, as it is written."""
+
+    id: Id
+    kind: Literal["in_process", "house", "attested"]
+    address: Annotated[str, AfterValidator(house_address)] | None = None
+    model: Annotated[str, Field(pattern=r"^[!-~]{1,200}$")] | None = None
+    ca: FileName | None = None
+    spki_sha256: Sha256 | None = None
+    trusted: Annotated[
+        tuple[Annotated[str, AfterValidator(_trusted)], ...], Field(max_length=100)
+    ] = ()
+    context_tokens: Annotated[int, Field(ge=256, le=100_000_000)] | None = None
+    cost_microusd_per_mtok: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
+    priors: PriorFigures = PriorFigures()
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        if self.kind != "house":
+            given = (self.address, self.model, self.ca, self.spki_sha256, self.trusted)
+            if any(given):
+                raise ValueError(
+                    "'address', 'model', 'ca', 'spki_sha256' and 'trusted' are of a "
+                    "tier in the house alone"
+                )
+            if self.kind == "in_process" and self.context_tokens is not None:
+                raise ValueError("the local model says itself how much it holds")
+            return self
+        if self.address is None or self.model is None:
+            raise ValueError("a tier in the house has 'address' and 'model'")
+        pins = (self.ca is not None) + (self.spki_sha256 is not None)
+        # Any public authority would otherwise vouch for whoever answers at a name of
+        # the house's network, and be told what must not leave it.
+        if self.address.startswith("https:") and pins != 1:
+            raise ValueError("say whose server it is: 'ca' or 'spki_sha256', and one")
+        if not self.address.startswith("https:") and pins:
+            raise ValueError("there is no certificate at such an address")
+        return self
+
+    def trusts(self, own: frozenset[str]) -> frozenset[str]:
+        """Return the classes that it may be told although they must not leave."""
+        if ANYTHING in self.trusted:
+            return CLASSES | own
+        return frozenset[str]().union(*(expand(each, own=own) for each in self.trusted))
+
+
+class ClassEntry(Section):
+    """Which tiers may answer queries of one routing class, and what they need."""
+
+    tiers: TierIds | None = None
+    history: Literal["never", "redacted_extract", "safe_summary"] = "never"
+    consent: Literal["required"] | None = None
+
+
+class RestrictedEntry(Section):
+    """The same of what must stay; it has no consent to ask for."""
+
+    tiers: TierIds | None = None
+    # Not as an extract: who reads "my sister has [...]" needs no name. In a summary a
+    # model leaves out what was not asked for, and it is judged like any other text.
+    history: Literal["never", "safe_summary"] | None = None
+
+
+class Classes(Section):
+    """The routing classes; one that is left out may be answered by any tier."""
+
+    public: ClassEntry | None = None
+    internal: ClassEntry | None = None
+    confidential: ClassEntry | None = None
+    restricted: RestrictedEntry | None = None
+
+    def entries(self) -> Iterator[tuple[RoutingClass, ClassEntry | RestrictedEntry]]:
+        """Yield what is said of each class of which something is."""
+        for each in RoutingClass:
+            entry: ClassEntry | RestrictedEntry | None = getattr(self, each.value)
+            if entry is not None:
+                yield each, entry
+
+
+class TierDemand(Section):
+    """What some classes of data ask of a tier."""
+
+    classes: Patterns
+    only: TierIds | None = None
+    never: TierIds | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.only is None) == (self.never is None):
+            raise ValueError("a demand has 'only' or 'never', and one")
+        return self
+
+
+class Intents(Section):
+    """What is wanted of questions of one kind, and how sure their kind must be."""
+
+    threshold_permille: Permille = 700
+    overrides: dict[IntentName, Preference] = Field(
+        default_factory=dict[IntentName, Preference]
+    )
+
+
+class Estimator(Section):
+    """What estimates how hard a question is; other weights than ours are pinned."""
+
+    kind: Literal["ngram", "rules"] = "ngram"
+    file: FileName | None = None
+    sha256: Sha256 | None = None
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if (self.file is None) != (self.sha256 is None):
+            raise ValueError("'file' and 'sha256' stand together")
+        if self.kind == "rules" and self.file is not None:
+            raise ValueError("rules have no 'file'")
+        return self
+
+
+class WeightsEntry(Section):
+    """What counts how much against an expected gain, in thousandths."""
+
+    latency: Permille = 250
+    cost: Permille = 80
+    risk: Permille = 50
+    switch: Permille = 20
+    hysteresis: Permille = 20
+
+
+class BudgetsEntry(Section):
+    """How long a query may take, where its request says nothing."""
+
+    first_signal_ms: Milliseconds = 1000
+    total_ms: Milliseconds = 60_000
+
+
+class BreakerEntry(Section):
+    """When a tier that fails is left alone, and for how long."""
+
+    fails: Annotated[int, Field(ge=1, le=100)] = 3
+    window_s: Annotated[int, Field(ge=1, le=3600)] = 30
+    open_s: Annotated[int, Field(ge=1, le=3600)] = 30
+
+
+class Routing(Section):
+    """Where answers may be made, the most private place first, and what to prefer."""
+
+    tiers: Annotated[
+        tuple[TierEntry, ...], Field(max_length=MAX_TIERS), AfterValidator(some)
+    ]
+    classes: Classes = Classes()
+    demands: Annotated[tuple[TierDemand, ...], Field(max_length=100)] = ()
+    intents: Intents = Intents()
+    estimator: Estimator = Estimator()
+    weights_permille: WeightsEntry = WeightsEntry()
+    budgets: BudgetsEntry = BudgetsEntry()
+    breaker: BreakerEntry = BreakerEntry()
+    observe: bool = False
+
+    def tiering(self, own: frozenset[str], claimed: frozenset[str]) -> Tiering:
+        """Return the mask.
+
+        Args:
+            own: the classes of the policy's own detectors.
+            claimed: those for which an enclave must show more than for others.
+        """
+        return Tiering(
+            tiers=tuple(
+                Tier(id=each.id, kind=TierKind(each.kind), trusted=each.trusts(own))
+                for each in self.tiers
+            ),
+            classes={
+                each: frozenset(entry.tiers)
+                for each, entry in self.classes.entries()
+                if entry.tiers is not None
+            },
+            demands=tuple(
+                Demand(
+                    classes=frozenset[str]().union(
+                        *(expand(pattern, own=own) for pattern in each.classes)
+                    ),
+                    only=None if each.only is None else frozenset(each.only),
+                    never=frozenset(each.never or ()),
+                )
+                for each in self.demands
+            ),
+            claimed=claimed,
+            known=CLASSES | own,
+        )
+
+    def plan(self, files: Mapping[str, bytes]) -> RoutingPlan:
+        """Return the rest of it, with what the files hold that it names."""
+        return RoutingPlan(
+            tiers=tuple(
+                TierPlan(
+                    id=each.id,
+                    kind=TierKind(each.kind),
+                    address=each.address or "",
+                    model=each.model or "",
+                    ca=b"" if each.ca is None else files[each.ca],
+                    spki_sha256=each.spki_sha256 or "",
+                    context_tokens=each.context_tokens,
+                    cost_microusd_per_mtok=each.cost_microusd_per_mtok,
+                    priors=Priors(**each.priors.model_dump()),
+                )
+                for each in self.tiers
+            ),
+            threshold_permille=self.intents.threshold_permille,
+            overrides={str(k): v for k, v in self.intents.overrides.items()},
+            estimator=EstimatorPlan(
+                kind=self.estimator.kind,
+                artifact=b""
+                if self.estimator.file is None
+                else files[self.estimator.file],
+                sha256=self.estimator.sha256 or "",
+            ),
+            weights=Weights(**self.weights_permille.model_dump()),
+            budgets=Budgets(**self.budgets.model_dump()),
+            breaker=Breaker(**self.breaker.model_dump()),
+            observe=self.observe,
+            history={
+                each: History(entry.history)
+                for each, entry in self.classes.entries()
+                if entry.history is not None
+            },
+            consent=frozenset(
+                each
+                for each, entry in self.classes.entries()
+                if isinstance(entry, ClassEntry) and entry.consent is not None
+            ),
+        )

@@ -1,0 +1,485 @@
+import base64
+import hashlib
+from collections.abc import Mapping
+from textwrap import dedent
+
+import pytest
+
+from curtilage.policy.decision.classes import CLASSES, expand
+from curtilage.policy.decision.conversation import History
+from curtilage.policy.decision.tiers import (
+    Demand,
+    RoutingClass,
+    Tier,
+    Tiering,
+    TierKind,
+)
+from curtilage.policy.document.load import load_policy
+from curtilage.policy.document.model import Policy
+from curtilage.policy.document.routing_plan import (
+    INTENTS,
+    EstimatorPlan,
+    Preference,
+    Priors,
+    RoutingPlan,
+    TierPlan,
+)
+from curtilage.policy.errors import PolicyError, Problem
+
+SMALL = """\
+version: 1
+rules: [{id: any-uncertain, when: "uncertain.*", then: local}]
+"""
+SPKI = "ab" * 32
+HOUSE = "{id: ward, kind: house, address: 'https://llm.clinic.example/v1', model: big, "
+PINNED = f"{HOUSE}spki_sha256: {SPKI}}}"
+DEVICE = "{id: device, kind: in_process}"
+ENCLAVE = "{id: enclave, kind: attested}"
+ALL = f"[{DEVICE}, {PINNED}, {ENCLAVE}]"
+PEM = (
+    "-----BEGIN CERTIFICATE-----\n"
+    + base64.b64encode(bytes([0x30, 3, 1, 1, 255])).decode()
+    + "\n-----END CERTIFICATE-----\n"
+)
+FILES = {
+    "house.pem": PEM.encode(),
+    "two.pem": (PEM + PEM).encode(),
+    "key.pem": PEM.replace("CERTIFICATE", "PRIVATE KEY").encode(),
+    "binary.pem": b"\xff\xfe",
+    "router.npz": b"weights",
+}
+
+
+def load(section: str, files: Mapping[str, bytes] = FILES) -> Policy:
+    def read(name: str) -> bytes:
+        if name not in files:
+            raise FileNotFoundError(name)
+        return files[name]
+
+    return load_policy(SMALL + dedent(section), files=read)
+
+
+def plan_of(policy: Policy) -> RoutingPlan:
+    assert policy.routing is not None
+    return policy.routing
+
+
+def problems_of(text: str) -> tuple[Problem, ...]:
+    with pytest.raises(PolicyError) as caught:
+        load(text)
+    return caught.value.problems
+
+
+def test_an_absent_section_plans_nothing() -> None:
+    policy = load_policy(SMALL)
+    assert policy.routing is None
+    assert policy.rulebook.tiering == Tiering()
+
+
+def test_two_tiers_are_what_an_absent_section_means() -> None:
+    policy = load(
+        "routing: {tiers: [{id: local, kind: in_process}, "
+        "{id: enclave, kind: attested}]}\n"
+    )
+    assert policy.rulebook.tiering == Tiering()
+    assert plan_of(policy) == RoutingPlan(
+        tiers=(
+            TierPlan(id="local", kind=TierKind.IN_PROCESS),
+            TierPlan(id="enclave", kind=TierKind.ATTESTED),
+        )
+    )
+
+
+def test_the_section_is_read() -> None:
+    policy = load(
+        f"""\
+        routing:
+          tiers:
+          - {{id: device, kind: in_process, cost_microusd_per_mtok: 50000}}
+          - id: ward
+            kind: house
+            address: https://10.1.2.3:8443/v1
+            model: Qwen/Qwen2.5-7B-Instruct
+            ca: house.pem
+            trusted: ["health.*", identifier.direct.person, "uncertain.*"]
+            context_tokens: 32768
+            priors: {{ttft_ms: 300, tokens_per_s: 40, quality_permille: 850}}
+          - {{id: enclave, kind: attested, context_tokens: 8192}}
+          classes:
+            public: {{tiers: [device, enclave]}}
+            internal: {{history: safe_summary}}
+            confidential: {{history: redacted_extract, consent: required}}
+            restricted: {{tiers: [device, ward], history: never}}
+          demands:
+          - {{classes: ["legal.*"], only: [enclave]}}
+          - {{classes: [financial.pan, "export.*"], never: [device, ward]}}
+          intents: {{threshold_permille: 600, overrides: {{code: only_home}}}}
+          estimator:
+            file: router.npz
+            sha256: {hashlib.sha256(b"weights").hexdigest()}
+          weights_permille: {{latency: 1, cost: 2, risk: 3, switch: 4, hysteresis: 5}}
+          budgets: {{first_signal_ms: 500, total_ms: 9000}}
+          breaker: {{fails: 1, window_s: 2, open_s: 3}}
+          observe: true
+        """
+    )
+    tiering, plan = policy.rulebook.tiering, plan_of(policy)
+    trusted = expand("health.*") | expand("uncertain.*") | {"identifier.direct.person"}
+    assert tiering.tiers == (
+        Tier(id="device", kind=TierKind.IN_PROCESS),
+        Tier(id="ward", kind=TierKind.HOUSE, trusted=trusted),
+        Tier(id="enclave", kind=TierKind.ATTESTED),
+    )
+    assert tiering.classes == {
+        RoutingClass.PUBLIC: {"device", "enclave"},
+        RoutingClass.RESTRICTED: {"device", "ward"},
+    }
+    legal, other = tiering.demands
+    assert legal == Demand(classes=expand("legal.*"), only=frozenset({"enclave"}))
+    assert other == Demand(
+        classes=expand("export.*") | {"financial.pan"},
+        never=frozenset({"device", "ward"}),
+    )
+    assert plan.tiers[0].cost_microusd_per_mtok == 50_000
+    assert plan.tier("ward") == TierPlan(
+        id="ward",
+        kind=TierKind.HOUSE,
+        address="https://10.1.2.3:8443/v1",
+        model="Qwen/Qwen2.5-7B-Instruct",
+        ca=PEM.encode(),
+        context_tokens=32768,
+        priors=Priors(ttft_ms=300, tokens_per_s=40, quality_permille=850),
+    )
+    assert plan.tier("enclave").context_tokens == 8192
+    assert (plan.threshold_permille, plan.overrides) == (
+        600,
+        {"code": Preference.ONLY_HOME},
+    )
+    assert plan.estimator == EstimatorPlan(
+        artifact=b"weights", sha256=hashlib.sha256(b"weights").hexdigest()
+    )
+    weights = plan.weights
+    assert (weights.latency, weights.cost, weights.risk) == (1, 2, 3)
+    assert (weights.switch, weights.hysteresis) == (4, 5)
+    assert (plan.budgets.first_signal_ms, plan.budgets.total_ms) == (500, 9000)
+    breaker = plan.breaker
+    assert (breaker.fails, breaker.window_s, breaker.open_s) == (1, 2, 3)
+    assert plan.observe
+    assert plan.history == {
+        RoutingClass.RESTRICTED: History.NEVER,
+        RoutingClass.CONFIDENTIAL: History.REDACTED_EXTRACT,
+        RoutingClass.INTERNAL: History.SAFE_SUMMARY,
+        RoutingClass.PUBLIC: History.NEVER,
+    }
+    assert plan.consent == {RoutingClass.CONFIDENTIAL}
+
+
+def test_without_a_word_of_history_a_conversation_stays_whole() -> None:
+    plan = plan_of(
+        load(
+            f"""\
+            routing:
+              tiers: {ALL}
+              classes: {{restricted: {{tiers: [device, ward]}}}}
+            """
+        )
+    )
+    assert RoutingClass.RESTRICTED not in plan.history
+    assert plan.consent == frozenset()
+
+
+def test_a_plan_knows_no_other_tier() -> None:
+    with pytest.raises(KeyError):
+        plan_of(load(f"routing: {{tiers: {ALL}}}\n")).tier("cloud")
+
+
+@pytest.mark.parametrize("intent", INTENTS)
+def test_every_intent_has_an_override(intent: str) -> None:
+    policy = load(
+        f"routing: {{tiers: [{DEVICE}], intents: "
+        f"{{overrides: {{{intent}: prefer_strong}}}}}}\n"
+    )
+    assert plan_of(policy).overrides == {intent: Preference.PREFER_STRONG}
+
+
+def test_a_socket_needs_no_pin() -> None:
+    tier = "{id: ward, kind: house, address: 'unix:/run/llm/api.sock', model: big}"
+    ward = plan_of(load(f"routing: {{tiers: [{tier}]}}\n")).tier("ward")
+    assert (ward.address, ward.ca, ward.spki_sha256) == (
+        "unix:/run/llm/api.sock",
+        b"",
+        "",
+    )
+
+
+def test_anything_may_be_trusted_with_own_classes_too() -> None:
+    own = (
+        "detectors: [{id: ticket, kind: dictionary, class: org.dictionary.ticket, "
+        "entries: [x], base_score: 80}]\n"
+    )
+    house = f"{HOUSE}spki_sha256: {SPKI}, trusted: ['*']}}"
+    (ward,) = load(f"{own}routing: {{tiers: [{house}]}}\n").rulebook.tiering.tiers
+    assert ward.trusted == CLASSES | {"org.dictionary.ticket"}
+    tiering = load(f"{own}routing: {{tiers: [{house}]}}\n").rulebook.tiering
+    assert tiering.known == ward.trusted
+
+
+def test_files_of_the_section_are_under_the_digest() -> None:
+    text = f"routing: {{tiers: [{HOUSE}ca: house.pem}}]}}\n"
+    other = {**FILES, "house.pem": FILES["two.pem"]}
+    assert load(text).digest != load(text, other).digest
+
+
+def test_claimed_are_the_classes_with_a_demand() -> None:
+    text = """\
+        attestation:
+          environment: development
+          trust_anchors: [{kind: amd, product: Genoa}]
+          required_cpu_tees: [emulated-sev-snp]
+          releases:
+            names: [curtilage-enclave]
+            log: {origin: o.example, key: KEY, witnesses: [], quorum: 1}
+            max_checkpoint_age_s: 60
+          snp:
+            min_version: 3
+            vmpl: [0]
+            allow_vlek: false
+            allow_masked_chip: false
+            min_tcb: []
+          freshness: {max_key_lifetime_s: 1, max_evidence_age_s: 1, clock_skew_s: 0}
+          classes:
+          - {classes: [health, financial.account], require: [hardware]}
+          - {classes: [legal], challenge: true}
+        """.replace("KEY", base64.b64encode(bytes(32)).decode())
+    demanded = expand("health.*") | expand("legal.*") | {"financial.account"}
+    assert load(text).rulebook.tiering.claimed == demanded
+    routed = load(dedent(text) + f"routing: {{tiers: {ALL}}}\n")
+    assert routed.rulebook.tiering.claimed == demanded
+
+
+@pytest.mark.parametrize(
+    ("tiers", "path", "said"),
+    [
+        ("[]", "tiers", "at least 1 item"),
+        (
+            "[{id: a, kind: in_process}, {id: a, kind: attested}]",
+            "tiers[1].id",
+            "above has the same id",
+        ),
+        (
+            f"[{DEVICE}, {{id: other, kind: in_process}}]",
+            "tiers[1].kind",
+            "in this process",
+        ),
+        (
+            f"[{ENCLAVE}, {{id: other, kind: attested}}]",
+            "tiers[1].kind",
+            "asks one pool",
+        ),
+        ("[{id: cloud, kind: remote}]", "tiers[0].kind", "expected 'in_process', 'hou"),
+        ("[{id: Ward 3, kind: house}]", "tiers[0].id", "match pattern"),
+        ("[{id: ward, kind: house}]", "tiers[0]", "has 'address' and 'model'"),
+        (f"[{HOUSE}}}]", "tiers[0]", "'ca' or 'spki_sha256', and one"),
+        (
+            f"[{HOUSE}ca: house.pem, spki_sha256: {SPKI}}}]",
+            "tiers[0]",
+            "'ca' or 'spki_sha256', and one",
+        ),
+        (
+            "[{id: w, kind: house, model: m, address: 'unix:/s', ca: house.pem}]",
+            "tiers[0]",
+            "no certificate at such an address",
+        ),
+        (
+            "[{id: w, kind: house, model: m, address: 'unix:/a/../b'}]",
+            "tiers[0].address",
+            "expected unix:/path",
+        ),
+        (
+            f"[{{id: w, kind: house, model: m, address: 'unix:/{'a' * 120}'}}]",
+            "tiers[0].address",
+            "expected unix:/path",
+        ),
+        (
+            "[{id: w, kind: house, model: m, address: 'http://llm.clinic.example'}]",
+            "tiers[0].address",
+            "plain http is for this machine",
+        ),
+        (
+            "[{id: w, kind: house, model: m, address: 'http://127.0.0.1:11434/v1'}]",
+            "tiers[0].address",
+            "needs environment: development",
+        ),
+        (f"[{HOUSE}ca: key.pem}}]", "tiers[0].ca", "expected one certificate in PEM"),
+        (f"[{HOUSE}ca: binary.pem}}]", "tiers[0].ca", "not PEM"),
+        (f"[{HOUSE}ca: missing.pem}}]", "tiers[0].ca", "cannot be read"),
+        (
+            f"[{HOUSE}spki_sha256: {SPKI}, trusted: [nonsense]}}]",
+            "tiers[0].trusted[0]",
+            "unknown class",
+        ),
+        ("[{id: d, kind: in_process, trusted: ['*']}]", "tiers[0]", "of a tier in the"),
+        (
+            "[{id: e, kind: attested, address: 'unix:/s'}]",
+            "tiers[0]",
+            "of a tier in the house alone",
+        ),
+        (
+            "[{id: d, kind: in_process, context_tokens: 4096}]",
+            "tiers[0]",
+            "says itself",
+        ),
+        (
+            "[{id: d, kind: in_process, cost_microusd_per_mtok: -1}]",
+            "tiers[0].cost_microusd_per_mtok",
+            "greater than or equal to 0",
+        ),
+        ("[{id: d, kind: in_process, gpu: 1}]", "tiers[0].gpu", "unknown key"),
+    ],
+)
+def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> None:
+    (problem,) = problems_of(f"routing: {{tiers: {tiers}}}\n")
+    assert (problem.path, problem.line) == (f"routing.{path}", 3)
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("inside", "path", "said"),
+    [
+        ("classes: {secret: {tiers: [device]}}", "classes.secret", "unknown key"),
+        ("classes: {public: {tiers: []}}", "classes.public.tiers", "at least 1 item"),
+        (
+            "classes: {public: {tiers: [cloud]}}",
+            "classes.public.tiers[0]",
+            "there is no tier 'cloud'",
+        ),
+        (
+            "classes: {restricted: {tiers: [device, enclave]}}",
+            "classes.restricted.tiers[1]",
+            "stays in the house",
+        ),
+        (
+            "classes: {public: {tiers: [device]}, confidential: {tiers: [enclave]}}",
+            "classes.confidential.tiers[0]",
+            "'public' is less private, and does not list it",
+        ),
+        (
+            "classes: {public: {history: raw}}",
+            "classes.public.history",
+            "expected 'never', 'redacted_extract' or 'safe_summary'",
+        ),
+        (
+            "classes: {restricted: {history: redacted_extract}}",
+            "classes.restricted.history",
+            "expected 'never' or 'safe_summary'",
+        ),
+        (
+            "classes: {restricted: {consent: required}}",
+            "classes.restricted.consent",
+            "unknown key",
+        ),
+        (
+            "classes: {public: {consent: asked}}",
+            "classes.public.consent",
+            "expected 'required'",
+        ),
+        (
+            "demands: [{classes: ['org.*'], only: [cloud]}]",
+            "demands[0].only[0]",
+            "there is no tier 'cloud'",
+        ),
+        (
+            "demands: [{classes: ['org.*'], never: [cloud]}]",
+            "demands[0].never[0]",
+            "there is no tier 'cloud'",
+        ),
+        (
+            "demands: [{classes: ['org.*'], never: [enclave, ward, device]}]",
+            "demands[0].never",
+            "leaves no tier",
+        ),
+        (
+            "demands: [{classes: ['org.*'], only: []}]",
+            "demands[0].only",
+            "at least 1 item",
+        ),
+        (
+            "demands: [{classes: ['org.*'], only: [ward], never: [device]}]",
+            "demands[0]",
+            "'only' or 'never', and one",
+        ),
+        ("demands: [{classes: ['org.*']}]", "demands[0]", "'only' or 'never', and"),
+        (
+            "demands: [{classes: [org], only: [ward]}]",
+            "demands[0].classes[0]",
+            "not a class",
+        ),
+        (
+            "intents: {overrides: {poetry: prefer_home}}",
+            "intents.overrides.poetry",
+            "expected 'classification'",
+        ),
+        (
+            "intents: {overrides: {code: only_strong}}",
+            "intents.overrides.code",
+            "expected 'prefer_home'",
+        ),
+        (
+            "intents: {threshold_permille: 1001}",
+            "intents.threshold_permille",
+            "less than or equal to 1000",
+        ),
+        ("estimator: {kind: oracle}", "estimator.kind", "expected 'ngram' or 'rules'"),
+        ("estimator: {file: router.npz}", "estimator", "stand together"),
+        (f"estimator: {{sha256: {SPKI}}}", "estimator", "stand together"),
+        (
+            f"estimator: {{file: router.npz, sha256: {SPKI}}}",
+            "estimator.sha256",
+            "another digest",
+        ),
+        (
+            f"estimator: {{file: missing.npz, sha256: {SPKI}}}",
+            "estimator.file",
+            "cannot be read",
+        ),
+        (
+            f"estimator: {{kind: rules, file: router.npz, sha256: {SPKI}}}",
+            "estimator",
+            "rules have no 'file'",
+        ),
+        ("weights_permille: {risk: 1001}", "weights_permille.risk", "equal to 1000"),
+        ("budgets: {total_ms: 0}", "budgets.total_ms", "equal to 1"),
+        ("breaker: {fails: 0}", "breaker.fails", "equal to 1"),
+        ("observe: yes", "observe", "true or false"),
+        ("speculation: {mode: verify}", "speculation", "unknown key"),
+    ],
+)
+def test_routing_is_refused_with_its_line(inside: str, path: str, said: str) -> None:
+    problems = problems_of(f"routing:\n  tiers: {ALL}\n  {inside}\n")
+    assert [(each.path, each.line) for each in problems] == [(f"routing.{path}", 5)]
+    assert said in problems[0].message
+
+
+def test_values_of_other_types_are_told_once() -> None:
+    problems = problems_of(
+        """\
+        routing:
+          tiers:
+          - {id: [1], kind: {a: b}}
+          - {id: [1], kind: {a: b}}
+          - 7
+          classes: {public: {tiers: [[enclave]]}, internal: 7}
+          demands: [7, {classes: 7, only: [{a: b}], never: 7}]
+        """
+    )
+    assert {each.line for each in problems} == {5, 6, 7, 8, 9}
+
+
+def test_plain_http_on_this_machine_is_for_development() -> None:
+    text = (
+        SMALL + "attestation: {environment: development}\nrouting: {tiers: "
+        "[{id: w, kind: house, model: m, address: 'http://127.0.0.1:1/v1'}]}\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text)
+    assert not [each for each in caught.value.problems if "routing" in each.path]
