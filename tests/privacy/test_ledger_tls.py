@@ -14,6 +14,7 @@ from curtilage_dev.stack import Stack
 from support.client_hello import SERVER_NAME, ClientHello, read_client_hello
 from support.hop_exchanges import QUICK
 from support.hops import Hops, tapped_stack
+from support.permits import order
 from support.wiretap import Wiretap
 
 
@@ -23,7 +24,7 @@ async def visit(hops: Hops, path: str) -> None:
     access = read_access(ca=hops.stack.authority)
     address = RelayAddress.parse(url, plain_loopback=True)
     async with RelayTransport(address, access=access) as transport:
-        await transport.fetch_bundle()
+        await transport.fetch_bundle(order())
 
 
 async def record(folder: Path) -> Hops:

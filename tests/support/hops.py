@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query, Settings
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore
@@ -21,7 +22,7 @@ from curtilage.client.remote.transport import (
     RelayAddress,
     RelayTransport,
 )
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire import bhttp, ohttp

@@ -19,6 +19,7 @@ from curtilage.attest.evidence_json import (
     encode_cpu_evidence,
     parse_bundle,
 )
+from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.receipt import (
     KEY_FIELD,
@@ -36,8 +37,9 @@ from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.client.errors import EnclaveError, FailureReason
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.seal import CHAT_PATH
-from curtilage.client.remote.sealed import SealedExchange
-from curtilage.policy.document.load import profile_text
+from curtilage.client.remote.sealed import RELAY, FetchOrder, SealedExchange
+from curtilage.policy.document.load import load_profile, profile_text
+from curtilage.policy.document.model import Policy
 from curtilage.wire import bhttp, chunked, media
 from curtilage.wire.dates import format_date, parse_date
 from curtilage.wire.encapsulation import GatewayKey
@@ -230,7 +232,8 @@ class MemoryEnclave:
         data = challenge_report_data(b0, nonce, emulated=True)
         return evidence_reply(encode_cpu_evidence(report_over(data)))
 
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
+        order.take(RELAY)
         self.fetched += 1
         if self.fetch_fails is not None:
             raise self.fetch_fails
@@ -421,8 +424,19 @@ def deployment_policy() -> str:
     )
 
 
-def key_store(parameters: TransportParameters = QUICK) -> KeyStore:
-    return KeyStore(expectations=deployment(parameters).expectations())
+def key_store(
+    parameters: TransportParameters = QUICK, *, policy: Policy | None = None
+) -> KeyStore:
+    """Return one that verifies under a policy; None: the default profile."""
+    return KeyStore(expectations=expectations(parameters, policy))
+
+
+def expectations(
+    parameters: TransportParameters = QUICK, policy: Policy | None = None
+) -> Expectations:
+    """Return those of the deployment, as if they were a policy's own."""
+    digest = (policy or load_profile("default")).digest
+    return dataclasses.replace(deployment(parameters).expectations(), digest=digest)
 
 
 def verified(enclave: MemoryEnclave) -> VerifiedKey:
@@ -431,7 +445,7 @@ def verified(enclave: MemoryEnclave) -> VerifiedKey:
 
 @cache
 def _verified(bundle: bytes, parameters: TransportParameters) -> VerifiedKey:
-    return verify(bundle, deployment(parameters).expectations(), now=NOW)
+    return verify(bundle, expectations(parameters), now=NOW)
 
 
 class Clock:

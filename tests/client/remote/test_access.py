@@ -14,9 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from curtilage.client.config import AccessFiles
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import RelayAccess, read_access, tls_context
+from curtilage.client.remote.access import RelayAccess, read_access
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.tls import tls_context
 from curtilage.wire import media
+from support.permits import order
 from support.relay_certificates import Certificates, make_certificates
 
 API_KEY = "ward-7.0123456789abcdef"
@@ -69,7 +71,7 @@ def read(files: AccessFiles) -> RelayAccess:
 
 async def fetched(address: RelayAddress, files: AccessFiles) -> bytes:
     async with RelayTransport(address, access=read(files)) as transport:
-        return await transport.fetch_bundle()
+        return await transport.fetch_bundle(order())
 
 
 async def refused(address: RelayAddress, files: AccessFiles) -> FailureReason:

@@ -13,54 +13,12 @@ from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
     Completion,
     ContentReader,
-    EventParser,
     EventStream,
     FreshEvidence,
     Nothing,
 )
+from support.cuts import PLACES, cut
 from support.memory_enclave import chunk, completion, sse
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """Cut bytes at some places, taken modulo their length."""
-    ends = sorted(place % (len(data) + 1) for place in places)
-    starts = [0, *ends]
-    return [data[a:b] for a, b in zip(starts, [*ends, len(data)], strict=True)]
-
-
-def parsed(pieces: list[bytes]) -> list[bytes]:
-    parser = EventParser()
-    return [event for piece in pieces for event in parser.push(piece)]
-
-
-PLACES = st.lists(st.integers(min_value=0, max_value=10_000), max_size=20)
-
-
-@pytest.mark.parametrize(
-    ("text", "events"),
-    [
-        # After the examples of the HTML standard, section 9.2.6.
-        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [b"YHOO\n+2\n10"]),
-        (
-            b": test\n\ndata: first\nid: 1\n\ndata:second\nid\n\ndata:  third\n\n",
-            [b"first", b"second", b" third"],
-        ),
-        (b"data\n\ndata\ndata\n\ndata:", [b"", b"\n"]),
-        (b"data:test\n\ndata: test\n\n", [b"test", b"test"]),
-        # Endings, comments, a byte order mark, an event cut short.
-        (b"data: a\r\n\r\ndata: b\r\rdata: c\n\n", [b"a", b"b", b"c"]),
-        (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),
-        (b":\n\n:    \n\n\n\n\n:x\ndata: a\n\n:\n", [b"a"]),
-        (b"data: a\n", []),
-        (b"event: x\nid: 7\nretry: 10\nodd: y\n\n", []),
-    ],
-)
-@given(places=PLACES)
-def test_events_are_parsed_as_the_standard_says(
-    text: bytes, events: list[bytes], places: list[int]
-) -> None:
-    assert parsed([text]) == events
-    assert parsed(cut(text, places)) == events
 
 
 @given(
@@ -155,21 +113,12 @@ def test_no_more_is_held_of_evidence_than_evidence_has() -> None:
     read_all(FreshEvidence(), [most + b" " * 16384])
 
 
-def test_an_endless_event_of_many_lines_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 100)
-    with pytest.raises(EnclaveError):
-        parsed([b"data: 1234567890\n"] * 20)
-
-
 def test_filler_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_module, "MAX_HELD_BYTES", 200)
     data = [b" " * 500, completion("a"), *[b" " * 500] * 9]
     told, reader = read(data)
     assert reader.finished is not None
     assert [each.text for each in told if isinstance(each, Delta)] == ["a"]
-    assert parsed([b":" + b"x" * 50 + b"\n\n"] * 20) == []
 
 
 def test_content_before_any_head_is_broken() -> None:

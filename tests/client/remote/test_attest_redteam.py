@@ -16,11 +16,12 @@ from curtilage.cli.main import main
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.keys import NEGATIVE_TTL, KeyStore
 from curtilage.client.remote.seal import seal
-from curtilage.client.remote.sealed import SealedExchange
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -33,6 +34,7 @@ from support.memory_enclave import (
     key_store,
     verified,
 )
+from support.permits import new_desk, permit_for
 
 QUERY = Query(messages=(Message(role="user", content="canary-7c1e"),), stream=True)
 
@@ -131,9 +133,10 @@ def test_a_verified_key_cannot_be_changed_or_made() -> None:
     )
     allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
-    forged = object.__new__(VerifiedKey)
+    desk, forged = new_desk(), object.__new__(VerifiedKey)
+    permit = permit_for(desk, allowed, key, now=NOW)
     with pytest.raises(TypeError):
-        seal(allowed, QUERY, forged, now=NOW)
+        seal(permit, QUERY, forged, desk=desk, now=NOW)
 
 
 # --- 14: a key of one's own --------------------------------------------------
@@ -268,9 +271,9 @@ class Counting(MemoryEnclave):
         self.asked: list[str] = []
 
     @override
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
         self.asked.append("bundle")
-        return await super().fetch_bundle()
+        return await super().fetch_bundle(order)
 
     @override
     async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,14 @@ from curtilage.client import telemetry
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
-from curtilage.client.errors import BlockedError, EnclaveError, FailureReason
+from curtilage.client.errors import (
+    BlockedError,
+    EnclaveError,
+    FailureReason,
+    NotRoutedError,
+)
+from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import cover as cover_module
 from curtilage.client.remote.cover import CoverSettings, CoverTraffic
@@ -23,7 +31,7 @@ from curtilage.client.remote.requests import (
     bucket_like,
 )
 from curtilage.client.remote.seal import cover_content, size_class_of
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
@@ -42,6 +50,7 @@ from support.memory_enclave import (
     sse,
     verified,
 )
+from support.permits import new_desk
 
 CANARY = "canary-5d5d"
 QUERY = Query(messages=(Message(role="user", content=CANARY),), stream=True)
@@ -70,7 +79,7 @@ class Bench:
                 inspector=self.inspector,
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                keys=key_store(self.enclave.parameters),
+                keys=key_store(self.enclave.parameters, policy=policy),
                 audit=self.trail,
                 cover=settings,
                 most_running=most_running,
@@ -104,6 +113,28 @@ async def test_a_query_that_is_blocked_has_one_too() -> None:
     await bench.session.settle()
     (request,) = bench.enclave.requests
     assert request.path == b"/v1/cover"
+
+
+async def test_a_query_that_nobody_is_asked_has_one_too() -> None:
+    # Silence would say: it must stay, and an enclave was required of it.
+    bench = Bench("financial.pan")
+    required = replace(QUERY, options=RoutingOptions(require=Require.ENCLAVE))
+    with pytest.raises(NotRoutedError):
+        await bench.session.ask(required)
+    await bench.session.settle()
+    (request,) = bench.enclave.requests
+    assert request.path == b"/v1/cover"
+
+
+@pytest.mark.parametrize(("classes", "covers"), [("health.*", 0), ("financial.*", 1)])
+async def test_a_policy_may_limit_it_to_classes(classes: str, covers: int) -> None:
+    policy = load_policy(
+        f"{profile_text('default')}\ntransport: {{cover: {{classes: ['{classes}']}}}}\n"
+    )
+    bench = Bench("financial.pan", policy=policy)
+    await bench.ask()
+    await bench.session.settle()
+    assert len(bench.enclave.sealed) == covers
 
 
 async def test_a_query_that_left_has_none() -> None:
@@ -220,8 +251,8 @@ async def test_dummies_do_not_tell_each_other_how_long_to_be() -> None:
         drawn.append(bound)
         return 0
 
-    keys = KeySource(enclave, key_store(), Clock())
-    remote = Enclave(enclave, keys, Clock(), lengths=RecentLengths(below))
+    keys = KeySource(enclave, key_store(), Clock(), new_desk())
+    remote = Enclave(enclave, keys, Clock(), new_desk(), lengths=RecentLengths(below))
     for _ in range(3):
         await remote.cover(4096, Unrecorded())
         await remote.settle()
@@ -351,7 +382,8 @@ async def test_counts_tell_of_it_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_query_with_half_a_character_has_no_class() -> None:
     enclave = MemoryEnclave()
-    remote = Enclave(enclave, KeySource(enclave, key_store(), Clock()), Clock())
+    keys = KeySource(enclave, key_store(), Clock(), new_desk())
+    remote = Enclave(enclave, keys, Clock(), new_desk())
     odd = Query(messages=(Message(role="user", content="\ud800"),))
     with pytest.raises(UnicodeError):
         remote.size_class(odd)

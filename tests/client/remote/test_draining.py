@@ -17,11 +17,12 @@ from curtilage.client.errors import (
     FailureReason,
     IncompleteAnswerError,
 )
+from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.draining import TIMER, Timer
 from curtilage.client.remote.seal import most_bytes
 from curtilage.client.remote.sealed import SealedExchange
-from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

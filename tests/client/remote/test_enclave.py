@@ -14,6 +14,7 @@ from curtilage.client.receipt import ReceiptSecret
 from curtilage.client.remote.enclave import Enclave, Step, clock_words
 from curtilage.client.remote.keys import KeySource
 from curtilage.client.remote.requests import ChatRequest
+from curtilage.client.remote.sealed import FetchOrder
 from curtilage.policy.decision.decide import Allowed, Inspection, decide
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
@@ -26,6 +27,7 @@ from support.memory_enclave import (
     key_store,
     problem,
 )
+from support.permits import new_desk
 
 QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
 THEIRS = NOW + timedelta(hours=3)
@@ -47,9 +49,12 @@ class Asked:
     def __init__(self, enclave: MemoryEnclave) -> None:
         self.enclave = enclave
         self.clock = Clock()
+        self.desk = new_desk()
         self.told: list[str] = []
-        keys = KeySource(enclave, key_store(enclave.parameters), self.clock)
-        self.remote = Enclave(enclave, keys, self.clock, notify=self.told.append)
+        keys = KeySource(enclave, key_store(enclave.parameters), self.clock, self.desk)
+        self.remote = Enclave(
+            enclave, keys, self.clock, self.desk, notify=self.told.append
+        )
         self.recorded: list[int] = []
 
     async def leaves(self, allowed: Allowed, verdict_id: str) -> None:
@@ -65,7 +70,9 @@ class Asked:
         """Record nothing."""
 
     async def ask(self) -> list[Step]:
-        request = ChatRequest(allowed=allowed(), query=QUERY, records=self)
+        request = ChatRequest(
+            allowed=allowed(), tier="enclave", query=QUERY, records=self
+        )
         return [step async for step in self.remote.ask(request)]
 
     async def failure(self) -> FailureReason:
@@ -105,6 +112,26 @@ async def test_a_corrected_date_is_for_one_query_alone() -> None:
     await asked.ask()
     await asked.ask()
     assert dates(asked.enclave)[-1] == b"Sat, 21 Nov 2026 12:00:00 GMT"
+
+
+async def test_a_request_that_is_asked_twice_is_sealed_once() -> None:
+    asked = Asked(MemoryEnclave())
+    request = ChatRequest(allowed=allowed(), tier="enclave", query=QUERY, records=asked)
+    assert [step async for step in asked.remote.ask(request)]
+    with pytest.raises(EnclaveError) as refused:
+        [step async for step in asked.remote.ask(request)]
+    assert refused.value.reason is FailureReason.NOT_PERMITTED
+    assert refused.value.code == "attempt"
+    assert len(asked.enclave.sealed) == 1
+
+
+async def test_a_tier_that_the_decision_does_not_name_is_not_asked() -> None:
+    asked = Asked(MemoryEnclave())
+    request = ChatRequest(allowed=allowed(), tier="other", query=QUERY, records=asked)
+    with pytest.raises(EnclaveError) as refused:
+        [step async for step in asked.remote.ask(request)]
+    assert refused.value.reason is FailureReason.NOT_PERMITTED
+    assert asked.enclave.sealed == []
 
 
 async def test_a_second_refused_date_is_an_error() -> None:
@@ -209,8 +236,8 @@ class OldKeyAndLate(MemoryEnclave):
         self.first = first
 
     @override
-    async def fetch_bundle(self) -> bytes:
-        bundle = await super().fetch_bundle()
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
+        bundle = await super().fetch_bundle(order)
         if self.first == "key" and self.fetched == 1:
             self.rotate(2)
         return bundle
@@ -247,7 +274,9 @@ async def test_what_is_too_large_is_not_even_recorded() -> None:
     )
     permission = decide(load_profile("default").rulebook, inspection).allowed
     assert permission is not None
-    request = ChatRequest(allowed=permission, query=large, records=asked)
+    request = ChatRequest(
+        allowed=permission, tier="enclave", query=large, records=asked
+    )
     with pytest.raises(EnclaveError) as refused:
         await anext(asked.remote.ask(request))
     assert refused.value.reason is FailureReason.TOO_LARGE

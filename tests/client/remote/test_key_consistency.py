@@ -7,11 +7,13 @@ import pytest
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.client.answer import Answerer
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import key_consistency as consistency_module
 from curtilage.client.remote.key_consistency import KeyHistory, compare_with_mirror
 from curtilage.client.remote.keys import NEGATIVE_TTL
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.remote.sealed import MIRROR, FetchOrder
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import NOW, Clock, MemoryEnclave, key_store, verified
@@ -27,7 +29,8 @@ class MemoryMirror:
         self.fetched = 0
         self.closed = False
 
-    async def fetch_key_configs(self) -> bytes:
+    async def fetch_key_configs(self, order: FetchOrder) -> bytes:
+        order.take(MIRROR)
         self.fetched += 1
         if self.key_configs is None:
             raise EnclaveError(FailureReason.RELAY_UNREACHABLE)

@@ -23,10 +23,11 @@ from curtilage.client.errors import (
     FailureReason,
     IncompleteAnswerError,
 )
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.receipt import Transcript
 from curtilage.client.remote.receipts import proves_answer, proves_question
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from support.client_parts import (

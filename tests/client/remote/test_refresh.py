@@ -7,6 +7,7 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.keys import (
     EARLIEST,
@@ -15,10 +16,12 @@ from curtilage.client.remote.keys import (
     SPREAD,
     KeySource,
 )
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.remote.sealed import RELAY, FetchOrder
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import NOW, WINDOW, MemoryEnclave, key_store
+from support.permits import new_desk
 from support.virtual_time import VirtualTime
 
 QUERY = Query(messages=(Message(role="user", content="hello"),), stream=True)
@@ -37,7 +40,8 @@ class Timed(MemoryEnclave):
         self.hold: asyncio.Event | None = None
 
     @override
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
+        order.take(RELAY)
         self.fetched_at.append(self.time.now)
         if self.hold is not None:
             await self.hold.wait()
@@ -209,7 +213,7 @@ async def test_a_key_that_is_not_in_force_any_more_is_not_renewed() -> None:
     old = await bench.session.verified_key()
     bench.enclave.renew()
     fresh = bench.book.renew(bench.enclave.bundle, NOW)
-    keys = KeySource(bench.enclave, bench.book, bench.clock)
+    keys = KeySource(bench.enclave, bench.book, bench.clock, new_desk())
     assert await keys.renew(old) is fresh
     assert len(bench.enclave.fetched_at) == 1
     await bench.session.close()
@@ -230,7 +234,7 @@ async def test_a_key_at_its_end_is_not_renewed_without_a_pause() -> None:
     def clock() -> datetime:
         return NOW + timedelta(seconds=time.now)
 
-    keys = KeySource(enclave, key_store(), clock, sleep=time.sleep)
+    keys = KeySource(enclave, key_store(), clock, new_desk(), sleep=time.sleep)
     await keys.current()
     await time.sleep(600.0)
     await keys.close()

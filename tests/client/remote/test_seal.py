@@ -1,11 +1,14 @@
 import copy
 import dataclasses
+import hashlib
 import inspect
 import json
 import math
-from collections.abc import Iterator
-from datetime import timedelta
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from typing_extensions import override
@@ -17,15 +20,29 @@ from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReaso
 from curtilage.client.query import Message, Query
 from curtilage.client.remote import seal as exchange_module
 from curtilage.client.remote.answer_reader import FreshEvidence
+from curtilage.client.remote.keys import fetch_order
 from curtilage.client.remote.seal import (
+    AnswerReader,
     cover_content,
     seal,
     seal_challenge,
     seal_cover,
     size_class_of,
 )
-from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.remote.sealed import MIRROR, RELAY, FetchOrder, SealedExchange
 from curtilage.policy.decision.decide import Allowed, Inspection, decide
+from curtilage.policy.decision.permit import (
+    KEY_BYTES,
+    ChallengePermit,
+    CoverPermit,
+    EgressPermit,
+    Party,
+    PermitDesk,
+    PermitRefusal,
+    PermitRefusedError,
+    time_ms,
+)
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import bhttp, media
 from curtilage.wire.padding import SIZE_CLASSES
@@ -42,23 +59,27 @@ from support.memory_enclave import (
     sse,
     verified,
 )
+from support.permits import new_desk, order, permit_for, seal_permitted
 
 CANARY = "canary-77aa"
 TURNS = iter(["first", "second", "third", "fourth"])
 QUERY = Query(messages=(Message(role="user", content=f"What is {CANARY}?"),))
 
 
-def allowed(query: Query = QUERY) -> Allowed:
+KEY = verified(MemoryEnclave())
+
+
+def allowed(query: Query = QUERY, *, profile: str = "default") -> Allowed:
     inspection = Inspection(
         findings=(), payload_digest=query.payload_digest(), messages=1
     )
-    permission = decide(load_profile("default").rulebook, inspection).allowed
+    permission = decide(load_profile(profile).rulebook, inspection).allowed
     assert permission is not None
     return permission
 
 
 async def answer(enclave: MemoryEnclave, query: Query = QUERY) -> list[AnswerEvent]:
-    sealed, reader = seal(allowed(query), query, verified(enclave), now=NOW)
+    sealed, reader = seal_permitted(allowed(query), query, verified(enclave), now=NOW)
     events: list[AnswerEvent] = []
     async for data in enclave.send(sealed):
         events += reader.push(data)
@@ -108,22 +129,112 @@ async def test_logprobs_come_through() -> None:
 
 
 def test_seal_holds_no_plaintext() -> None:
-    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal_permitted(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     assert CANARY.encode() not in sealed.take_body()
     assert CANARY not in repr(sealed)
 
 
-def test_seal_refuses_what_decide_did_not_build() -> None:
-    key = verified(MemoryEnclave())
-    for forged in (None, True, "enclave", object.__new__(Allowed)):
+def door(
+    permit: object,
+    *,
+    query: Query = QUERY,
+    key: VerifiedKey | None = None,
+    desk: PermitDesk,
+    now: datetime = NOW,
+) -> SealedExchange:
+    """Stand before the seal door with what may be no permit."""
+    shown = cast("EgressPermit", permit)
+    return seal(shown, query, key or KEY, desk=desk, now=now)[0]
+
+
+def refused_permit(refusal: PermitRefusal, call: Callable[[], object]) -> None:
+    with pytest.raises(PermitRefusedError) as refused:
+        call()
+    assert refused.value.refusal is refusal
+    assert CANARY not in repr(refused.value)
+
+
+def test_the_door_opens_for_a_permit_once() -> None:
+    desk = new_desk()
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
+    door(permit, desk=desk)
+    refused_permit(PermitRefusal.USED, lambda: door(permit, desk=desk))
+
+
+def test_the_door_takes_a_permit_and_nothing_else() -> None:
+    desk = new_desk()
+    keyed = keyed_for(KEY)
+    for forged in (
+        None,
+        True,
+        "enclave",
+        allowed(),
+        object.__new__(EgressPermit),
+        desk.mint_cover(**keyed),
+        desk.mint_challenge(**keyed),
+    ):
         with pytest.raises(TypeError):
-            seal(forged, QUERY, key, now=NOW)  # type: ignore[arg-type]
+            door(forged, desk=desk)
 
 
-def test_seal_refuses_another_payload() -> None:
+def test_a_permit_is_for_its_own_bytes() -> None:
+    desk = new_desk()
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
     other = dataclasses.replace(QUERY, stream=True)
-    with pytest.raises(PermissionError):
-        seal(allowed(), other, verified(MemoryEnclave()), now=NOW)
+    refused_permit(PermitRefusal.PAYLOAD, lambda: door(permit, query=other, desk=desk))
+
+
+def test_a_permit_is_for_its_own_key() -> None:
+    desk = new_desk()
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
+    other = verified(MemoryEnclave(key_id=7))
+    refused_permit(PermitRefusal.KEY, lambda: door(permit, key=other, desk=desk))
+
+
+def test_a_permit_is_for_its_own_release() -> None:
+    desk = new_desk()
+    given: dict[str, Any] = keyed_for(KEY) | {"release_digest": bytes(32)}
+    permit = desk.mint(allowed(), tier="enclave", attempt=0, **given)
+    refused_permit(PermitRefusal.RELEASE, lambda: door(permit, desk=desk))
+
+
+def test_a_permit_is_for_a_key_verified_under_its_own_policy() -> None:
+    """The policy changed between the verification and the decision."""
+    desk = new_desk()
+    permission = allowed(profile="bank")
+    permit = permit_for(desk, permission, KEY, now=NOW)
+    refused_permit(PermitRefusal.POLICY, lambda: door(permit, desk=desk))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("routing_class", RoutingClass.INTERNAL), ("tier", "other"), ("attempt", 1)],
+)
+def test_an_edited_permit_opens_nothing(name: str, value: object) -> None:
+    desk = new_desk()
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
+    object.__setattr__(permit, name, value)
+    refused_permit(PermitRefusal.FORGED, lambda: door(permit, desk=desk))
+
+
+def test_a_permit_opens_nothing_after_thirty_seconds() -> None:
+    desk = new_desk()
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
+    late = NOW + timedelta(seconds=30)
+    refused_permit(PermitRefusal.EXPIRED, lambda: door(permit, desk=desk, now=late))
+
+
+def test_another_process_s_permit_opens_nothing() -> None:
+    other = PermitDesk(bytes([7]) * KEY_BYTES, bytes)
+    permit = permit_for(other, allowed(), KEY, now=NOW)
+    refused_permit(PermitRefusal.FORGED, lambda: door(permit, desk=new_desk()))
+
+
+def test_a_full_desk_opens_nothing() -> None:
+    desk = PermitDesk(bytes(KEY_BYTES), secrets.token_bytes, most=1)
+    door(permit_for(desk, allowed(), KEY, now=NOW), desk=desk)
+    permit = permit_for(desk, allowed(), KEY, now=NOW)
+    refused_permit(PermitRefusal.FULL, lambda: door(permit, desk=desk))
 
 
 def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
@@ -136,15 +247,14 @@ def test_a_query_that_stays_has_nothing_to_seal_with() -> None:
 
 
 def test_seal_refuses_an_expired_key() -> None:
-    key = verified(MemoryEnclave())
-    late = key.expires_at + timedelta(seconds=1)
+    late = KEY.expires_at + timedelta(seconds=1)
     with pytest.raises(RefusedError) as refused:
-        seal(allowed(), QUERY, key, now=late)
+        seal_permitted(allowed(), QUERY, KEY, now=late)
     assert refused.value.code is RefusalCode.STALE
 
 
 def test_only_seal_builds_a_sealed_exchange() -> None:
-    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal_permitted(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     with pytest.raises(TypeError):
         SealedExchange(object(), b"plain", QUICK)
     for copied in (copy.copy, copy.deepcopy):
@@ -159,7 +269,7 @@ def test_only_the_seal_door_names_what_builds_a_sealed_exchange() -> None:
 
 
 def test_a_sealed_request_is_sent_once() -> None:
-    sealed, _ = seal(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
+    sealed, _ = seal_permitted(allowed(), QUERY, verified(MemoryEnclave()), now=NOW)
     sealed.take_body()
     with pytest.raises(RuntimeError):
         sealed.take_body()
@@ -172,9 +282,11 @@ def test_seal_refuses_a_key_that_verify_did_not_build() -> None:
         def usable_at(self, now: object) -> None:
             """Always."""
 
-    for forged in (Forged(), object.__new__(VerifiedKey), None):
-        with pytest.raises(TypeError):
-            seal(allowed(), QUERY, forged, now=NOW)  # type: ignore[arg-type]
+    desk = new_desk()
+    for forged in (Forged(), object.__new__(VerifiedKey), "key"):
+        permit = permit_for(desk, allowed(), KEY, now=NOW)
+        with pytest.raises(TypeError, match="VerifiedKey"):
+            door(permit, key=cast("VerifiedKey", forged), desk=desk)
 
 
 def test_what_is_compared_is_what_is_sealed() -> None:
@@ -212,7 +324,7 @@ async def test_an_unpadded_answer_is_finished_at_its_last_byte_only(
 @pytest.mark.parametrize("reply", [EVENTS, OBJECT], ids=["events", "object"])
 def test_the_end_of_an_unpadded_answer_is_told_by_its_final_chunk(reply: Reply) -> None:
     enclave = MemoryEnclave(reply, parameters=UNPADDED)
-    exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    exchange, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
     data = bytes(enclave.answer(exchange.take_body()))
     events = reader.push(data)
     assert not any(isinstance(each, Finished) for each in events)
@@ -225,7 +337,7 @@ def test_a_padded_answer_is_finished_at_its_end_mark_and_never_before(
 ) -> None:
     """At every position: incomplete, or every word of it is there."""
     enclave = MemoryEnclave(reply)
-    exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    exchange, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
     data = bytes(enclave.answer(exchange.take_body()))
     mark = finished_after(enclave, reply)
     assert mark < len(data) - 2 * enclave.parameters.frame_bytes, "filler follows"
@@ -252,7 +364,7 @@ def finished_after(enclave: MemoryEnclave, reply: Reply) -> int:
 def test_a_padded_answer_cut_before_its_end_mark_is_incomplete(reply: Reply) -> None:
     enclave = MemoryEnclave(reply)
     for cut in range(finished_after(enclave, reply)):
-        exchange, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
+        exchange, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
         data = bytes(enclave.answer(exchange.take_body()))
         events = reader.push(data[:cut])
         assert not any(isinstance(each, Finished) for each in events)
@@ -283,7 +395,7 @@ def test_the_answer_to_another_request_is_refused() -> None:
     """Also to the same question, asked before: nothing of it opens."""
     enclave = MemoryEnclave()
     earlier = bytes(enclave.answer(seal_body(enclave)))
-    _, reader = seal(allowed(), QUERY, verified(enclave), now=NOW)
+    _, reader = seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)
     with pytest.raises(EnclaveError) as refused:
         reader.push(earlier)
     assert refused.value.reason is FailureReason.ANSWER_BROKEN
@@ -299,7 +411,7 @@ async def test_every_changed_byte_is_refused() -> None:
 
 
 def seal_body(enclave: MemoryEnclave) -> bytes:
-    return seal(allowed(), QUERY, verified(enclave), now=NOW)[0].take_body()
+    return seal_permitted(allowed(), QUERY, verified(enclave), now=NOW)[0].take_body()
 
 
 def failing(status: int) -> bytes:
@@ -406,18 +518,20 @@ async def test_a_refused_date_tells_the_enclaves(
 async def test_the_date_can_be_corrected() -> None:
     enclave = MemoryEnclave()
     skew = timedelta(hours=-3)
-    exchange, _ = seal(allowed(), QUERY, verified(enclave), now=NOW, skew=skew)
+    exchange, _ = seal_permitted(
+        allowed(), QUERY, verified(enclave), now=NOW, skew=skew
+    )
     enclave.answer(exchange.take_body())
     assert dict(enclave.requests[0].fields)[b"date"] == b"Sat, 21 Nov 2026 09:00:00 GMT"
     with pytest.raises(DateRefusedError):
-        seal(allowed(), QUERY, verified(enclave), now=NOW, skew=timedelta.max)
+        seal_permitted(allowed(), QUERY, verified(enclave), now=NOW, skew=timedelta.max)
 
 
 @pytest.mark.parametrize("octets", [0, 1, 3000, 3500, 5000, 20_000, 200_000])
 def test_a_request_has_exactly_the_length_of_its_class(octets: int) -> None:
     query = Query(messages=(Message(role="user", content="x" * octets),))
     key = verified(MemoryEnclave())
-    body = seal(allowed(query), query, key, now=NOW)[0].take_body()
+    body = seal_permitted(allowed(query), query, key, now=NOW)[0].take_body()
     assert len(body) in SIZE_CLASSES
     assert len(body) == size_class_of(query, key, now=NOW)
 
@@ -432,7 +546,7 @@ def test_what_no_class_holds_is_not_sealed() -> None:
     query = Query(messages=(Message(role="user", content="x" * SIZE_CLASSES[-1]),))
     key = verified(MemoryEnclave())
     for refused in (
-        lambda: seal(allowed(query), query, key, now=NOW),
+        lambda: seal_permitted(allowed(query), query, key, now=NOW),
         lambda: size_class_of(query, key, now=NOW),
         lambda: size_class_of(query, None, now=NOW),
     ):
@@ -441,10 +555,31 @@ def test_what_no_class_holds_is_not_sealed() -> None:
         assert error.value.reason is FailureReason.TOO_LARGE
 
 
+def keyed_for(key: VerifiedKey) -> dict[str, Any]:
+    return {
+        "enclave_key_digest": hashlib.sha256(key.key_configs).digest(),
+        "release_digest": key.release_digest,
+        "now_ms": time_ms(NOW),
+    }
+
+
+def cover(
+    key: VerifiedKey, *, size_class: int = 4096, bucket: int = 0, now: datetime = NOW
+) -> tuple[SealedExchange, AnswerReader]:
+    desk = new_desk()
+    permit = desk.mint_cover(**keyed_for(KEY if key is UNVERIFIED else key))
+    return seal_cover(
+        permit, key, desk=desk, size_class=size_class, bucket=bucket, now=now
+    )
+
+
+UNVERIFIED = object.__new__(VerifiedKey)
+
+
 @pytest.mark.parametrize("size", SIZE_CLASSES)
 def test_a_dummy_has_the_length_of_a_query(size: int) -> None:
     enclave = MemoryEnclave()
-    exchange, reader = seal_cover(verified(enclave), size_class=size, bucket=3, now=NOW)
+    exchange, reader = cover(verified(enclave), size_class=size, bucket=3)
     body = exchange.take_body()
     assert len(body) == size
     answer = bytes(enclave.answer(body))
@@ -459,28 +594,97 @@ def test_a_dummy_has_the_length_of_a_query(size: int) -> None:
 
 def test_a_dummy_takes_nothing_that_could_carry_a_word() -> None:
     parameters = inspect.signature(seal_cover).parameters
-    assert set(parameters) == {"key", "size_class", "bucket", "now", "skew"}
+    named = {"permit", "key", "desk", "size_class", "bucket", "now", "skew"}
+    assert set(parameters) == named
+    assert "payload_digest" not in CoverPermit.__slots__
 
 
 def test_a_dummy_needs_a_verified_key_in_force_and_a_bucket() -> None:
-    key = verified(MemoryEnclave())
-    with pytest.raises(TypeError):
-        seal_cover(object(), size_class=4096, bucket=0, now=NOW)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="VerifiedKey"):
+        cover(UNVERIFIED)
     with pytest.raises(RefusedError):
-        seal_cover(key, size_class=4096, bucket=0, now=NOW + timedelta(days=2))
+        cover(KEY, now=NOW + timedelta(days=2))
     unpadded = verified(MemoryEnclave(parameters=UNPADDED))
-    for other, bucket in ((key, 8), (key, -1), (unpadded, 0)):
+    for other, bucket in ((KEY, 8), (KEY, -1), (unpadded, 0)):
         with pytest.raises(EnclaveError):
-            seal_cover(other, size_class=4096, bucket=bucket, now=NOW)
+            cover(other, bucket=bucket)
+
+
+def test_a_dummy_needs_a_permit_of_its_own() -> None:
+    desk, other = new_desk(), verified(MemoryEnclave(key_id=7))
+
+    def sealed_with(permit: object, key: VerifiedKey = KEY) -> None:
+        shown = cast("CoverPermit", permit)
+        seal_cover(shown, key, desk=desk, size_class=4096, bucket=0, now=NOW)
+
+    query = permit_for(desk, allowed(), KEY, now=NOW)
+    for forged in (None, query, desk.mint_challenge(**keyed_for(KEY))):
+        with pytest.raises(TypeError, match="CoverPermit"):
+            sealed_with(forged)
+    permit = desk.mint_cover(**keyed_for(KEY))
+    sealed_with(permit)
+    refused_permit(PermitRefusal.USED, lambda: sealed_with(permit))
+    foreign = desk.mint_cover(**keyed_for(KEY))
+    refused_permit(PermitRefusal.KEY, lambda: sealed_with(foreign, other))
+
+
+def challenge(
+    key: VerifiedKey, *, nonce: bytes = bytes(32), now: datetime = NOW
+) -> None:
+    desk = new_desk()
+    permit = desk.mint_challenge(**keyed_for(KEY))
+    read = FreshEvidence().read
+    seal_challenge(permit, key, desk=desk, nonce=nonce, now=now, reader_of=read)
 
 
 def test_a_challenge_needs_a_verified_key_in_force_and_a_nonce() -> None:
-    key = verified(MemoryEnclave())
-    read, nonce = FreshEvidence().read, bytes(32)
-    with pytest.raises(TypeError):
-        seal_challenge(object(), nonce=nonce, now=NOW, reader_of=read)  # type: ignore[arg-type]
+    challenge(KEY)
+    with pytest.raises(TypeError, match="VerifiedKey"):
+        challenge(UNVERIFIED)
     with pytest.raises(RefusedError) as refused:
-        seal_challenge(key, nonce=nonce, now=key.expires_at, reader_of=read)
+        challenge(KEY, now=KEY.expires_at)
     assert refused.value.code is RefusalCode.STALE
     with pytest.raises(ValueError, match="32 bytes"):
-        seal_challenge(key, nonce=bytes(31), now=NOW, reader_of=read)
+        challenge(KEY, nonce=bytes(31))
+
+
+def test_a_challenge_needs_a_permit_of_its_own() -> None:
+    desk, other = new_desk(), verified(MemoryEnclave(key_id=7))
+
+    def sealed_with(permit: object, key: VerifiedKey = KEY) -> None:
+        shown, read = cast("ChallengePermit", permit), FreshEvidence().read
+        seal_challenge(shown, key, desk=desk, nonce=bytes(32), now=NOW, reader_of=read)
+
+    query = permit_for(desk, allowed(), KEY, now=NOW)
+    for forged in (None, query, desk.mint_cover(**keyed_for(KEY))):
+        with pytest.raises(TypeError, match="ChallengePermit"):
+            sealed_with(forged)
+    permit = desk.mint_challenge(**keyed_for(KEY))
+    sealed_with(permit)
+    refused_permit(PermitRefusal.USED, lambda: sealed_with(permit))
+    foreign = desk.mint_challenge(**keyed_for(KEY))
+    refused_permit(PermitRefusal.KEY, lambda: sealed_with(foreign, other))
+
+
+def test_an_order_to_fetch_is_for_one_party_once_and_made_by_a_permit() -> None:
+    with pytest.raises(TypeError):
+        FetchOrder(object(), RELAY)
+    given = order(Party.RELAY)
+    given.take(RELAY)
+    with pytest.raises(RuntimeError):
+        given.take(RELAY)
+    with pytest.raises(RuntimeError):
+        order(Party.RELAY).take(MIRROR)
+    for copied in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            copied(order())
+    full = PermitDesk(bytes(KEY_BYTES), bytes, most=0)
+    with pytest.raises(EnclaveError) as refused:
+        fetch_order(full, Party.RELAY, NOW)
+    assert refused.value.reason is FailureReason.NOT_PERMITTED
+
+
+def test_only_the_module_of_the_keys_makes_orders_to_fetch() -> None:
+    client = Path(exchange_module.__file__).parents[1]
+    naming = [path for path in client.rglob("*.py") if "FETCH_DOOR" in path.read_text()]
+    assert sorted(path.name for path in naming) == ["keys.py", "sealed.py"]

@@ -7,9 +7,8 @@ from aiohttp import web
 
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.access import RelayAccess, tls_context
-from curtilage.client.remote.seal import seal
-from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.remote.access import RelayAccess
+from curtilage.client.remote.sealed import RELAY, SealedExchange
 from curtilage.client.remote.transport import (
     MAX_BUNDLE_BYTES,
     MAX_KEY_CONFIGS_BYTES,
@@ -20,11 +19,14 @@ from curtilage.client.remote.transport import (
     RelayTransport,
     pause_s,
 )
+from curtilage.client.tls import tls_context
 from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.permit import Party
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, verified
+from support.permits import order, seal_permitted
 
 CANARY = "canary-31c4"
 API_KEY = "ward-7.0123456789abcdef"
@@ -42,7 +44,7 @@ def sealed(
     allowed = decide(load_profile("default").rulebook, inspection).allowed
     assert allowed is not None
     key = verified(enclave or MemoryEnclave())
-    return seal(allowed, query, key, now=NOW)[0]
+    return seal_permitted(allowed, query, key, now=NOW)[0]
 
 
 @asynccontextmanager
@@ -108,7 +110,7 @@ async def test_fetch_names_nobody() -> None:
         return web.Response(body=b"{}", content_type=media.EVIDENCE_BUNDLE)
 
     async with relay(answer) as transport:
-        assert await transport.fetch_bundle() == b"{}"
+        assert await transport.fetch_bundle(order()) == b"{}"
     assert (seen[0].method, seen[0].path_qs) == ("GET", "/demo/bundle")
     assert {name.title() for name in seen[0].headers} == {"Host"}
 
@@ -195,7 +197,7 @@ async def test_nobody_there_is_told() -> None:
     address = RelayAddress.parse("http://127.0.0.1:9/demo", plain_loopback=True)
     async with RelayTransport(address) as transport:
         with pytest.raises(EnclaveError) as refused:
-            await transport.fetch_bundle()
+            await transport.fetch_bundle(order())
     assert refused.value.reason is FailureReason.RELAY_UNREACHABLE
     assert refused.value.__cause__ is None
 
@@ -207,7 +209,7 @@ async def test_a_name_that_the_relay_does_not_know_is_told() -> None:
 
     async with relay(answer) as transport:
         with pytest.raises(EnclaveError, match="check the name behind its host") as no:
-            await transport.fetch_bundle()
+            await transport.fetch_bundle(order())
     assert no.value.reason is FailureReason.RELAY_KNOWS_NO_SUCH
 
 
@@ -219,7 +221,7 @@ async def test_a_large_bundle_is_refused() -> None:
 
     async with relay(answer) as transport:
         with pytest.raises(EnclaveError) as refused:
-            await transport.fetch_bundle()
+            await transport.fetch_bundle(order())
     assert refused.value.code == "too_large"
 
 
@@ -234,7 +236,7 @@ async def test_a_bundle_that_drips_is_given_up() -> None:
 
     async with relay(answer, fetch_s=0.2) as transport:
         with pytest.raises(EnclaveError) as refused:
-            await transport.fetch_bundle()
+            await transport.fetch_bundle(order())
     assert refused.value.reason is FailureReason.TIMEOUT
 
 
@@ -269,7 +271,7 @@ async def test_an_api_key_goes_to_the_relay_with_every_request() -> None:
 
     access = RelayAccess(tls=tls_context(), api_key=API_KEY)
     async with relay(answer, access=access) as transport:
-        await transport.fetch_bundle()
+        await transport.fetch_bundle(order())
         _ = [data async for data in transport.send(sealed())]
     own = {"Authorization": f"Bearer {API_KEY}"}
     for request in seen:
@@ -330,7 +332,7 @@ async def mirror(handler: Handler) -> AsyncGenerator[MirrorTransport]:
 
 async def mirrored(handler: Handler) -> bytes:
     async with mirror(handler) as transport:
-        return await transport.fetch_key_configs()
+        return await transport.fetch_key_configs(order(Party.MIRROR))
 
 
 async def test_the_mirror_is_told_nothing() -> None:
@@ -418,3 +420,21 @@ def test_plain_http_on_loopback_needs_a_development_policy() -> None:
 async def _forever() -> None:
 
     await asyncio.sleep(30)
+
+
+async def test_nothing_is_fetched_without_an_order() -> None:
+    address = RelayAddress.parse("http://127.0.0.1:1/x", plain_loopback=True)
+    mirror = MirrorAddress.parse("http://127.0.0.1:1/x", plain_loopback=True)
+    spent = order()
+    spent.take(RELAY)
+    async with RelayTransport(address) as transport:
+        for wrong in (None, "relay"):
+            with pytest.raises(TypeError):
+                await transport.fetch_bundle(wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                await MirrorTransport(mirror).fetch_key_configs(wrong)  # type: ignore[arg-type]
+        for wrong_order in (spent, order(Party.MIRROR)):
+            with pytest.raises(RuntimeError):
+                await transport.fetch_bundle(wrong_order)
+    with pytest.raises(RuntimeError):
+        await MirrorTransport(mirror).fetch_key_configs(order(Party.RELAY))

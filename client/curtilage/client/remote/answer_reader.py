@@ -1,9 +1,8 @@
 """What stands inside the seal of an answer: events, one object, or a refusal.
 
-Pure. Reads server-sent events as their specification says, comments and all,
-and JSON with white space around it: a shaped answer is full of both. Each
-reader knows its own end mark, so that an answer can be shown as finished before
-the rest of its frames has come.
+Pure. Reads server-sent events, comments and all, and JSON with white space
+around it: a shaped answer is full of both. Each reader knows its own end mark, so
+that an answer can be shown as finished before the rest of its frames has come.
 """
 
 import json
@@ -11,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from typing import Final, NoReturn, cast
 
 from typing_extensions import override
@@ -18,6 +18,7 @@ from typing_extensions import override
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
 from curtilage.client.answer import AnswerEvent, Delta, Finished
 from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReason
+from curtilage.client.event_stream import EventParser
 from curtilage.wire import bhttp, media
 from curtilage.wire.dates import parse_date
 
@@ -82,7 +83,10 @@ class EventStream(ContentReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._events = EventParser()
+        self._events = EventParser(
+            partial(EnclaveError, FailureReason.ANSWER_BROKEN),
+            most_bytes=MAX_HELD_BYTES,
+        )
         self._last: Finished | None = None
         self._told = False
 
@@ -116,63 +120,6 @@ class EventStream(ContentReader):
             yield Delta(text=_text(text), logprobs=_logprobs(choice))
         if choice.get("finish_reason") is not None:
             self._last = _finished(choice, chunk)
-
-
-class EventParser:
-    """Server-sent events' data, as the HTML standard parses it.
-
-    Lines end with LF, CR LF or CR; a line that begins with a colon is a
-    comment; fields other than ``data`` are passed over, and so is an event
-    without data.
-    """
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._line = bytearray()
-        self._after_cr = False
-        self._data: list[bytes] = []
-        self._held_bytes = 0
-
-    def push(self, data: bytes) -> Iterator[bytes]:
-        """Yield the data of each event that ``data`` completes.
-
-        Raises:
-            EnclaveError: an event is too long to be held.
-        """
-        # A chunk may end between CR and LF; the LF is then no line of its own.
-        if self._after_cr and data:
-            data, self._after_cr = data.removeprefix(b"\n"), False
-        # The CR that ends this may be the half of a CR LF.
-        self._after_cr = data.endswith(b"\r")
-        *whole, rest = re.split(rb"\r\n|\r|\n", data)
-        for end in whole:
-            line = bytes(self._line) + end
-            self._line.clear()
-            yield from self._whole_line(line)
-        self._line += rest
-        # Also of a line without an end: it would be held as long as bytes come.
-        self._hold(len(self._line))
-
-    def _whole_line(self, line: bytes) -> Iterator[bytes]:
-        # One byte order mark may stand before the first line, and nowhere else.
-        if not self._begun:
-            self._begun, line = True, line.removeprefix(b"\xef\xbb\xbf")
-        if not line:
-            if self._data:
-                yield b"\n".join(self._data)
-            self._data, self._held_bytes = [], 0
-            return
-        name, _, value = line.partition(b":")
-        # Without "event", "id" and "retry", which would make a reader reconnect or name
-        # things; nothing of the kind is done here.
-        if name == b"data":
-            self._data.append(value.removeprefix(b" "))
-            self._held_bytes += len(value) + 1
-            self._hold(0)
-
-    def _hold(self, more_bytes: int) -> None:
-        if self._held_bytes + more_bytes > MAX_HELD_BYTES:
-            _broken()
 
 
 class JsonText(ContentReader):

@@ -32,7 +32,7 @@ from curtilage.client.errors import DateRefusedError, EnclaveError, FailureReaso
 from curtilage.client.query import Query
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
-from curtilage.client.remote.keys import KeySource, failure_of
+from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
 from curtilage.client.remote.requests import (
     Attempt,
     ChallengeRequest,
@@ -43,7 +43,12 @@ from curtilage.client.remote.requests import (
     Request,
 )
 from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
-from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.policy.decision.permit import (
+    PermitDesk,
+    PermitRefusedError,
+    WireException,
+)
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
 _MINUTE_S: Final = 60
@@ -55,7 +60,7 @@ Notify = Callable[[str], None]
 class Transport(Protocol):
     """The way out, as its users see it; tests have one in memory."""
 
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
         """Return the attestation bundle that the relay serves."""
         ...
 
@@ -89,6 +94,7 @@ class Enclave:
         transport: the way out.
         keys: where its key comes from.
         clock: the time, aware UTC.
+        desk: where the permit of each attempt is minted and redeemed.
         first_s: how long to wait for an answer to begin.
         lengths: how long its last answers were; None: none is known yet.
         supervisor: keeps the exchanges that run; None: one of its own.
@@ -100,6 +106,7 @@ class Enclave:
         transport: Transport,
         keys: KeySource,
         clock: Callable[[], datetime],
+        desk: PermitDesk,
         *,
         first_s: float = FIRST_EVENT_S,
         lengths: RecentLengths | None = None,
@@ -109,6 +116,7 @@ class Enclave:
         self._transport = transport
         self._keys = keys
         self._clock = clock
+        self._desk = desk
         self._first_s = first_s
         self._lengths = lengths or RecentLengths()
         self._supervisor = supervisor or ExchangeSupervisor()
@@ -169,6 +177,10 @@ class Enclave:
         """
         return await self._keys.current()
 
+    async def probe(self) -> None:
+        """Find out whether the way there is open; see ``KeySource.probe``."""
+        await self._keys.probe()
+
     async def settle(self) -> None:
         """Wait until every exchange has run to its end."""
         await self._supervisor.settle()
@@ -186,9 +198,11 @@ class Enclave:
         # sealed to it must be one and the same, whatever is renewed meanwhile.
         key, skew = await self._keys.current(), NO_SKEW
         renewed = corrected = False
+        exception: WireException | None = None
         while True:
             try:
-                async with aclosing(self._exchange(request, key, skew)) as steps:
+                exchange = self._exchange(request, key, skew, exception)
+                async with aclosing(exchange) as steps:
                     async for step in steps:
                         yield step
             except DateRefusedError as refusal:
@@ -197,6 +211,7 @@ class Enclave:
                 if corrected or refusal.date is None:
                     raise
                 corrected, skew = True, refusal.date - self._clock()
+                exception = WireException.DATE_REFUSED
                 self._clock_is_off(skew)
             except EnclaveError as failure:
                 # Once, whatever comes back: a relay that says it of each key would
@@ -204,6 +219,7 @@ class Enclave:
                 if renewed or failure.reason is not FailureReason.KEY_UNKNOWN:
                     raise
                 renewed, key = True, await self._keys.after(key)
+                exception = WireException.KEY_UNKNOWN
             else:
                 return
 
@@ -215,9 +231,16 @@ class Enclave:
             self._notify = None
 
     async def _exchange(
-        self, request: Request, key: VerifiedKey, skew: timedelta
+        self,
+        request: Request,
+        key: VerifiedKey,
+        skew: timedelta,
+        exception: WireException | None = None,
     ) -> AsyncGenerator[Step]:
-        """Record, seal and send one attempt; yield its answer."""
+        """Record, seal and send one attempt; yield its answer.
+
+        ``exception``: for what it is sealed again, where it was sealed before.
+        """
         # First of all: what cannot be seen to the end of its bucket is not begun.
         self._supervisor.require_room(share=request.share)
         if isinstance(request, ChatRequest):
@@ -233,9 +256,13 @@ class Enclave:
             # Again, at the moment of sealing: evidence has grown older meanwhile.
             self._challenges.require(key, request.requirement, challenged=False)
         try:
-            exchange, reader = request.seal(key, self._clock(), skew)
+            exchange, reader = request.seal(
+                self._desk, key, now=self._clock(), skew=skew, exception=exception
+            )
         except RefusedError as refusal:
             raise failure_of(refusal) from None
+        except PermitRefusedError as refused:
+            raise not_permitted(refused) from None
         attempt = Attempt(request=request, key=key, lengths=self._lengths)
         # For the first event only: a long answer is no late one.
         due = asyncio.get_running_loop().time() + self._first_s

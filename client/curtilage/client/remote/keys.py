@@ -29,6 +29,13 @@ from curtilage.client.remote.key_consistency import (
     mirror_silent,
 )
 from curtilage.client.remote.log_history import LogHistory, view_of
+from curtilage.client.remote.sealed import FETCH_DOOR, MIRROR, RELAY, FetchOrder
+from curtilage.policy.decision.permit import (
+    Party,
+    PermitDesk,
+    PermitRefusedError,
+    time_ms,
+)
 
 NEGATIVE_TTL = timedelta(seconds=60)
 
@@ -197,7 +204,7 @@ Sleep = Callable[[float], Awaitable[None]]
 class EvidenceSource(Protocol):
     """Where evidence is fetched: the relay, in the product."""
 
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
         """Return the attestation bundle that the relay serves."""
         ...
 
@@ -205,7 +212,7 @@ class EvidenceSource(Protocol):
 class KeyMirror(Protocol):
     """An independent copy of the key list."""
 
-    async def fetch_key_configs(self) -> bytes:
+    async def fetch_key_configs(self, order: FetchOrder) -> bytes:
         """Return the key list that the mirror serves."""
         ...
 
@@ -221,6 +228,7 @@ class KeySource:
         evidence: where the bundle is fetched.
         store: what was verified.
         clock: the time, aware UTC.
+        desk: where the permit of each fetch is minted and redeemed.
         mirror: an independent copy of the key list, where the policy names one.
         sleep: waits for the time of a renewal.
         below: randomness of that time.
@@ -231,6 +239,7 @@ class KeySource:
         evidence: EvidenceSource,
         store: KeyStore,
         clock: Callable[[], datetime],
+        desk: PermitDesk,
         *,
         mirror: KeyMirror | None = None,
         sleep: Sleep = asyncio.sleep,
@@ -239,6 +248,7 @@ class KeySource:
         self._evidence = evidence
         self._store = store
         self._clock = clock
+        self._desk = desk
         self._mirror = mirror
         self._sleep = sleep
         self._below = below
@@ -287,6 +297,16 @@ class KeySource:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
         return fresh
 
+    async def probe(self) -> None:
+        """Find out whether the relay is there, without any query.
+
+        Raises:
+            EnclaveError: as ``current``.
+        """
+        known = self._store.known
+        if await self.current() is known:
+            await self._bundle()  # a key in force says nothing of the way there
+
     async def renew(self, old: VerifiedKey) -> VerifiedKey | None:
         """Fetch and verify before a key ends; None where that failed."""
         # The same lock as for queries: two fetches side by side would be seen as one
@@ -296,7 +316,7 @@ class KeySource:
             if known is not None and known is not old:
                 return known  # it ended while we waited, and a query fetched another
             try:
-                bundle = await self._evidence.fetch_bundle()
+                bundle = await self._bundle()
                 mirrored = await self._mirrored()
                 fresh = self._store.renew(bundle, self._clock(), mirrored=mirrored)
             except EnclaveError:
@@ -317,7 +337,7 @@ class KeySource:
 
     async def _fetch(self) -> VerifiedKey:
         """Fetch and verify because none is in force; plan its renewal."""
-        bundle = await self._evidence.fetch_bundle()
+        bundle = await self._bundle()
         try:
             mirrored = await self._mirrored()
         except MirrorSilentError as silent:
@@ -333,11 +353,16 @@ class KeySource:
         self._renewing = asyncio.create_task(self._keep_renewing(key, life_s, wait_s))
         return key
 
+    async def _bundle(self) -> bytes:
+        order = fetch_order(self._desk, Party.RELAY, self._clock())
+        return await self._evidence.fetch_bundle(order)
+
     async def _mirrored(self) -> bytes | None:
         if self._mirror is None:
             return None
         try:
-            return await self._mirror.fetch_key_configs()
+            order = fetch_order(self._desk, Party.MIRROR, self._clock())
+            return await self._mirror.fetch_key_configs(order)
         except EnclaveError:
             # Not "no mirror": an attacker who can silence it would switch the
             # comparison off.
@@ -366,6 +391,26 @@ class KeySource:
 
     def _share(self) -> float:
         return self._below(_STEPS) / _STEPS
+
+
+def fetch_order(desk: PermitDesk, party: Party, now: datetime) -> FetchOrder:
+    """Return the order for one fetch of public bytes, by a permit of its own kind.
+
+    Raises:
+        EnclaveError: the desk has no room for another permit.
+    """
+    # The transport knows no policy, so it takes what stands for the redeemed permit.
+    permit = desk.mint_fetch(party, now_ms=time_ms(now))
+    try:
+        desk.redeem_fetch(permit, party=party, now_ms=time_ms(now))
+    except PermitRefusedError as refused:
+        raise not_permitted(refused) from None
+    return FetchOrder(FETCH_DOOR, RELAY if party is Party.RELAY else MIRROR)
+
+
+def not_permitted(refused: PermitRefusedError) -> EnclaveError:
+    """Say a refused permit in the client's terms."""
+    return EnclaveError(FailureReason.NOT_PERMITTED, code=refused.refusal.value)
 
 
 def failure_of(refusal: RefusedError) -> EnclaveError:

@@ -1,7 +1,9 @@
 """What is asked of the enclave: a chat, a cover request, a challenge.
 
 Each is recorded before each attempt and then sealed anew, since no two requests may
-share an encapsulated key. Who keeps the records is known here as a protocol only.
+share an encapsulated key. Here, where the key is known and the record is written, the
+permit of the attempt is minted; no other module mints one to seal. Who keeps the
+records is known here as a protocol only.
 """
 
 import secrets
@@ -27,6 +29,14 @@ from curtilage.client.remote.seal import (
 )
 from curtilage.client.remote.sealed import SealedExchange
 from curtilage.policy.decision.decide import Allowed
+from curtilage.policy.decision.permit import (
+    EgressPermit,
+    PermitDesk,
+    PermitRefusal,
+    PermitRefusedError,
+    WireException,
+    time_ms,
+)
 from curtilage.wire.shaping import TransportParameters
 
 COVER_SHARE: Final = 12
@@ -126,21 +136,26 @@ def bucket_like(parameters: TransportParameters, frames: int) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class ChatRequest:
-    """A query.
+    """A query, to be asked once; whoever asks again makes another.
 
     Attributes:
         allowed: the proof that it may leave.
+        tier: id of the attested tier that is asked.
         query: what was inspected.
         records: where its steps are recorded.
         requirement: what the enclave must show for the query's data.
+        attempt: how often the query was asked before.
     """
 
     share: ClassVar[int] = 1
 
     allowed: Allowed
+    tier: str
     query: Query
     records: Records
     requirement: Requirement = NOTHING_MORE
+    attempt: int = 0
+    _permit: EgressPermit | None = field(default=None, repr=False)
     _secret: ReceiptSecret | None = field(default=None, repr=False)
 
     async def record(self, key: VerifiedKey) -> None:
@@ -150,12 +165,48 @@ class ChatRequest:
         self._secret = await self.records.leaves(self.allowed, key.verdict_id)
 
     def seal(
-        self, key: VerifiedKey, now: datetime, skew: timedelta
+        self,
+        desk: PermitDesk,
+        key: VerifiedKey,
+        *,
+        now: datetime,
+        skew: timedelta,
+        exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it afresh."""
-        # The door compares the query with the permission once more.
+        """Seal it afresh, with a permit of its own.
+
+        Raises:
+            PermitRefusedError: no permit can be had, or it does not hold.
+        """
+        # The first by the decision, each further one by an exception of the wire. What
+        # comes here again for no such reason is a mistake, and would be a second copy.
+        if self._permit is None:
+            self._permit = desk.mint(
+                self.allowed,
+                tier=self.tier,
+                enclave_key_digest=bytes.fromhex(key.key_configs_digest),
+                release_digest=key.release_digest,
+                attempt=self.attempt,
+                now_ms=time_ms(now),
+            )
+        elif exception is None:
+            raise PermitRefusedError(PermitRefusal.ATTEMPT)
+        else:
+            self._permit = desk.mint_again(
+                self._permit,
+                exception=exception,
+                enclave_key_digest=bytes.fromhex(key.key_configs_digest),
+                release_digest=key.release_digest,
+                now_ms=time_ms(now),
+            )
         return seal(
-            self.allowed, self.query, key, now=now, skew=skew, secret=self._secret
+            self._permit,
+            self.query,
+            key,
+            desk=desk,
+            now=now,
+            skew=skew,
+            secret=self._secret,
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
@@ -197,11 +248,29 @@ class CoverRequest:
         await self.records.covered(cover_content(self.bucket), key.verdict_id)
 
     def seal(
-        self, key: VerifiedKey, now: datetime, skew: timedelta
+        self,
+        desk: PermitDesk,
+        key: VerifiedKey,
+        *,
+        now: datetime,
+        skew: timedelta,
+        exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it afresh."""
+        """Seal it afresh, with a permit of its own; raises as a query's."""
+        del exception
+        permit = desk.mint_cover(
+            enclave_key_digest=bytes.fromhex(key.key_configs_digest),
+            release_digest=key.release_digest,
+            now_ms=time_ms(now),
+        )
         return seal_cover(
-            key, size_class=self.size_class, bucket=self.bucket, now=now, skew=skew
+            permit,
+            key,
+            desk=desk,
+            size_class=self.size_class,
+            bucket=self.bucket,
+            now=now,
+            skew=skew,
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:
@@ -234,13 +303,29 @@ class ChallengeRequest:
         await self.records.challenged(content, key.verdict_id)
 
     def seal(
-        self, key: VerifiedKey, now: datetime, skew: timedelta
+        self,
+        desk: PermitDesk,
+        key: VerifiedKey,
+        *,
+        now: datetime,
+        skew: timedelta,
+        exception: WireException | None,
     ) -> tuple[SealedExchange, AnswerReader]:
-        """Seal it afresh."""
-        # The same nonce in each attempt: a new one would need a new record, and the key
-        # that answers is compared anyway.
+        """Seal it, with a permit of its own; raises as a query's."""
+        del exception
+        permit = desk.mint_challenge(
+            enclave_key_digest=bytes.fromhex(key.key_configs_digest),
+            release_digest=key.release_digest,
+            now_ms=time_ms(now),
+        )
         return seal_challenge(
-            key, nonce=self.nonce, now=now, reader_of=self.answer.read, skew=skew
+            permit,
+            key,
+            desk=desk,
+            nonce=self.nonce,
+            now=now,
+            reader_of=self.answer.read,
+            skew=skew,
         )
 
     async def keep(self, key: VerifiedKey, receipt: bytes) -> None:

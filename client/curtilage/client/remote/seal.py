@@ -1,21 +1,21 @@
-"""The seal door: one allowed query becomes a sealed request and its answer's reader.
+"""The seal door: one permitted query becomes a sealed request and its answer's reader.
 
 Sans-IO. This is the only place where a query turns into bytes for others, and
-it takes an ``Allowed``, which ``decide`` alone can build, and a
+it takes an ``EgressPermit``, which a desk mints from what ``decide`` allowed, and a
 ``VerifiedKey``, which ``attest.verify`` alone can build. What ``decide`` kept
-home has no ``Allowed``, so it cannot come through here; and an ``Allowed`` for
-one query does not open the door for another, since it names the payload.
+home has no permit, so it cannot come through here. A permit is redeemed here, and
+opens the door once: for the payload, the keys, the release and the policy that it
+names, and for no other.
 
-A cover request goes through the same door. It takes nothing of any query but a size
-class: there is no argument that could carry a word. A challenge takes random
-bytes and a digest of the evidence.
+A cover request goes through the same door, with a permit of its own kind. It takes
+nothing of any query but a size class: there is no argument that could carry a word.
+So does a challenge, which takes random bytes and a digest of the evidence.
 
 Where the evidence binds a receipt key, every request carries a secret for its
 receipt, and no answer is finished before the receipt at its end was verified.
 """
 
 import hashlib
-import hmac
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -36,7 +36,13 @@ from curtilage.client.remote.answer_reader import (
 )
 from curtilage.client.remote.receipts import ReceiptCheck
 from curtilage.client.remote.sealed import SEAL_DOOR, SealedExchange
-from curtilage.policy.decision.decide import Allowed, require_allowed
+from curtilage.policy.decision.permit import (
+    ChallengePermit,
+    CoverPermit,
+    EgressPermit,
+    PermitDesk,
+    time_ms,
+)
 from curtilage.wire import bhttp, chunked, frames, keyconfig, padding
 from curtilage.wire.dates import format_date
 from curtilage.wire.errors import LimitExceededError, TruncatedError, WireError
@@ -190,10 +196,11 @@ class AnswerReader:
 
 
 def seal(
-    allowed: Allowed,
+    permit: EgressPermit,
     query: Query,
     key: VerifiedKey,
     *,
+    desk: PermitDesk,
     now: datetime,
     skew: timedelta = NO_SKEW,
     secret: ReceiptSecret | None = None,
@@ -203,37 +210,44 @@ def seal(
     Returns the request, which may be sent, and what opens its answer.
 
     Args:
-        allowed: the decision that this very payload may leave.
+        permit: for this very payload, to this very key, now; spent by the call.
         query: what was inspected.
         key: the enclave's key, checked again to be in force at ``now``.
+        desk: that minted the permit.
         now: the time of sealing, aware.
         skew: how far the enclave's clock is ahead of ours; for the date inside
             the seal, and for nothing else.
         secret: for the receipt; None: a fresh one that is not kept.
 
     Raises:
-        TypeError: ``allowed`` was not built by ``decide``, or ``key``
-            not by ``attest.verify``.
-        PermissionError: ``allowed`` is for another payload.
+        TypeError: ``permit`` was not built by a desk, or ``key`` not by
+            ``attest.verify``.
+        PermitRefusedError: the permit is for another payload or key, or does not
+            hold any more.
         RefusedError: the key expired between verification and sealing.
         EnclaveError: larger than the largest size class, or nothing that we can
             seal to is in the key list.
     """
-    # Types are checked by a linter, on our own code; this holds for any caller.
-    # Each of the two can be built in one place only.
-    permitted = require_allowed(allowed)
+    # Types are checked by a linter, on our own code; this holds for any caller, as
+    # does what the desk asks of the permit. Each of the two is built in one place only.
     verified = require_verified(key)
     # Once: what is compared is what is sealed. A query whose parts gave another text
     # at a second reading would have been inspected as the one and sent as the other.
     content = query.payload()
-    # A decision about one query opens the door for no other: neither for one that
-    # was edited after its inspection, nor for a variable that was mixed up.
-    digest = hashlib.sha256(content).digest()
-    if not hmac.compare_digest(permitted.payload_digest, digest):
-        raise PermissionError("the decision is about another payload")
     # Again: between the verification and this line lie a record on the disk and, for
     # the strictest data, a whole challenge.
     verified.usable_at(now)
+    # A permit for one query opens the door for no other: neither for one that was
+    # edited after its inspection, nor for a variable that was mixed up. The digests are
+    # of what is sealed and what it is sealed to, not of what anybody says of them.
+    desk.redeem(
+        permit,
+        payload_digest=hashlib.sha256(content).digest(),
+        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
+        release_digest=verified.release_digest,
+        policy_digest=verified.expectations_digest,
+        now_ms=time_ms(now),
+    )
     return _sealed(
         verified,
         _InnerRequest(
@@ -249,8 +263,10 @@ def cover_content(bucket: int) -> bytes:
 
 
 def seal_cover(
+    permit: CoverPermit,
     key: VerifiedKey,
     *,
+    desk: PermitDesk,
     size_class: int,
     bucket: int,
     now: datetime,
@@ -259,14 +275,18 @@ def seal_cover(
     """Seal a cover request, which looks like a query of one size class.
 
     Args:
+        permit: for one cover request to this very key; spent by the call.
         key: as for ``seal``.
+        desk: that minted the permit.
         size_class: octets of the encapsulated request; see ``size_class_of``.
         bucket: how long its answer is to be.
         now: the time of sealing, aware.
         skew: as for ``seal``.
 
     Raises:
-        TypeError: ``key`` was not built by ``attest.verify``.
+        TypeError: ``permit`` was not built by a desk as one for cover requests, or
+            ``key`` not by ``attest.verify``.
+        PermitRefusedError: as ``seal``.
         RefusedError: the key expired between verification and sealing.
         EnclaveError: the enclave has no such bucket, or shapes nothing; or
             nothing that we can seal to is in the key list.
@@ -277,6 +297,12 @@ def seal_cover(
     # covers nothing.
     if not 0 <= bucket < verified.transport.buckets:
         raise EnclaveError(FailureReason.REFUSED, code="bucket")
+    desk.redeem_cover(
+        permit,
+        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
+        release_digest=verified.release_digest,
+        now_ms=time_ms(now),
+    )
     content, date = cover_content(bucket), _date(now, skew)
     return _sealed(
         verified,
@@ -300,8 +326,10 @@ def challenge_content(key: VerifiedKey, nonce: bytes) -> bytes:
 
 
 def seal_challenge(
+    permit: ChallengePermit,
     key: VerifiedKey,
     *,
+    desk: PermitDesk,
     nonce: bytes,
     now: datetime,
     reader_of: ReaderOf,
@@ -310,20 +338,30 @@ def seal_challenge(
     """Seal a request for fresh evidence; from outside, a short question.
 
     Args:
+        permit: for one challenge to this very key; spent by the call.
         key: as for ``seal``; the one that is to be challenged.
+        desk: that minted the permit.
         nonce: 32 random bytes.
         now: the time of sealing, aware.
         reader_of: returns what reads the evidence.
         skew: as for ``seal``.
 
     Raises:
-        TypeError: ``key`` was not built by ``attest.verify``.
+        TypeError: ``permit`` was not built by a desk as one for challenges, or
+            ``key`` not by ``attest.verify``.
+        PermitRefusedError: as ``seal``.
         RefusedError: the key expired between verification and sealing.
         EnclaveError: nothing that we can seal to is in the key list.
     """
     verified = require_verified(key)
     verified.usable_at(now)
     content, date = challenge_content(verified, nonce), _date(now, skew)
+    desk.redeem_challenge(
+        permit,
+        enclave_key_digest=hashlib.sha256(verified.key_configs).digest(),
+        release_digest=verified.release_digest,
+        now_ms=time_ms(now),
+    )
     return _sealed(
         verified,
         _InnerRequest(path=CHALLENGE_PATH, content=content, date=date),

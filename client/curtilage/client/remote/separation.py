@@ -9,7 +9,7 @@ when it is loaded; here they meet the relay's, which is no part of a policy.
 from urllib.parse import urlsplit
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.remote.access import is_loopback, is_numeric
+from curtilage.client.tls import is_loopback, is_numeric
 from curtilage.policy.document.addresses import registrable_domain
 
 

@@ -1,7 +1,8 @@
 """The door outward: HTTP to the relay, and nowhere else.
 
 It sees sealed bytes only, both ways: ``send`` takes a ``SealedExchange``, which
-the seal door alone can build, and yields what came back unopened. No redirect
+the seal door alone can build, and yields what came back unopened. What it fetches is
+public, and it takes a ``FetchOrder`` for each time. No redirect
 is followed, no cookie kept, nothing retried, no header of ours names the
 client, its language or its library; an API key, where the relay demands one,
 names its customer to the relay, which strips it.
@@ -22,8 +23,14 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from curtilage.client.errors import ConfigError, EnclaveError, FailureReason
-from curtilage.client.remote.access import RelayAccess, is_loopback, tls_context
-from curtilage.client.remote.sealed import SealedExchange
+from curtilage.client.remote.access import RelayAccess
+from curtilage.client.remote.sealed import (
+    MIRROR,
+    RELAY,
+    FetchOrder,
+    SealedExchange,
+)
+from curtilage.client.tls import is_loopback, tls_context
 from curtilage.wire import media
 from curtilage.wire.shaping import TransportParameters
 
@@ -166,12 +173,14 @@ class RelayTransport:
         """Close it."""
         await self.close()
 
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
         """Fetch the attestation bundle, bounded.
 
         Raises:
             EnclaveError: unreachable, or the answer is not a bundle.
+            RuntimeError: the order is spent, or for another party.
         """
+        _take(order, RELAY)
         return await self._connections.fetch(
             self._address.url + "/bundle",
             self._access.fields(),
@@ -252,12 +261,14 @@ class MirrorTransport:
         self._fetch_s = fetch_s
         self._connections = _Connections(tls_context(), connect_s=connect_s)
 
-    async def fetch_key_configs(self) -> bytes:
+    async def fetch_key_configs(self, order: FetchOrder) -> bytes:
         """Fetch the list, bounded.
 
         Raises:
             EnclaveError: unreachable, or the answer is not a key list.
+            RuntimeError: the order is spent, or for another party.
         """
+        _take(order, MIRROR)
         return await self._connections.fetch(
             self._address.url,
             {},
@@ -349,6 +360,13 @@ class _Connections:
 def pause_s(parameters: TransportParameters, least_s: float = SILENCE_S) -> float:
     """Return how long a paced answer may be silent before it has failed."""
     return max(least_s, SILENT_PERIODS * parameters.period_ms / 1000)
+
+
+def _take(order: FetchOrder, party: str) -> None:
+    """Spend an order to fetch; as for ``send``, the last place to make sure."""
+    if not isinstance(order, FetchOrder):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("only a FetchOrder is fetched for")
+    order.take(party)
 
 
 @contextmanager
