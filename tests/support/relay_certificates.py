@@ -52,6 +52,7 @@ def make_certificates(folder: Path) -> Certificates:
     authority = _Authority(folder, "authority")
     authority.sign("server", "localhost")
     authority.sign("misnamed", "elsewhere.example")
+    authority.sign("expired", "localhost", ended=True)
     authority.sign("client", "client.example")
     _Authority(folder, "stranger").sign("untrusted", "localhost")
     return Certificates(folder=folder)
@@ -68,12 +69,12 @@ class _Authority:
         )
         self._write(name, builder, self._key)
 
-    def sign(self, name: str, host: str) -> None:
+    def sign(self, name: str, host: str, *, ended: bool = False) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [x509.DNSName(host)]
         if host == "localhost":
             names.append(x509.IPAddress(IPv4Address("127.0.0.1")))
-        builder = _builder(_name(host), self._name, key)
+        builder = _builder(_name(host), self._name, key, ended=ended)
         builder = builder.add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
@@ -102,7 +103,11 @@ def _name(text: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    ended: bool = False,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -111,6 +116,6 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
+        .not_valid_before(now - timedelta(hours=2))
+        .not_valid_after(now + timedelta(hours=-1 if ended else 1))
     )

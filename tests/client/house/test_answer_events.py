@@ -1,0 +1,193 @@
+"""What an OpenAI-compatible server says, as vLLM, Ollama and llama.cpp say it."""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.errors import FailureReason, HouseUnavailableError
+from curtilage.client.house.answer_events import (
+    MAX_ANSWER_BYTES,
+    MAX_EVENT_BYTES,
+    ChatReader,
+)
+from support.cuts import PLACES, cut
+from support.house import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
+
+DONE = b"data: [DONE]\n\n"
+SAID = chunk({"content": "yes"})
+STOP = chunk({}, finish="stop")
+
+
+def read(
+    pieces: Iterable[bytes], *, logprobs: bool = False, to_the_end: bool = True
+) -> list[AnswerEvent]:
+    chat = ChatReader(logprobs=logprobs)
+    found = [each for piece in pieces for said in chat.push(piece) for each in said]
+    assert not to_the_end or isinstance(found[-1], Finished)
+    return found
+
+
+def refused(*pieces: bytes, logprobs: bool = False) -> FailureReason:
+    with pytest.raises(HouseUnavailableError) as error:
+        read(pieces, logprobs=logprobs, to_the_end=False)
+    assert CANARY not in repr(error.value) + str(error.value)
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    return error.value.reason
+
+
+@pytest.mark.parametrize(
+    "server", [VLLM, OLLAMA, LLAMA], ids=["vllm", "ollama", "llama"]
+)
+def test_each_server_is_understood(server: tuple[bytes, ...]) -> None:
+    *deltas, finished = read(server)
+    assert "".join(each.text for each in deltas if isinstance(each, Delta)) == "Hi Ü."
+    assert finished == Finished(
+        finish_reason="length", prompt_tokens=11, completion_tokens=3
+    )
+
+
+@given(PLACES)
+def test_where_the_body_is_cut_does_not_matter(places: list[int]) -> None:
+    assert read(cut(b"".join(VLLM), places)) == read(VLLM)
+
+
+def test_log_probabilities_are_those_of_the_text() -> None:
+    listed = [
+        {"token": "y", "logprob": -0.5, "bytes": [121]},
+        {"token": "es", "logprob": -9999},
+    ]
+    body = chunk({"content": "yes"}, logprobs={"content": listed})
+    found = read([body, STOP, DONE], logprobs=True)
+    assert found[0] == Delta(text="yes", logprobs=(("y", -0.5), ("es", -9999.0)))
+    assert read([body, STOP, DONE])[0] == Delta(text="yes")
+
+
+@pytest.mark.parametrize("given", [None, {}, {"content": None}, {"content": []}])
+def test_an_answer_without_the_log_probabilities_that_were_asked_for_is_none(
+    given: object,
+) -> None:
+    said = chunk({"content": "yes"}, logprobs=given)
+    assert refused(said, logprobs=True) is FailureReason.HOUSE_NO_LOGPROBS
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ["y"],
+        [{"logprob": -1}],
+        [{"token": "y"}],
+        [{"token": "y", "logprob": True}],
+        [{"token": "y", "logprob": 2}],
+        [{"token": "y", "logprob": -(10**4000)}],
+        [{"token": 1, "logprob": -1}],
+    ],
+)
+def test_log_probabilities_that_are_none_break_the_answer(listed: object) -> None:
+    said = chunk({"content": "y"}, logprobs={"content": listed})
+    assert refused(said, logprobs=True) is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+def test_no_counts_are_no_lie() -> None:
+    assert read([SAID, STOP, DONE])[-1] == Finished(
+        finish_reason="stop", prompt_tokens=0, completion_tokens=0
+    )
+
+
+def test_what_a_model_thinks_is_not_shown() -> None:
+    thought = [chunk({"reasoning_content": CANARY}), chunk({"reasoning": CANARY})]
+    assert read([*thought, SAID, STOP, DONE])[0] == Delta(text="yes")
+
+
+@pytest.mark.parametrize("reason", ["abort", "content_filter", "tool_calls", "", 1, []])
+def test_another_end_than_of_a_whole_answer_is_incomplete(reason: object) -> None:
+    ended = chunk({}, finish=reason)
+    assert refused(SAID, ended, DONE) is FailureReason.HOUSE_ANSWER_INCOMPLETE
+
+
+def test_an_end_without_a_reason_is_incomplete() -> None:
+    assert refused(SAID, DONE) is FailureReason.HOUSE_ANSWER_INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        data({"error": {"message": CANARY, "code": 500}}),
+        data({"object": "error", "message": CANARY}),
+    ],
+    ids=["vllm", "older vllm"],
+)
+def test_a_server_that_says_it_failed_is_believed(failure: bytes) -> None:
+    assert refused(SAID, failure) is FailureReason.HOUSE_FAILED
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"data: \n\n",
+        b"data: {\n\n",
+        b"data: [1]\n\n",
+        b"data: 7\n\n",
+        b"data: " + b"[" * 5000 + b"\n\n",
+        b"data: " + b"9" * 5000 + b"\n\n",
+        b"data: \xff\n\n",
+        b'data: {"usage": {"prompt_tokens": 1, "completion_tokens": NaN}}\n\n',
+        f"data: {CANARY}\n\n".encode(),
+        data({"choices": {}}),
+        data({"choices": [1]}),
+        data({"choices": [{"delta": CANARY}]}),
+        data({"choices": [{"delta": {"content": 1}}]}),
+        b'data: {"choices": [{"delta": {"content": []}}]}\n\n',
+        data({"choices": [{"delta": {"content": [CANARY]}}]}),
+        data({"choices": [{"delta": {"content": CANARY}, "index": 1}]}),
+        b'data: {"choices": [{"delta": {}}, {"delta": {}}]}\n\n',
+        json.dumps({"choices": [{"delta": {"content": "\ud83d"}}]})
+        .join(("data: ", "\n\n"))
+        .encode(),
+        data({"usage": 3}),
+        data({"usage": {"prompt_tokens": 1}}),
+        data({"usage": {"prompt_tokens": True, "completion_tokens": 1}}),
+        data({"usage": {"prompt_tokens": -1, "completion_tokens": 1}}),
+        data({"usage": {"prompt_tokens": 1, "completion_tokens": 2**40}}),
+    ],
+)
+def test_what_is_no_such_answer_is_broken(broken: bytes) -> None:
+    assert refused(broken) is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+def test_text_behind_the_end_is_broken() -> None:
+    assert refused(SAID, STOP, SAID) is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"data: " + b"x" * MAX_EVENT_BYTES],
+        [b"data: "] + [b"x" * 1024] * (MAX_EVENT_BYTES // 1024 + 1),
+        [b"data: xxxx\n"] * (MAX_EVENT_BYTES // 4 + 1),
+        [b": " + b"x" * MAX_EVENT_BYTES],
+    ],
+    ids=["at once", "in pieces", "many lines", "comment"],
+)
+def test_an_event_that_is_too_large_is_broken(pieces: list[bytes]) -> None:
+    assert refused(*pieces) is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+def test_an_answer_that_is_too_large_is_broken() -> None:
+    alive = b":" + b"x" * 65_534 + b"\n"
+    chat = ChatReader(logprobs=False)
+    for _ in range(MAX_ANSWER_BYTES // len(alive)):
+        assert list(chat.push(alive)) == []
+    with pytest.raises(HouseUnavailableError) as error:
+        list(chat.push(alive))
+    assert error.value.reason is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_anything_else(body: bytes) -> None:
+    with suppress(HouseUnavailableError):
+        read([b"data: " + body + b"\n\n", body], to_the_end=False)

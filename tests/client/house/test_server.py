@@ -1,0 +1,770 @@
+"""The door to the house's server, tried against servers that answer and that do not."""
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from curtilage.client.answer import Delta, Finished
+from curtilage.client.errors import FailureReason, HouseUnavailableError
+from curtilage.client.house.answer_events import MAX_EVENT_BYTES
+from curtilage.client.house.settings import house_settings
+from curtilage.client.query import Message, Query, Settings
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.permit import (
+    LIFE_MS,
+    HousePermit,
+    PermitRefusal,
+    PermitRefusedError,
+)
+from curtilage.policy.document.load import load_profile
+from support.house import (
+    CANARY,
+    DONE,
+    LLAMA,
+    OLLAMA,
+    QUERY,
+    VLLM,
+    Asked,
+    Handler,
+    allowed_in_house,
+    asking,
+    chunk,
+    house,
+    says,
+    serving,
+)
+from support.left_over import Canary, uncollected
+from support.relay_certificates import Certificates, make_certificates
+
+API_KEY = "ward-7.0123456789abcdef"
+SAID = chunk({"content": "yes"})
+OTHER = Query(messages=(Message(role="user", content="another"),))
+
+
+async def failure(asked: Asked, query: Query = QUERY) -> HouseUnavailableError:
+    """Ask in vain; nothing that went either way is in what is told."""
+    with pytest.raises(HouseUnavailableError) as error:
+        await asked.ask(query)
+    assert error.value.__cause__ is None
+    assert CANARY not in f"{error.value!r} {error.value} {error.value.alone()}"
+    return error.value
+
+
+async def refused(handler: Handler, **waits: float) -> FailureReason:
+    async with house(handler, **waits) as asked:
+        return (await failure(asked)).reason
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
+# --- what is asked ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "server", [VLLM, OLLAMA, LLAMA], ids=["vllm", "ollama", "llama"]
+)
+async def test_the_answer_is_given_as_it_comes(server: tuple[bytes, ...]) -> None:
+    async with house(says(*server)) as asked:
+        assert asked.server.model_id == "m"
+        *deltas, finished = await asked.ask()
+    assert "".join(cast("Delta", each).text for each in deltas) == "Hi Ü."
+    assert finished == Finished(
+        finish_reason="length", prompt_tokens=11, completion_tokens=3
+    )
+
+
+async def test_a_word_is_shown_before_the_next_one_is_said() -> None:
+    read = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(SAID)
+        await read.wait()
+        for event in (chunk({}, finish="stop"), DONE):
+            await response.write(event)
+        return response
+
+    async with house(answer) as asked:
+        events = asked.server.generate(asked.permit(), QUERY)
+        assert await anext(events) == Delta(text="yes")
+        read.set()
+        assert [each async for each in events] == [
+            Finished(finish_reason="stop", prompt_tokens=0, completion_tokens=0)
+        ]
+
+
+async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
+    seen: list[web.BaseRequest] = []
+    bodies: list[bytes] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(request)
+        return await says(*VLLM, seen=bodies)(request)
+
+    query = Query(
+        messages=(
+            Message(role="developer", content="be brief"),
+            Message(role="user", content="Grüße", name="ann"),
+        ),
+        settings=Settings(
+            max_tokens=777, temperature=0.1234, top_p=0.9876, seed=42, stop=("###",)
+        ),
+    )
+    async with house(answer) as asked:
+        await asked.ask(query)
+    assert (seen[0].method, seen[0].path_qs) == ("POST", "/v1/chat/completions")
+    # What the enclave gets is coarser: here nothing leaves the house.
+    assert json.loads(bodies[0]) == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "name": "ann", "content": "Grüße"},
+        ],
+        "max_tokens": 777,
+        "temperature": 0.1234,
+        "top_p": 0.9876,
+        "seed": 42,
+        "stop": ["###"],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def test_what_was_not_asked_for_is_not_asked() -> None:
+    bodies: list[bytes] = []
+    async with house(says(*VLLM, seen=bodies)) as asked:
+        await asked.ask()
+    assert json.loads(bodies[0]).keys() == {
+        *("model", "messages", "max_tokens", "temperature", "top_p"),
+        *("stream", "stream_options"),
+    }
+
+
+async def test_log_probabilities_are_asked_for_and_given() -> None:
+    bodies: list[bytes] = []
+    listed = {"content": [{"token": "yes", "logprob": -0.5}]}
+    said = chunk({"content": "yes"}, logprobs=listed)
+    query = Query(messages=QUERY.messages, settings=Settings(logprobs=True))
+    server = says(said, chunk({}, finish="stop"), DONE, seen=bodies)
+    async with house(server) as asked:
+        assert (await asked.ask(query))[0] == Delta(
+            text="yes", logprobs=(("yes", -0.5),)
+        )
+    assert json.loads(bodies[0])["logprobs"] is True
+
+
+async def test_the_request_names_nobody() -> None:
+    seen: list[web.BaseRequest] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(request)
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Set-Cookie": "who=ann"}
+        )
+        await response.prepare(request)
+        await response.write(b"".join(VLLM))
+        return response
+
+    async with house(answer) as asked:
+        await asked.ask()
+        await asked.ask()
+    for request in seen:
+        assert {*request.headers} <= {
+            *("Host", "Content-Type", "Content-Length", "Connection")
+        }
+
+
+async def test_the_key_is_shown_and_told_to_nobody_else(tmp_path: Path) -> None:
+    seen: list[str] = []
+    path = tmp_path / "house.key"
+    path.write_text(API_KEY)
+    path.chmod(0o644)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return await says(*VLLM)(request)
+
+    async with serving(answer) as address:
+        settings = house_settings(
+            address=address, model="m", key_file=path, plain_loopback=True
+        )
+        async with asking(settings) as asked:
+            await asked.ask()
+    assert seen == [f"Bearer {API_KEY}"]
+    assert API_KEY not in repr(settings)
+    assert settings.readable_by_others == path
+
+
+async def test_a_proxy_of_the_environment_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_proxy: list[bytes] = []
+    async with serving(says(*VLLM, seen=asked_proxy)) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.removesuffix("/v1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        async with house(says(*OLLAMA)) as asked:
+            await asked.ask()
+    assert asked_proxy == []
+
+
+async def test_several_ask_at_a_time() -> None:
+    both = asyncio.Barrier(2)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        await both.wait()
+        return await says(*VLLM)(request)
+
+    async with house(answer) as asked:
+        first, second = await asyncio.gather(asked.ask(), asked.ask(OTHER))
+    assert first == second
+
+
+async def test_who_stops_reading_hangs_up() -> None:
+    gone = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(SAID)
+        try:
+            await _forever()
+        finally:
+            gone.set()
+        return response
+
+    async with house(answer) as asked:
+        events = asked.server.generate(asked.permit(), QUERY)
+        await anext(events)
+        await events.aclose()
+        await gone.wait()
+
+
+async def test_it_can_be_closed_before_it_was_used_and_twice() -> None:
+    async with house(says(*VLLM)) as asked:
+        await asked.server.close()
+        await asked.ask()
+        await asked.server.close()
+
+
+# --- who may ask -----------------------------------------------------------------
+
+
+async def test_without_a_permit_nobody_is_asked() -> None:
+    seen: list[bytes] = []
+    inspection = Inspection(
+        findings=(), payload_digest=QUERY.payload_digest(), messages=1
+    )
+    decision = decide(load_profile("default").rulebook, inspection)
+    assert decision.allowed is not None
+    async with house(says(*VLLM, seen=seen)) as asked:
+        enclave = asked.desk.mint(
+            decision.allowed,
+            tier="enclave",
+            enclave_key_digest=asked.server.digest,
+            release_digest=bytes(32),
+            attempt=0,
+            now_ms=asked.clock[0],
+        )
+        for wrong in (
+            *(None, True, enclave, decision.allowed, allowed_in_house()),
+            HousePermit.__new__(HousePermit),
+        ):
+            events = asked.server.generate(cast("HousePermit", wrong), QUERY)
+            with pytest.raises(TypeError):
+                await anext(events)
+    assert seen == []
+
+
+async def _refusal(
+    asked: Asked, permit: HousePermit, query: Query = QUERY
+) -> PermitRefusal:
+    with pytest.raises(PermitRefusedError) as error:
+        await anext(asked.server.generate(permit, query))
+    return error.value.refusal
+
+
+async def test_a_permit_is_for_one_text() -> None:
+    seen: list[bytes] = []
+    async with house(says(*VLLM, seen=seen)) as asked:
+        refusal = await _refusal(asked, asked.permit(), OTHER)
+    assert (refusal, seen) == (PermitRefusal.PAYLOAD, [])
+
+
+async def test_a_permit_is_for_one_server() -> None:
+    seen: list[bytes] = []
+    server = says(*VLLM, seen=seen)
+    async with house(server) as asked, serving(server) as address:
+        settings = house_settings(address=address, model="m", plain_loopback=True)
+        async with asking(settings) as other:
+            elsewhere = replace(other, desk=asked.desk).permit()
+        refusal = await _refusal(asked, elsewhere)
+    assert (refusal, seen) == (PermitRefusal.SERVER, [])
+
+
+async def test_a_permit_is_good_once_even_if_nobody_answered() -> None:
+    seen: list[bytes] = []
+
+    async def busy(request: web.BaseRequest) -> web.Response:
+        seen.append(await request.read())
+        return web.Response(status=503)
+
+    async with house(busy) as asked:
+        permit = asked.permit()
+        with pytest.raises(HouseUnavailableError):
+            await anext(asked.server.generate(permit, QUERY))
+        assert await _refusal(asked, permit) is PermitRefusal.USED
+    assert len(seen) == 1
+
+
+async def test_a_permit_ends() -> None:
+    seen: list[bytes] = []
+    async with house(says(*VLLM, seen=seen)) as asked:
+        permit = asked.permit()
+        asked.clock[0] += LIFE_MS
+        refusal = await _refusal(asked, permit)
+    assert (refusal, seen) == (PermitRefusal.EXPIRED, [])
+
+
+async def test_text_without_utf8_is_refused_and_not_told() -> None:
+    seen: list[bytes] = []
+    broken = Query(messages=(Message(role="user", content=f"{CANARY}\ud800"),))
+    async with house(says(*VLLM, seen=seen)) as asked:
+        with pytest.raises(HouseUnavailableError) as error:
+            await anext(asked.server.generate(asked.permit(), broken))
+    assert error.value.reason is FailureReason.HOUSE_REFUSED
+    assert CANARY not in f"{error.value!r} {error.value}"
+    assert error.value.__suppress_context__
+    assert seen == []
+
+
+# --- what is no answer -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, FailureReason.HOUSE_REFUSED),
+        (401, FailureReason.HOUSE_DENIED),
+        (403, FailureReason.HOUSE_DENIED),
+        (404, FailureReason.HOUSE_MODEL_MISSING),
+        (405, FailureReason.HOUSE_MODEL_MISSING),
+        (413, FailureReason.HOUSE_REFUSED),
+        (429, FailureReason.HOUSE_BUSY),
+        (500, FailureReason.HOUSE_FAILED),
+        (502, FailureReason.HOUSE_UNREACHABLE),
+        (503, FailureReason.HOUSE_BUSY),
+        (504, FailureReason.HOUSE_LATE),
+        (204, FailureReason.HOUSE_REFUSED),
+    ],
+)
+async def test_every_other_status_is_a_reason(
+    status: int, expected: FailureReason
+) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        # Servers quote what they refuse.
+        return web.Response(
+            status=status,
+            reason=CANARY,
+            body=b"" if status == 204 else await request.read(),
+            headers={"X-Asked": CANARY},
+        )
+
+    async with house(answer) as asked:
+        error = await failure(asked)
+    assert error.reason is expected
+    named = expected is FailureReason.HOUSE_REFUSED
+    assert error.code == (str(status) if named else None)
+
+
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        *(("0", 0), ("7", 7), ("10", 10), ("11", None), ("3600", None), (None, None)),
+        *(("-1", None), ("1.5", None), ("٣", None), (CANARY, None), ("9" * 5000, None)),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+    ],
+)
+async def test_how_long_it_is_busy_is_noted(
+    said: str | None, noted: int | None
+) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        del request
+        headers = {} if said is None else {"Retry-After": said}
+        return web.Response(status=429, headers=headers)
+
+    async with house(answer) as asked:
+        error = await failure(asked)
+    assert (error.reason, error.retry_after_s) == (FailureReason.HOUSE_BUSY, noted)
+    assert error.alone().retry_after_s == noted
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed(status: int) -> None:
+    elsewhere: list[bytes] = []
+    async with serving(says(*VLLM, seen=elsewhere)) as other:
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            del request
+            location = f"{other}/chat/completions"
+            return web.Response(status=status, headers={"Location": location})
+
+        assert await refused(answer) is FailureReason.HOUSE_REFUSED
+    assert elsewhere == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "application/json"},
+        {"Content-Type": "text/html"},
+        {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
+    ],
+)
+async def test_what_is_no_stream_of_events_is_broken(headers: dict[str, str]) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        await response.write(b"".join(VLLM))
+        return response
+
+    assert await refused(answer) is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([SAID], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+        ([SAID, chunk({}, finish="stop")], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+        ([*VLLM[:-1], b"data: [DO"], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+        ([], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+        ([SAID, f"data: {CANARY}\n\n".encode()], FailureReason.HOUSE_ANSWER_BROKEN),
+        ([b"x" * (MAX_EVENT_BYTES + 1)], FailureReason.HOUSE_ANSWER_BROKEN),
+        ([SAID, b'data: {"error": {}}\n\n'], FailureReason.HOUSE_FAILED),
+        # As llama.cpp's server told errors until 2025: in a field of that name.
+        ([SAID, b"error: {}\n\n"], FailureReason.HOUSE_ANSWER_INCOMPLETE),
+    ],
+)
+async def test_an_answer_that_is_not_whole_is_told(
+    events: list[bytes], expected: FailureReason
+) -> None:
+    assert await refused(says(*events)) is expected
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_connection_that_is_lost_is_told(begun: bool) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if begun:
+            await response.prepare(request)
+            await response.write(SAID)
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    incomplete = FailureReason.HOUSE_ANSWER_INCOMPLETE
+    expected = incomplete if begun else FailureReason.HOUSE_UNREACHABLE
+    assert await refused(answer) is expected
+
+
+async def test_what_is_no_http_is_broken() -> None:
+    async def handle(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"{CANARY}\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = house_settings(
+            address=f"http://127.0.0.1:{port}/v1", model="m", plain_loopback=True
+        )
+        async with asking(settings) as asked:
+            assert (await failure(asked)).reason is FailureReason.HOUSE_ANSWER_BROKEN
+
+
+def _slow(*begins: bytes, goes_on: bytes = b"") -> Handler:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in begins:
+            await response.write(event)
+        while goes_on:
+            await response.write(goes_on)
+            await asyncio.sleep(0.01)
+        await _forever()
+        return response
+
+    return answer
+
+
+async def test_who_never_answers_is_late() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        del request
+        await _forever()
+        raise AssertionError
+
+    assert await refused(answer, first_s=0.2) is FailureReason.HOUSE_LATE
+    assert await refused(_slow(), first_s=0.2) is FailureReason.HOUSE_LATE
+
+
+async def test_comments_are_no_answer() -> None:
+    server = _slow(goes_on=b": alive\n\n")
+    assert await refused(server, first_s=0.2) is FailureReason.HOUSE_LATE
+
+
+async def test_who_stops_in_the_middle_is_late() -> None:
+    async with house(_slow(SAID, goes_on=b":\n\n"), stall_s=0.2) as asked:
+        events = asked.server.generate(asked.permit(), QUERY)
+        assert await anext(events) == Delta(text="yes")
+        with pytest.raises(HouseUnavailableError) as error:
+            await anext(events)
+    assert error.value.reason is FailureReason.HOUSE_LATE
+
+
+async def test_a_model_that_thinks_has_begun() -> None:
+    """From then on it may pause, and need not have said a word."""
+    server = _slow(chunk({"reasoning_content": "hm"}))
+    assert await refused(server, first_s=60, stall_s=0.2) is FailureReason.HOUSE_LATE
+
+
+async def test_nobody_there_is_told() -> None:
+    settings = house_settings(
+        address="http://127.0.0.1:9/v1", model="m", plain_loopback=True
+    )
+    async with asking(settings) as asked:
+        assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE
+
+
+async def test_a_hole_costs_the_time_of_a_connection(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as hole:  # it takes, and says nothing
+        settings = house_settings(
+            address=f"https://localhost:{hole.getsockname()[1]}/v1",
+            model="m",
+            ca=certificates.authority.read_bytes(),
+        )
+        async with asking(settings, connect_s=0.2, first_s=60) as asked:
+            assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE
+
+
+async def test_nothing_of_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = chunk({"content": CANARY})
+    async with house(says(said, chunk({}, finish="stop"), DONE)) as asked:
+        await asked.ask()
+    await refused(says(said))
+    ours = [each for each in caplog.records if not each.name.startswith("aiohttp.serv")]
+    assert not any(CANARY in each.getMessage() for each in ours)
+
+
+async def _tell(asked: Asked, canary: Canary, name: str) -> None:
+    query = Query(messages=(Message(role="user", content=canary.tell(name)),))
+    with suppress(HouseUnavailableError):
+        await asked.ask(query)
+
+
+async def _leave(asked: Asked, canary: Canary) -> None:
+    query = Query(messages=(Message(role="user", content=canary.tell("left")),))
+    events = asked.server.generate(asked.permit(query), query)
+    await anext(events)
+    await events.aclose()
+
+
+async def _as_asked(request: web.BaseRequest) -> web.StreamResponse:
+    said = json.loads(await request.read())["messages"][0]["content"]
+    how = said.split(":")[1]
+    if how == "refused":
+        return web.Response(status=400, text=said)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(chunk({"content": said}))
+    ends = {
+        "answered": chunk({}, finish="stop") + DONE,
+        "broken": f"data: {said}\n\n".encode(),
+        "cut": b"\n",
+    }
+    if how not in ends:
+        await _forever()
+    await response.write(ends[how])
+    return response
+
+
+async def test_nothing_is_kept_of_question_or_answer() -> None:
+    """However it ended, and while the door stays open."""
+    ended = asyncio.Queue[None]()
+
+    async def noted(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await _as_asked(request)
+        finally:
+            ended.put_nowait(None)
+
+    canary = Canary()
+    with uncollected():
+        async with house(noted, stall_s=0.2) as asked:
+            for name in ("answered", "refused", "broken", "cut", "late"):
+                await _tell(asked, canary, name)
+            await _leave(asked, canary)
+            for _ in range(6):
+                await ended.get()
+            # The server of this test runs in this process as well, and its end of a
+            # connection is gone a few turns of the loop later.
+            for _ in range(100):
+                if canary.holders():
+                    await asyncio.sleep(0.01)
+            assert canary.holders() == {}
+
+
+# --- TLS -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def pin_of(certificates: Certificates, name: str = "server") -> str:
+    pem = (certificates.folder / f"{name}.pem").read_bytes()
+    key = x509.load_pem_x509_certificate(pem).public_key()
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return sha256(spki).hexdigest()
+
+
+@asynccontextmanager
+async def behind_tls(
+    certificates: Certificates,
+    name: str = "server",
+    *,
+    ca: str = "authority",
+    pin: str = "",
+    newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+) -> AsyncGenerator[tuple[Asked, list[bytes]]]:
+    """Serve as ``name``; yield a door that believes ``ca`` or ``pin``."""
+    seen: list[bytes] = []
+    context = certificates.server(name)
+    context.maximum_version = newest
+    async with serving(says(*VLLM, seen=seen), tls=context) as address:
+        settings = house_settings(
+            address=address,
+            model="m",
+            ca=(certificates.folder / f"{ca}.pem").read_bytes() if ca else b"",
+            spki_sha256=pin,
+        )
+        async with asking(settings) as asked:
+            yield asked, seen
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_named_authority_is_believed(
+    certificates: Certificates, newest: ssl.TLSVersion
+) -> None:
+    async with behind_tls(certificates, newest=newest) as (asked, seen):
+        await asked.ask()
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "ca"),
+    [
+        ("untrusted", "authority"),
+        ("server", "stranger"),
+        ("misnamed", "authority"),
+        ("expired", "authority"),
+    ],
+)
+async def test_nobody_else_is(certificates: Certificates, name: str, ca: str) -> None:
+    async with behind_tls(certificates, name, ca=ca) as (asked, seen):
+        assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+    assert seen == []
+
+
+@pytest.mark.parametrize("name", ["server", "untrusted", "misnamed", "expired"])
+async def test_who_has_the_key_is_the_server(
+    certificates: Certificates, name: str
+) -> None:
+    pin = pin_of(certificates, name)
+    async with behind_tls(certificates, name, ca="", pin=pin) as (asked, seen):
+        await asked.ask()
+    assert len(seen) == 1
+
+
+async def test_another_key_is_told_nothing(certificates: Certificates) -> None:
+    """Not a byte, which the server's HTTP could not see: so its bytes are counted."""
+    said: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handle(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        said.put_nowait(await reader.read())
+        writer.close()
+
+    context = certificates.server("server")
+    made = asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+    async with await made as server:
+        settings = house_settings(
+            address=f"https://localhost:{server.sockets[0].getsockname()[1]}",
+            model="m",
+            spki_sha256=pin_of(certificates, "untrusted"),
+        )
+        async with asking(settings) as asked:
+            assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+            assert await said.get() == b""
+
+
+async def test_what_speaks_no_tls_is_told(certificates: Certificates) -> None:
+    async with serving(says(*VLLM)) as plain:
+        settings = house_settings(
+            address=plain.replace("http:", "https:"),
+            model="m",
+            ca=certificates.authority.read_bytes(),
+        )
+        async with asking(settings) as asked:
+            assert (await failure(asked)).reason is FailureReason.HOUSE_TLS_FAILED
+
+
+# --- UNIX sockets ----------------------------------------------------------------
+
+
+async def test_a_socket_is_asked(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    path = tmp_path / "vllm.sock"
+    settings = house_settings(address=f"unix:{path}", model="m")
+    async with serving(says(*VLLM, seen=seen), socket=path), asking(settings) as asked:
+        await asked.ask()
+    assert len(seen) == 1
+
+
+async def test_a_socket_that_others_could_have_put_there_is_not(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    path = shared / "vllm.sock"
+    async with serving(says(*VLLM, seen=seen), socket=path) as address:
+        shared.chmod(0o777)
+        async with asking(house_settings(address=address, model="m")) as asked:
+            assert (await failure(asked)).reason is FailureReason.HOUSE_UNTRUSTED
+    assert seen == []
+
+
+async def test_no_socket_is_nobody(tmp_path: Path) -> None:
+    settings = house_settings(address=f"unix:{tmp_path}/vllm.sock", model="m")
+    async with asking(settings) as asked:
+        assert (await failure(asked)).reason is FailureReason.HOUSE_UNREACHABLE

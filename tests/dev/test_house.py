@@ -1,0 +1,62 @@
+"""The door to the house, against a real model behind it."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from curtilage.client.answer import Delta, Finished
+from curtilage.client.errors import FailureReason, HouseUnavailableError
+from curtilage.client.house.settings import HouseSettings, house_settings
+from curtilage.client.query import Message, Query, Settings
+from curtilage_dev.processes import Processes
+from curtilage_dev.stack import DEVELOPMENT
+from support.house import asking
+
+QUERY = Query(
+    messages=(Message(role="user", content="What is the capital of France?"),),
+    settings=Settings(max_tokens=12, temperature=0, logprobs=True, stop=("\n",)),
+)
+
+
+@pytest.fixture(scope="module", params=["tls", "socket"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[HouseSettings]:
+    folder = tmp_path_factory.mktemp("house")
+    flag = ["--socket"] if request.param == "socket" else []
+    with Processes(folder) as processes:
+        started = processes.start(
+            "house",
+            ["-m", "curtilage_dev.house", "--folder", str(folder), *flag],
+            environment={"PYTHONPATH": str(DEVELOPMENT)},
+        )
+        ready = started.wait_ready()
+        yield house_settings(
+            address=str(ready["address"]),
+            model=str(ready["model"]),
+            ca=Path(str(ready["ca"])).read_bytes() if "ca" in ready else b"",
+        )
+
+
+async def test_a_real_model_answers_in_the_house(server: HouseSettings) -> None:
+    async with asking(server, first_s=120, stall_s=120) as asked:
+        *deltas, finished = await asked.ask(QUERY)
+    assert isinstance(finished, Finished)
+    assert finished.finish_reason in {"stop", "length"}
+    assert finished.prompt_tokens > finished.completion_tokens > 0
+    said = [each for each in deltas if isinstance(each, Delta)]
+    assert "Paris" in "".join(each.text for each in said)
+    assert all(value <= 0 for each in said for _, value in each.logprobs)
+    assert sum(len(each.logprobs) for each in said) > 1
+
+
+async def test_what_it_refuses_is_told(server: HouseSettings) -> None:
+    long = Query(messages=(Message(role="user", content="word " * 9000),))
+    async with asking(server, first_s=120) as asked:
+        with pytest.raises(HouseUnavailableError) as error:
+            await asked.ask(long)
+    assert (error.value.reason, error.value.code) == (
+        FailureReason.HOUSE_REFUSED,
+        "400",
+    )
