@@ -155,7 +155,10 @@ def write_sets(data: Path) -> None:
         "questionID,questionTitle,questionText\n1,I was diagnosed,Help\n2,Sad,Why?\n",
     )
     put("mts-dialog/t.csv", "ID,section_text,dialogue\n0,diagnosed,Ana: hi\n")
-    put("aci-bench/t.csv", f"encounter_id,dialogue,note\n1,diagnosed,{'x ' * 15000}\n")
+    put(
+        "aci-bench/t.csv",
+        f"encounter_id,dialogue,note\n1,diagnosed,{'xxxx ' * 22000}\n",
+    )
     labels = {"labels": {"pii": {"exemplars": ["my records"]}}}
     put("vllm-sr-privacy/labels.json", json.dumps(labels))
     put("pupa/PUPA_New.csv", "user_query,pii_units\nAna Ruiz of Lima,ana ruiz||lima\n")

@@ -1,0 +1,49 @@
+"""Which estimator a policy gets: the learned one, or the rules where numpy is missing.
+
+The one module of this folder that reads a file: the weights that come with the package.
+"""
+
+from importlib import resources
+from typing import Literal
+
+from curtilage.client.routing.estimate import THRESHOLD, Estimator, RulesEstimator
+
+FOLDER = "weights"
+FILE = "router.npz"
+
+
+def open_estimator(
+    kind: Literal["ngram", "rules"] = "ngram",
+    *,
+    threshold: float = THRESHOLD,
+    data: bytes | None = None,
+    sha256: str = "",
+) -> Estimator:
+    """Return the estimator that a policy names.
+
+    Args:
+        kind: the learned one, or the rules.
+        threshold: the confidence from which an intent is named.
+        data: a file of weights of the operator's own; None takes the shipped one.
+        sha256: the digest that the policy gives for it.
+
+    Raises:
+        RouterModelError: the file of weights is not the one that was named, or broken.
+            The rules do not quietly take its place: somebody changed it.
+    """
+    if kind == "rules":
+        return RulesEstimator(threshold)
+    try:
+        from curtilage.client.routing.ngram import (  # noqa: PLC0415 - needs numpy
+            SHIPPED_SHA256,
+            NgramEstimator,
+            load_weights,
+        )
+    except ModuleNotFoundError as missing:
+        if missing.name != "numpy":
+            raise
+        return RulesEstimator(threshold)
+    if data is None:
+        shipped = resources.files("curtilage.client.routing").joinpath(FOLDER, FILE)
+        data, sha256 = shipped.read_bytes(), SHIPPED_SHA256
+    return NgramEstimator(load_weights(data, sha256), threshold)

@@ -1,0 +1,181 @@
+"""A text as numbers: hashed pieces of it, and a few counts.
+
+The same text makes the same numbers everywhere: what is hashed are octets, in whole
+numbers, by a hash of our own. Weights are learned for exactly these numbers; whoever
+changes one raises ``VERSION``, and older weights are refused. Needs numpy (extras
+``pii``, ``llm``).
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from curtilage.client.routing.estimate import Signs, signs_of
+
+VERSION: Final = 1
+BUCKET_BITS: Final = 16
+BUCKETS: Final = 1 << BUCKET_BITS
+DENSE: Final = (
+    *("log characters", "log words", "digits", "capitals", "newlines"),
+    *("question marks", "numbers", "operators", "backslashes", "backticks"),
+    *("code words", "several steps", "options", "word length"),
+    *("distinct words", "negations", "longest sentence"),
+    *("cue classification", "cue extraction", "cue summarisation", "cue generation"),
+    *("cue transform", "cue qa", "cue reasoning", "cue code"),
+)
+CUES: Final = 8  # of these, the last: for the intent; the gain is told without them
+_MOST_OCTETS: Final = 8192  # two ends of a text, in any script
+_EDGE_WORDS: Final = 25
+_ALL: Final = (1 << 64) - 1
+_BASE: Final = 0xD6E8FEB86659FD93
+
+Floats = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+_Octets = npt.NDArray[np.uint8]
+_Hashes = npt.NDArray[np.uint64]
+
+# Odd numbers without a pattern, one for each part of each kind of piece: so a word and
+# the same letters inside of another fall apart.
+_ODD: Final[_Hashes] = np.array(
+    [
+        (0x9E3779B97F4A7C15 * (2 * n + 1) + 0x632BE59BD9B4E019 * n * n) & _ALL | 1
+        for n in range(1, 14)
+    ],
+    dtype=np.uint64,
+)
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_WORD_FOLD: Final = np.uint64(29)
+_FOLD: Final = np.uint64(31)
+_DROP: Final = np.uint64(64 - BUCKET_BITS)
+
+
+def _powers(base: int) -> _Hashes:
+    values = [1]
+    for _ in range(_MOST_OCTETS):
+        values.append(values[-1] * base & _ALL)
+    return np.array(values, dtype=np.uint64)
+
+
+# A word's hash is a sum over its octets, taken from sums over all before its ends:
+# (sum to its end - sum to its beginning) / base^beginning. Modulo 2^64 one can divide
+# by an odd number.
+_POWERS: Final = _powers(_BASE)
+_INVERSE: Final = _powers(pow(_BASE, -1, 1 << 64))
+_IN_WORD: Final = np.array(
+    [not chr(n).isascii() or chr(n).isalnum() for n in range(256)]
+)
+_OPERATORS: Final = np.frombuffer(b"+-*/=^<>%", dtype=np.uint8)
+_CODE_WORDS: Final = re.compile(
+    r"\b(?:def|class|import|return|function|select|const|void|int|public|print)\b"
+)
+_OPTION: Final = re.compile(r"(?:^|\n)[ \t(]{0,4}[a-d][).]")
+_NEGATION: Final = re.compile(
+    r"\b(?:not|no|never|none|except|without|cannot|nicht|kein\w{0,2}|pas|non|niet|não"
+    r"|nunca)\b|n['\u2019]t\b"
+)
+_NUMBER: Final = re.compile(r"\d+")
+_SENTENCE_END: Final = re.compile(r"[.!?\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What is known of one text.
+
+    Attributes:
+        places: the buckets that a piece fell into, ascending.
+        counts: log(1 + how often), for each of them.
+        dense: the numbers that ``DENSE`` names.
+    """
+
+    places: Places
+    counts: Floats
+    dense: Floats
+
+
+def features_of(text: str, signs: Signs | None = None) -> Features:
+    """Return the numbers of a text, of any length and content.
+
+    Args:
+        text: the text.
+        signs: what ``signs_of`` says of it, where that is known already.
+    """
+    signs = signs_of(text) if signs is None else signs
+    lowered = signs.lowered
+    # A lone surrogate is three octets like any other character of its size.
+    octets = lowered.encode("utf-8", "surrogatepass")[: _MOST_OCTETS - 2]
+    raw = np.frombuffer(b" " + octets + b" ", dtype=np.uint8)
+    edges = np.flatnonzero(np.diff(_IN_WORD[raw])) + 1
+    begins, finishes = edges[::2], edges[1::2]
+    words = _word_hashes(raw, begins, finishes)
+    pieces = np.concatenate([*_grams(raw), *_word_pieces(words)])
+    mixed = (pieces ^ (pieces >> _FOLD)) * _MIX >> _DROP
+    times = np.bincount(mixed.astype(np.int64), minlength=BUCKETS)
+    places = np.flatnonzero(times > 0)
+    return Features(
+        places,
+        np.log1p(times[places]).astype(np.float32),
+        np.array(
+            [
+                *_counts(text, signs),
+                float((finishes - begins).mean()) if len(words) else 0.0,
+                len(np.unique(words)) / max(1, len(words)),
+                math.log1p(len(_NEGATION.findall(lowered))),
+                math.log1p(max(map(len, _SENTENCE_END.split(lowered)))),
+                *signs.shares,
+            ],
+            dtype=np.float32,
+        ),
+    )
+
+
+def _word_hashes(raw: _Octets, begins: Places, finishes: Places) -> _Hashes:
+    sums = np.zeros(len(raw) + 1, dtype=np.uint64)
+    np.cumsum(raw * _POWERS[: len(raw)], out=sums[1:])
+    words = (sums[finishes] - sums[begins]) * _INVERSE[begins]
+    folded: _Hashes = (words ^ (words >> _WORD_FOLD)) * _ODD[7]
+    return folded
+
+
+def _grams(raw: _Octets) -> list[_Hashes]:
+    """Return the hashes of every three, four and five octets."""
+    wide = np.concatenate([raw, np.zeros(3, dtype=np.uint8)]).astype(np.uint64)
+    three = wide[:-2] * _ODD[0] + wide[1:-1] * _ODD[1] + wide[2:] * _ODD[2]
+    four = three[:-1] * _ODD[3] + wide[3:] * _ODD[4]
+    five = four[:-1] * _ODD[5] + wide[4:] * _ODD[6]
+    return [three, four, five]
+
+
+def _word_pieces(words: _Hashes) -> list[_Hashes]:
+    """Return the hashes of words, pairs of words, and words at either end."""
+    return [
+        words * _ODD[8],
+        words[:-1] * _ODD[9] + words[1:] * _ODD[10],
+        words[:_EDGE_WORDS] * _ODD[11],
+        words[-_EDGE_WORDS:] * _ODD[12],
+    ]
+
+
+def _counts(text: str, signs: Signs) -> tuple[float, ...]:
+    lowered = signs.lowered
+    octets = np.frombuffer(signs.ends.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    times = np.bincount(octets, minlength=256)
+    size = max(1, len(octets))
+    return (
+        math.log1p(len(text)),
+        math.log1p(len(lowered.split())),
+        float(times[ord("0") : ord("9") + 1].sum()) / size,
+        float(times[ord("A") : ord("Z") + 1].sum()) / size,
+        float(times[ord("\n")]) / size,
+        math.log1p(times[ord("?")]),
+        math.log1p(len(_NUMBER.findall(lowered))),
+        math.log1p(times[_OPERATORS].sum()),
+        math.log1p(times[ord("\\")]),
+        math.log1p(times[ord("`")]),
+        math.log1p(len(_CODE_WORDS.findall(lowered))) + 2.0 * signs.in_code,
+        float(signs.in_steps),
+        math.log1p(len(_OPTION.findall(lowered))),
+    )

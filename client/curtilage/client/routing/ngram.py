@@ -1,0 +1,240 @@
+"""The learned estimator: linear heads over hashed pieces of a text.
+
+Reads one file of arrays, whose digest must be the expected one, with nothing in it that
+could run. A head counts only where the file says that its quality on texts held out of
+training was better than chance, by the lower bound of its interval; else the rules
+answer in its place. Needs numpy.
+"""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from curtilage.client.routing.estimate import (
+    KNOWN,
+    THRESHOLD,
+    Estimate,
+    Intent,
+    RouterModelError,
+    RulesEstimator,
+    answer_tokens,
+    prompt_tokens,
+    signs_of,
+)
+from curtilage.client.routing.features import (
+    BUCKETS,
+    DENSE,
+    VERSION,
+    Features,
+    Floats,
+    features_of,
+)
+
+# Of the file that comes with this package; ``make train-router`` prints the next one.
+SHIPPED_SHA256: Final = (
+    "188a23668fbfcf525a5d22cef85d6257d18bd63957223bc016e5df36b86e04ec"
+)
+MAX_OCTETS: Final = 1_572_864
+HEADS: Final = len(KNOWN) + 1  # an intent each, then the gain
+_MANY_THINGS_TOKENS: Final = 90
+_LONG_TOKENS: Final = (
+    2000  # from here a small model loses its way, from twice it surely
+)
+
+# What each intent adds to the learned gain, before both are put on one scale. Little to
+# read out or to sort is easy at home; many things at once are not.
+_PRIOR: Final[Mapping[Intent, float]] = {Intent.CODE: 1.0, Intent.REASONING: 1.0}
+_PRIOR_LONG_EXTRACTION: Final = 0.8
+
+
+_Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """What a file of weights holds; shapes by buckets ``B``, heads ``H``, dense ``D``.
+
+    Attributes:
+        version: of the features that it was learned for.
+        rarity: ``[B]`` by which a bucket's counts are multiplied.
+        heads: ``[B, H]`` in steps of ``steps``.
+        steps: ``[H]``.
+        mean: ``[D]`` of the dense numbers; ``spread``: ``[D]``.
+        dense: ``[D, H]``; of the gain, those of cues are 0.
+        bias: ``[H]``.
+        temperature: ``[1]`` by which the intents' logits are divided.
+        scale: ``[4]`` mean and spread of the learned gain, then of the prior.
+        curve: ``[4, K]`` of a score, ascending: the gain there, its interval's ends.
+        beats: ``[2, 2]`` lower bound of the held-out quality and what chance has: of
+            the intents (share that is right), of the gain (APGR).
+    """
+
+    version: npt.NDArray[np.int32]
+    rarity: npt.NDArray[np.float16]
+    heads: npt.NDArray[np.int8]
+    steps: Floats
+    mean: Floats
+    spread: Floats
+    dense: Floats
+    bias: Floats
+    temperature: Floats
+    scale: Floats
+    curve: Floats
+    beats: Floats
+
+
+_SHAPES: Final[Mapping[str, tuple[tuple[int, ...], str]]] = {
+    "version": ((1,), "int32"),
+    "rarity": ((BUCKETS,), "float16"),
+    "heads": ((BUCKETS, HEADS), "int8"),
+    "steps": ((HEADS,), "float32"),
+    "mean": ((len(DENSE),), "float32"),
+    "spread": ((len(DENSE),), "float32"),
+    "dense": ((len(DENSE), HEADS), "float32"),
+    "bias": ((HEADS,), "float32"),
+    "temperature": ((1,), "float32"),
+    "scale": ((4,), "float32"),
+    "curve": ((4,), "float32"),  # and of any width
+    "beats": ((2, 2), "float32"),
+}
+
+
+def load_weights(data: bytes, digest: str = SHIPPED_SHA256) -> Weights:
+    """Read a file of weights.
+
+    Args:
+        data: the file.
+        digest: SHA-256 that it must have, hex.
+
+    Raises:
+        RouterModelError: it has another digest, arrays or sizes, or other features.
+    """
+    if len(data) > MAX_OCTETS or sha256(data).hexdigest() != digest.lower():
+        raise RouterModelError("the router's weights are not those that were named")
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as opened:
+            arrays = {name: cast("_Array", opened[name]) for name in _SHAPES}
+    except Exception:  # noqa: BLE001 - zipfile, zlib and numpy raise what they like
+        raise RouterModelError("the router's weights cannot be read") from None
+    for name, (shape, kind) in _SHAPES.items():
+        given = arrays[name]
+        width = shape if name != "curve" else (*shape[:1], *given.shape[1:2])
+        if given.shape != width or given.size == 0 or given.dtype.name != kind:
+            raise RouterModelError(f"the router's {name} has another size or kind")
+        if not np.isfinite(given).all():
+            raise RouterModelError(f"the router's {name} holds what is no number")
+    weights = Weights(**arrays)
+    if weights.version[0] != VERSION:
+        raise RouterModelError("the router's weights are for other features")
+    scales = (weights.spread, weights.temperature, weights.scale[1::2])
+    if np.diff(weights.curve[0]).min(initial=1) <= 0 or np.hstack(scales).min() <= 0:
+        raise RouterModelError("the router's scales are none")
+    return weights
+
+
+class NgramEstimator:
+    """Judges by learned weights, as far as these beat chance.
+
+    Args:
+        weights: what was learned.
+        threshold: the confidence from which an intent is named.
+    """
+
+    def __init__(self, weights: Weights, threshold: float = THRESHOLD) -> None:
+        self._weights = weights
+        self._threshold = threshold
+        self._rules = RulesEstimator(threshold)
+        curve = cast("list[list[float]]", weights.curve.tolist())
+        self._knots, *self._levels = curve
+        self._knows_intent, self._knows_gain = (
+            bool(bound > chance) for bound, chance in weights.beats
+        )
+
+    def estimate(self, query_text: str, max_tokens: int) -> Estimate:
+        """Return what was learned, and what the rules say where that is not enough."""
+        signs, tokens = signs_of(query_text), prompt_tokens(query_text)
+        ruled = self._rules.judge(signs, tokens, max_tokens)
+        if not (self._knows_intent or self._knows_gain):
+            return ruled
+        raw = raw_scores(self._weights, features_of(query_text, signs))
+        chances = _chances(raw[:-1] / self._weights.temperature[0])
+        intent, confidence = ruled.intent, ruled.intent_confidence
+        if self._knows_intent:
+            best = KNOWN[int(chances.argmax())]
+            confidence = float(chances.max())
+            if ruled.intent is best:
+                # Told by both. Learned from long tasks, the head alone is too unsure
+                # of short requests.
+                both = (confidence + ruled.intent_confidence) / 2
+                confidence = max(confidence, both)
+            intent = best if confidence >= self._threshold else Intent.UNKNOWN
+        gains: tuple[float, ...] = (ruled.gain, ruled.gain_low, ruled.gain_high)
+        if self._knows_gain:
+            given = chances if self._knows_intent else _certain(ruled.intent)
+            score = standard_gain(
+                float(raw[-1]), prior_of(given, tokens), self._weights.scale
+            )
+            gains = tuple(
+                float(np.interp(score, self._knots, level)) for level in self._levels
+            )
+        return Estimate(
+            intent=intent,
+            intent_confidence=confidence,
+            gain=gains[0],
+            gain_low=gains[1],
+            gain_high=gains[2],
+            source="ngram" if self._knows_gain else "rules",
+            prompt_tokens=tokens,
+            answer_tokens=answer_tokens(intent, tokens, max_tokens),
+        )
+
+
+def raw_scores(weights: Weights, features: Features) -> Floats:
+    """Return each head's score of a text: ``[H]``."""
+    counts: Floats = features.counts * weights.rarity[features.places].astype(
+        np.float32
+    )
+    norm = float(np.sqrt((counts * counts).sum()))
+    if norm:
+        counts /= norm
+    hashed = (
+        counts @ weights.heads[features.places].astype(np.float32)
+    ) * weights.steps
+    even = even_dense(features.dense, weights.mean, weights.spread)
+    return cast("Floats", hashed + even @ weights.dense + weights.bias)
+
+
+def even_dense(dense: Floats, mean: Floats, spread: Floats) -> Floats:
+    """Put dense numbers on one scale; none counts for more than four of its spreads."""
+    even: Floats = np.clip((dense - mean) / spread, -4, 4).astype(np.float32)
+    return even
+
+
+def prior_of(chances: Floats, tokens: int) -> float:
+    """Return what a text's likely intents alone say of the gain."""
+    prior = sum(
+        _PRIOR.get(each, 0.0) * float(p) for each, p in zip(KNOWN, chances, strict=True)
+    )
+    if tokens > _MANY_THINGS_TOKENS:
+        prior += _PRIOR_LONG_EXTRACTION * float(chances[KNOWN.index(Intent.EXTRACTION)])
+    return max(prior, min(1.0, max(0.0, (tokens - _LONG_TOKENS) / _LONG_TOKENS)))
+
+
+def standard_gain(learned: float, prior: float, scale: Floats) -> float:
+    """Add learned gain and prior, each by its mean and spread."""
+    mean, spread, prior_mean, prior_spread = map(float, scale)
+    return (learned - mean) / spread + (prior - prior_mean) / prior_spread
+
+
+def _chances(logits: Floats) -> Floats:
+    powers: Floats = np.exp(logits - logits.max())
+    return cast("Floats", powers / powers.sum())
+
+
+def _certain(intent: Intent) -> Floats:
+    return np.array([each is intent for each in KNOWN], dtype=np.float32)

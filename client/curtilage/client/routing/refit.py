@@ -1,0 +1,241 @@
+"""The learned gain, fitted anew to an operator's own graded questions, on this device.
+
+Only the gain's head changes; what tells intents apart stays as it was shipped. A ridge
+over some hundred or thousand questions is small in its dual form: as many unknowns as
+questions, whatever the number of buckets. What it is worth is measured on others that
+had no part in it (``judge``), and stands in the file, where the estimator looks.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from curtilage.client.routing.estimate import prompt_tokens
+from curtilage.client.routing.features import (
+    BUCKETS,
+    CUES,
+    DENSE,
+    Features,
+    Floats,
+    features_of,
+)
+from curtilage.client.routing.ngram import (
+    Weights,
+    even_dense,
+    prior_of,
+    raw_scores,
+    standard_gain,
+)
+
+MOST_FITTED: Final = 2000  # the matrix of the dual form has this many rows and columns
+CHANCE: Final = 0.5
+PENALTY: Final = 15.0
+DENSE_SCALE: Final = 0.07  # of a dense number, against a text's hashed ones of norm 1
+_PLAIN: Final = len(DENSE) - CUES
+_STEPS: Final = 127
+_MOST_KNOTS: Final = 12
+_IN_A_BIN: Final = 40
+_NINETY_FIVE: Final = 1.96
+_BINS: Final = 10
+_ROUNDS: Final = 1000
+_LEAST_SPREAD: Final = 1e-3
+_NO_PRIOR: Final = 1e6
+
+Numbers = npt.NDArray[np.float64]
+Draw = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What an estimator is worth on questions that it has not seen.
+
+    Attributes:
+        apgr: the mean share of the gap between the models that is recovered, over all
+            shares of strong calls; chance has 0.5.
+        apgr_low: the lower end of its interval of 95 %.
+    """
+
+    apgr: float
+    apgr_low: float
+
+    @property
+    def beats_chance(self) -> bool:
+        """Whether it may be used at all."""
+        return self.apgr_low > CHANCE
+
+
+def fit(weights: Weights, texts: Sequence[str], gains: Sequence[float]) -> Weights:
+    """Return weights with a gain of one's own; that it beats chance is not said yet.
+
+    Args:
+        weights: as shipped, or fitted before.
+        texts: questions.
+        gains: of each, how much better the strong tier's answer was, -1 to 1.
+    """
+    made = [features_of(text) for text in texts[:MOST_FITTED]]
+    wanted = np.array(gains[:MOST_FITTED], dtype=np.float64)
+    hashed = [_hashed(weights, each) for each in made]
+    plain = np.array(
+        [even_dense(each.dense, weights.mean, weights.spread)[:_PLAIN] for each in made]
+    ).astype(np.float64)
+    plain *= DENSE_SCALE
+    # (H H' + P P' + penalty) a = y; then the weights of a bucket are its column by a.
+    gram = plain @ plain.T
+    places = np.concatenate([each.places for each in made])
+    counts = np.concatenate(hashed)
+    starts = np.cumsum([0, *(len(each) for each in hashed)])[:-1]
+    spread_out = np.zeros(BUCKETS)
+    for row, (each, values) in enumerate(zip(made, hashed, strict=True)):
+        spread_out[each.places] = values
+        gram[row] += np.add.reduceat(counts * spread_out[places], starts)
+        spread_out[each.places] = 0.0
+    inverse = np.linalg.inv(gram + PENALTY * np.eye(len(made)))
+    bias = float(wanted.mean())
+    dual: Numbers = inverse @ (wanted - bias)
+    head = np.bincount(places, weights=counts * np.repeat(dual, [*map(len, hashed)]),
+                       minlength=BUCKETS)  # fmt: skip
+    dense = np.concatenate([dual @ plain * DENSE_SCALE, np.zeros(CUES)])
+    step = max(float(np.abs(head).max()) / _STEPS, 1e-12)
+    # What each question scores without itself: of a ridge there is no need to fit anew.
+    unseen: Numbers = wanted - dual / np.diag(inverse)
+    priors = np.array(
+        [_prior(weights, each, text) for each, text in zip(made, texts, strict=False)]
+    )
+    # The intents' own word on the gain may be worth as much as what was learned, half
+    # of it, or nothing: a larger spread makes it smaller.
+    tried = [
+        np.array([*_moments(unseen), priors.mean(), spread], dtype=np.float32)
+        for spread in (_NO_PRIOR, 2 * _spread(priors), _spread(priors))
+    ]
+    ranked = [_standard(unseen, priors, scale) for scale in tried]
+    best = max(range(len(tried)), key=lambda at: _apgr(ranked[at], wanted))
+    scale, both = tried[best], ranked[best]
+    return replace(
+        weights,
+        heads=_with_last(weights.heads, np.round(head / step).astype(np.int8)),
+        steps=_with_last(weights.steps, np.float32(step)),
+        dense=_with_last(weights.dense, dense.astype(np.float32)),
+        bias=_with_last(weights.bias, np.float32(bias)),
+        scale=scale,
+        curve=_curve(both, wanted),
+        beats=np.array([weights.beats[0], (0.0, CHANCE)], dtype=np.float32),
+    )
+
+
+def score(weights: Weights, text: str) -> float:
+    """Return how much a question needs the strong tier; larger is more, of no unit."""
+    features = features_of(text)
+    raw = raw_scores(weights, features)
+    return standard_gain(
+        float(raw[-1]), _prior(weights, features, text), weights.scale
+    )  # fmt: skip
+
+
+def judge(scores: Sequence[float], gains: Sequence[float], draw: Draw) -> Judgement:
+    """Return what scores are worth.
+
+    Args:
+        scores: of questions that had no part in the fit.
+        gains: of the same questions; their sum is above 0.
+        draw: for the bootstrap.
+    """
+    given, wanted = np.array(scores), np.array(gains)
+    count = len(given)
+    drawn: list[float] = []
+    for _ in range(_ROUNDS):
+        rows = np.array([int(draw() * count) for _ in range(count)])
+        if wanted[rows].sum() > 0:
+            drawn.append(_apgr(given[rows], wanted[rows]))
+    return Judgement(
+        apgr=_apgr(given, wanted),
+        # A sample in which the strong tier is not better speaks for chance at most.
+        apgr_low=float(np.quantile(drawn, 0.025)) if len(drawn) == _ROUNDS else 0.0,
+    )
+
+
+def judged(weights: Weights, judgement: Judgement) -> Weights:
+    """Return weights that say what they are worth; below chance the rules answer."""
+    beats = np.array([weights.beats[0], (judgement.apgr_low, CHANCE)], dtype=np.float32)
+    return replace(weights, beats=beats)
+
+
+def packed(weights: Weights) -> bytes:
+    """Return the file of weights, as ``ngram.load_weights`` reads it."""
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {
+        each.name: getattr(weights, each.name) for each in fields(weights)
+    }
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def _hashed(weights: Weights, features: Features) -> Numbers:
+    rare = weights.rarity[features.places].astype(np.float64)
+    counts = features.counts * rare
+    norm = float(np.sqrt((counts * counts).sum()))
+    return np.asarray(counts / norm if norm else counts, dtype=np.float64)
+
+
+def _prior(weights: Weights, features: Features, text: str) -> float:
+    logits = raw_scores(weights, features)[:-1] / weights.temperature[0]
+    powers: Floats = np.exp(logits - logits.max())
+    chances: Floats = powers / powers.sum()
+    return prior_of(chances, prompt_tokens(text))
+
+
+def _moments(values: Numbers) -> tuple[float, float]:
+    return float(values.mean()), _spread(values)
+
+
+def _spread(values: Numbers) -> float:
+    return max(float(values.std()), _LEAST_SPREAD)
+
+
+def _standard(learned: Numbers, priors: Numbers, scale: Floats) -> Numbers:
+    pairs = zip(learned, priors, strict=True)
+    return np.array(
+        [standard_gain(float(one), float(prior), scale) for one, prior in pairs]
+    )
+
+
+def _apgr(scores: Numbers, gains: Numbers) -> float:
+    order = np.argsort(-scores, kind="stable")
+    reached = np.concatenate([[0.0], np.cumsum(gains[order])])
+    # Of no gap nothing is recovered. Whether there is one, the caller has looked.
+    reached /= max(float(gains.sum()), _LEAST_SPREAD)
+    shares = np.linspace(0, 1, _BINS + 1)
+    curve = reached[np.round(shares * len(order)).astype(int)]
+    return float(((curve[1:] + curve[:-1]) / 2).mean())
+
+
+def _curve(scores: Numbers, gains: Numbers) -> Floats:
+    """Return scores, the gain there (never falling), and its interval's two ends."""
+    order = np.argsort(scores)
+    knots = max(2, min(_MOST_KNOTS, len(order) // _IN_A_BIN))
+    # Blocks that would fall are joined with the one before: pool adjacent violators.
+    blocks: list[npt.NDArray[np.int64]] = []
+    for part in np.array_split(order, knots):
+        block = part
+        while blocks and (
+            gains[blocks[-1]].mean() >= gains[block].mean()
+            or scores[blocks[-1]].mean() >= scores[block].mean()
+        ):
+            block = np.concatenate([blocks.pop(), block])
+        blocks.append(block)
+    rows: list[tuple[float, float, float]] = []
+    for block in blocks:
+        half = _NINETY_FIVE * float(gains[block].std()) / len(block) ** 0.5
+        rows.append((float(scores[block].mean()), float(gains[block].mean()), half))
+    at, mean, half = np.array(rows).T
+    levels = np.clip([mean, mean - half, mean + half], -1, 1)
+    return np.vstack([at[None], levels]).astype(np.float32)
+
+
+def _with_last(values: npt.NDArray[Any], last: npt.ArrayLike) -> npt.NDArray[Any]:
+    changed = values.copy()
+    changed[..., -1] = last
+    return changed

@@ -1,0 +1,108 @@
+"""The gain, fitted to questions of one's own: better than chance, or not used."""
+
+import random
+from dataclasses import fields
+from hashlib import sha256
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from curtilage.client.routing import refit
+from curtilage.client.routing.advise import repeatable
+from curtilage.client.routing.estimators import FILE, FOLDER
+from curtilage.client.routing.ngram import NgramEstimator, Weights, load_weights
+
+EASY = ("rename", "restyle", "reorder", "relabel")
+HARD = ("reconcile", "refute", "reconstruct", "rederive")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Weights:
+    package = resources.files("curtilage.client.routing")
+    return load_weights(package.joinpath(FOLDER, FILE).read_bytes())
+
+
+def questions(count: int, seed: int = 3) -> tuple[list[str], list[float]]:
+    """Questions whose verb alone says whether the strong model is needed."""
+    drawn = random.Random(seed)  # noqa: S311 - repeatable, no secret
+    texts: list[str] = []
+    gains: list[float] = []
+    for number in range(count):
+        hard = drawn.random() < 0.4
+        verb = drawn.choice(HARD if hard else EASY)
+        texts.append(f"Please {verb} the ledger of ward {number % 7} for us.")
+        gains.append(float(hard) if drawn.random() < 0.95 else float(not hard))
+    return texts, gains
+
+
+def test_what_can_be_learned_is_learned(shipped: Weights) -> None:
+    texts, gains = questions(600)
+    fitted = refit.fit(shipped, texts[:300], gains[:300])
+    scores = [refit.score(fitted, text) for text in texts[300:]]
+    judgement = refit.judge(scores, gains[300:], repeatable(1))
+    assert judgement.apgr > 0.7
+    assert judgement.apgr_low > 0.6
+    assert judgement.beats_chance
+
+
+def test_what_is_chance_does_not_count(shipped: Weights) -> None:
+    texts, _ = questions(600)
+    drawn = random.Random(5)  # noqa: S311 - repeatable, no secret
+    gains = [float(drawn.random() < 0.4) for _ in texts]
+    fitted = refit.fit(shipped, texts[:300], gains[:300])
+    scores = [refit.score(fitted, text) for text in texts[300:]]
+    judgement = refit.judge(scores, gains[300:], repeatable(1))
+    assert not judgement.beats_chance
+    judged = NgramEstimator(refit.judged(fitted, judgement))
+    assert judged.estimate(texts[0], 100).source == "rules"
+
+
+def test_before_it_is_judged_it_does_not_count(shipped: Weights) -> None:
+    texts, gains = questions(200)
+    fitted = NgramEstimator(refit.fit(shipped, texts, gains))
+    assert fitted.estimate(texts[0], 100).source == "rules"
+
+
+def test_the_file_is_one_that_the_estimator_reads(shipped: Weights) -> None:
+    texts, gains = questions(400)
+    fitted = refit.fit(shipped, texts, gains)
+    weights = refit.judged(fitted, refit.Judgement(apgr=0.8, apgr_low=0.7))
+    data = refit.packed(weights)
+    again = load_weights(data, sha256(data).hexdigest())
+    for each in fields(weights):
+        assert np.array_equal(getattr(again, each.name), getattr(weights, each.name))
+    estimator = NgramEstimator(again)
+    easy, hard = (
+        estimator.estimate(f"Please {verb} the ledger of ward 2 for us.", 100)
+        for verb in (EASY[0], HARD[0])
+    )
+    assert hard.source == "ngram"
+    assert hard.gain > easy.gain
+    assert hard.gain_low <= hard.gain <= hard.gain_high
+
+
+def test_what_tells_intents_stays_as_it_was(shipped: Weights) -> None:
+    fitted = refit.fit(shipped, *questions(100))
+    assert np.array_equal(fitted.heads[:, :-1], shipped.heads[:, :-1])
+    assert np.array_equal(fitted.dense[:, :-1], shipped.dense[:, :-1])
+    assert not np.array_equal(fitted.heads[:, -1], shipped.heads[:, -1])
+
+
+def test_the_same_questions_make_the_same_file(shipped: Weights) -> None:
+    texts, gains = questions(100)
+    one, other = (refit.fit(shipped, texts, gains) for _ in range(2))
+    assert refit.packed(one) == refit.packed(other)
+
+
+def test_questions_that_are_all_alike_make_a_file(shipped: Weights) -> None:
+    fitted = refit.fit(shipped, ["the same"] * 90, [0.0, 1.0] * 45)
+    data = refit.packed(fitted)
+    assert load_weights(data, sha256(data).hexdigest()).curve.shape[1] == 1
+
+
+def test_a_gap_that_may_be_none_is_not_beaten() -> None:
+    # One better answer and one worse in fifty: drawn again, there may be no gap.
+    gains = [1.0, 1.0, -1.0] + [0.0] * 47
+    judgement = refit.judge([1.0, 0.9, 0.0] + [0.5] * 47, gains, repeatable(1))
+    assert not judgement.beats_chance
