@@ -1,0 +1,730 @@
+"""What the scheduler does to quality, cost and waiting, on a made-up day.
+
+Simulated, with the shipped ``choose`` and ``TierHealth``: a device that writes two
+answers at a time, an enclave that writes eight, a rate limit, bursts and outages. A
+quarter of the questions must stay. How good an answer is, how long it takes and what an
+estimator sees of that are drawn here, so the figures compare policies with each other
+and promise nothing of anybody's traffic.
+
+The second table is a crowd before a dead enclave: how often 200 clients try to connect.
+"""
+
+import heapq
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Final, Literal
+
+from typing_extensions import override
+
+from benchmarks.report import Table, quantile
+from curtilage.client.options import RoutingOptions
+from curtilage.client.routing.breaker import RETRY_PERMILLE, Budget
+from curtilage.client.routing.estimate import Estimate, Intent
+from curtilage.client.routing.health import (
+    PRIORS,
+    Attempt,
+    Failure,
+    TierHealth,
+    TierView,
+)
+from curtilage.client.routing.utility import (
+    Reason,
+    UtilitySettings,
+    choose,
+)
+from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import (
+    ENCLAVE_TIER,
+    LOCAL_TIER,
+    Permitted,
+    Tiering,
+    TierKind,
+)
+from curtilage.wire.shaping import PADDED
+
+HOURS: Final = 8
+SEEDS: Final = 3
+BURST_EVERY_S: Final = 600.0
+BURST_S: Final = 20.0
+BURST_FACTOR: Final = 8
+OUTAGE_EVERY_S: Final = 7200.0
+OUTAGE_S: Final = 300.0
+CONNECT_S: Final = 5.0
+"""That a connection to nobody takes."""
+RATE_PER_MIN: Final = 40
+QUEUE_S: Final = 8.0
+"""Of a queue at home, what a table takes to be too long."""
+RTT_S: Final = 0.35
+ROUTINE_TOKENS: Final = 60
+HARD_TOKENS: Final = 200
+DEADLINES_S: Final = {6.0: 0.4, 15.0: 0.4, 60.0: 0.2}
+"""When an answer should be there, and the share of such questions."""
+LOCAL_TOKENS_PER_S: Final = 40
+ENCLAVE_TOKENS_PER_S: Final = 90
+ENCLAVE_PRICE: Final = 1_650_000
+LOCAL_PRICE: Final = 50_000
+RECOGNISED: Final = 0.87
+"""Of the questions, those whose kind the estimator sees."""
+RESTRICTED: Final = 0.25
+
+Place = Literal["local", "enclave"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question of the day, with what nobody knows beforehand.
+
+    Attributes:
+        at_s: when it is asked.
+        restricted: it must stay.
+        routine: any model answers it about as well.
+        looks_routine: the estimator takes it to be so.
+        looks_short: a binary classifier takes it to be so.
+        quality: of an answer, by who makes it.
+        gain: what the estimator expects of the enclave.
+        prompt: tokens.
+        answer: tokens.
+        slo_s: in how long the answer should be there.
+        jitter: factor of the time it takes, by who answers.
+    """
+
+    at_s: float
+    restricted: bool
+    routine: bool
+    looks_routine: bool
+    looks_short: bool
+    quality: Mapping[Place, float]
+    gain: float
+    prompt: int
+    answer: int
+    slo_s: float
+    jitter: Mapping[Place, float]
+
+    @property
+    def permitted(self) -> Permitted:
+        """What the policy permits."""
+        route = Route.LOCAL if self.restricted else Route.ENCLAVE
+        return Tiering().permitted(route, frozenset())
+
+    @property
+    def estimate(self) -> Estimate:
+        """What is expected of it."""
+        return Estimate(
+            intent=Intent.UNKNOWN,
+            intent_confidence=0.5,
+            gain=self.gain,
+            gain_low=self.gain,
+            gain_high=self.gain,
+            source="ngram",
+            prompt_tokens=self.prompt,
+            # The real length is not known; twice or half is.
+            answer_tokens=80 if self.looks_routine else 300,
+        )
+
+
+def cost(place: Place, question: Question) -> float:
+    """Return micro-US-dollars."""
+    price = LOCAL_PRICE if place == "local" else ENCLAVE_PRICE
+    return (question.prompt + question.answer) * price / 1e6
+
+
+def trace(draw: Random, *, per_s: float, routine: float) -> list[Question]:
+    """Draw a day of questions."""
+    questions: list[Question] = []
+    now = 0.0
+    burst = draw.expovariate(1 / BURST_EVERY_S)
+    while now < HOURS * 3600:
+        if now > burst + BURST_S:
+            burst = now + draw.expovariate(1 / BURST_EVERY_S)
+        now += draw.expovariate(per_s * (BURST_FACTOR if now >= burst else 1))
+        questions.append(_question(draw, now, routine))
+    return questions
+
+
+def _question(draw: Random, now: float, share: float) -> Question:
+    routine = draw.random() < share
+    seen = routine == (draw.random() < RECOGNISED)
+    depth = draw.random()  # how hard a hard one is
+    # What an estimator that sees the depth with noise would say on average: for what it
+    # takes to be hard or routine, how likely that is, and what is to be gained then.
+    noisy = 0.5 + 0.29 * (depth + draw.gauss(0, 0.45) - 0.5)
+    right, wrong = (1 - share) * RECOGNISED, share * (1 - RECOGNISED)
+    if seen:
+        right, wrong = (1 - share) * (1 - RECOGNISED), share * RECOGNISED
+    hard = right / (right + wrong)
+    return Question(
+        at_s=now,
+        restricted=draw.random() < RESTRICTED,
+        routine=routine,
+        looks_routine=seen,
+        looks_short=draw.random() < (0.95 if routine else 0.45),
+        quality={"local": 0.96, "enclave": 0.97}
+        if routine
+        else {"local": 0.86 - 0.66 * depth, "enclave": 0.93 - 0.2 * depth},
+        gain=hard * (0.07 + 0.46 * noisy) + (1 - hard) * 0.01,
+        prompt=min(4000, round(draw.lognormvariate(math.log(200), 0.8))),
+        answer=min(
+            1000,
+            round(
+                draw.lognormvariate(
+                    math.log(ROUTINE_TOKENS if routine else HARD_TOKENS), 0.5
+                )
+            )
+            + 1,
+        ),
+        slo_s=draw.choices([*DEADLINES_S], [*DEADLINES_S.values()])[0],
+        jitter={
+            "local": draw.lognormvariate(0, 0.15),
+            "enclave": draw.lognormvariate(0, 0.35),
+        },
+    )
+
+
+class Machine:
+    """Serves so many at a time, in order of arrival."""
+
+    def __init__(self, places: int) -> None:
+        self._free_at_s = [0.0] * places
+
+    def start_s(self, now: float) -> float:
+        """Return when one that comes now would be served."""
+        return max(now, self._free_at_s[0])
+
+    def take(self, now: float, service_s: float) -> float:
+        """Take a place for so long; return when it begins."""
+        start = self.start_s(now)
+        heapq.heapreplace(self._free_at_s, start + service_s)
+        return start
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a day's questions.
+
+    Attributes:
+        took_s: until the end of each answer.
+        missed: those that came later than they should.
+        quality: the sum.
+        cost: the sum, micro-US-dollars.
+        local: answered at home.
+        degraded: answered at home because the enclave could not.
+        refused: tries that met no connection or a full rate limit.
+        outside: of what must stay, answered or tried by the enclave.
+    """
+
+    took_s: list[float] = field(default_factory=list[float])
+    missed: int = 0
+    quality: float = 0.0
+    cost: float = 0.0
+    local: int = 0
+    degraded: int = 0
+    refused: int = 0
+    outside: int = 0
+
+    def add(self, other: "Outcome") -> None:
+        """Add another day's."""
+        self.took_s += other.took_s
+        self.missed += other.missed
+        self.quality += other.quality
+        self.cost += other.cost
+        self.local += other.local
+        self.degraded += other.degraded
+        self.refused += other.refused
+        self.outside += other.outside
+
+
+class Day:
+    """One day under one policy; the world is the same for all.
+
+    Args:
+        questions: in order of time.
+        outages: when the enclave is away, beginnings and ends.
+        policy: where to ask, in order.
+    """
+
+    def __init__(
+        self,
+        questions: list[Question],
+        outages: list[tuple[float, float]],
+        policy: "Policy",
+    ) -> None:
+        self.machines: dict[Place, Machine] = {
+            "local": Machine(2),
+            "enclave": Machine(8),
+        }
+        self.outcome = Outcome()
+        self._questions = questions
+        self._outages = outages
+        self._policy = policy
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._numbers = count()
+        self._begun_s: deque[float] = deque()
+
+    def run(self) -> Outcome:
+        """Let the day pass."""
+        for question in self._questions:
+            self.at(question.at_s, partial(self._ask, question))
+        while self._events:
+            now, _, event = heapq.heappop(self._events)
+            event(now)
+        return self.outcome
+
+    def at(self, when_s: float, event: Callable[[float], None]) -> None:
+        """Let something happen then."""
+        heapq.heappush(self._events, (when_s, next(self._numbers), event))
+
+    def is_out(self, now: float) -> bool:
+        """Tell whether the enclave is away."""
+        return any(begin <= now < end for begin, end in self._outages)
+
+    def wait_for_rate_s(self, now: float) -> float:
+        """Return in how long the enclave takes another question."""
+        while self._begun_s and self._begun_s[0] <= now - 60:
+            self._begun_s.popleft()
+        full = len(self._begun_s) >= RATE_PER_MIN
+        return self._begun_s[0] + 60 - now if full else 0.0
+
+    def times_s(self, place: Place, question: Question) -> tuple[float, float]:
+        """Return what the first text and the last take, once it is its turn."""
+        jitter = question.jitter[place]
+        if place == "local":
+            first = 0.1 + question.prompt / 400
+            return first * jitter, (
+                first + question.answer / LOCAL_TOKENS_PER_S
+            ) * jitter
+        first = RTT_S * jitter + 0.1 + question.prompt / 4000
+        return first, first + question.answer / ENCLAVE_TOKENS_PER_S
+
+    def end_s(self, place: Place, now: float, start: float, whole: float) -> float:
+        """Return when an answer ends; of the enclave's, its bucket."""
+        if place == "local":
+            return start + whole
+        frames = math.ceil((start + whole - now) * 1000 / PADDED.period_ms)
+        bucket = PADDED.bucket_of(min(frames, PADDED.max_frames))
+        return now + PADDED.frames_of(bucket) * PADDED.period_ms / 1000
+
+    def _ask(self, question: Question, now: float) -> None:
+        order = self._policy.order(self, now, question)
+        self.outcome.outside += question.restricted and "enclave" in order
+        self._try(now, question, order, wanted=order[0])
+
+    def _try(
+        self, now: float, question: Question, order: list[Place], wanted: Place
+    ) -> None:
+        place, *rest = order
+        if place == "enclave" and (self.is_out(now) or self.wait_for_rate_s(now) > 0):
+            dead = self.is_out(now)
+            later = now + (CONNECT_S if dead else RTT_S)
+            attempt = self._policy.begun(now, place, question)
+            wait_s = self.wait_for_rate_s(now)
+            self.outcome.refused += 1
+
+            def fail(then: float) -> None:
+                self._policy.failed(then, attempt, dead=dead, wait_s=wait_s)
+                self._try(then, question, rest, wanted)
+
+            self.at(later, fail)
+            return
+        if place == "enclave":
+            self._begun_s.append(now)
+        attempt = self._policy.begun(now, place, question)
+        first, whole = self.times_s(place, question)
+        start = self.machines[place].take(now, whole)
+        end = self.end_s(place, now, start, whole)
+        texts = (start + first, start + whole)
+        for then, what in (start, "turn"), *((each, "text") for each in texts):
+            self.at(then, partial(self._policy.went, place, attempt, what, question))
+        self.at(end, partial(self._policy.went, place, attempt, "end", question))
+        outcome = self.outcome
+        outcome.took_s.append(end - question.at_s)
+        outcome.missed += end - question.at_s > question.slo_s
+        outcome.quality += question.quality[place]
+        outcome.cost += cost(place, question)
+        outcome.local += place == "local"
+        outcome.degraded += place != wanted or self._policy.degraded
+
+
+class Policy:
+    """Where to ask: always the enclave, where that may be; no memory."""
+
+    degraded = False
+
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        del day, now
+        return ["local"] if question.restricted else ["enclave", "local"]
+
+    def begun(self, now: float, place: Place, question: Question) -> Attempt | None:
+        """Note that it is asked there."""
+
+    def went(
+        self,
+        place: Place,
+        attempt: Attempt | None,
+        what: str,
+        question: Question,
+        now: float,
+    ) -> None:
+        """Note how an answer goes."""
+
+    def failed(
+        self, now: float, attempt: Attempt | None, *, dead: bool, wait_s: float
+    ) -> None:
+        """Note that the enclave did not answer."""
+
+
+class NaiveBinary(Policy):
+    """What looks routine stays, all else leaves."""
+
+    @override
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        if question.looks_short:
+            return ["local"]
+        return super().order(day, now, question)
+
+
+class BinaryBySameEstimate(Policy):
+    """The same, with the estimator that the shipped policy has."""
+
+    @override
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        if question.looks_routine:
+            return ["local"]
+        return super().order(day, now, question)
+
+
+class Static(Policy):
+    """A table: what looks routine or is in a hurry stays, unless others wait."""
+
+    @override
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        hurry = question.slo_s == min(DEADLINES_S)
+        waits = day.machines["local"].start_s(now) - now > QUEUE_S
+        if (question.looks_routine or hurry) and not waits:
+            return ["local"]
+        return super().order(day, now, question)
+
+
+class Oracle(Policy):
+    """Knows every answer's quality, time and cost, and whether the enclave is there."""
+
+    @override
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        away = day.is_out(now) or day.wait_for_rate_s(now) > 0
+
+        def worth(place: Place) -> float:
+            _, whole = day.times_s(place, question)
+            start = day.machines[place].start_s(now)
+            took = day.end_s(place, now, start, whole) - now
+            late = 0.25 * max(0.0, took / question.slo_s - 1)
+            late += 0.1 * (took > question.slo_s)
+            return question.quality[place] - late - 0.08 * cost(place, question) / 1000
+
+        if question.restricted or away or worth("local") >= worth("enclave"):
+            return ["local"]
+        return ["enclave"]
+
+
+class Utility(Policy):
+    """The shipped one."""
+
+    def __init__(self, settings: UtilitySettings | None = None) -> None:
+        self._settings = settings or UtilitySettings()
+        priors = {kind: PRIORS[kind] for kind in TierKind}
+        self._health: dict[Place, TierHealth] = {
+            "local": TierHealth(
+                TierKind.IN_PROCESS,
+                replace(priors[TierKind.IN_PROCESS], parallel=2),
+            ),
+            "enclave": TierHealth(
+                TierKind.ATTESTED,
+                replace(
+                    priors[TierKind.ATTESTED], cost_microusd_per_mtok=ENCLAVE_PRICE
+                ),
+                limit_per_min=RATE_PER_MIN,
+            ),
+        }
+        self._health["local"].ready()
+        self._health["enclave"].ready(
+            period_ms=PADDED.period_ms,
+            first_bucket=PADDED.first_bucket,
+            buckets=PADDED.buckets,
+        )
+
+    @override
+    def order(self, day: Day, now: float, question: Question) -> list[Place]:
+        """Return where to ask, in order."""
+        del day
+        choice = choose(
+            question.permitted,
+            self.views(now),
+            question.estimate,
+            RoutingOptions(total_ms=round(1000 * question.slo_s)),
+            self._settings,
+            last=None,
+        )
+        self.degraded = choice.reason is Reason.UNAVAILABLE
+        return [_PLACES[tier.id] for tier in choice.order]
+
+    def views(self, now: float) -> dict[str, TierView]:
+        """Return what is known of both tiers."""
+        return {place: each.view(1000 * now) for place, each in self._health.items()}
+
+    @override
+    def begun(self, now: float, place: Place, question: Question) -> Attempt | None:
+        """Note that it is asked there."""
+        return self._health[place].begin(1000 * now, prompt_tokens=question.prompt)
+
+    @override
+    def went(
+        self,
+        place: Place,
+        attempt: Attempt | None,
+        what: str,
+        question: Question,
+        now: float,
+    ) -> None:
+        """Note how an answer goes."""
+        if attempt is None:
+            return
+        health = self._health[place]
+        if what == "turn" and place == "local":
+            health.turn(attempt, 1000 * now)
+        elif what == "text":
+            health.text(attempt, 1000 * now)
+        elif what == "end":
+            health.finished(attempt, 1000 * now, tokens=question.answer)
+
+    @override
+    def failed(
+        self, now: float, attempt: Attempt | None, *, dead: bool, wait_s: float
+    ) -> None:
+        """Note that the enclave did not answer."""
+        if attempt is not None:
+            failure = Failure.UNREACHABLE if dead else Failure.BUSY
+            self._health["enclave"].failed(
+                attempt, 1000 * now, failure, retry_after_ms=1000 * wait_s
+            )
+
+
+_PLACES: Final[Mapping[str, Place]] = {
+    LOCAL_TIER.id: "local",
+    ENCLAVE_TIER.id: "enclave",
+}
+
+
+def measure_routing_trace() -> list[Table]:
+    """Measure the policies on each day, the crowd, and a decision's time."""
+    days = [
+        _table(title, per_s=per_s, routine=routine)
+        for title, per_s, routine in (
+            ("70 % routine, 0.12/s", 0.12, 0.7),
+            ("70 % routine, 0.30/s", 0.30, 0.7),
+            ("none routine, 0.12/s", 0.12, 0.0),
+        )
+    ]
+    return [*days, measure_crowd(), measure_time()]
+
+
+def _table(title: str, *, per_s: float, routine: float) -> Table:
+    policies: Mapping[str, Callable[[], Policy]] = {
+        "cloud first": Policy,
+        "binary": NaiveBinary,
+        "binary, the router's estimate": BinaryBySameEstimate,
+        "static table": Static,
+        "utility (shipped)": Utility,
+        "utility, cost three times": lambda: Utility(
+            UtilitySettings(cost_permille=240)
+        ),
+        "oracle": Oracle,
+    }
+    whole = {name: Outcome() for name in policies}
+    asked = 0
+    for seed in range(SEEDS):
+        draw = Random(seed)  # noqa: S311 -- the same day for all, and every time
+        questions = trace(draw, per_s=per_s, routine=routine)
+        outages = outages_of(draw)
+        asked += len(questions)
+        for name, policy in policies.items():
+            whole[name].add(Day(questions, outages, policy()).run())
+    base = whole["cloud first"]
+    return Table(
+        title=f"Scheduler, simulated: {title}, {asked} questions",
+        columns=(
+            "policy",
+            "at home",
+            "quality",
+            "of cloud first",
+            "cost cut",
+            "late",
+            "p95 s",
+            "degraded",
+            "failed tries",
+            "left though restricted",
+        ),
+        rows=tuple(
+            (
+                name,
+                each.local / asked,
+                f"{each.quality / asked:.3f}",
+                f"{each.quality / base.quality:.1%}",
+                f"{1 - each.cost / base.cost:.0%}",
+                f"{each.missed / asked:.3f}",
+                quantile(each.took_s, 0.95),
+                str(each.degraded),
+                str(each.refused),
+                str(each.outside),
+            )
+            for name, each in whole.items()
+        ),
+    )
+
+
+def outages_of(draw: Random) -> list[tuple[float, float]]:
+    """Draw when the enclave is away."""
+    outages: list[tuple[float, float]] = []
+    begin = draw.expovariate(1 / OUTAGE_EVERY_S)
+    while begin < HOURS * 3600:
+        outages.append((begin, begin + OUTAGE_S))
+        begin += OUTAGE_S + draw.expovariate(1 / OUTAGE_EVERY_S)
+    return outages
+
+
+CLIENTS: Final = 200
+ASKS_EVERY_S: Final = 10.0
+DEAD_S: Final = 600.0
+AFTER_S: Final = 120.0
+
+
+def measure_crowd() -> Table:
+    """Measure how often 200 clients try to connect to an enclave that is dead."""
+    crowds = {
+        "one retry, no breaker": Crowd(breaker=False, background=False),
+        "breaker, retry budget": Crowd(breaker=True, background=False),
+        "the same, probed beside the questions": Crowd(breaker=True, background=True),
+    }
+    for crowd in crowds.values():
+        draw = Random(1)  # noqa: S311 -- the same crowd for all
+        for _ in range(CLIENTS):
+            crowd.pass_time(draw)
+    return Table(
+        title=f"{CLIENTS} clients, each asks once in {ASKS_EVERY_S:.0f} s; "
+        f"the enclave is dead for {DEAD_S:.0f} s",
+        columns=(
+            "client",
+            "questions",
+            "connections tried",
+            "most in a second",
+            "s waited for them, a question",
+            "s until back",
+        ),
+        rows=tuple(
+            (
+                name,
+                str(each.questions),
+                str(len(each.tries_s)),
+                str(max(Counter(map(math.floor, each.tries_s)).values())),
+                each.waited_s / each.questions,
+                quantile(each.back_s, 0.5),
+            )
+            for name, each in crowds.items()
+        ),
+        note="back: from the enclave's return to a client's next answer of it, median",
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """Clients before a dead enclave, one after the other, each by itself.
+
+    Attributes:
+        breaker: they have one, and a budget of retries; else they retry once.
+        background: what tries whether it is back is not a question.
+        questions: asked while it is dead.
+        tries_s: when somebody tried to connect then.
+        waited_s: that questions waited for that.
+        back_s: of each client, how long after its return it was asked.
+    """
+
+    breaker: bool
+    background: bool
+    questions: int = 0
+    tries_s: list[float] = field(default_factory=list[float])
+    waited_s: float = 0.0
+    back_s: list[float] = field(default_factory=list[float])
+
+    def pass_time(self, draw: Random) -> None:
+        """Let one client ask until the enclave answers again."""
+        health = TierHealth(TierKind.ATTESTED)
+        health.ready()
+        retries = Budget(RETRY_PERMILLE, reserve=1)
+        now = draw.uniform(0, ASKS_EVERY_S)
+        while now < DEAD_S:
+            self.questions += 1
+            retries.earn()
+            asked = now
+            now = self._try(now, health)
+            if now > asked and (retries.take() if self.breaker else True):
+                now = self._try(now, health)
+            self.waited_s += now - asked
+            now = max(now, asked + draw.expovariate(1 / ASKS_EVERY_S))
+        while self.breaker and health.begin(1000 * now, prompt_tokens=100) is None:
+            now += draw.expovariate(1 / ASKS_EVERY_S)
+        self.back_s.append(now - DEAD_S)
+
+    def _try(self, now: float, health: TierHealth) -> float:
+        """Try to connect, where that may be; return when the question goes on."""
+        attempt = health.begin(1000 * now, prompt_tokens=100)
+        if attempt is None and self.breaker:
+            return now
+        self.tries_s.append(now)
+        if attempt is not None:
+            failed_ms = 1000 * (now + CONNECT_S)
+            health.failed(attempt, failed_ms, Failure.UNREACHABLE)
+            if self.background and attempt.probe:
+                return now
+        return now + CONNECT_S
+
+
+def measure_time() -> Table:
+    """Measure what a choice among two tiers takes."""
+    draw = Random(0)  # noqa: S311 -- the same questions every time
+    questions = trace(draw, per_s=0.05, routine=0.7)
+    policy = Utility()
+    Day(questions, [], policy).run()  # fills the statistics
+    now = questions[-1].at_s
+    views: list[float] = []
+    choices: list[float] = []
+    for question in questions:
+        permitted, estimate = question.permitted, question.estimate
+        began = time.thread_time()
+        seen = policy.views(now)
+        viewed = time.thread_time()
+        choose(
+            permitted,
+            seen,
+            estimate,
+            RoutingOptions(),
+            UtilitySettings(),
+            last=None,
+        )
+        choices.append(1e6 * (time.thread_time() - viewed))
+        views.append(1e6 * (viewed - began))
+    return Table(
+        title=f"A choice, {len(questions)} questions, µs",
+        columns=("part", "p50", "p99"),
+        rows=tuple(
+            (name, quantile(took, 0.5), quantile(took, 0.99))
+            for name, took in (("both views", views), ("choose", choices))
+        ),
+    )

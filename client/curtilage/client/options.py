@@ -1,0 +1,195 @@
+"""What the sender of one query asks of its routing, and how that is read.
+
+The library and the endpoint read the same mapping with the same words. Nothing here
+can widen what the policy permits: a floor only raises, and all else narrows or orders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum, unique
+from typing import Final, TypeVar, cast
+
+from curtilage.client.errors import UsageError
+from curtilage.policy.decision.tiers import RoutingClass, TierKind
+
+MAX_MS: Final = 3_600_000
+MAX_MICROUSD: Final = 1_000_000_000
+
+
+@unique
+class Mode(StrEnum):
+    """Where the sender would have it answered, among what is permitted.
+
+    ``AUTO``: where it is best. ``HOME``: on this device or in the house, or not at
+    all. ``ENCLAVE_IF_ALLOWED``: by an enclave before any other.
+    """
+
+    AUTO = "auto"
+    HOME = "home"
+    ENCLAVE_IF_ALLOWED = "enclave_if_allowed"
+
+
+@unique
+class Require(StrEnum):
+    """The one kind of tier that may answer; where it cannot, nobody does."""
+
+    ENCLAVE = "enclave"
+    HOUSE = "house"
+    LOCAL = "local"
+
+    @property
+    def kind(self) -> TierKind:
+        """Return the kind of tier that it names."""
+        return _REQUIRED[self]
+
+
+_REQUIRED: Final = {
+    Require.ENCLAVE: TierKind.ATTESTED,
+    Require.HOUSE: TierKind.HOUSE,
+    Require.LOCAL: TierKind.IN_PROCESS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingOptions:
+    """What one query asks of its routing.
+
+    Attributes:
+        ttft_ms: the first text should be there after so many milliseconds.
+        total_ms: the whole answer should; None: the policy's budget.
+        slo_hard: a tier that is likely to miss these times may not answer.
+        max_cost_microusd: a tier whose answer would cost more may not, either.
+        floor: raises the query's class; never lowers it.
+        mode: where the sender would have it answered.
+        require: the only kind of tier that may answer.
+        consent: a token that says that a person agreed that it leaves.
+    """
+
+    ttft_ms: int | None = None
+    total_ms: int | None = None
+    slo_hard: bool = False
+    max_cost_microusd: int | None = None
+    floor: RoutingClass = RoutingClass.PUBLIC
+    mode: Mode = Mode.AUTO
+    require: Require | None = None
+    consent: str | None = field(default=None, repr=False)
+
+
+# A voice that waits longer than 150 ms is heard to wait; a chat feels alive at 500.
+# Nobody sits before a batch, so that only quality and cost are left to decide.
+PRESETS: Final[Mapping[str, RoutingOptions]] = {
+    "voice": RoutingOptions(ttft_ms=150, total_ms=10_000),
+    "chat": RoutingOptions(ttft_ms=500, total_ms=30_000),
+    "batch": RoutingOptions(total_ms=600_000),
+}
+
+MAX_CONSENT_CHARS: Final = 200
+
+ROUTING_FIELDS: Final = frozenset(
+    {"slo_ms", "slo_hard", "max_cost", "floor", "mode", "preset", "require", "consent"}
+)
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
+    """Read what a request says of its routing.
+
+    A field that is null is as one that is absent. What is said beside a preset comes
+    before what the preset says.
+
+    Args:
+        mapping: ``slo_ms`` (``ttft`` and ``total``, milliseconds), ``slo_hard``,
+            ``max_cost`` (micro-US-dollars, an integer), ``floor``, ``mode``,
+            ``preset``, ``require``, ``consent``.
+
+    Raises:
+        UsageError: a field is unknown, of another type or out of its range; names
+            the field and what is possible, and never repeats a value.
+    """
+    # The name of a field that is not known may be a word of the query.
+    _refuse_unknown("curtilage", mapping, ROUTING_FIELDS)
+    preset = mapping.get("preset")
+    if preset is not None and not (isinstance(preset, str) and preset in PRESETS):
+        raise UsageError(f"preset must be {_either(PRESETS)}", param="preset")
+    options = PRESETS[preset] if isinstance(preset, str) else RoutingOptions()
+    slo = mapping.get("slo_ms")
+    if slo is not None:
+        if not isinstance(slo, Mapping):
+            raise UsageError("slo_ms must be an object", param="slo_ms")
+        times = cast("Mapping[str, object]", slo)
+        _refuse_unknown("slo_ms", times, frozenset({"ttft", "total"}))
+        ttft = _integer("slo_ms.ttft", times.get("ttft"), 1, MAX_MS)
+        total = _integer("slo_ms.total", times.get("total"), 1, MAX_MS)
+        options = replace(
+            options,
+            ttft_ms=options.ttft_ms if ttft is None else ttft,
+            total_ms=options.total_ms if total is None else total,
+        )
+    hard = mapping.get("slo_hard")
+    if hard is not None and not isinstance(hard, bool):
+        raise UsageError("slo_hard must be true or false", param="slo_hard")
+    if hard and options.ttft_ms is None and options.total_ms is None:
+        # It would promise what nothing was said about.
+        raise UsageError("slo_hard needs slo_ms or a preset", param="slo_hard")
+    consent = mapping.get("consent")
+    if consent is not None and not (
+        isinstance(consent, str) and len(consent) <= MAX_CONSENT_CHARS
+    ):
+        raise UsageError("consent must be a token that was given", param="consent")
+    mode = _word("mode", mapping.get("mode"), Mode) or options.mode
+    require = _word("require", mapping.get("require"), Require)
+    if mode is Mode.HOME and require is Require.ENCLAVE:
+        raise UsageError(
+            "mode home and require enclave exclude each other", param="require"
+        )
+    return replace(
+        options,
+        consent=consent,
+        slo_hard=bool(hard),
+        max_cost_microusd=_integer(
+            "max_cost",
+            mapping.get("max_cost"),
+            0,
+            MAX_MICROUSD,
+            unit=", in millionths of a US dollar",
+        ),
+        floor=_word("floor", mapping.get("floor"), RoutingClass) or options.floor,
+        mode=mode,
+        require=require,
+    )
+
+
+def _refuse_unknown(
+    name: str, mapping: Mapping[str, object], known: frozenset[str]
+) -> None:
+    if not mapping.keys() <= known:
+        raise UsageError(f"{name} may hold {', '.join(sorted(known))}", param=name)
+
+
+def _integer(
+    name: str, value: object, low: int, high: int, *, unit: str = ""
+) -> int | None:
+    if value is None:
+        return None
+    # In Python, true is a number.
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not low <= value <= high
+    ):
+        message = f"{name} must be an integer, {low} to {high}{unit}"
+        raise UsageError(message, param=name)
+    return value
+
+
+def _word(name: str, value: object, words: type[_Word]) -> _Word | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in words.__members__.values():
+        raise UsageError(f"{name} must be {_either(words)}", param=name)
+    return words(value)
+
+
+def _either(words: Mapping[str, object] | type[StrEnum]) -> str:
+    *most, last = list(words)
+    return f"{', '.join(most)} or {last}"

@@ -1,0 +1,111 @@
+"""When to leave a tier alone, and how much may be tried twice.
+
+Pure: all times are arguments, milliseconds of a clock that does not jump.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from typing import Final
+
+RETRY_PERMILLE: Final = 100
+HEDGE_PERMILLE: Final = 50
+_ONE: Final = 1000
+
+
+@unique
+class BreakerState(StrEnum):
+    """Whether questions pass: ``CLOSED`` they do, ``HALF_OPEN`` one may try."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When a tier is no longer asked: so many failures in so long, and for how long."""
+
+    fails: int = 3
+    window_s: float = 30.0
+    open_s: float = 30.0
+
+
+class Breaker:
+    """Keeps questions from a tier that fails, and lets one try again after a while."""
+
+    def __init__(self, settings: BreakerSettings) -> None:
+        self._fails = settings.fails
+        self._window_ms = 1000.0 * settings.window_s
+        self._open_ms = 1000.0 * settings.open_s
+        self._failed_ms: deque[float] = deque(maxlen=settings.fails)
+        self._shut_until_ms: float | None = None
+
+    def state(self, now_ms: float) -> BreakerState:
+        """Return the state; while one tries, it is ``OPEN`` for all others."""
+        if self._shut_until_ms is None:
+            return BreakerState.CLOSED
+        if now_ms < self._shut_until_ms:
+            return BreakerState.OPEN
+        return BreakerState.HALF_OPEN
+
+    def admit(self, now_ms: float) -> BreakerState:
+        """Return the state for one that would pass; the probe, if ``HALF_OPEN``."""
+        state = self.state(now_ms)
+        if state is BreakerState.HALF_OPEN:
+            # One that never reports keeps others out no longer than one that failed.
+            self._shut_until_ms = now_ms + self._open_ms
+        return state
+
+    def succeeded(self, *, probe: bool) -> None:
+        """Note a success: the probe's closes, another makes up for one failure."""
+        # Three failures among hundreds of answers are no dead tier. What began before
+        # it opened says nothing about whether one could begin now.
+        if probe:
+            self._shut_until_ms = None
+        elif self._shut_until_ms is None and self._failed_ms:
+            self._failed_ms.popleft()
+
+    def failed(self, now_ms: float, *, probe: bool, dead: bool) -> None:
+        """Note a failure; ``dead`` counts as all that it takes to open."""
+        if self._shut_until_ms is not None and not probe:
+            # It began before: were the time begun anew, those that fail late would keep
+            # the probe away.
+            return
+        self._failed_ms.append(now_ms)
+        recent = [each for each in self._failed_ms if each > now_ms - self._window_ms]
+        if probe or dead or len(recent) >= self._fails:
+            self._shut_until_ms = now_ms + self._open_ms
+            self._failed_ms.clear()
+
+    def abandoned(self, now_ms: float) -> None:
+        """Note that the probe ended without telling anything: another may try."""
+        self._shut_until_ms = now_ms
+
+
+class Budget:
+    """A share of something that some others may be: retries, hedges of attempts.
+
+    One for all tiers: with one for each, a failure of all would be answered by as many.
+
+    Args:
+        permille: of what is earned.
+        reserve: what may be taken before anything was earned.
+        most: what can be saved up.
+    """
+
+    def __init__(self, permille: int, *, reserve: int = 0, most: int = 10) -> None:
+        self._permille = permille
+        self._most = _ONE * most
+        self._saved = _ONE * reserve
+
+    def earn(self) -> None:
+        """Note a first attempt."""
+        self._saved = min(self._most, self._saved + self._permille)
+
+    def take(self) -> bool:
+        """Take one, if there is."""
+        if self._saved < _ONE:
+            return False
+        self._saved -= _ONE
+        return True

@@ -1,0 +1,502 @@
+"""How a tier does: what was measured lately, and whether it is worth asking.
+
+Pure: all times are arguments, milliseconds of any one clock that does not jump. No
+figure excludes a tier by being unknown: what was not measured yet is what the operator
+expects of it (``TierPriors``), and what was measured fades back to that.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from math import inf
+from typing import Final
+from weakref import WeakSet
+
+from curtilage.client.routing.breaker import Breaker, BreakerSettings, BreakerState
+from curtilage.policy.decision.tiers import TierKind
+
+MOST_SAMPLES: Final = 32
+NEWER: Final = 0.9
+"""The weight of a sample against the next one: ten decide, so that a laptop which is
+throttled after eight runs shows within the next few."""
+HALF_LIFE_MS: Final = 300_000.0
+"""In which a sample loses half its weight without any newer: a laptop cools down."""
+LONG_PROMPT: Final = 256
+"""Tokens from which the first text waits for reading more than for anything else."""
+ONE_PIECE: Final = 8
+"""Tokens that may come at once although they are written one by one."""
+TYPICAL_TOKENS: Final = 200
+"""Of an answer, before one was timed."""
+MIN_HOLD_MS: Final = 1_000.0
+MAX_HOLD_MS: Final = 10_000.0
+"""Who says 'later' may stand outside the seal, and need not be who should know."""
+RATE_WINDOW_MS: Final = 60_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPriors:
+    """What is expected of a tier before anything was measured.
+
+    Attributes:
+        ttft_ms: from its turn to the first text of an answer to a short question.
+        tokens_per_s: at which it writes.
+        prompt_tokens_per_s: at which it reads a long question.
+        quality_permille: how good its answers are, beside the other tiers'.
+        cost_microusd_per_mtok: of a million tokens, read or written; at home energy.
+        setup_ms: until it can begin, where it is not ready: a model is loaded, a key
+            is fetched and its evidence verified.
+        parallel: questions that it answers side by side.
+    """
+
+    ttft_ms: float
+    tokens_per_s: float
+    prompt_tokens_per_s: float
+    quality_permille: int
+    cost_microusd_per_mtok: int
+    setup_ms: float = 0.0
+    parallel: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what would be divided by."""
+        if min(self.tokens_per_s, self.prompt_tokens_per_s, self.parallel) <= 0:
+            raise ValueError("a tier's speeds and places must be above 0")
+
+
+PRIORS: Final[Mapping[TierKind, TierPriors]] = {
+    TierKind.IN_PROCESS: TierPriors(
+        ttft_ms=300,
+        tokens_per_s=25,
+        prompt_tokens_per_s=150,
+        quality_permille=600,
+        cost_microusd_per_mtok=50_000,
+        setup_ms=2_000,
+    ),
+    TierKind.HOUSE: TierPriors(
+        ttft_ms=300,
+        tokens_per_s=40,
+        prompt_tokens_per_s=2_000,
+        quality_permille=800,
+        cost_microusd_per_mtok=200_000,
+        parallel=8,
+    ),
+    TierKind.ATTESTED: TierPriors(
+        ttft_ms=700,
+        tokens_per_s=60,
+        prompt_tokens_per_s=4_000,
+        quality_permille=900,
+        cost_microusd_per_mtok=1_500_000,
+        setup_ms=500,
+        parallel=8,
+    ),
+}
+"""Of a tier of which the policy says nothing more."""
+
+
+@unique
+class Failure(StrEnum):
+    """How an attempt failed; a closed set.
+
+    ``UNREACHABLE``: there was no connection, so that the next one would fail alike.
+    ``BROKEN``: no answer, a broken one or a late one. ``BUSY``: it said 'later'.
+    ``EVIDENCE``: its evidence was refused.
+    """
+
+    UNREACHABLE = "unreachable"
+    BROKEN = "broken"
+    BUSY = "busy"
+    EVIDENCE = "evidence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierView:
+    """What is known of a tier at one moment.
+
+    Attributes:
+        kind: what it is.
+        available: it may be asked now.
+        state: of its breaker.
+        quality_permille: how good its answers are, beside the other tiers'.
+        cost_microusd_per_mtok: of a million tokens.
+        setup_ms: until it could begin.
+        queue_ms: until it would be a new question's turn.
+        ttft_p50_ms: from the turn to the first text, of short questions.
+        ttft_p95_ms: the same, of one in twenty.
+        prompt_tokens_per_s: at which it reads long questions.
+        tokens_per_s: at which it writes.
+        tokens_per_s_p05: the same, of one answer in twenty.
+        rate_used: share of its rate limit that is used up; 0 without one.
+        strained: it would take what is short now: the battery, a metered network.
+        context_tokens: question and answer together; None: not known.
+        period_ms: from one frame of an answer to the next; 0: no frames.
+        first_bucket: frames of the shortest answer.
+        buckets: number of lengths, each twice the one before.
+    """
+
+    kind: TierKind
+    available: bool = True
+    state: BreakerState = BreakerState.CLOSED
+    quality_permille: int
+    cost_microusd_per_mtok: int
+    setup_ms: float = 0.0
+    queue_ms: float = 0.0
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    prompt_tokens_per_s: float
+    tokens_per_s: float
+    tokens_per_s_p05: float
+    rate_used: float = 0.0
+    strained: bool = False
+    context_tokens: int | None = None
+    period_ms: int = 0
+    first_bucket: int = 0
+    buckets: int = 0
+
+    def ttft_ms(self, prompt_tokens: int, *, slow: bool = False) -> float:
+        """Return when the first text is expected; ``slow``: of one in twenty."""
+        first = self.ttft_p95_ms if slow else self.ttft_p50_ms
+        reading = 1000.0 * prompt_tokens / self.prompt_tokens_per_s
+        # Never both: the time to the first text of a short question is hardly reading,
+        # and of a long one hardly anything else.
+        wait = self.setup_ms + self.queue_ms + max(first, reading)
+        return -(-wait // self.period_ms) * self.period_ms if self.period_ms else wait
+
+    def total_ms(
+        self, prompt_tokens: int, answer_tokens: int, *, slow: bool = False
+    ) -> float:
+        """Return when the end is expected; ``slow``: of one in twenty.
+
+        In frames, the end comes with the last one of its bucket, where the receipt is.
+        """
+        speed = self.tokens_per_s_p05 if slow else self.tokens_per_s
+        total = self.ttft_ms(prompt_tokens, slow=slow) + 1000.0 * answer_tokens / speed
+        if not self.period_ms:
+            return total
+        # Before the enclave has the question there are no frames.
+        before = self.setup_ms
+        end = float(self.first_bucket * self.period_ms)
+        for _ in range(1, self.buckets):
+            if before + end >= total:
+                break
+            end *= 2
+        return before + end
+
+    def cost_microusd(self, prompt_tokens: int, answer_tokens: int) -> float:
+        """Return what an answer would cost."""
+        return (prompt_tokens + answer_tokens) * self.cost_microusd_per_mtok / 1e6
+
+
+class _Decaying:
+    """What was measured lately, newer of more weight; its quantiles."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
+
+    def note(self, now_ms: float, value: float) -> None:
+        """Add a measurement."""
+        self._samples.append((now_ms, value))
+
+    def quantiles(
+        self, now_ms: float, shares: tuple[float, ...], prior: float
+    ) -> list[float]:
+        """Return the quantiles; ``prior`` counts as one measurement of this moment."""
+        newer = 1.0
+        weighted: list[tuple[float, float]] = []
+        for noted_ms, value in reversed(self._samples):
+            age = max(0.0, now_ms - noted_ms)
+            weighted.append((value, newer * 0.5 ** (age / HALF_LIFE_MS)))
+            newer *= NEWER
+        weighted.sort()
+        whole = sum(weight for _, weight in weighted)
+        found: list[float] = []
+        for share in shares:
+            measured, up_to = prior, 0.0
+            for value, weight in weighted:
+                measured = value
+                up_to += weight
+                if up_to >= share * whole:
+                    break
+            found.append((prior + whole * measured) / (1.0 + whole))
+        return found
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)
+class Attempt:
+    """One question to one tier, as its health follows it.
+
+    Attributes:
+        prompt_tokens: of the question.
+        turn_ms: when its turn came, or it began.
+        probe: it is the one that may try whether the tier is there again.
+        cold: a model had to be loaded for it, or a key to be verified.
+        queued: others were before it, and nobody told when its turn came.
+        first_ms: when the first piece came.
+        last_ms: when the last one did.
+        over: its end was noted.
+    """
+
+    prompt_tokens: int
+    turn_ms: float
+    probe: bool
+    cold: bool
+    queued: bool
+    first_ms: float | None = None
+    last_ms: float = 0.0
+    over: bool = False
+
+
+class TierHealth:
+    """What is known of one tier, as it changes.
+
+    Args:
+        kind: what it is.
+        priors: what is expected of it; None: what is of its kind.
+        breaker: when it is no longer asked.
+        context_tokens: question and answer together; None: not known.
+        limit_per_min: questions that it takes in a minute; None: not known.
+    """
+
+    def __init__(
+        self,
+        kind: TierKind,
+        priors: TierPriors | None = None,
+        *,
+        breaker: BreakerSettings | None = None,
+        context_tokens: int | None = None,
+        limit_per_min: int | None = None,
+    ) -> None:
+        self._kind = kind
+        self._priors = priors or PRIORS[kind]
+        self._breaker = Breaker(breaker or BreakerSettings())
+        self._context_tokens = context_tokens
+        self._memory_tokens: int | None = None
+        self._begun_ms: deque[float] | None = (
+            None if limit_per_min is None else deque(maxlen=limit_per_min)
+        )
+        # Weakly: an attempt whose end nobody told, and that nobody holds any more, must
+        # not make the tier look busy for ever.
+        self._running: WeakSet[Attempt] = WeakSet()
+        self._ttft_ms = _Decaying()
+        self._prompt_tokens_per_s = _Decaying()
+        self._tokens_per_s = _Decaying()
+        self._took_ms = _Decaying()
+        self._held_until_ms = -inf
+        self._distrusted = False
+        self._ready_until_ms = -inf
+        self._frames = (0, 0, 0)
+        self._strained = False
+
+    def begin(self, now_ms: float, *, prompt_tokens: int) -> Attempt | None:
+        """Begin to ask it; None where it may not be asked now.
+
+        After a failure the next attempt that may be made is the only one until it ends.
+        It need not be a question: a key that is fetched shows as well that the tier is
+        there, and then nobody waits for what may be dead.
+        """
+        if not self._may_be_asked(now_ms):
+            return None
+        state = self._breaker.admit(now_ms)
+        if state is BreakerState.OPEN:
+            return None
+        if self._begun_ms is not None:
+            self._begun_ms.append(now_ms)
+        attempt = Attempt(
+            prompt_tokens=prompt_tokens,
+            turn_ms=now_ms,
+            probe=state is BreakerState.HALF_OPEN,
+            cold=now_ms >= self._ready_until_ms,
+            queued=len(self._running) >= self._priors.parallel,
+        )
+        self._running.add(attempt)
+        return attempt
+
+    def turn(self, attempt: Attempt, now_ms: float) -> None:
+        """Note that its turn came: what it waited until now was the queue."""
+        attempt.turn_ms = now_ms
+        attempt.queued = False
+
+    def text(self, attempt: Attempt, now_ms: float) -> None:
+        """Note a piece of the answer."""
+        if attempt.first_ms is None:
+            attempt.first_ms = now_ms
+        attempt.last_ms = now_ms
+
+    def finished(self, attempt: Attempt, now_ms: float, *, tokens: int = 0) -> None:
+        """Note a whole answer of so many tokens; without text, that it is there."""
+        if not self._end(attempt):
+            return
+        self._breaker.succeeded(probe=attempt.probe)
+        if attempt.first_ms is None:
+            return
+        if self._kind is not TierKind.ATTESTED:
+            self._ready_until_ms = inf  # what answered is loaded
+        # Not to the end: behind the last piece there are frames without text.
+        writing_ms = attempt.last_ms - attempt.first_ms
+        if writing_ms > 0:
+            self._tokens_per_s.note(now_ms, 1000.0 * max(1, tokens - 1) / writing_ms)
+        if attempt.cold or attempt.queued:
+            return  # the rest of its time says nothing of another's
+        self._took_ms.note(now_ms, now_ms - attempt.turn_ms)
+        first_ms = attempt.first_ms - attempt.turn_ms
+        if writing_ms == 0 and tokens > ONE_PIECE:
+            return  # it was not streamed, and its first piece came with the last
+        if attempt.prompt_tokens < LONG_PROMPT:
+            self._ttft_ms.note(now_ms, first_ms)
+        else:
+            speed = 1000.0 * attempt.prompt_tokens / max(1.0, first_ms)
+            self._prompt_tokens_per_s.note(now_ms, speed)
+
+    def failed(
+        self,
+        attempt: Attempt,
+        now_ms: float,
+        failure: Failure,
+        *,
+        retry_after_ms: float = 0.0,
+    ) -> None:
+        """Note that there was no answer, or no whole one.
+
+        Args:
+            attempt: which; that it ended already changes nothing.
+            now_ms: when.
+            failure: how.
+            retry_after_ms: of one that was busy, what it said.
+        """
+        if not self._end(attempt):
+            return
+        match failure:
+            case Failure.BUSY:
+                # It lives. Whoever says 'later' may stand outside the seal, so that
+                # nobody can send a tier away for long.
+                hold_ms = min(max(retry_after_ms, MIN_HOLD_MS), MAX_HOLD_MS)
+                self._held_until_ms = max(self._held_until_ms, now_ms + hold_ms)
+                if attempt.probe:
+                    self._breaker.succeeded(probe=True)
+            case Failure.EVIDENCE:
+                self._distrusted = True
+                self._ready_until_ms = -inf
+                self._breaker.failed(now_ms, probe=attempt.probe, dead=True)
+            case Failure.UNREACHABLE | Failure.BROKEN:
+                dead = failure is Failure.UNREACHABLE
+                self._breaker.failed(now_ms, probe=attempt.probe, dead=dead)
+
+    def dropped(self, attempt: Attempt, now_ms: float) -> None:
+        """Note that the asker left, which says nothing about the tier."""
+        if self._end(attempt) and attempt.probe:
+            self._breaker.abandoned(now_ms)
+
+    def ready(
+        self,
+        until_ms: float = inf,
+        *,
+        period_ms: int = 0,
+        first_bucket: int = 0,
+        buckets: int = 0,
+    ) -> None:
+        """Note that it can begin at once: its model is loaded, its evidence verified.
+
+        After evidence that was refused it opens the way again: only who verified other
+        evidence since may call this. Without such a call an attempt may bring some, one
+        at a time, as after any failure.
+
+        Args:
+            until_ms: when its evidence or its key expires.
+            period_ms: from one frame of an answer to the next; 0: no frames.
+            first_bucket: frames of the shortest answer.
+            buckets: number of lengths, each twice the one before.
+        """
+        if self._distrusted:
+            self._distrusted = False
+            self._breaker.succeeded(probe=True)
+        self._ready_until_ms = until_ms
+        self._frames = (period_ms, first_bucket, buckets)
+
+    def note_device(
+        self,
+        *,
+        on_battery: bool | None = None,
+        metered: bool | None = None,
+        memory_tokens: int | None = None,
+    ) -> None:
+        """Note what the system tells; None: it does not.
+
+        Args:
+            on_battery: computing here empties it.
+            metered: what goes over the network is paid by its size.
+            memory_tokens: what still fits into memory, question and answer together.
+        """
+        self._strained = bool(
+            on_battery if self._kind is TierKind.IN_PROCESS else metered
+        )
+        self._memory_tokens = memory_tokens
+
+    def view(self, now_ms: float) -> TierView:
+        """Return what is known of it now."""
+        priors = self._priors
+        ttft_p50, ttft_p95 = self._ttft_ms.quantiles(
+            now_ms, (0.5, 0.95), priors.ttft_ms
+        )
+        speed_p05, speed_p50 = self._tokens_per_s.quantiles(
+            now_ms, (0.05, 0.5), priors.tokens_per_s
+        )
+        (reading,) = self._prompt_tokens_per_s.quantiles(
+            now_ms, (0.5,), priors.prompt_tokens_per_s
+        )
+        limits = [
+            each
+            for each in (self._context_tokens, self._memory_tokens)
+            if each is not None
+        ]
+        state = self._breaker.state(now_ms)
+        period_ms, first_bucket, buckets = self._frames
+        return TierView(
+            kind=self._kind,
+            available=state is not BreakerState.OPEN and self._may_be_asked(now_ms),
+            state=state,
+            quality_permille=priors.quality_permille,
+            cost_microusd_per_mtok=priors.cost_microusd_per_mtok,
+            setup_ms=0.0 if now_ms < self._ready_until_ms else priors.setup_ms,
+            queue_ms=self._queue_ms(now_ms),
+            ttft_p50_ms=ttft_p50,
+            ttft_p95_ms=ttft_p95,
+            prompt_tokens_per_s=reading,
+            tokens_per_s=speed_p50,
+            tokens_per_s_p05=speed_p05,
+            rate_used=self._rate_used(now_ms),
+            strained=self._strained,
+            context_tokens=min(limits, default=None),
+            period_ms=period_ms,
+            first_bucket=first_bucket,
+            buckets=buckets,
+        )
+
+    def _may_be_asked(self, now_ms: float) -> bool:
+        """Tell whether anything but the breaker is against it."""
+        return now_ms >= self._held_until_ms and self._rate_used(now_ms) < 1
+
+    def _rate_used(self, now_ms: float) -> float:
+        begun = self._begun_ms
+        if begun is None or not begun.maxlen:
+            return 0.0
+        while begun and begun[0] <= now_ms - RATE_WINDOW_MS:
+            begun.popleft()
+        return len(begun) / begun.maxlen
+
+    def _queue_ms(self, now_ms: float) -> float:
+        # With all places taken, so many must leave before a new one is served, and they
+        # leave evenly.
+        places = self._priors.parallel
+        ahead = len(self._running) - places + 1
+        if ahead <= 0:
+            return 0.0
+        typical = (
+            self._priors.ttft_ms + 1000.0 * TYPICAL_TOKENS / self._priors.tokens_per_s
+        )
+        (took_ms,) = self._took_ms.quantiles(now_ms, (0.5,), typical)
+        return ahead * took_ms / places
+
+    def _end(self, attempt: Attempt) -> bool:
+        """End an attempt; tells whether it had not ended."""
+        self._running.discard(attempt)
+        ended, attempt.over = attempt.over, True
+        return not ended

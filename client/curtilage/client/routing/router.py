@@ -1,0 +1,468 @@
+"""The router of one client: what it chooses for a query, and what it learns of tiers.
+
+It holds no permission and opens no door. What it is given is the mask that the decision
+made; it returns an order of a part of it. It keeps figures of tiers and, of
+conversations, which tier answered last; no word of a query.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from types import TracebackType
+from typing import Final, Self
+
+from curtilage.client.answer import AnswerEvent, Finished
+from curtilage.client.errors import EXPLAINED, UNMET, AnswererError, FailureReason
+from curtilage.client.options import Require
+from curtilage.client.query import Query
+from curtilage.client.routing.breaker import BreakerSettings, BreakerState
+from curtilage.client.routing.estimate import (
+    Estimate,
+    Estimator,
+    Intent,
+    prompt_tokens,
+)
+from curtilage.client.routing.health import (
+    PRIORS,
+    Attempt,
+    Failure,
+    TierHealth,
+    TierPriors,
+    TierView,
+)
+from curtilage.client.routing.utility import (
+    Choice,
+    Override,
+    Reason,
+    Refusal,
+    UtilitySettings,
+    choose,
+)
+from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
+from curtilage.policy.document.routing_plan import RoutingPlan, TierPlan
+
+MAX_CONVERSATIONS: Final = 4096
+ROUTINE: Final[Mapping[Intent, float]] = {
+    Intent.CLASSIFICATION: 0.0,
+    Intent.EXTRACTION: 0.03,
+    Intent.TRANSFORM: 0.05,
+}
+"""What a strong tier adds to short tasks that small models do about as well."""
+ROUTINE_SPREAD: Final = 0.15
+SHORT_TOKENS: Final = 1000
+LOOK_MS: Final = 30_000.0
+TEMPLATE_TOKENS: Final = 8
+"""What a model's template adds to each message, about."""
+
+# What ends an attempt and says nothing of the tier: what this query or its data need,
+# or this machine's own disk. Everything else counts against it.
+_OF_THE_QUERY: Final = UNMET | {
+    FailureReason.AUDIT_FAILED,
+    FailureReason.DATE_REFUSED,
+    FailureReason.HOUSE_NO_LOGPROBS,
+    FailureReason.HOUSE_REFUSED,
+    FailureReason.LOCAL_TOO_LONG,
+    FailureReason.NOT_PERMITTED,
+    FailureReason.TOO_LARGE,
+}
+_FAILURES: Final[Mapping[FailureReason, Failure]] = {
+    FailureReason.BUSY: Failure.BUSY,
+    FailureReason.TOO_MANY_RUNNING: Failure.BUSY,
+    FailureReason.LOCAL_BUSY: Failure.BUSY,
+    FailureReason.EVIDENCE_REFUSED: Failure.EVIDENCE,
+    FailureReason.NOT_CONFIGURED: Failure.UNREACHABLE,
+    FailureReason.NO_ENCLAVE_NAMED: Failure.UNREACHABLE,
+    FailureReason.RELAY_UNREACHABLE: Failure.UNREACHABLE,
+    FailureReason.RELAY_UNTRUSTED: Failure.UNREACHABLE,
+    FailureReason.RELAY_TLS_FAILED: Failure.UNREACHABLE,
+    FailureReason.RELAY_WANTS_CERTIFICATE: Failure.UNREACHABLE,
+    FailureReason.RELAY_KNOWS_NO_SUCH: Failure.UNREACHABLE,
+    FailureReason.RELAY_DENIED: Failure.UNREACHABLE,
+    FailureReason.ENCLAVE_UNREACHABLE: Failure.UNREACHABLE,
+    FailureReason.MIRROR_UNREACHABLE: Failure.UNREACHABLE,
+    # Where nothing comes back, a question waits 15 seconds or more. So few of them in a
+    # row lie within a breaker's window, and the next one would wait as long.
+    FailureReason.TIMEOUT: Failure.UNREACHABLE,
+    FailureReason.ANSWER_LATE: Failure.UNREACHABLE,
+    FailureReason.HOUSE_LATE: Failure.UNREACHABLE,
+    FailureReason.LOCAL_UNAVAILABLE: Failure.UNREACHABLE,
+    FailureReason.HOUSE_BUSY: Failure.BUSY,
+    FailureReason.HOUSE_UNREACHABLE: Failure.UNREACHABLE,
+    FailureReason.HOUSE_UNTRUSTED: Failure.UNREACHABLE,
+    FailureReason.HOUSE_TLS_FAILED: Failure.UNREACHABLE,
+    FailureReason.HOUSE_DENIED: Failure.UNREACHABLE,
+    FailureReason.HOUSE_MODEL_MISSING: Failure.UNREACHABLE,
+}
+
+
+REMEDIES: Final[Mapping[Refusal, str]] = {
+    Refusal.NO_PERMITTED_TIER: "no tier may answer such data: the policy demands one "
+    "that its rules keep it from",
+    Refusal.REQUIRED_UNMET: "it was required, and no other was asked: ask without "
+    "--require (`require`), or see to it that it can answer",
+    Refusal.HOME_UNAVAILABLE: "it was to be answered at home, and nothing at home may "
+    "or can: ask without --mode home (`mode`), or install a local model",
+    Refusal.UNAVAILABLE: "every tier that may answer fails just now: ask again in half "
+    "a minute",
+    Refusal.CONTEXT_TOO_LONG: "it is longer than any tier takes that may answer: "
+    "shorten it, or ask for a shorter answer (`max_tokens`)",
+    Refusal.COST_UNMEETABLE: "every tier that may answer costs more than `max_cost`: "
+    "allow more, or leave `max_cost` out",
+    Refusal.SLO_UNMEETABLE: "no tier that may answer is likely to keep `slo_ms`, which "
+    "`slo_hard` asks for: allow more time, or leave `slo_hard` out",
+}
+"""Why nobody answers, and what to do."""
+
+
+WHY_NOT: Final[Mapping[Denial, str]] = {
+    Denial.ROUTE: "the text may not leave as it stands",
+    Denial.NOT_TRUSTED: "the policy does not trust it with what was found",
+    Denial.CLASS: "the policy does not list it for texts of this class",
+    Denial.DEMAND: "the policy demands another place for what was found",
+    Denial.CLAIMS: "it does not show what the policy wants",
+    Denial.CONSENT: "nobody consented",
+    Denial.MODE: "the policy wants such tasks in the house alone",
+    Denial.REQUIRED: "another kind was required",
+    Denial.CONTEXT: "text and answer are longer than it takes",
+    Denial.CAPABILITY: "it cannot do what is asked",
+    Denial.SLO: "it would be too late",
+    Denial.COST: "it would cost too much",
+    Denial.MISSING: "nothing is known of it",
+    Denial.UNAVAILABLE: "it cannot answer just now",
+}
+"""Why a tier may not answer, in words."""
+
+
+CHOSEN: Final[Mapping[Reason, str]] = {
+    Reason.ONLY_PERMITTED: "the policy permits no other",
+    Reason.EASY: "it is easy, and a better answer elsewhere not worth what it costs",
+    Reason.HARD: "it is hard, and a better answer worth what it costs",
+    Reason.FASTER: "it is sooner there",
+    Reason.CHEAPER: "it is cheaper there",
+    Reason.REQUIRED: "it was required",
+    Reason.MODE: "it was asked for",
+    Reason.SLO: "another would be too late",
+    Reason.CONTEXT: "another takes nothing so long",
+    Reason.UNAVAILABLE: "another cannot answer just now",
+    Reason.PRIVATE_TIE: "another is as good, and less private",
+    Reason.OVERRIDE: "the policy wants it there",
+}
+"""Why a tier was chosen, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What of this machine makes a tier dearer; None: the system does not tell.
+
+    Attributes:
+        on_battery: computing here empties a battery.
+        metered: what goes over the network is paid by volume.
+    """
+
+    on_battery: bool | None
+    metered: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """What was chosen for one query.
+
+    Attributes:
+        choice: the order, and why.
+        estimate: what was expected of the query.
+        fallback: why a tier that might have come before them is not asked, where its
+            last failure is known.
+    """
+
+    choice: Choice
+    estimate: Estimate
+    fallback: FailureReason | None = None
+
+
+class Router:
+    """Chooses among tiers, and remembers how they do.
+
+    Args:
+        plan: the policy's.
+        estimator: tells of a text what it asks for.
+        clock: the time in seconds, of any clock that does not jump.
+        contexts: by tier id, how many tokens a tier takes, where it says so itself.
+        device: tells of the machine, now; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        plan: RoutingPlan,
+        estimator: Estimator,
+        *,
+        clock: Callable[[], float],
+        contexts: Mapping[str, int] | None = None,
+        device: Callable[[], Device] | None = None,
+    ) -> None:
+        self.plan = plan
+        self._estimator = estimator
+        self._clock = clock
+        self._device = device
+        self._looked_s = -inf
+        breaker = BreakerSettings(
+            fails=plan.breaker.fails,
+            window_s=plan.breaker.window_s,
+            open_s=plan.breaker.open_s,
+        )
+        self._health = {
+            tier.id: TierHealth(
+                tier.kind,
+                _priors(tier),
+                breaker=breaker,
+                context_tokens=tier.context_tokens or (contexts or {}).get(tier.id),
+            )
+            for tier in plan.tiers
+        }
+        self._last_failure: dict[str, FailureReason] = {}
+        self._last_tier: OrderedDict[bytes, str] = OrderedDict()
+        weights = plan.weights
+        self._settings = UtilitySettings(
+            latency_permille=weights.latency,
+            cost_permille=weights.cost,
+            risk_permille=weights.risk,
+            switch_permille=weights.switch,
+            hysteresis_permille=weights.hysteresis,
+            total_ms=plan.budgets.total_ms,
+            overrides={
+                Intent(intent): Override(wish)
+                for intent, wish in plan.overrides.items()
+            },
+        )
+
+    def estimate(self, query: Query) -> Estimate:
+        """Return what is expected of a query; its last question says what it asks."""
+        asked = next(
+            (each for each in reversed(query.messages) if each.role == "user"), None
+        )
+        text = "" if asked is None else asked.content
+        estimate = self._estimator.estimate(text, query.settings.max_tokens)
+        # All of it is read, also what was said before.
+        whole = sum(
+            prompt_tokens(each.content) + TEMPLATE_TOKENS for each in query.messages
+        )
+        estimate = replace(estimate, prompt_tokens=whole)
+        shipped = not self.plan.estimator.artifact
+        if shipped and estimate.intent in ROUTINE and whole <= SHORT_TOKENS:
+            # The shipped gain was learned from exams, which hold no such tasks: it
+            # tells how hard a text is and not that sorting it is easy. What an operator
+            # learned of his own traffic holds.
+            gain = ROUTINE[estimate.intent]
+            low, high = gain - ROUTINE_SPREAD, gain + ROUTINE_SPREAD
+            return replace(
+                estimate, gain=gain, gain_low=low, gain_high=high, source="rules"
+            )
+        return estimate
+
+    def route(
+        self, permitted: Permitted, query: Query, *, conversation: bytes
+    ) -> Routed:
+        """Choose for one query.
+
+        Args:
+            permitted: the mask.
+            query: what is asked.
+            conversation: its keyed digest, by which ``answered`` remembered the tier.
+        """
+        estimate = self.estimate(query)
+        choice = choose(
+            permitted,
+            self.views(),
+            estimate,
+            query.options,
+            self._settings,
+            last=self._last_tier.get(conversation),
+        )
+        missed = (
+            self._last_failure.get(tier_id)
+            for tier_id, denial in reversed(choice.denied)
+            if denial is Denial.UNAVAILABLE
+        )
+        return Routed(
+            choice=choice,
+            estimate=estimate,
+            fallback=next((each for each in missed if each is not None), None),
+        )
+
+    def remedy(self, routed: Routed, require: Require | None = None) -> str:
+        """Say why nobody was chosen, and what to do; empty where somebody was.
+
+        Args:
+            routed: what ``route`` returned.
+            require: what the query required; told is what stands against that kind.
+        """
+        refusal = routed.choice.refusal
+        if refusal is None:
+            return ""
+        if require is None or refusal is not Refusal.REQUIRED_UNMET:
+            return REMEDIES[refusal]
+        kinds = {tier.id: tier.kind for tier in self.plan.tiers}
+        why = [
+            EXPLAINED[self._last_failure[tier]]
+            if denial is Denial.UNAVAILABLE and tier in self._last_failure
+            else WHY_NOT[denial]
+            for tier, denial in routed.choice.denied
+            if kinds.get(tier) is require.kind
+        ]
+        none = f"the policy names no tier of the kind {require.value!r}"
+        return required_unmet(why[0] if why else none)
+
+    def views(self) -> dict[str, TierView]:
+        """Return what is known of each tier now."""
+        now_ms = self.now_ms()
+        if self._device is not None and now_ms - 1000 * self._looked_s > LOOK_MS:
+            self._looked_s = now_ms / 1000
+            now = self._device()
+            for each in self._health.values():
+                each.note_device(on_battery=now.on_battery, metered=now.metered)
+        return {name: each.view(now_ms) for name, each in self._health.items()}
+
+    def follow(self, tier: Tier, estimate: Estimate) -> "Following":
+        """Begin to ask a tier of the mask."""
+        health = self._health[tier.id]
+        prompt = estimate.prompt_tokens
+        # None where it is to be left alone just now, and is asked all the same: there
+        # is no other.
+        attempt = health.begin(self.now_ms(), prompt_tokens=prompt)
+        return Following(self, tier.id, health, attempt)
+
+    def probes(self) -> Iterator["Following"]:
+        """Yield an attempt at each enclave that failed and may be there again.
+
+        It is to be made beside the questions, by one that is none: what may be dead
+        keeps nobody waiting. While it runs, the tier is left alone.
+        """
+        for tier in self.plan.tiers:
+            health = self._health[tier.id]
+            view = health.view(self.now_ms())
+            failed = view.state is BreakerState.HALF_OPEN
+            if tier.kind is TierKind.ATTESTED and failed:
+                attempt = health.begin(self.now_ms(), prompt_tokens=0)
+                if attempt is not None:
+                    yield Following(self, tier.id, health, attempt)
+
+    def answered(self, conversation: bytes, tier: Tier) -> None:
+        """Remember who answered in a conversation: another costs something."""
+        self._last_tier[conversation] = tier.id
+        self._last_tier.move_to_end(conversation)
+        if len(self._last_tier) > MAX_CONVERSATIONS:
+            self._last_tier.popitem(last=False)
+
+    def failed(self, tier: str, reason: FailureReason | None) -> None:
+        """Remember why a tier failed last, by its id; None: it did not."""
+        if reason is None:
+            self._last_failure.pop(tier, None)
+        else:
+            self._last_failure[tier] = reason
+
+    def ready(
+        self,
+        tier: Tier,
+        *,
+        life_s: float,
+        period_ms: int,
+        first_bucket: int,
+        buckets: int,
+    ) -> None:
+        """Note that an enclave can begin at once; see ``TierHealth.ready``.
+
+        Args:
+            tier: the enclave.
+            life_s: for how long its key is in force.
+            period_ms: from one frame of an answer to the next.
+            first_bucket: frames of the shortest answer.
+            buckets: number of lengths.
+        """
+        self._health[tier.id].ready(
+            self.now_ms() + 1000 * life_s,
+            period_ms=period_ms,
+            first_bucket=first_bucket,
+            buckets=buckets,
+        )
+
+    def now_ms(self) -> float:
+        """Return the time, in milliseconds of the router's clock."""
+        return 1000 * self._clock()
+
+
+class Following:
+    """One attempt at one tier: what comes of it is noted in the tier's figures.
+
+    As a context manager: it notes the failure that goes through it, and whoever leaves
+    without an end has said nothing of the tier.
+    """
+
+    def __init__(
+        self, router: Router, tier: str, health: TierHealth, attempt: Attempt | None
+    ) -> None:
+        self._router = router
+        self._tier = tier
+        self._health = health
+        self._attempt = attempt
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Note how it ended."""
+        now_ms = self._router.now_ms()
+        if isinstance(error, AnswererError) and error.reason not in _OF_THE_QUERY:
+            self._router.failed(self._tier, error.reason)
+            if self._attempt is not None:
+                failure = _FAILURES.get(error.reason, Failure.BROKEN)
+                self._health.failed(self._attempt, now_ms, failure)
+        elif self._attempt is not None:
+            self._health.dropped(self._attempt, now_ms)  # unless it has ended
+
+    def there(self) -> None:
+        """Note that it is there, though it answered nothing."""
+        self._router.failed(self._tier, None)
+        if self._attempt is not None:
+            self._health.finished(self._attempt, self._router.now_ms())
+
+    def saw(self, event: AnswerEvent) -> None:
+        """Note an event of the answer."""
+        now_ms = self._router.now_ms()
+        if isinstance(event, Finished):
+            self._router.failed(self._tier, None)
+            if self._attempt is not None:
+                tokens = event.completion_tokens
+                self._health.finished(self._attempt, now_ms, tokens=tokens)
+        elif self._attempt is not None:
+            self._health.text(self._attempt, now_ms)
+
+
+def required_unmet(why: str) -> str:
+    """Say why the only one that might answer did not, and what to do."""
+    return f"{why}; {REMEDIES[Refusal.REQUIRED_UNMET]}"
+
+
+def _priors(tier: TierPlan) -> TierPriors:
+    """Return what the policy expects of a tier; of its kind, what it leaves open."""
+    usual, said = PRIORS[tier.kind], tier.priors
+    return replace(
+        usual,
+        ttft_ms=usual.ttft_ms if said.ttft_ms is None else said.ttft_ms,
+        tokens_per_s=(
+            usual.tokens_per_s if said.tokens_per_s is None else said.tokens_per_s
+        ),
+        quality_permille=(
+            usual.quality_permille
+            if said.quality_permille is None
+            else said.quality_permille
+        ),
+        cost_microusd_per_mtok=(
+            tier.cost_microusd_per_mtok or usual.cost_microusd_per_mtok
+        ),
+    )
