@@ -1,0 +1,336 @@
+"""``curtilage route advise``: whether routing pays on this traffic."""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.route.graded_file import GradedRow, read_graded
+from curtilage.cli.route.stats import read_named
+from curtilage.cli.start import config_from
+from curtilage.cli.terminal import DONE, out, out_json, progress
+from curtilage.client.assemble import router_for
+from curtilage.client.errors import UsageError
+from curtilage.client.parts import UnavailableLocal
+from curtilage.client.query import single_query
+from curtilage.client.routing.advise import (
+    PROMISED_AT_HOME,
+    PROMISED_SAVING,
+    SMALL_QUERIES,
+    SMALL_TOKENS,
+    Advice,
+    Against,
+    CoverShape,
+    Interval,
+    Judged,
+    Spent,
+    TierFigures,
+    advise,
+    repeatable,
+)
+from curtilage.client.routing.certify import lower_bound
+from curtilage.client.routing.drift import Drift
+from curtilage.client.routing.estimate import Estimate
+from curtilage.client.routing.estimators import open_estimator
+from curtilage.client.routing.health import PRIORS
+from curtilage.client.routing.trace import TraceLine
+from curtilage.policy.decision.tiers import TierKind
+from curtilage.policy.document.model import Policy
+
+SEED: Final = 1  # the same file gives the same advice
+DELTA: Final = 0.05
+FEW: Final = 30
+MAX_TOKENS: Final = 256
+GOOD: Final = 0.5
+MOST: Final = 1e6
+WHY_NOT: Final = {
+    Against.HOMOGENEOUS: "nearly all of it is one kind of task, for which one model "
+    "can be chosen once",
+    Against.ONE_TIER: "nearly all of it is answered in the house anyway, so there is "
+    "nothing to choose",
+    Against.HARD: "it is hard throughout: what may leave would nearly always go to the "
+    "strong tier, or keeping it home would cost too much quality",
+    Against.SMALL: "there is little of it: below "
+    f"{SMALL_QUERIES:,} questions or {SMALL_TOKENS:,} tokens a day, what routing "
+    "saves does not repay its upkeep (--devices says how many have such traffic)",
+    Against.UNTESTED: "there is nothing to judge it with: neither 500 graded questions "
+    "(--graded) nor 100 words of feedback in the trace",
+}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say whether it pays."""
+    policy = config_from(arguments).policy
+    if arguments.devices < 1:
+        raise UsageError("--devices is at least 1")
+    lines = read_named(arguments.trace)
+    rows = () if arguments.graded is None else read_graded(Path(arguments.graded))
+    tiers = figures_of(
+        policy, _amounts("--prices", arguments.prices),
+        _amounts("--energy", arguments.energy),
+    )  # fmt: skip
+    with progress("judging graded questions"):
+        judged = judged_of(rows, estimates_of(policy))
+    with progress("drawing samples again"):
+        advice = advise(
+            lines,
+            tiers,
+            judged=judged,
+            devices=arguments.devices,
+            cover=cover_of(policy),
+            draw=repeatable(SEED),
+        )
+    drift = drift_of(lines, tiers, judged, advice, arguments.promised)
+    if arguments.json:
+        told = asdict(advice)
+        told["hybrid"] = not advice.against
+        told["drift"] = None if drift is None else {
+            "promised": drift.promised, "graded": drift.graded,
+            "evidence": drift.evidence, "alarm": drift.alarm(),
+        }  # fmt: skip
+        out_json(told)
+        return DONE
+    for line in words_of(advice, tiers, cover_share=_cover_share(policy)):
+        out(line)
+    if drift is not None:
+        out(drift_words(drift))
+    return DONE
+
+
+def estimates_of(policy: Policy) -> Callable[[str], Estimate]:
+    """Return what a policy's router expects of a text; ours, where it has none."""
+    router = router_for(policy, UnavailableLocal("not started"))
+    if router is None:
+        estimator = open_estimator()
+        return lambda text: estimator.estimate(text, MAX_TOKENS)
+    return lambda text: router.estimate(single_query(text))
+
+
+def judged_of(
+    rows: Sequence[GradedRow], estimate: Callable[[str], Estimate]
+) -> tuple[Judged, ...]:
+    """Return how easy each question is: its score, else the less, the more gain."""
+    return tuple(
+        Judged(
+            ease=-estimate(row.text).gain if row.score is None else row.score,
+            weak=row.weak,
+            strong=row.strong,
+        )
+        for row in rows
+    )
+
+
+def figures_of(
+    policy: Policy, prices: dict[str, float], energy: dict[str, float]
+) -> tuple[TierFigures, ...]:
+    """Return what each tier of a policy costs.
+
+    Args:
+        policy: names the tiers, and may name prices.
+        prices: dollars for a million tokens; they come first.
+        energy: joules of a token.
+
+    Raises:
+        UsageError: a price or an energy names a tier that the policy has not.
+    """
+    tiers = policy.rulebook.tiering.tiers
+    if unknown := (prices.keys() | energy.keys()) - {tier.id for tier in tiers}:
+        raise UsageError(
+            f"the policy has no tier {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(tier.id for tier in tiers)}"
+        )
+    plan = policy.routing
+    said = {} if plan is None else {
+        tier.id: tier.cost_microusd_per_mtok for tier in plan.tiers
+    }  # fmt: skip
+    return tuple(
+        TierFigures(
+            id=tier.id,
+            kind=tier.kind,
+            microusd_per_mtok=round(1e6 * prices[tier.id])
+            if tier.id in prices
+            else said.get(tier.id) or PRIORS[tier.kind].cost_microusd_per_mtok,
+            joules_per_token=energy.get(tier.id),
+        )
+        for tier in tiers
+    )
+
+
+def cover_of(policy: Policy) -> CoverShape | None:
+    """Return what dummies look like under a policy: all of them, where it has none."""
+    if not policy.document.transport.accept:
+        return None
+    frames = policy.document.transport.accept[0]
+    return CoverShape(
+        percent=_cover_share(policy) or 100,
+        frame_bytes=frames.frame_bytes,
+        period_ms=frames.period_ms,
+        first_bucket=frames.first_bucket,
+        buckets=frames.buckets,
+    )
+
+
+def _cover_share(policy: Policy) -> int | None:
+    cover = policy.document.transport.cover
+    return None if cover is None else cover.share
+
+
+def _amounts(flag: str, text: str | None) -> dict[str, float]:
+    amounts: dict[str, float] = {}
+    for part in (text or "").split(",") if text else ():
+        name, _, amount = part.partition("=")
+        try:
+            amounts[name] = float(amount)
+        except ValueError:
+            amounts[name] = -1.0
+        if not 0 <= amounts[name] < MOST:
+            raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
+    return amounts
+
+
+def drift_of(
+    lines: Sequence[TraceLine],
+    tiers: Sequence[TierFigures],
+    judged: Sequence[Judged],
+    advice: Advice,
+    promised: float | None,
+) -> Drift | None:
+    """Return what feedback on answers of the house says against what was promised.
+
+    None where there is no feedback, or nobody promised anything.
+    """
+    house = {each.id for each in tiers if each.kind is not TierKind.ATTESTED}
+    marks = [line.feedback for line in lines if line.tier in house]
+    grades = [float(mark) for mark in marks if mark is not None]
+    if promised is None and judged:
+        # A lower bound, of what the router would keep: or the alarm would be about
+        # the luck of the sample.
+        ranked = sorted(judged, key=lambda each: -each.ease)
+        kept = ranked[: max(1, round(advice.at_home_of_free.value * len(ranked)))]
+        promised = lower_bound(
+            sum(each.weak >= GOOD for each in kept), len(kept), DELTA
+        )
+    if promised is None or not grades or promised == 0:
+        return None
+    return Drift(promised=promised).after(grades)
+
+
+def drift_words(drift: Drift) -> str:
+    """Say whether quality has sunk."""
+    said = (
+        f"quality   {drift.graded} words of feedback on answers of the house; "
+        f"{drift.promised:.0%} good were promised"
+    )
+    if drift.alarm():
+        return f"{said}: ALARM, it has sunk (wrong once in a hundred); calibrate again"
+    return f"{said}: nothing speaks against it so far"
+
+
+def words_of(
+    advice: Advice, tiers: Sequence[TierFigures], *, cover_share: int | None
+) -> Iterator[str]:
+    """Yield the advice in lines."""
+    yield (
+        f"trace     {advice.queries:,} answers in {advice.days:.1f} days, "
+        f"{advice.unanswered:,} questions without one"
+    )
+    tokens = advice.tokens_per_day
+    yield (
+        f"volume    {advice.queries_per_day:,.0f} questions and {tokens.low:,.0f} to "
+        f"{tokens.high:,.0f} tokens a day"
+    )
+    yield f"may leave {_percent(advice.may_leave)} of them"
+    yield f"at home   {_percent(advice.at_home)} of all"
+    yield f"          {_percent(advice.at_home_of_free)} of what may leave"
+    held = _against(advice.at_home, PROMISED_AT_HOME)
+    yield f"          often promised: 70 to 85 %; here: {held}"
+    low = PROMISED_AT_HOME[0]
+    for part in (*advice.intents, *advice.lengths):
+        if part.queries >= FEW and part.at_home.high < low:
+            yield f"          not for {part.name}: {_percent(part.at_home)}"
+    yield f"cost      {_money(advice.cost)}"
+    yield (
+        f"saving    {_percent(advice.cost.saving)}; often promised: 60 to 80 %; here: "
+        f"{_against(advice.cost.saving, PROMISED_SAVING)}"
+    )
+    yield (
+        "          "
+        + ", ".join(f"{each.id} at ${each.microusd_per_mtok / 1e6:g}" for each in tiers)
+        + " a million tokens"
+    )
+    if advice.energy is None:
+        yield "energy    not known; --energy says what a token takes"
+    else:
+        before, after = advice.energy.before.value, advice.energy.after.value
+        yield (
+            f"energy    {before / 3.6e6:.3g} kWh a day without routing, "
+            f"{after / 3.6e6:.3g} with it: {_percent(advice.energy.saving)} saved"
+        )
+    yield from _quality_words(advice)
+    yield from _cover_words(advice, cover_share)
+    if not advice.against:
+        yield "advice    route: nothing speaks against it. Calibrate, then switch it on"
+        return
+    yield (
+        "advice    do not go hybrid. What must stay stays home all the same: the "
+        "policy decides that, not routing"
+    )
+    for reason in advice.against:
+        yield f"          - {WHY_NOT[reason]}"
+
+
+def _quality_words(advice: Advice) -> Iterator[str]:
+    if not advice.feasible:
+        yield "quality   not known: nothing was graded (--graded)"
+        return
+    if advice.ratio is not None:
+        yield f"quality   the home model reaches {advice.ratio:.0%} of the strong tier"
+    for each in advice.feasible:
+        yield (
+            f"          {each.quality:.0%} of its quality with "
+            f"{_percent(each.share)} at home; by chance {each.by_chance:.0%}"
+        )
+    for share, kept in zip(PROMISED_AT_HOME, advice.kept, strict=True):
+        yield f"          with {share:.0%} at home, {kept:.1%} of it would be left"
+
+
+def _cover_words(advice: Advice, share: int | None) -> Iterator[str]:
+    title = "cover    "
+    if advice.cover and share is None:
+        yield "cover     the policy asks for none; a dummy for each question at home:"
+        title = "         "
+    for each in advice.cover:
+        yield (
+            f"{title} {each.at_home:.0%} at home: {each.dummies:.0f} dummies and "
+            f"{each.octets / 1e6:.1f} MB for 100 questions; no model runs for them"
+        )
+        title = "         "
+
+
+def _percent(share: Interval) -> str:
+    return f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+
+
+def _money(spent: Spent) -> str:
+    before, after = spent.before, spent.after
+    return (
+        f"${_dollars(before.value)} a day if all that may leave left "
+        f"(${_dollars(before.low)} to {_dollars(before.high)}); "
+        f"${_dollars(after.value)} routed"
+    )
+
+
+def _dollars(micro: float) -> str:
+    """Return an amount as people write it, never with an exponent."""
+    dollars = micro / 1e6
+    return f"{dollars:,.2f}" if dollars >= 1 else f"{dollars:.6f}"
+
+
+def _against(share: Interval, promised: tuple[float, float]) -> str:
+    if share.high < promised[0]:
+        return "it does not hold"
+    if share.low > promised[1]:
+        return "it is more"
+    inside = promised[0] <= share.low and share.high <= promised[1]
+    return "it holds" if inside else "it cannot be told from that"

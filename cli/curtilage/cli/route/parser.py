@@ -1,0 +1,224 @@
+"""Flags and help of ``curtilage route``."""
+
+import argparse
+from typing import Final
+
+from curtilage.cli.options import add_client_flags, add_policy_flag, add_text
+from curtilage.cli.terminal import Commands, add_command
+
+ABOUT: Final = """\
+Work with routing: of the tiers that the policy permits, which one answers. Begin by
+observing (`routing: {observe: true}` in the policy): everything goes as before, and a
+trace without any content says what would have been chosen. Then ask whether it pays,
+grade some of your own questions, and calibrate. See docs/operating.md."""
+GRADED: Final = """\
+A graded question is a line of JSON:
+
+  {"text": "Translate: good morning", "weak": 1, "strong": 1}
+  {"text": "Prove that ...", "weak": 0.2, "strong": 0.9, "intent": "reasoning"}
+
+weak and strong say how good the home model's and the strong tier's answers were, from
+0 to 1. A score, if there is one, says how easy a question is (larger: sooner kept at
+home); it must have been made without looking at the grades."""
+CALIBRATE: Final = f"""\
+Learn from graded questions which ones the home model answers well, on this device,
+and say how much may stay home with a guarantee.
+
+{GRADED}
+
+It takes 500 of them at least. One half, drawn by chance, fits the estimator; the other
+half, which it has not seen, judges it. Nothing is written, and the exit code is 1,
+where the estimator does not beat chance there (the lower bound of its APGR), or where
+no error rate can be certified: then the rules are the better estimator."""
+ADVISE: Final = """\
+Read a trace and say whether routing pays: the share at home, cost, energy and saving,
+each with an interval, beside the 70 to 85 % at home and the 60 to 80 % saved that are
+often promised, where they do not hold, and what cover traffic costs at that share.
+Where the honest answer is not to route at all, it says so."""
+COMPARE: Final = """\
+Ask two models, or two tiers, the same questions, and compare how good and how fast
+they are, by task. A side is `default`, a name of `curtilage models list`, a GGUF file
+(with --sha256), or `tier:ID` for a tier of the policy; what a tier is asked goes the
+way of every query, and what the policy keeps home reaches no enclave.
+
+A question is a line of JSON with what its answer must be:
+
+  {"text": "7 * 8 = ?", "task": "sums", "expect": {"contains": "56"}}
+  {"text": "Spam or ham? ...", "task": "mail", "expect": {"equals": "spam"}}
+  {"text": "...", "task": "dates", "expect": {"regex": "2026-\\\\d\\\\d-\\\\d\\\\d"}}
+  {"text": "...", "task": "form", "expect": {"json": {"name": "A. Weber"}}}
+  {"text": "... (A) 3 (B) 5", "task": "exam", "expect": {"choice": "B"}}
+
+B is accepted where the whole interval of the difference lies above --margin (a loss
+of so many points is still accepted). Exits with 1 where it is not accepted."""
+
+
+def add(commands: "Commands[argparse.ArgumentParser]") -> None:
+    """Add the command and its subcommands."""
+    parser = add_command(
+        commands,
+        "route",
+        summary="see, calibrate and judge where queries are answered",
+        text=ABOUT,
+        example="curtilage route explain - < letter.txt\n"
+        "curtilage route advise --prices enclave=1.5",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_advise(actions)
+    _add_calibrate(actions)
+    _add_compare(actions)
+
+    explain = add_command(
+        actions,
+        "explain",
+        summary="say which tier a text would be answered by, and why",
+        text="Say which tiers the policy permits for a text and why not the others, "
+        "what kind of\ntask it is, what a stronger model would add, and what speaks "
+        "for each tier. Nothing\nis asked, and the text is never printed. Live "
+        "figures (speed, queues) are those that\nare expected before any was measured.",
+        example="curtilage route explain - < letter.txt\n"
+        'curtilage route explain --policy clinic.yaml "What is HIV?"',
+    )
+    add_text(explain, "the text")
+    add_policy_flag(explain)
+    explain.add_argument(
+        "--max-tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="how long the answer may be (default 256)",
+    )
+    explain.add_argument("--json", action="store_true", help="one JSON object")
+
+    stats = add_command(
+        actions,
+        "stats",
+        summary="show each tier's share, times and failures",
+        text="Show what a trace says of each tier: its share of the queries, times to "
+        "the first\ntext and speed, why another one answered in its place, and what "
+        "people thought of\nthe answers. Times are classes: '300 ms' means between "
+        "200 and 300.",
+        example="curtilage route stats\ncurtilage route stats --trace ward.jsonl",
+    )
+    _add_trace(stats)
+    stats.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="the trace (default: your own, which the client writes)",
+    )
+
+
+def _add_advise(actions: "Commands[argparse.ArgumentParser]") -> None:
+    advise = add_command(
+        actions,
+        "advise",
+        summary="say whether routing pays, or that it does not",
+        text=f"{ADVISE}\n\n{GRADED}",
+        example="curtilage route advise\n"
+        "curtilage route advise --trace ward.jsonl --policy ward.yaml \\\n"
+        "  --prices enclave=1.5,device=0.05 --energy enclave=0.9,device=0.6 \\\n"
+        "  --devices 400 --graded graded.jsonl",
+    )
+    _add_trace(advise)
+    add_policy_flag(advise)
+    advise.add_argument(
+        "--graded", metavar="FILE", help="graded questions, lines of JSON"
+    )
+    advise.add_argument(
+        "--prices",
+        metavar="TIER=USD,...",
+        help="dollars for a million tokens, read or written (default: the policy's, "
+        "else what is usual)",
+    )
+    advise.add_argument(
+        "--energy",
+        metavar="TIER=JOULES,...",
+        help="energy of a token; without one for each tier, energy is not told",
+    )
+    advise.add_argument(
+        "--devices",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how many devices have such traffic (default 1)",
+    )
+    advise.add_argument(
+        "--promised",
+        type=float,
+        metavar="SHARE",
+        help="the share of good answers at home that was promised; an alarm says "
+        "where feedback speaks against it (default: what --graded bounds)",
+    )
+    advise.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_calibrate(actions: "Commands[argparse.ArgumentParser]") -> None:
+    calibrate = add_command(
+        actions,
+        "calibrate",
+        summary="fit the estimator to your own graded questions, and certify it",
+        text=CALIBRATE,
+        example="curtilage route calibrate --data graded.jsonl\n"
+        "curtilage route calibrate --data graded.jsonl --out ward-router.npz",
+    )
+    calibrate.add_argument(
+        "--data", required=True, metavar="FILE", help="graded questions, lines of JSON"
+    )
+    calibrate.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the estimator there, for `routing: {estimator: ...}` of a policy; "
+        "no file is overwritten",
+    )
+    calibrate.add_argument(
+        "--good",
+        type=float,
+        default=0.5,
+        metavar="GRADE",
+        help="an answer graded lower than this is bad (default 0.5)",
+    )
+    calibrate.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_compare(actions: "Commands[argparse.ArgumentParser]") -> None:
+    compare = add_command(
+        actions,
+        "compare",
+        summary="compare two models or tiers on your own questions",
+        text=COMPARE,
+        example="curtilage route compare --data tasks.jsonl default big\n"
+        "curtilage route compare --data tasks.jsonl ./q8.gguf ./q4.gguf \\\n"
+        "  --sha256 HEX --sha256 HEX --margin 2",
+    )
+    compare.add_argument("a", metavar="A", help="the side that is known")
+    compare.add_argument("b", metavar="B", help="the side that may take its place")
+    compare.add_argument(
+        "--data", required=True, metavar="FILE", help="questions, lines of JSON"
+    )
+    compare.add_argument(
+        "--sha256",
+        action="append",
+        default=[],
+        metavar="HEX",
+        help="digest of a GGUF file; once for each side that is one, A's first",
+    )
+    compare.add_argument(
+        "--margin",
+        type=float,
+        default=5.0,
+        metavar="POINTS",
+        help="how much worse B may be, in points of 100 (default 5)",
+    )
+    compare.add_argument(
+        "--max-tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="how long each answer may be (default %(default)s)",
+    )
+    add_client_flags(compare)
+    compare.add_argument("--json", action="store_true", help="one JSON object")

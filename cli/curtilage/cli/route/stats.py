@@ -1,0 +1,158 @@
+"""``curtilage route stats``: what a trace says of each tier."""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from curtilage.cli.terminal import DONE, out, out_json
+from curtilage.client.audit.directory import state_directory
+from curtilage.client.errors import EXPLAINED, UsageError
+from curtilage.client.routing.trace import (
+    TIMES_MS,
+    TOKENS,
+    TRACE_NAME,
+    TraceLine,
+    TraceOutcome,
+    below,
+    read_trace_file,
+)
+
+_EXPLAINED: Final = {reason.value: words for reason, words in EXPLAINED.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierStats:
+    """What a trace says of one tier; times and speeds are those of classes.
+
+    Attributes:
+        tier: its name.
+        queries: how many it answered.
+        share: of all that were answered.
+        incomplete: how many of its answers were cut.
+        ttft_ms: class of the time to the first text, at the median and the 95th of 100.
+        tokens_per_s: about, at the median; None where nothing tells.
+        instead: why it answered in another's place, and how often.
+        good: how many of its answers were called good.
+        bad: how many were not.
+    """
+
+    tier: str
+    queries: int
+    share: float
+    incomplete: int
+    ttft_ms: tuple[int, int] | None
+    tokens_per_s: float | None
+    instead: dict[str, int]
+    good: int
+    bad: int
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show what a trace says of each tier."""
+    lines = read_named(arguments.trace)
+    stats = stats_of(lines)
+    refused = Counter(
+        line.why for line in lines if line.outcome is TraceOutcome.REFUSED
+    )
+    if arguments.json:
+        tiers = [asdict(each) for each in stats]
+        out_json({"tiers": tiers, "refused": dict(refused)})
+        return DONE
+    if not stats:
+        raise UsageError("no line of the trace tells of an answer: ask something first")
+    for each in stats:
+        for line in _words_of(each):
+            out(line)
+    for reason, count in refused.most_common():
+        out(f"no answer: {_times(count)} ({reason})")
+    return DONE
+
+
+def _words_of(stats: TierStats) -> Iterator[str]:
+    answers = "answer" if stats.queries == 1 else "answers"
+    yield f"{stats.tier}: {stats.queries} {answers}, {stats.share:.1%} of all"
+    if stats.ttft_ms is not None:
+        p50, p95 = stats.ttft_ms
+        yield f"  first text    up to {p50} ms for one half, {p95} ms for 95 of 100"
+    if stats.tokens_per_s is not None:
+        yield f"  speed         about {stats.tokens_per_s:.0f} tokens a second"
+    if stats.incomplete:
+        yield f"  cut           {stats.incomplete} answers"
+    for reason, count in stats.instead.items():
+        why = _EXPLAINED.get(reason, reason)
+        yield f"  instead       {_times(count)} in another's place: {why}"
+    if stats.good or stats.bad:
+        yield f"  feedback      {stats.good} good, {stats.bad} bad"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def trace_path(given: str | None) -> Path:
+    """Return the trace that was named, or the user's own."""
+    if given is not None:
+        return Path(given)
+    return state_directory(os.environ, Path.home()).with_name(TRACE_NAME)
+
+
+def read_named(given: str | None) -> tuple[TraceLine, ...]:
+    """Read the trace that was named, or the user's own.
+
+    Raises:
+        ClientError: it cannot be read, or there is none of the user's own yet.
+    """
+    path = trace_path(given)
+    if given is None and not path.exists():
+        raise UsageError(
+            f"{path}: there is no trace yet: where the policy has a section "
+            "`routing:`, each question leaves a line there (or name one with --trace)"
+        )
+    return read_trace_file(path)
+
+
+def stats_of(lines: Sequence[TraceLine]) -> tuple[TierStats, ...]:
+    """Return what lines say of each tier that answered, the busiest first."""
+    tiers = Counter(line.tier for line in lines if line.answered and line.tier)
+    return tuple(
+        _of_tier(tier, [line for line in lines if line.tier == tier], tiers.total())
+        for tier, _ in tiers.most_common()
+    )
+
+
+def _of_tier(tier: str, lines: Sequence[TraceLine], total: int) -> TierStats:
+    answers = [line for line in lines if line.answered]
+    first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
+    speeds = sorted(speed for each in answers if (speed := _speed(each)) is not None)
+    last = len(first) - 1
+    return TierStats(
+        tier=tier,
+        queries=len(answers),
+        share=len(answers) / total,
+        incomplete=sum(each.outcome is TraceOutcome.INCOMPLETE for each in answers),
+        ttft_ms=(first[last // 2], first[round(0.95 * last)]) if first else None,
+        tokens_per_s=speeds[(len(speeds) - 1) // 2] if speeds else None,
+        instead=dict(
+            Counter(each.fallback for each in answers if each.fallback).most_common()
+        ),
+        good=sum(each.feedback is True for each in lines),
+        bad=sum(each.feedback is False for each in lines),
+    )
+
+
+def _speed(line: TraceLine) -> float | None:
+    """Return about how fast an answer was written, from the middles of its classes."""
+    if line.ttft_ms is None or line.answer_tokens is None:
+        return None
+    took_ms = _middle(line.total_ms, TIMES_MS) - _middle(line.ttft_ms, TIMES_MS)
+    if took_ms <= 0:  # both in one class: too short to tell
+        return None
+    return 1000 * _middle(line.answer_tokens, TOKENS) / took_ms
+
+
+def _middle(size: int, edges: tuple[int, ...]) -> float:
+    return (below(size, edges) + size) / 2

@@ -1,0 +1,146 @@
+"""What ``route advise`` says, also where it is 'do not'."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from curtilage.cli import main as cli
+from curtilage.client.routing.trace import TraceLine, TraceOutcome
+from support.route_traces import LINE, written
+
+EASY = replace(LINE, intent="transform", would_choose="local")
+STAYS = replace(LINE, permitted=("local",), tier="local", why="only_permitted")
+USUAL = [*[EASY] * 120, *[LINE] * 50, *[STAYS] * 30]
+CANARY = "canary-90d1"
+
+
+def graded(tmp_path: Path) -> Path:
+    path = tmp_path / "graded.jsonl"
+    rows = [
+        {"text": CANARY, "weak": float(at < 480), "strong": 1, "score": -at}
+        for at in range(600)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+    return path
+
+
+def advice(
+    capsys: pytest.CaptureFixture[str], path: Path, *arguments: str
+) -> tuple[str, dict[str, object]]:
+    given = ["route", "advise", "--trace", str(path), *arguments]
+    assert cli.main(given) == 0
+    words = capsys.readouterr().out
+    assert cli.main([*given, "--json"]) == 0
+    return words, json.loads(capsys.readouterr().out)
+
+
+def test_it_says_when_routing_pays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, told = advice(
+        capsys,
+        written(tmp_path, USUAL),
+        "--devices", "1000", "--graded", str(graded(tmp_path)),
+    )  # fmt: skip
+    assert "advice    route" in words
+    assert told["hybrid"] is True
+    assert "75.0% (" in words
+    assert "often promised: 70 to 85 %" in words
+    assert "often promised: 60 to 80 %" in words
+    assert "the home model reaches 80% of the strong tier" in words
+    assert "72 dummies" not in words
+    assert "75 dummies" in words
+    assert CANARY not in words
+
+
+def test_it_says_when_not_to_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, told = advice(capsys, written(tmp_path, USUAL))
+    assert "do not go hybrid" in words
+    assert told["hybrid"] is False
+    assert told["against"] == ["small", "untested"]
+    assert "100,000 questions or 200,000 tokens" in words
+
+
+def test_it_says_where_a_promise_does_not_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, _ = advice(capsys, written(tmp_path, [EASY] * 20 + [LINE] * 80))
+    assert "here: it does not hold" in words
+    assert "not for qa: 0.0%" in words
+
+
+def test_prices_and_energy_are_those_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, told = advice(
+        capsys,
+        written(tmp_path, USUAL),
+        "--prices", "enclave=3,local=0", "--energy", "enclave=2,local=1",
+    )  # fmt: skip
+    assert "local at $0, enclave at $3 a million tokens" in words
+    assert told["energy"] is not None
+    assert "kWh a day" in words
+
+
+@pytest.mark.parametrize("prices", ["enclave", "enclave=much", "enclave=-1", "=,"])
+def test_what_is_no_price_is_refused(
+    prices: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, USUAL))
+    assert cli.main(["route", "advise", "--trace", path, "--prices", prices]) == 2
+    assert "--prices needs" in capsys.readouterr().err
+
+
+def test_a_price_of_another_tier_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, USUAL))
+    assert cli.main(["route", "advise", "--trace", path, "--prices", "ward=1"]) == 2
+    assert "no tier ward; it has local, enclave" in capsys.readouterr().err
+
+
+def test_no_devices_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path, USUAL))
+    assert cli.main(["route", "advise", "--trace", path, "--devices", "0"]) == 2
+    assert "--devices" in capsys.readouterr().err
+
+
+def words_about(good: int, bad: int) -> list[TraceLine]:
+    word = replace(STAYS, outcome=TraceOutcome.GRADED, feedback=True)
+    return [*[word] * good, *[replace(word, feedback=False)] * bad]
+
+
+def test_feedback_that_speaks_against_the_promise_rings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [*USUAL, *words_about(100, 100)]
+    words, told = advice(capsys, written(tmp_path, lines), "--promised", "0.9")
+    assert "ALARM" in words
+    assert isinstance(told["drift"], dict)
+    assert told["drift"]["alarm"] is True
+
+
+def test_the_promise_is_what_the_grades_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [*USUAL, *words_about(195, 5)]
+    words, told = advice(
+        capsys, written(tmp_path, lines), "--graded", str(graded(tmp_path))
+    )
+    assert "nothing speaks against it" in words
+    # The router keeps 70 of 100 at home, and of the easiest 70 all were good.
+    assert isinstance(told["drift"], dict)
+    assert 0.99 < told["drift"]["promised"] < 1
+
+
+def test_without_feedback_nothing_is_said_of_quality(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, told = advice(capsys, written(tmp_path, USUAL), "--promised", "0.9")
+    assert told["drift"] is None

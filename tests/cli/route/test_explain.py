@@ -1,0 +1,144 @@
+"""``route explain``: the mask, the estimate, the choice, and never the text."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from curtilage.cli import main as cli
+from curtilage.cli.route.explain import object_of, words_of
+from curtilage.client.assemble import router_for
+from curtilage.client.parts import UnavailableLocal
+from curtilage.client.query import Query, single_query
+from curtilage.client.routing.router import WHY_NOT
+from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.tiers import Denial
+from curtilage.policy.document.load import load_policy, profile_text
+from curtilage.policy.document.model import Policy
+from curtilage.policy.explain.routing import decided_alone
+
+EASY = single_query("Classify this mail as spam or not: you have won a prize")
+HARD = single_query(
+    "Prove step by step that the square root of 2 is irrational, then derive the "
+    "equation and calculate how many digits agree."
+)
+
+
+def policy(routing: str | None = None) -> Policy:
+    text = profile_text("default")
+    if routing is not None:
+        text = text.partition("\nrouting:")[0] + f"\n{routing}"
+    return load_policy(text)
+
+
+def explained(
+    used: Policy, query: Query, *, found: str | None = None
+) -> tuple[Sequence[str], dict[str, object], Decision]:
+    decision = decided_alone(used, found)
+    router = router_for(used, UnavailableLocal("none"))
+    routed = None
+    if router is not None:
+        routed = router.route(decision.permitted, query, conversation=b"")
+    return (
+        list(words_of(decision, query, router, routed)),
+        object_of(used, decision, router, routed),
+        decision,
+    )
+
+
+def test_every_reason_has_words() -> None:
+    assert set(WHY_NOT) == set(Denial)
+
+
+def test_a_hard_question_would_go_to_the_strong_tier() -> None:
+    lines, told, _ = explained(policy(), HARD)
+    assert told["choice"] == "enclave"
+    assert lines[-1].startswith("choice    enclave: it is hard")
+    assert any(line.startswith("permitted local") for line in lines)
+
+
+def test_the_gain_that_counts_is_told_where_it_is_not_the_estimated_one() -> None:
+    lines, told, _ = explained(policy(), EASY)
+    taken = next(line for line in lines if line.startswith("          taken as"))
+    estimate = told["estimate"]
+    assert isinstance(estimate, dict)
+    assert f"{estimate['gain']:+.2f}" in taken
+    assert not any("taken as" in line for line in explained(policy(), HARD)[0])
+
+
+def test_what_the_policy_would_have_at_home_stays_there() -> None:
+    lines, told, _ = explained(
+        policy(
+            "routing:\n  tiers:\n"
+            "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n"
+            "  intents: {overrides: {reasoning: prefer_home}}\n"
+        ),
+        HARD,
+    )
+    assert told["choice"] == "local"
+    assert lines[-1] == "choice    local: the policy wants it there"
+
+
+def test_what_must_stay_has_one_tier_and_the_other_a_reason() -> None:
+    lines, told, decision = explained(policy(), HARD, found="uncertain.language")
+    assert told["routing_class"] == decision.permitted.routing_class.value
+    assert told["denied"] == {"enclave": "route"}
+    assert "not       enclave: the text may not leave as it stands" in lines
+    assert lines[-1] == "choice    local: the policy permits no other"
+
+
+def test_a_policy_that_observes_says_so() -> None:
+    lines, told, _ = explained(
+        policy(
+            "routing:\n  observe: true\n  tiers:\n"
+            "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n",
+        ),
+        EASY,
+    )
+    assert told["observing"] is True
+    assert "the policy observes" in lines[-1]
+
+
+def test_where_nobody_may_answer_the_remedy_is_told() -> None:
+    lines, told, _ = explained(
+        policy(
+            "routing:\n  tiers:\n"
+            "  - {id: local, kind: in_process}\n  - {id: enclave, kind: attested}\n"
+            "  classes: {public: {tiers: [enclave]}}\n"
+            "  intents: {overrides: {classification: only_home}}\n"
+        ),
+        EASY,
+    )
+    assert told["choice"] is None
+    assert told["refusal"] == "home_unavailable"
+    assert (
+        "not       local: the policy does not list it for texts of this class" in lines
+    )
+    assert lines[-1].startswith("choice    nobody: it was to be answered at home")
+
+
+def test_where_no_enclave_is_named_what_is_chosen_is_not_what_will_be(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["route", "explain", "What", "is", "HIV?"]) == 0
+    assert "names no enclave" in capsys.readouterr().out
+
+
+def test_a_policy_that_chooses_nothing_says_so() -> None:
+    lines, told, _ = explained(policy(""), EASY)
+    assert told["choice"] is None
+    assert "permitted enclave (attested)" in lines
+    assert "no routing section" in lines[-1]
+
+
+def test_the_command_never_shows_the_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["route", "explain", "How", "tall", "is", "canary-5a1b?"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr()
+    assert "choice" in shown.out
+    assert cli.main([*words, "--json"]) == 0
+    again = capsys.readouterr()
+    assert "estimate" in json.loads(again.out)
+    assert "canary" not in shown.out + shown.err + again.out + again.err
