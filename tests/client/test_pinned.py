@@ -5,11 +5,13 @@ import pytest
 from curtilage.client.pinned import (
     LAST,
     MAX_CONTENTS,
+    MAX_TURNS,
     MAX_WORDS,
     Found,
     PinnedConversations,
 )
 from curtilage.client.query import Message, Query
+from curtilage.policy.decision.tiers import RoutingClass
 from support.follow_ups import CANNOT_BE_TOLD, GOES_ON, MISSED, STANDS_ALONE
 
 CANARY = "canary-1d7e"
@@ -267,3 +269,60 @@ def test_a_turn_that_stayed_is_carried_though_it_left_another_time() -> None:
     pins = after(SAID)
     pins.leaves(chat(SAID))
     assert pins.holds(chat("Compare Vim and Emacs.", SAID, OTHER), NOTHING)
+
+
+# --- by message -------------------------------------------------------------------
+
+KEPT, LEFT, ASKED = (
+    RoutingClass.RESTRICTED,
+    RoutingClass.INTERNAL,
+    RoutingClass.PUBLIC,
+)
+
+
+def test_a_turn_is_known_to_have_left_or_had_to_stay() -> None:
+    pins = PinnedConversations(by_message=True)
+    pins.leaves(chat(OTHER), LEFT)
+    pins.answered(chat(OTHER), "A haiku.", here=False)
+    pins.answered(chat(SAID), ANSWER, here=True)
+    query = chat(SAID, ANSWER, OTHER, "A haiku.", "And another?")
+    assert pins.taint(query, NOTHING) == (KEPT, KEPT, LEFT, LEFT, ASKED)
+
+
+def test_a_turn_in_which_something_is_found_had_to_stay() -> None:
+    pins = PinnedConversations(by_message=True)
+    pins.leaves(chat(OTHER, ANSWER, OTHER), LEFT)
+    query = chat(OTHER, ANSWER, OTHER)
+    for name, index, kept in (
+        ("identifier.direct.person", 1, (1,)),
+        ("identifier.direct.person", 2, (2,)),
+        ("identifier.direct.person", -1, (0, 1, 2)),
+        ("identifier.quasi.date", 1, ()),
+        ("uncertain.error", -1, (0, 1, 2)),
+    ):
+        found = Found(frozenset({(name, index)}))
+        taint = pins.taint(query, found)
+        assert tuple(at for at, each in enumerate(taint) if each is KEPT) == kept
+
+
+def test_a_turn_that_left_twice_has_the_more_private_class() -> None:
+    pins = PinnedConversations(by_message=True)
+    for each in (ASKED, RoutingClass.CONFIDENTIAL, LEFT):
+        pins.leaves(chat(OTHER), each)
+    assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[0] is (
+        RoutingClass.CONFIDENTIAL
+    )
+
+
+def test_a_turn_that_was_forgotten_had_to_stay() -> None:
+    pins = PinnedConversations(by_message=True)
+    pins.leaves(chat(OTHER), LEFT)
+    for number in range(MAX_TURNS):
+        pins.leaves(chat(f"turn {number}"), LEFT)
+    assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[0] is KEPT
+
+
+def test_where_nobody_asks_no_turn_is_remembered() -> None:
+    pins = PinnedConversations()
+    pins.leaves(chat(OTHER), LEFT)
+    assert pins.taint(chat(OTHER, ANSWER, SAID), NOTHING)[:2] == (KEPT, KEPT)

@@ -3,7 +3,8 @@
 Chats send their whole history again with every turn. A conversation is known
 again by its first turns, as HMACs under a key of this process: no text is kept,
 and the set is bounded. Where the policy says ``sticky: content``, the turns that
-stayed and their words are known again one by one, likewise. Decides nothing;
+stayed and their words are known again one by one, likewise; and where a part of
+such a conversation may leave, the turns that left. Decides nothing;
 ``policy.decision.decide`` does.
 """
 
@@ -28,6 +29,7 @@ from curtilage.client.repetition import stands_alone, words_of
 from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.rules import Rulebook, unapproved
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.dictionaries import folded
 
 MAX_PINS: Final = 4096
@@ -86,6 +88,7 @@ class PinnedConversations:
 
     Args:
         by_content: know them by their contents, too (``sticky: content``).
+        by_message: know the turns that left, for ``taint``.
         languages: in which a text may leave, as ISO 639-1. Where there are more than
             English, a conversation may change them, and words be no repetition though
             they mean the same: what leaves is of everyday subjects alone.
@@ -96,11 +99,13 @@ class PinnedConversations:
         self,
         *,
         by_content: bool = False,
+        by_message: bool = False,
         languages: Collection[str] = ENGLISH,
         limit: int = MAX_PINS,
     ) -> None:
         self._key = secrets.token_bytes(32)
         self._by_content = by_content
+        self._by_message = by_message or by_content
         self._languages = tuple(languages)
         self._in_english = self._languages == ENGLISH
         if by_content and not self._in_english:
@@ -109,7 +114,7 @@ class PinnedConversations:
         self._limit = limit
         self._held: OrderedDict[bytes, None] = OrderedDict()
         self._contents: list[_Content] = []  # the one that stayed last, last
-        self._left: OrderedDict[bytes, None] = OrderedDict()
+        self._left: OrderedDict[bytes, RoutingClass] = OrderedDict()
 
     @override
     def __repr__(self) -> str:
@@ -159,10 +164,30 @@ class PinnedConversations:
             for number, content in enumerate(reversed(self._contents), start=1)
         )
 
-    def leaves(self, query: Query) -> None:
+    def leaves(
+        self, query: Query, routing_class: RoutingClass = RoutingClass.CONFIDENTIAL
+    ) -> None:
         """Remember the turns of a query that may leave: they are no secret of it."""
-        for message in query.messages if self._by_content else ():
-            self._let_go(message.content)
+        for message in query.messages if self._by_message else ():
+            self._let_go(message.content, routing_class)
+
+    def taint(self, query: Query, found: "Found") -> tuple[RoutingClass, ...]:
+        """Return of each message the class under which it left or, the last, might.
+
+        ``RESTRICTED``: it is not known to have left, or something is found in it. What
+        was forgotten is not known.
+        """
+        last = len(query.messages) - 1
+        return tuple(
+            RoutingClass.RESTRICTED
+            if any(_counts(name) for name in found.classes_in({index}))
+            else self._left.get(
+                self._turn(message.content),
+                # What is asked now was never asked; it is judged by itself.
+                RoutingClass.PUBLIC if index == last else RoutingClass.RESTRICTED,
+            )
+            for index, message in enumerate(query.messages)
+        )
 
     def answered(self, query: Query, text: str, *, here: bool) -> None:
         """Remember an answer: applications send it again as a turn.
@@ -172,10 +197,10 @@ class PinnedConversations:
             text: what was answered.
             here: by the local model, to a query that had to stay.
         """
-        if not self._by_content:
-            return
-        if not here:
-            self._let_go(text)
+        if not here and query.messages and self._by_message:
+            asked = self._turn(query.messages[-1].content)
+            self._let_go(text, self._left.get(asked, RoutingClass.CONFIDENTIAL))
+        if not here or not self._by_content:
             return
         # It was made of what stayed, whatever words it uses.
         whole = tuple(self._digests(query))[-1:]
@@ -218,7 +243,7 @@ class PinnedConversations:
         # A place or a day is found in many harmless questions; all else that is found
         # may be what was found before, under another name.
         for name in found.classes_in(new):
-            if not name.startswith("identifier.quasi."):
+            if _counts(name):
                 return True
             told.add(name)
         for index in new:
@@ -301,9 +326,10 @@ class PinnedConversations:
         self._contents.append(new)
         del self._contents[:-MAX_CONTENTS]
 
-    def _let_go(self, text: str) -> None:
+    def _let_go(self, text: str, routing_class: RoutingClass) -> None:
         turn = self._turn(text)
-        self._left[turn] = None
+        known = self._left.get(turn, routing_class)
+        self._left[turn] = max(known, routing_class, key=lambda each: each.privacy)
         self._left.move_to_end(turn)
         if len(self._left) > MAX_TURNS:
             self._left.popitem(last=False)
@@ -367,6 +393,11 @@ class Found:
         return frozenset(
             name for name, index in self.by_message if index in messages or index < 0
         )
+
+
+def _counts(name: str) -> bool:
+    """Tell whether a class found in a turn may be what was found before it."""
+    return not name.startswith("identifier.quasi.")
 
 
 def _is_prompt(message: Message) -> bool:

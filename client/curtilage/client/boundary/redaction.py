@@ -1,0 +1,199 @@
+"""What is left of a text when only words of everybody's are kept.
+
+A word is kept if it is in a list of words that ten public texts have in lower case
+(``data/WORDS.md``), however harmless another may look: what is not known to be
+everybody's may be somebody's. So no detector is asked here, and none can miss.
+English only: of a text in another language nothing is left.
+"""
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from curtilage.client.detection.wordlists import AMBIGUOUS, NOT_IN_LOWER_CASE, words
+
+MASK: Final = "[...]"
+# Of a text of which less would be kept, nothing is: it is in another language, or
+# code, or hardly anything but names.
+LEAST_KEPT_PERCENT: Final = 50
+# Longer runs of them are a number that is told in words.
+MAX_TOLD_DIGITS: Final = 2
+_NEAR: Final = 2  # words on either side in which no other digit may stand
+_PLAIN: Final = str.maketrans(
+    {
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u2013": "-",
+        "\u2014": "-",
+        "\u2022": "-",
+        "\u2026": "...",
+    }
+)
+_WORD: Final = r"[A-Za-z]+(?:'[A-Za-z]+)?"
+_CHUNK: Final = re.compile(r"\S+")
+_SHAPE: Final = re.compile(r"([(\"']*)(.*?)([)\"'.,;:?!]*)", re.DOTALL)
+_WORDS: Final = re.compile(rf"{_WORD}(?:[-/,;:]{_WORD})*")
+_JOINTS: Final = re.compile(r"[-/,;:]")
+_SIGNS: Final = re.compile(r"[-+*=&%$|<>]{0,3}")
+_END: Final = re.compile(r"[.?!][)\"']*$")
+_BREAK: Final = re.compile(r"\s*\n\s*")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_OWN: Final = re.compile(r"[^\W_]+")
+# A word with a capital that begins no sentence.
+_INSIDE: Final = re.compile(r"(?<=[^\s.?!:] )([A-Z][^\W_]+)")
+_DIGITS: Final = words(
+    "zero oh one two three four five six seven eight nine double triple"
+)
+# They begin no name, so that their capital says nothing, as in a title. "Will" and
+# "May" do, and "New" begins a place.
+_FUNCTION: Final = words(
+    """
+    a about after all also although an and any are as at be because before but by can
+    could did do does during each for from had has have he her here his how however i
+    i'd i'll i'm i've if in into is it it's its me more most my no not now of on only or
+    our please she should since so some such than thank thanks that the their them then
+    there these they this those through to under until was we were what when where which
+    while who why with without would yes you your
+    """
+)
+# What the ends of "don't" and "I've" leave, with and without the apostrophe.
+_ENDS: Final = words(
+    """
+    im ive ill id isnt arent dont doesnt didnt cant couldnt wont wouldnt wasnt werent
+    havent hasnt hadnt its hes shes thats whats theres youre theyre were youve theyve
+    ve ll re isn aren don doesn didn couldn won wouldn wasn weren haven hasn hadn
+    """
+)
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    """Return the words that anybody may have written, in lower case."""
+    file = resources.files("curtilage.client.boundary").joinpath("data", "words.txt")
+    return frozenset(file.read_text("ascii").split())
+
+
+def is_english(text: str) -> bool:
+    """Tell whether most words of a text are everybody's, and so English."""
+    words = _LETTERS.findall(text.translate(_PLAIN).replace("'", "").casefold())
+    known = sum(each in vocabulary() or each in _ENDS for each in words)
+    return bool(words) and 100 * known >= LEAST_KEPT_PERCENT * len(words)
+
+
+def own_words(text: str) -> frozenset[str]:
+    """Return what a text says that is not everybody's, case folded.
+
+    Words that are not listed, numbers, and words with a capital inside a sentence or
+    that may be names: "Rose" is another word than "rose". A digit by itself counts not.
+    """
+    plain = text.translate(_PLAIN)
+    own = {
+        word.casefold()
+        for word in _OWN.findall(plain)
+        if word.casefold() not in vocabulary() and len(word) > 1
+    }
+    inside = {match[1].casefold() for match in _INSIDE.finditer(plain)}
+    names = {
+        word.casefold()
+        for word in _LETTERS.findall(plain)
+        if word[0].isupper() and word.casefold() in AMBIGUOUS | NOT_IN_LOWER_CASE
+    }
+    return frozenset((own - _ENDS) | ((inside | names) - _FUNCTION))
+
+
+def redacted(text: str) -> str | None:
+    """Return a text with a mask for everything that is not everybody's.
+
+    Masked are words that are not listed; those with a capital, unless it begins a
+    sentence or the word begins no name; numbers of more than one digit, and digits
+    beside others; everything that is not ASCII; addresses and whatever else is
+    neither a word nor a sign.
+
+    Returns:
+        The text, or None: it is in another language, or too little is left of it.
+    """
+    plain = text.translate(_PLAIN)
+    lines = (_line(each) for each in _BREAK.split(plain))
+    left = "\n".join(each for each in lines if each)
+    kept, every = len(_LETTERS.findall(left)), len(_LETTERS.findall(plain))
+    if not kept or 100 * kept < LEAST_KEPT_PERCENT * every:
+        return None
+    return left
+
+
+def _line(text: str) -> str:
+    """Redact what has no line break; its first word begins a sentence."""
+    parts = [_parted(chunk) for chunk in _CHUNK.findall(text)]
+    kept: list[str] = []
+    begins = True
+    for at, (before, core, after) in enumerate(parts):
+        # "Baker Street": neither is kept, though the first begins a sentence.
+        following = parts[at + 1][1] if not after and at + 1 < len(parts) else ""
+        name = following[:1].isupper() and following.casefold() not in _FUNCTION
+        near = (each[1] for each in parts[max(at - _NEAR, 0) : at + _NEAR + 1])
+        lone = sum(any(map(str.isdigit, each)) for each in near) == 1
+        if _is_common(core, begins=begins and not name, lone=lone):
+            kept.append(f"{before}{core}{after}")
+            # After a mask nothing does: it may have been "Dr."
+            begins = bool(_END.search(after)) or (begins and not core.isalpha())
+        else:
+            kept.append(MASK + after.replace('"', "").replace("'", "").replace(")", ""))
+            begins = False
+    return _joined(_without_told_numbers(kept))
+
+
+def _parted(chunk: str) -> tuple[str, str, str]:
+    shape = _SHAPE.fullmatch(chunk)
+    return ("", chunk, "") if shape is None else (shape[1], shape[2], shape[3])
+
+
+def _is_common(core: str, *, begins: bool, lone: bool) -> bool:
+    if len(core) == 1 and core in "0123456789":
+        return lone
+    if _WORDS.fullmatch(core) is None:
+        return _SIGNS.fullmatch(core) is not None
+    return all(
+        _is_listed(word, begins=begins and number == 0)
+        for number, word in enumerate(_JOINTS.split(core))
+    )
+
+
+def _is_listed(word: str, *, begins: bool) -> bool:
+    low = word.lower()
+    base = low.removesuffix("'s")
+    if low not in vocabulary() and base not in vocabulary() and low not in _FUNCTION:
+        return False
+    if word == low:
+        return True
+    if word[1:] != low[1:]:
+        return False
+    may_be_name = base in AMBIGUOUS or base in NOT_IN_LOWER_CASE
+    return low in _FUNCTION or (begins and not may_be_name)
+
+
+def _without_told_numbers(words: list[str]) -> list[str]:
+    run: list[int] = []
+    told: set[int] = set()
+    for at, word in enumerate((*words, "")):
+        spoken = _JOINTS.split(word.strip("()\"'.,;:?!").lower())
+        if all(each in _DIGITS or each.isdigit() for each in spoken):
+            run += [at] * len(spoken)
+            continue
+        if len(run) > MAX_TOLD_DIGITS:
+            told.update(run)
+        run = []
+    return [MASK if at in told else word for at, word in enumerate(words)]
+
+
+def _joined(words: list[str]) -> str:
+    """Join them; of masks beside one another one is left, so that none is counted."""
+    text: list[str] = []
+    for word in words:
+        if text and word.startswith(MASK) and text[-1] == MASK:
+            text[-1] = word
+        else:
+            text.append(word)
+    return " ".join(text)
