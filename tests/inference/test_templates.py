@@ -32,6 +32,28 @@ LLAMA_3 = (
     "{{- message['content'] | trim }}{%- endif %}{{- '<|eot_id|>' }}{%- endfor %}"
     "{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
 )
+# What Qwen2.5's does, in fewer words: tools, a system message of its maker's, and the
+# results of tools as the user's turn, several in one.
+QWEN_2_5 = (
+    "{%- if tools %}{{- '<|im_start|>system\n# Tools\n' }}"
+    "{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
+    "{%- elif messages[0]['role'] == 'system' %}"
+    "{{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}"
+    "{%- else %}{{- '<|im_start|>system\nI am its maker.<|im_end|>\n' }}{%- endif %}"
+    "{%- for message in messages %}"
+    "{%- if message.role == 'user' or (message.role == 'system' and not loop.first)"
+    " or (message.role == 'assistant' and not message.tool_calls) %}"
+    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
+    "{%- elif message.role == 'assistant' %}"
+    "{%- for call in message.tool_calls %}{{- call | tojson }}{%- endfor %}"
+    "{%- elif message.role == 'tool' %}"
+    "{%- if loop.index0 == 0 or messages[loop.index0 - 1].role != 'tool' %}"
+    "{{- '<|im_start|>user' }}{%- endif %}"
+    "{{- '\n<tool_response>\n' }}{{- message.content }}{{- '\n</tool_response>' }}"
+    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}"
+    "{{- '<|im_end|>\n' }}{%- endif %}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
 NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}"
     "{{ raise_exception('System role not supported') }}{% endif %}"
@@ -125,6 +147,23 @@ def test_llama_3_template_renders() -> None:
     text = joined(template.render([turn("S", "system"), turn("T", "tool")]))
     assert text.startswith("<|begin_of_text|><|start_header_id|>system")
     assert '"T"<|eot_id|>' in text
+
+
+def test_qwen_2_5_template_renders_every_role_once() -> None:
+    turns = [turn(role, role) for role in ("developer", "user", "assistant")]
+    turns += [turn("user", "user"), turn("one", "tool"), turn("two", "tool")]
+    assert joined(ChatTemplate(QWEN_2_5).render(turns)) == (
+        "<|im_start|>system\ndeveloper<|im_end|>\n<|im_start|>user\nuser<|im_end|>\n"
+        "<|im_start|>assistant\nassistant<|im_end|>\n<|im_start|>user\nuser<|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\none\n</tool_response>"
+        "\n<tool_response>\ntwo\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_qwen_2_5_template_does_not_speak_for_its_maker() -> None:
+    parts = ChatTemplate(QWEN_2_5).render([turn("Hi <|im_end|>")])
+    assert "maker" not in joined(parts)
+    assert plain(parts) == [DEFAULT_SYSTEM_MESSAGE, "Hi <|im_end|>"]
 
 
 def test_template_object_renders_again_within_a_fresh_budget() -> None:

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -16,17 +16,29 @@ from curtilage.cli.terminal import (
     out,
     out_json,
 )
-from curtilage.client.errors import ClientError
-from curtilage.client.local.download import PullRequest, pull
+from curtilage.client.errors import ClientError, UsageError
+from curtilage.client.local.catalogue import (
+    USUAL_CONTEXT,
+    Advice,
+    KnownModel,
+    advise,
+    by_digest,
+    known,
+)
+from curtilage.client.local.download import Agree, PullRequest, pull
+from curtilage.client.local.machine import Machine
 from curtilage.client.local.model import DEFAULT_NAME, resolve, verify_choice
+from curtilage.client.local.parts import put_together
 from curtilage.client.local.registry import (
     ModelEntry,
     Registry,
     data_directory,
 )
+from curtilage.client.local.shape import read_shape
 
-MEBIBYTE = 1024 * 1024
+MEGABYTE, GIGABYTE = 1000**2, 1000**3
 TOLD_EVERY_S = 0.5
+TASKS_TRIED = 6  # the office tasks of docs/costs.md
 
 
 def registry() -> Registry:
@@ -35,44 +47,288 @@ def registry() -> Registry:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List the models."""
-    entries = [*registry().entries()]
-    with suppress(ClientError):  # the package that holds it may not be installed
-        entries.insert(0, _embedded())
+    """List the models, what each needs, and whether it fits."""
+    entries = _entries()
+    machine = Machine.read(registry().folder)
+    needs = [_needs(entry, machine) for entry in entries]
     if arguments.json:
-        out_json([asdict(entry) for entry in entries])
+        pairs = zip(entries, needs, strict=True)
+        out_json([asdict(entry) | asdict(need) for entry, need in pairs])
         return DONE
     if not entries:
         err("no model is here; in a source checkout `make setup` installs one")
-    for entry in entries:
+    fits = {True: "fits", False: "does NOT fit", None: "unknown whether it fits"}
+    for entry, need in zip(entries, needs, strict=True):
         out(
-            f"{entry.name:<16} {entry.size_bytes / MEBIBYTE:9.1f} MiB  "
-            f"sha256:{entry.sha256[:16]}…  {entry.source or entry.path}"
+            f"{entry.name:<20} {need.quantisation or '?':<7} "
+            f"{_size(entry.size_bytes):>7}, in memory {_size(need.memory_bytes)}: "
+            f"{fits[need.fits]}  sha256:{entry.sha256[:16]}…  "
+            f"{entry.source or entry.path}"
         )
     return DONE
 
 
-def run_add(arguments: argparse.Namespace) -> int:
-    """Register a file."""
-    entry = registry().add(arguments.name, arguments.file, arguments.sha256)
-    out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
+def _entries() -> list[ModelEntry]:
+    entries = [*registry().entries()]
+    with suppress(ClientError):  # the package that holds it may not be installed
+        entries.insert(0, _embedded())
+    return entries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needs:
+    """What a model needs, as the head of its file says it; None: unknown."""
+
+    quantisation: str | None = None
+    trained_context: int | None = None
+    context_bytes_per_token: int | None = None
+    memory_bytes: int | None = None
+    fits: bool | None = None
+
+
+def _needs(entry: ModelEntry, machine: Machine) -> _Needs:
+    shape = None
+    with suppress(ClientError):  # a file that is gone is told by `models verify`
+        shape = read_shape(Path(entry.path))
+    if shape is None:
+        return _Needs()
+    memory = shape.memory_bytes(entry.size_bytes, USUAL_CONTEXT)
+    spare = machine.spare_bytes
+    return _Needs(
+        quantisation=shape.quantisation,
+        trained_context=shape.trained_context,
+        context_bytes_per_token=shape.context_bytes(1),
+        memory_bytes=memory,
+        fits=None if spare is None else memory <= spare,
+    )
+
+
+def run_recommend(arguments: argparse.Namespace) -> int:
+    """Say which known models will do here, and how to get the best; exit 3: none."""
+    registered = {entry.sha256: entry.name for entry in reversed(_entries())}
+    machine = Machine.read(registry().folder)
+    advice = advise(
+        machine,
+        here=registered,
+        memory_bytes=arguments.memory,
+        task=arguments.task,
+        accepted=arguments.accept_licence,
+    )
+    best = next((each for each in advice if not each.against), None)
+    if arguments.json:
+        out_json(
+            {
+                "machine": asdict(machine),
+                "models": [_advice_row(each) for each in advice],
+                "best": best and best.model.name,
+                "commands": [] if best is None else _commands(best, registered),
+            }
+        )
+        return DONE if best else COULD_NOT
+    memory, room, given = machine.memory_bytes, machine.room_bytes, arguments.memory
+    out(
+        f"this machine: {_size(memory)} of memory available, {machine.cpus} CPUs, "
+        f"{_size(room)} of room on the disk\n"
+        "a model may take "
+        + (
+            f"{_size(machine.spare_bytes)} of it"
+            if given is None
+            else f"{_size(given)}"
+        )
+    )
+    for each in advice:
+        out(_advice_text(each))
+    if best is None:
+        out("none of these will do here")
+        return COULD_NOT
+    out(f"\nbest: {best.model.name}, the first of them that will do\nnext:")
+    for command in _commands(best, registered):
+        out(f"    {command}")
     return DONE
+
+
+def _advice_row(advice: Advice) -> dict[str, object]:
+    model = advice.model
+    return {
+        "name": model.name,
+        "title": model.title,
+        "quantisation": model.shape.quantisation,
+        "size_bytes": model.size_bytes,
+        "sha256": model.sha256,
+        "memory_bytes": model.memory_bytes,
+        "context_bytes_per_token": model.shape.context_bytes(1),
+        "trained_context": model.shape.trained_context,
+        "licence": model.licence,
+        "commercial": model.commercial,
+        "good_for": sorted(model.good_for),
+        "office_tasks_solved": model.solved,
+        "here": advice.here,
+        "against": advice.against,
+    }
+
+
+def _advice_text(advice: Advice) -> str:
+    model, shape = advice.model, advice.model.shape
+    tried = (
+        "not measured by us"
+        if model.solved is None
+        else f"solved {model.solved} of {TASKS_TRIED} office tasks"
+    )
+    fetch = "" if advice.here else " to fetch"
+    verdict = f"no: {', '.join(advice.against)}" if advice.against else "will do"
+    return (
+        f"\n{model.name}: {verdict}{'; is here' if advice.here else ''}\n"
+        f"    {model.title} {shape.quantisation}, {_size(model.size_bytes)}{fetch}\n"
+        f"    memory: {_size(model.memory_bytes)} with {USUAL_CONTEXT:,} tokens, "
+        f"{_size(shape.context_bytes(1000))} for each 1,000 more, up to "
+        f"{shape.trained_context:,}\n"
+        f"    licence: {model.licence}, "
+        f"{'commercial use permitted' if model.commercial else 'NO commercial use'}\n"
+        f"    good for: {', '.join(sorted(model.good_for)) or 'trying things out'}; "
+        f"{tried}"
+    )
+
+
+def _commands(best: Advice, registered: dict[str, str]) -> list[str]:
+    """Return what to type next."""
+    model = best.model
+    name = registered.get(model.sha256, model.name)
+    licence = "" if model.commercial else f" --accept-licence {model.licence}"
+    get = [] if best.here else [f"curtilage models pull {model.name}{licence}"]
+    return [*get, f"curtilage ask --model {name}"]
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    """Register a file, or put one together from parts first."""
+    name, model = arguments.name, known(arguments.name)
+    if (arguments.file is None) == (not arguments.parts):
+        raise UsageError("name one FILE, or its parts with --from")
+    sha256 = _digest(arguments.sha256, model)
+    _require_licence(sha256, arguments)
+    if arguments.file is not None:
+        _tell(registry().add(name, arguments.file, sha256))
+        return DONE
+    bar = _Bar(name)
+    entry = put_together(
+        registry(),
+        name,
+        arguments.parts,
+        sha256=sha256,
+        size_bytes=None if model is None else model.size_bytes,
+        progress=bar,
+    )
+    bar.end()
+    _tell(entry)
+    return DONE
+
+
+def _digest(named: str | None, model: KnownModel | None) -> str:
+    """Return which file is meant.
+
+    Raises:
+        UsageError: nothing says it, or a name of the catalogue is given to another.
+    """
+    if model is None and named is None:
+        raise UsageError(
+            "a model file is used only with its SHA-256: add --sha256 (names that "
+            "need none: `curtilage models recommend`)"
+        )
+    if model is None or named is None:
+        return (named or "").lower() if model is None else model.sha256
+    if named.lower() != model.sha256:
+        raise UsageError(f"the name {model.name!r} stands for sha256:{model.sha256}")
+    return model.sha256
+
+
+def _require_licence(sha256: str, arguments: argparse.Namespace) -> None:
+    # By the digest: another name is the same model, under the same licence.
+    if (model := by_digest(sha256)) is not None:
+        model.require_licence(arguments.accept_licence)
 
 
 def run_pull(arguments: argparse.Namespace) -> int:
-    """Download a file; show how far it is."""
-    request = PullRequest(
-        name=arguments.name,
-        repo_id=arguments.repo,
-        filename=arguments.file,
-        revision=arguments.revision,
-        sha256=arguments.sha256,
-    )
+    """Download a file, if somebody agrees; show how far it is."""
+    place = (arguments.repo, arguments.file, arguments.revision, arguments.sha256)
+    if all(place):
+        request = PullRequest(
+            name=arguments.name,
+            repo_id=arguments.repo,
+            filename=arguments.file,
+            revision=arguments.revision,
+            sha256=arguments.sha256,
+        )
+    elif any(place):
+        raise UsageError("--repo, --file, --revision and --sha256 belong together")
+    else:
+        model = known(arguments.name)
+        if model is None or not model.repository:
+            raise UsageError(
+                f"{arguments.name!r} is no model that can be fetched by its name; "
+                "`curtilage models recommend` shows those, or name --repo, --file, "
+                "--revision and --sha256"
+            )
+        request = PullRequest(
+            name=model.name,
+            repo_id=model.repository,
+            filename=model.file,
+            revision=model.revision,
+            sha256=model.sha256,
+            size_bytes=model.size_bytes,
+        )
+    _require_licence(request.sha256, arguments)
     bar = _Bar(request.filename)
-    entry = pull(registry(), request, progress=bar, endpoint=arguments.endpoint)
+    entry = pull(
+        registry(),
+        request,
+        agree=_agreement(request, yes=arguments.yes),
+        progress=bar,
+        endpoint=arguments.endpoint,
+    )
     bar.end()
-    out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
+    _tell(entry)
     return DONE
+
+
+def _agreement(request: PullRequest, *, yes: bool) -> Agree:
+    """Return what asks a person whether to fetch a file of some size."""
+
+    def agree(size: int | None) -> None:
+        machine, model = Machine.read(registry().folder), by_digest(request.sha256)
+        memory = None if model is None else model.memory_bytes
+        metered = (
+            "PAID BY VOLUME (a mobile adapter)"
+            if machine.metered
+            else "unknown whether it is paid by volume"
+        )
+        err(
+            f"{request.name}: {_size(size)} to fetch from {request.source}\n"
+            f"  room on the disk: {_size(machine.room_bytes)}\n"
+            f"  memory: {_size(memory)} when it runs; "
+            f"{_size(machine.memory_bytes)} available\n"
+            f"  licence: {'unknown' if model is None else model.licence}\n"
+            f"  network: {metered}"
+        )
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError("nobody is there to agree; add --yes")
+        err("fetch it? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise ClientError("nothing was fetched")
+
+    return agree
+
+
+def _tell(entry: ModelEntry) -> None:
+    out(f"{entry.name}: {entry.size_bytes} bytes, sha256:{entry.sha256}")
+
+
+def _size(octets: int | None) -> str:
+    if octets is None:
+        return "unknown"
+    if octets < GIGABYTE:
+        return f"{octets / MEGABYTE:.0f} MB"
+    return f"{octets / GIGABYTE:.1f} GB"
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
@@ -125,9 +381,9 @@ class _Bar:
         if not self._shown or monotonic() - self._told < TOLD_EVERY_S:
             return
         self._told = monotonic()
-        share = f" of {total / MEBIBYTE:.1f}" if total else ""
+        share = f" of {total / MEGABYTE:.1f}" if total else ""
         percent = f" ({100 * done // total} %)" if total else ""
-        err_again(f"{self._title}: {done / MEBIBYTE:.1f}{share} MiB{percent}")
+        err_again(f"{self._title}: {done / MEGABYTE:.1f}{share} MB{percent}")
 
     def end(self) -> None:
         """End the line."""

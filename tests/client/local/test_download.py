@@ -3,21 +3,24 @@
 import hashlib
 import stat
 import sys
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typing_extensions import override
 
+from curtilage.client.local import registry as registry_module
 from curtilage.client.local.download import ModelPullError, PullRequest, pull
-from curtilage.client.local.registry import ModelRegistryError, Registry
+from curtilage.client.local.registry import (
+    ModelArrivingError,
+    ModelRegistryError,
+    NoRoomError,
+    Registry,
+)
 from support.fakes import returns
 from support.imports import told_at_import
+from support.model_hub import REVISION, FakeHub, serving
 
-REVISION = "0123456789abcdef0123456789abcdef01234567"
 CONTENT = b"GGUF" + bytes(range(256)) * 4096
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
@@ -47,83 +50,7 @@ def request(**changes: str) -> PullRequest:
         "revision": REVISION,
         "sha256": SHA256,
     }
-    return PullRequest(**(fields | changes))
-
-
-@dataclass
-class FakeHub:
-    """What the hub serves, and what was asked of it."""
-
-    content: bytes = CONTENT
-    revision: str = REVISION
-    break_after: int | None = None
-    extra: bytes = b""
-    ignore_ranges: bool = False
-    asked: list[tuple[str, str, dict[str, str]]] = field(
-        default_factory=list[tuple[str, str, dict[str, str]]]
-    )
-    url: str = ""
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, hub: FakeHub) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.hub = hub
-        hub.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    @override
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a client that went away."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def _hub(self) -> FakeHub:
-        assert isinstance(self.server, Server)
-        return self.server.hub
-
-    def _answer(self, *, with_body: bool) -> None:
-        hub = self._hub()
-        headers = {key.lower(): value for key, value in self.headers.items()}
-        hub.asked.append((self.command, self.path, headers))
-        if self.path != f"/somebody/tiny/resolve/{REVISION}/tiny.gguf":
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        start = 0
-        if "range" in headers and not hub.ignore_ranges:
-            start = int(headers["range"].removeprefix("bytes=").rstrip("-"))
-        body = hub.content[start:] + (hub.extra if with_body else b"")
-        self._send_headers(start, len(body))
-        if with_body:
-            self.wfile.write(body[: hub.break_after])
-            self.close_connection = hub.break_after is not None
-
-    def _send_headers(self, start: int, length: int) -> None:
-        hub, total = self._hub(), len(self._hub().content)
-        self.send_response(206 if start else 200)
-        self.send_header("X-Repo-Commit", hub.revision)
-        self.send_header("ETag", f'"{hashlib.sha256(hub.content).hexdigest()}"')
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(length))
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        self.end_headers()
+    return PullRequest(**(fields | changes), size_bytes=None)
 
 
 @pytest.fixture
@@ -136,14 +63,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr("time.sleep", returns(None))
     # The library writes in pieces of 10 MiB, more than the test's file has.
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1 << 14)
-    hub = FakeHub()
-    server = Server(hub)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield hub
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(FakeHub(content=CONTENT)) as hub:
+        yield hub
 
 
 def test_pull_fetches_verifies_and_registers(
@@ -280,11 +201,11 @@ def test_pull_of_a_file_that_is_here_fetches_nothing(
 
 
 def test_second_pull_at_once_is_refused(registry: Registry, hub: FakeHub) -> None:
-    refused: list[ModelPullError] = []
+    refused: list[ModelArrivingError] = []
 
     def again(_done: int, _total: int | None) -> None:
         if not refused:
-            with pytest.raises(ModelPullError, match="already") as refusal:
+            with pytest.raises(ModelArrivingError, match="already") as refusal:
                 pull(registry, request(name="other"), endpoint=hub.url)
             refused.append(refusal.value)
 
@@ -334,3 +255,73 @@ def test_the_library_is_told_to_report_nothing_before_it_is_imported(
     with pytest.raises(ModelPullError):
         pull(registry, request())
     assert told == ["1"]
+
+
+def test_a_size_that_is_known_is_agreed_to_before_the_network_is_asked(
+    registry: Registry, hub: FakeHub
+) -> None:
+    asked: list[int | None] = []
+
+    def refuse(size: int | None) -> None:
+        asked.append(size)
+        raise ModelPullError("not now")
+
+    known = replace(request(), size_bytes=len(CONTENT))
+    with pytest.raises(ModelPullError, match="not now"):
+        pull(registry, known, agree=refuse, endpoint=hub.url)
+    assert (asked, hub.asked) == ([len(CONTENT)], [])
+
+
+def test_a_size_that_is_not_known_is_agreed_to_before_the_file_is_fetched(
+    registry: Registry, hub: FakeHub
+) -> None:
+    asked: list[int | None] = []
+
+    def refuse(size: int | None) -> None:
+        asked.append(size)
+        raise ModelPullError("not now")
+
+    with pytest.raises(ModelPullError, match="not now"):
+        pull(registry, request(), agree=refuse, endpoint=hub.url)
+    assert asked == [len(CONTENT)]
+    assert {method for method, _, _ in hub.asked} == {"HEAD"}
+
+
+def test_a_file_that_is_here_needs_no_agreement(
+    registry: Registry, hub: FakeHub
+) -> None:
+    pull(registry, request(), endpoint=hub.url)
+    asked: list[int | None] = []
+    pull(registry, request(name="again"), agree=asked.append, endpoint=hub.url)
+    assert asked == []
+
+
+def test_another_size_than_was_agreed_to_is_refused(
+    registry: Registry, hub: FakeHub
+) -> None:
+    known = replace(request(), size_bytes=len(CONTENT) - 1)
+    with pytest.raises(ModelPullError, match="another size"):
+        pull(registry, known, endpoint=hub.url)
+    assert {method for method, _, _ in hub.asked} == {"HEAD"}
+
+
+@pytest.mark.parametrize("size", [None, len(CONTENT)], ids=["unknown", "known"])
+def test_no_room_is_said_before_the_file_is_fetched(
+    registry: Registry,
+    hub: FakeHub,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int | None,
+) -> None:
+    monkeypatch.setattr(registry_module, "free_room", returns(len(CONTENT) - 1))
+    with pytest.raises(NoRoomError):
+        pull(registry, replace(request(), size_bytes=size), endpoint=hub.url)
+    assert "GET" not in {method for method, _, _ in hub.asked}
+
+
+def test_what_is_here_already_needs_no_room(
+    registry: Registry, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.folder.mkdir(parents=True)
+    (registry.folder / f"{SHA256}.partial").write_bytes(CONTENT[:100])
+    monkeypatch.setattr(registry_module, "free_room", returns(len(CONTENT) - 100))
+    assert pull(registry, request(), endpoint=hub.url).size_bytes == len(CONTENT)

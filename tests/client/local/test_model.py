@@ -173,6 +173,42 @@ async def test_starting_twice_is_starting_once() -> None:
     assert model.info == SCRIPTED_INFO
 
 
+# How much it reads at once.
+
+
+async def test_a_context_that_cannot_be_had_is_refused_at_start(
+    byte_model: Path, registry: Registry
+) -> None:
+    digest = sha256_of(byte_model)
+    model = LocalModel.open(
+        str(byte_model), sha256=digest, registry=registry, context_tokens=2049
+    )
+    with pytest.raises(ConfigError, match="2049"):
+        await model.start()
+
+
+@pytest.mark.parametrize(("asked", "tokens"), [(None, 2048), (2048, 2048), (512, 512)])
+async def test_the_context_is_told(
+    byte_model: Path, registry: Registry, asked: int | None, tokens: int
+) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    digest = sha256_of(byte_model)
+    model = LocalModel.open(
+        str(byte_model), sha256=digest, registry=registry, context_tokens=asked
+    )
+    await model.start()
+    try:
+        assert model.context_tokens == tokens
+    finally:
+        await model.close()
+
+
+def test_the_context_is_not_known_before_the_start() -> None:
+    model = LocalModel(ScriptedEngine, model_id="x")
+    with pytest.raises(LocalModelFailedError):
+        _ = model.context_tokens
+
+
 # Answering.
 
 

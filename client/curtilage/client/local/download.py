@@ -4,26 +4,21 @@ Nothing that answers queries calls this, and nothing of a query is known here. T
 library is imported when somebody pulls, and nowhere else.
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from types import ModuleType
 from typing import BinaryIO, Final, Self, cast
 
 from curtilage.client.errors import ClientError
-from curtilage.client.files import open_private
 from curtilage.client.local.registry import (
     SHA256_HEX,
     ModelEntry,
     ModelRegistryError,
+    Progress,
     Registry,
     check_name,
-    make_private,
-    sha256_of,
-    verified_size,
 )
 from curtilage.client.telemetry import UNREPORTED
 
@@ -31,8 +26,8 @@ REVISION: Final = re.compile(r"[0-9a-f]{40}")
 """A commit, never a branch or tag: those can be moved."""
 
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here and the bytes expected, if known."""
+Agree = Callable[[int | None], None]
+"""Called once with the file's size, if it is known; raises to refuse."""
 
 
 class ModelPullError(ClientError):
@@ -49,6 +44,7 @@ class PullRequest:
         filename: path of the GGUF file in it.
         revision: the commit, 40 hex digits.
         sha256: the file's digest, 64 hex digits.
+        size_bytes: its size, where that is known already.
     """
 
     name: str
@@ -56,6 +52,7 @@ class PullRequest:
     filename: str
     revision: str
     sha256: str
+    size_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not pinned."""
@@ -75,6 +72,7 @@ def pull(
     registry: Registry,
     request: PullRequest,
     *,
+    agree: Agree | None = None,
     progress: Progress | None = None,
     endpoint: str | None = None,
 ) -> ModelEntry:
@@ -87,57 +85,39 @@ def pull(
     Args:
         registry: the models of the user.
         request: what to fetch.
+        agree: asked before anything is fetched; where the request names the size,
+            before anything is asked of the network.
         progress: called as bytes arrive.
         endpoint: the Hub's address; None is the library's own default.
 
     Raises:
         ModelPullError: the download broke off or was refused.
-        ModelRegistryError: what came has another digest; it was deleted.
+        ModelArrivingError: another process fetches it.
+        ModelRegistryError: what came has another digest (it was deleted), or
+            there is no room for it.
     """
-    make_private(registry.folder)
-    final = registry.folder / f"{request.sha256}.gguf"
-    entry = ModelEntry(
-        name=request.name,
-        path=str(final.absolute()),
-        sha256=request.sha256,
-        size_bytes=0,
-        source=request.source,
+
+    def allow(size: int | None, here: int) -> None:
+        if size is not None:
+            registry.require_room(size - here)
+        if agree is not None:
+            agree(size)
+
+    def fetch(file: BinaryIO) -> None:
+        if request.size_bytes is not None:
+            allow(request.size_bytes, file.seek(0, os.SEEK_END))
+        _download(request, file, allow, progress or _silent, endpoint)
+
+    return registry.receive(
+        ModelEntry(
+            name=request.name,
+            path="",
+            sha256=request.sha256,
+            size_bytes=0,
+            source=request.source,
+        ),
+        fetch,
     )
-    registry.refuse_taken(entry)
-    if not final.exists():
-        _fetch(request, final, progress or _silent, endpoint)
-    entry = replace(entry, size_bytes=verified_size(entry))
-    registry.register(entry)
-    return entry
-
-
-def _fetch(
-    request: PullRequest,
-    final: Path,
-    progress: Progress,
-    endpoint: str | None,
-) -> None:
-    partial = final.with_suffix(".partial")
-    descriptor = open_private(partial, os.O_RDWR | os.O_CREAT)
-    with os.fdopen(descriptor, "r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ModelPullError("this file is being downloaded already") from None
-        _download(request, file, progress, endpoint)
-        # On the medium before it has its name, or a power cut would leave the name on
-        # other bytes than were hashed. Hashed by the descriptor that was written.
-        file.flush()
-        os.fsync(file.fileno())
-        file.seek(0)
-        found = sha256_of(file)
-        if found != request.sha256:
-            partial.unlink()
-            raise ModelRegistryError(
-                f"the downloaded file has SHA-256 {found}, not {request.sha256};"
-                " it was deleted"
-            )
-        partial.rename(final)
 
 
 def _silent(_done: int, _total: int | None) -> None:
@@ -186,9 +166,21 @@ class _CountedFile:
 
 
 def _download(
-    request: PullRequest, file: BinaryIO, progress: Progress, endpoint: str | None
+    request: PullRequest,
+    file: BinaryIO,
+    allow: Callable[[int | None, int], None],
+    progress: Progress,
+    endpoint: str | None,
 ) -> None:
     """Bring the file to its full length, going on where it ends.
+
+    Args:
+        request: what to fetch.
+        file: what came so far.
+        allow: called with the size and what is here, where the request does not
+            name the size; raises to refuse.
+        progress: called as bytes arrive.
+        endpoint: as ``pull``.
 
     Raises:
         ModelPullError: the Hub refuses, or the connection broke.
@@ -225,6 +217,11 @@ def _download(
         if metadata.size is not None and here > metadata.size:
             here = file.seek(0)
             file.truncate()
+        if request.size_bytes is None:
+            allow(metadata.size, here)
+        # What was agreed to is this size, and not more.
+        elif metadata.size not in {None, request.size_bytes}:
+            raise ModelPullError("the server has a file of another size")
         progress(here, metadata.size)
         http_get(
             metadata.location,

@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent, Delta, Finished
-from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.client.errors import (
+    ConfigError,
+    FailureReason,
+    LocalUnavailableError,
+    UsageError,
+)
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
+from curtilage.client.local.machine import available_memory
 from curtilage.client.local.registry import Registry
+from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Query
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
@@ -45,6 +52,9 @@ from curtilage.inference.sampling import SamplingSettings
 
 DEFAULT_NAME: Final = "default"
 DEFAULT_CONTEXT_TOKENS: Final = 4096
+"""More must be asked for: two busy processors took 90 s to read 3,519 tokens, and a
+context is overwritten and made anew after each answer (docs/costs.md)."""
+
 CHARS_PER_TOKEN: Final = 4  # of English; good enough to say who waits longer
 
 
@@ -65,6 +75,7 @@ class LocalModelBusyError(LocalModelError):
 
     http_status = 429
     code = "rate_limit_exceeded"
+    reason = FailureReason.LOCAL_BUSY
 
 
 class LocalModelFailedError(LocalModelError):
@@ -82,6 +93,7 @@ class LocalContextTooLongError(LocalModelError):
 
     http_status = 400
     code = "context_length_exceeded"
+    reason = FailureReason.LOCAL_TOO_LONG
 
     def __init__(
         self, *, prompt_tokens: int, max_tokens: int, context_tokens: int
@@ -183,20 +195,38 @@ class LocalModel:
         *,
         sha256: str | None = None,
         registry: Registry,
-        context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+        context_tokens: int | None = None,
         threads: int | None = None,
     ) -> Self:
         """Choose a model; ``start`` verifies and loads it.
 
+        Args:
+            model: see ``resolve``.
+            sha256: see ``resolve``.
+            registry: see ``resolve``.
+            context_tokens: question and answer together; None: the default, or what
+                the model was trained for, where that is less.
+            threads: of one decode; None: the processors this process may use.
+
         Raises:
             LocalModelError: see ``resolve``.
-            ConfigError: see ``resolve``.
+            ConfigError: see ``resolve``; ``start`` raises it where the context that
+                is asked for is more than the model or the memory has.
         """
         choice = resolve(model, sha256=sha256, registry=registry)
 
         def make_engine() -> Engine:
             verified = verify_model_file(choice.path, choice.sha256)
-            return _engine(verified, choice.model_id, context_tokens, threads)
+            tokens = context_tokens or DEFAULT_CONTEXT_TOKENS
+            try:
+                if context_tokens and (shape := read_shape(verified.load_path)):
+                    shape.require_context(
+                        tokens, verified.size_bytes, available_memory()
+                    )
+            except ConfigError:
+                verified.close()
+                raise
+            return _engine(verified, choice.model_id, tokens, threads)
 
         return cls(make_engine, model_id=choice.model_id)
 
@@ -209,10 +239,16 @@ class LocalModel:
         """
         return self._running().info
 
+    @property
+    def context_tokens(self) -> int:
+        """How much it reads and writes at once; only after ``start``, as ``info``."""
+        return self.info.context_tokens
+
     async def start(self) -> None:
         """Verify the file, load it, check the machine.
 
         Raises:
+            ConfigError: see ``open``.
             LocalModelDigestError: it is another file.
             LocalModelMissingError: there is no such file, or no engine for it.
             LocalModelFailedError: the engine will not do on this machine.

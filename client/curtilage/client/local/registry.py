@@ -4,18 +4,21 @@ A model is a file and its SHA-256; nothing is registered or used without. The
 registry is one JSON file in the user's data directory, replaced in one step.
 """
 
+import fcntl
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
-from typing import Final, cast
+from typing import BinaryIO, Final, cast
 
-from curtilage.client.errors import ConfigError
-from curtilage.client.files import locked, write_private_atomically
+from curtilage.client.errors import ClientError, ConfigError
+from curtilage.client.files import locked, open_private, write_private_atomically
+from curtilage.client.local.machine import free_room
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -30,8 +33,20 @@ CHUNK_BYTES: Final = 1 << 20
 GGUF_MAGIC: Final = b"GGUF"
 
 
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are here and the bytes expected, if known."""
+
+
 class ModelRegistryError(ConfigError):
     """The registry, a name in it, or a file it names is wrong."""
+
+
+class NoRoomError(ModelRegistryError):
+    """The disk has less room than the file needs."""
+
+
+class ModelArrivingError(ClientError):
+    """Another process brings the same file already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +121,10 @@ class Registry:
         for entry in self.entries():
             if entry.name == name:
                 return entry
-        raise ModelRegistryError(f"no model is registered under the name {name!r}")
+        raise ModelRegistryError(
+            f"no model is registered under the name {name!r}: `curtilage models list` "
+            "shows those that are, `curtilage models recommend` what can be fetched"
+        )
 
     def add(self, name: str, path: Path, sha256: str) -> ModelEntry:
         """Register a file that is here already, if it has the named digest.
@@ -133,6 +151,81 @@ class Registry:
         if verified_size(entry) != entry.size_bytes:
             raise ModelRegistryError(f"the registry names a wrong size for {name!r}")
         return entry
+
+    def receive(
+        self, entry: ModelEntry, write: Callable[[BinaryIO], None]
+    ) -> ModelEntry:
+        """Take a file in, check its digest, register it.
+
+        It has its final name only once the digest matched; until then it is
+        ``{sha256}.partial``, which stays where writing broke off. A file that is
+        here already is not written again.
+
+        Args:
+            entry: its name, digest and source; path and size are filled in.
+            write: brings the partial file, open for reading and writing at its
+                beginning, to its full length.
+
+        Raises:
+            ModelRegistryError: the name stands for another file, or what came has
+                another digest; it was deleted.
+            ModelArrivingError: another process brings it.
+            OSError: it cannot be written.
+        """
+        check_name(entry.name)
+        # It becomes a file's name.
+        if SHA256_HEX.fullmatch(entry.sha256) is None:
+            raise ModelRegistryError("the SHA-256 is not 64 hex digits")
+        self.refuse_taken(entry)
+        make_private(self.folder)
+        final = self.folder / f"{entry.sha256}.gguf"
+        entry = replace(entry, path=str(final.absolute()))
+        if not final.exists():
+            self._write(final, entry.sha256, write)
+        entry = replace(entry, size_bytes=verified_size(entry))
+        self.register(entry)
+        return entry
+
+    def _write(
+        self, final: Path, sha256: str, write: Callable[[BinaryIO], None]
+    ) -> None:
+        partial = final.with_suffix(".partial")
+        descriptor = open_private(partial, os.O_RDWR | os.O_CREAT)
+        with os.fdopen(descriptor, "r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ModelArrivingError(
+                    "another process brings this file already"
+                ) from None
+            write(file)
+            # On the medium before it has its name, or a power cut would leave the
+            # name on other bytes than were hashed. Hashed by the descriptor that was
+            # written.
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            found = sha256_of(file)
+            if found != sha256:
+                partial.unlink()
+                raise ModelRegistryError(
+                    f"the file that came has SHA-256 {found}, not {sha256}; it was"
+                    " deleted"
+                )
+            partial.rename(final)
+
+    def require_room(self, size_bytes: int) -> None:
+        """Refuse a file before any of it is written, where the disk cannot hold it.
+
+        Raises:
+            NoRoomError: it cannot; that the system does not tell is no reason.
+        """
+        room = free_room(self.folder)
+        if room is not None and size_bytes > room:
+            raise NoRoomError(
+                f"the file needs {size_bytes >> 20} MiB, and {self.folder} has room "
+                f"for {room >> 20} MiB"
+            )
 
     def refuse_taken(self, entry: ModelEntry) -> None:
         """Refuse a name that stands for another file.

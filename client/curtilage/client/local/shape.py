@@ -1,0 +1,208 @@
+"""What a model needs, read from the head of its file: no library, no weights.
+
+A GGUF file begins with pairs of a name and a value. Those that say how large the
+model is stand before its vocabulary, which alone has megabytes; reading ends there.
+The file may be anybody's: every length in it is checked against what was read.
+
+Source: the format's specification, ggml-org/ggml, ``docs/gguf.md``, version 3.
+"""
+
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from curtilage.client.errors import ConfigError
+from curtilage.client.files import read_start
+
+MAX_HEAD_BYTES: Final = 1 << 18
+"""So much is read. What a model needs stands in its first few hundred bytes."""
+
+WORKING_BYTES: Final = 128 << 20
+"""What a loaded model takes beside its weights and its context, and some more: 29 to
+62 MiB were measured with two of the catalogue's models (docs/costs.md)."""
+
+_SCALARS: Final = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?",
+    10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+_STRING, _LIST = 8, 9
+
+_QUANTISATIONS: Final = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1",
+    10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S",
+    15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 25: "IQ4_NL",
+    30: "IQ4_XS", 32: "BF16",
+}  # fmt: skip
+"""``general.file_type``, as llama.cpp numbers it (``enum llama_ftype``)."""
+
+
+def kv_bytes(
+    layers: int, kv_heads: int, head_dim: int, tokens: int, bytes_per: int = 2
+) -> int:
+    """Return the memory that keys and values of a context take.
+
+    Args:
+        layers: of the model.
+        kv_heads: heads that keys and values have, in each layer.
+        head_dim: numbers of one head.
+        tokens: of the context, question and answer together.
+        bytes_per: of one number; 2 is llama.cpp's default, f16.
+    """
+    return 2 * layers * kv_heads * head_dim * tokens * bytes_per
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """How large a model is, beside its file.
+
+    Attributes:
+        layers: of the model.
+        kv_heads: heads that keys and values have, in each layer.
+        head_dim: numbers of one head.
+        trained_context: tokens it was trained to read and write together.
+        quantisation: as llama.cpp names it; empty where the file does not say.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    trained_context: int
+    quantisation: str = ""
+
+    def context_bytes(self, tokens: int) -> int:
+        """Return the memory that a context of so many tokens takes."""
+        return kv_bytes(self.layers, self.kv_heads, self.head_dim, tokens)
+
+    def memory_bytes(self, file_bytes: int, tokens: int) -> int:
+        """Return about what the model takes when it runs: weights, context, rest."""
+        return file_bytes + self.context_bytes(tokens) + WORKING_BYTES
+
+    def require_context(
+        self, tokens: int, file_bytes: int, memory_bytes: int | None
+    ) -> None:
+        """Refuse a context that was asked for and cannot be had.
+
+        It is not cut in silence: who asks for it counts on it, and would be refused
+        a long text later, or be ended by the system in the middle of one.
+
+        Args:
+            tokens: of the context.
+            file_bytes: the model's size.
+            memory_bytes: what is available; None, unknown, refuses nothing.
+
+        Raises:
+            ConfigError: the model was not trained for it, or the memory does not
+                hold it.
+        """
+        if tokens > self.trained_context:
+            raise ConfigError(
+                f"a context of {tokens} tokens is more than the {self.trained_context} "
+                "that the local model was trained for"
+            )
+        need = self.memory_bytes(file_bytes, tokens)
+        if memory_bytes is not None and need > memory_bytes:
+            raise ConfigError(
+                f"a context of {tokens} tokens needs {need >> 20} MiB of memory with "
+                f"the local model, and {memory_bytes >> 20} MiB are available"
+            )
+
+
+def read_shape(path: Path) -> ModelShape | None:
+    """Return what the head of a model file says, or None where it does not.
+
+    A file of another form, or one that says things in another way, is no error:
+    whoever loads it will find out. What is not known is only not shown.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    try:
+        return _shape(_values(read_start(path, MAX_HEAD_BYTES)))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, struct.error):
+        return None
+
+
+def _shape(values: dict[str, int | str]) -> ModelShape:
+    """Raise KeyError or TypeError where a value is missing, or is no number."""
+    kind = values["general.architecture"]
+
+    def number(name: str) -> int:
+        value = values[f"{kind}.{name}"]
+        if not isinstance(value, int) or value <= 0:
+            raise TypeError
+        return value
+
+    heads = number("attention.head_count")
+    return ModelShape(
+        layers=number("block_count"),
+        # Both may be left out; these are then llama.cpp's.
+        kv_heads=number("attention.head_count_kv")
+        if f"{kind}.attention.head_count_kv" in values
+        else heads,
+        head_dim=number("attention.key_length")
+        if f"{kind}.attention.key_length" in values
+        else number("embedding_length") // heads,
+        trained_context=number("context_length"),
+        quantisation=_QUANTISATIONS.get(int(values.get("general.file_type", -1)), ""),
+    )
+
+
+def _values(head: bytes) -> dict[str, int | str]:
+    """Return numbers and texts by name, up to where the head ends.
+
+    Raises:
+        ValueError: it is no GGUF file of a version that is known.
+        struct.error: it has not even a beginning.
+    """
+    reader = _Reader(head)
+    magic, version, _tensors, count = reader.take("<4sIQQ")
+    if magic != b"GGUF" or version not in {2, 3}:
+        raise ValueError
+    values: dict[str, int | str] = {}
+    # What was read before the head ends, in the vocabulary, may be all that is needed.
+    with suppress(ValueError, KeyError, struct.error):
+        for _ in range(count):
+            name = reader.text()
+            value = reader.value(*reader.take("<I"))
+            if isinstance(value, int | str):
+                values[name] = value
+    return values
+
+
+class _Reader:
+    """Takes one value after another; what would lie beyond the end is an error."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        """Raise struct.error where it is not all there."""
+        taken = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return taken
+
+    def text(self) -> str:
+        """Raise ValueError where it is not all there."""
+        (length,) = self.take("<Q")
+        # A length of 2**63 is a claim, not a text.
+        if length > len(self._data) - self._at:
+            raise ValueError
+        self._at += length
+        return self._data[self._at - length : self._at].decode("utf-8", "replace")
+
+    def value(self, kind: int) -> object:
+        """Return a number or a text; None for a list, which is passed over."""
+        if kind == _STRING:
+            return self.text()
+        if kind != _LIST:
+            return self.take(f"<{_SCALARS[kind]}")[0]
+        kind, length = self.take("<IQ")
+        # No list in lists, which could be nested until Python gives up.
+        if kind == _LIST:
+            raise ValueError
+        for _ in range(length):
+            self.value(kind)
+        return None
