@@ -27,12 +27,19 @@ COMMANDS = (
     ("policy",),
     ("policy", "check"),
     ("models",),
+    ("models", "recommend"),
     ("models", "list"),
     ("models", "add"),
     ("models", "pull"),
     ("models", "verify"),
     ("attest",),
     ("attest", "verify"),
+    ("route",),
+    ("route", "advise"),
+    ("route", "calibrate"),
+    ("route", "compare"),
+    ("route", "explain"),
+    ("route", "stats"),
 )
 
 
@@ -384,7 +391,7 @@ def test_a_command_that_needs_nobody_reaches_nobody(command: str) -> None:
         "    print(ctypes.CDLL(None).socket(2, 1, 0))\n"
         "    return 0\n"
         "cli._run = attempt\n"
-        f"sys.argv[1:] = {[command, *WORDS[command]]!r}\n"
+        f"sys.argv[1:] = {[*command.split(), *WORDS[command]]!r}\n"
         "sys.exit(cli.main())\n"
     )
     done = subprocess.run(
@@ -415,4 +422,8 @@ WORDS = {
     "evaluate": ["--data", "folder"],
     "explain": ["text"],
     "policy": ["check"],
+    "route advise": [],
+    "route calibrate": ["--data", "file"],
+    "route explain": ["text"],
+    "route stats": [],
 }

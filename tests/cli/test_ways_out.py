@@ -9,7 +9,7 @@ from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
 from curtilage.client.config import AccessFiles, ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, FailureReason, SealingError
-from curtilage.client.session import ClientParts
+from curtilage.client.parts import ClientParts
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.wire.hpke import xwing
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal

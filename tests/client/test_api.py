@@ -1,5 +1,6 @@
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,13 @@ HARMLESS = "What is HIV?"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = make_byte_model(tmp_path_factory.mktemp("model") / "byte.gguf")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"model": str(path), "model_sha256": digest}
 
 
-async def test_client_answers_decides_and_streams(model: dict[str, str]) -> None:
+async def test_client_answers_decides_and_streams(model: dict[str, Any]) -> None:
     async with Client(**model) as client:
         answer = await client.chat(HARMLESS, max_tokens=8, temperature=0)
         assert answer.route is Answerer.LOCAL, "there is no relay"
@@ -33,7 +34,7 @@ async def test_client_answers_decides_and_streams(model: dict[str, str]) -> None
         assert "".join(pieces) == stream.answer.text
 
 
-def test_sync_client_does_the_same(model: dict[str, str]) -> None:
+def test_sync_client_does_the_same(model: dict[str, Any]) -> None:
     with SyncClient(**model) as client:
         answer = client.chat(HARMLESS, max_tokens=8, temperature=0, seed=1)
         stream = client.stream(HARMLESS, max_tokens=8, temperature=0, seed=1)
@@ -43,14 +44,14 @@ def test_sync_client_does_the_same(model: dict[str, str]) -> None:
     client.close()  # a second time does nothing
 
 
-def test_a_stream_may_be_left_early(model: dict[str, str]) -> None:
+def test_a_stream_may_be_left_early(model: dict[str, Any]) -> None:
     with SyncClient(**model) as client:
         for _ in client.stream(HARMLESS, max_tokens=500):
             break
         assert client.chat(HARMLESS, max_tokens=4).finished.completion_tokens <= 4
 
 
-async def test_a_client_that_is_not_started_says_so(model: dict[str, str]) -> None:
+async def test_a_client_that_is_not_started_says_so(model: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="not started"):
         await Client(**model).chat(HARMLESS)
     sync = SyncClient(**model)
@@ -69,7 +70,7 @@ async def test_a_missing_model_is_told_when_it_is_needed(tmp_path: Path) -> None
 
 
 async def test_a_plain_relay_address_needs_a_development_policy(
-    model: dict[str, str],
+    model: dict[str, Any],
 ) -> None:
     client = Client(relay="http://127.0.0.1:1/demo", **model)
     with pytest.raises(ConfigError, match="development"):

@@ -15,11 +15,12 @@ from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.cli import start as shared
 from curtilage.client import assemble as assembling
-from curtilage.client.assemble import inspector_for, inspector_from
+from curtilage.client.assemble import house_keys, inspector_for, inspector_from
 from curtilage.client.config import Flags, read_config
 from curtilage.client.detection.inspection import Inspector
+from curtilage.client.errors import ConfigError
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
-from curtilage.client.session import ClientParts
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
 from curtilage.policy.document.model import Policy
@@ -201,3 +202,19 @@ async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
     decide = ["decide", "--jsonl", "--policy", "mine.yaml"]
     assert await asyncio.to_thread(cli.main, decide) == 0
     assert capsys.readouterr().err == "no wall stands\n"
+
+
+def test_each_server_in_the_house_has_a_key_of_its_own() -> None:
+    """One key for all would let each of them open the others."""
+    assert house_keys(None, ["ward", "lab"]) == {}
+    assert house_keys("k", ["ward"]) == {"ward": Path("k")}
+    assert house_keys("ward=a,lab=b", ["ward", "lab"]) == {
+        "ward": Path("a"),
+        "lab": Path("b"),
+    }
+
+
+@pytest.mark.parametrize("said", ["k", "ward", "ward=", "other=k", "ward=a,k"])
+def test_a_key_of_nobody_is_refused(said: str) -> None:
+    with pytest.raises(ConfigError, match="whose key"):
+        house_keys(said, ["ward", "lab"])

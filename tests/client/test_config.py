@@ -30,6 +30,23 @@ def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
     assert (config.model, config.model_sha256) == ("small", "00")
 
 
+def test_context_is_a_number_of_tokens() -> None:
+    environ = {"CURTILAGE_CONTEXT_TOKENS": "8192"}
+    assert read_config(Flags(), {}).context_tokens is None
+    assert read_config(Flags(), {"CURTILAGE_CONTEXT_TOKENS": ""}).context_tokens is None
+    assert read_config(Flags(), environ).context_tokens == 8192
+    assert read_config(Flags(context_tokens=512), environ).context_tokens == 512
+
+
+@pytest.mark.parametrize("said", ["0", "255", "131073", "-4096", "4k", "1e4", "\u0664"])
+def test_another_context_is_no_configuration(said: str) -> None:
+    with pytest.raises(ConfigError, match="256 to 131072 tokens"):
+        read_config(Flags(), {"CURTILAGE_CONTEXT_TOKENS": said})
+    if said.lstrip("-").isascii() and said.lstrip("-").isdecimal():
+        with pytest.raises(ConfigError, match="256 to 131072 tokens"):
+            read_config(Flags(context_tokens=int(said)), {})
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.yaml"):
         read_config(Flags(policy=str(tmp_path / "missing.yaml")), {})

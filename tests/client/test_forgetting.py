@@ -35,8 +35,9 @@ from curtilage.client.errors import (
     FailureReason,
     LocalUnavailableError,
 )
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Query
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_profile
 from curtilage.sandbox.wall import Wall
@@ -73,6 +74,7 @@ class Echo:
 
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     model_id: str = "echo"
+    context_tokens: int | None = None
 
     async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
         text = next(leaf.text for leaf in query.leaves())

@@ -15,9 +15,10 @@ from curtilage.attest.requirements import unmet
 from curtilage.client.answer import Answer, Answerer
 from curtilage.client.audit.record import Outcome
 from curtilage.client.errors import EXPLAINED, UNMET, FailureReason
+from curtilage.client.parts import ClientParts
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.challenges import NEGATIVE_TTL
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.document.attestation import CHALLENGE_AGE_S
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.expectations import requirement_for
@@ -61,7 +62,7 @@ class Bench:
                 inspector=ScriptedInspector(*found),
                 local=ScriptedLocal(),
                 transport=self.enclave,
-                keys=key_store(shape),
+                keys=key_store(shape, policy=self.policy),
                 audit=self.trail,
                 clock=self.clock,
             )
@@ -88,6 +89,9 @@ DEMANDS: dict[str, tuple[Mapping[str, object], FailureReason]] = {
     "cpu_tee": ({"cpu_tees": ["sev-snp"]}, FailureReason.UNMET_CPU_TEE),
     "no kind at all": ({"cpu_tees": []}, FailureReason.UNMET_CPU_TEE),
     "evidence_age": ({"max_evidence_age_s": 1}, FailureReason.UNMET_EVIDENCE_AGE),
+    "operator": ({"operators": ["Example AG"]}, FailureReason.UNMET_RESIDENCY),
+    "country": ({"countries": ["CH", "DE"]}, FailureReason.UNMET_RESIDENCY),
+    "region": ({"regions": ["zrh-1"]}, FailureReason.UNMET_RESIDENCY),
     "several": (
         {"require": ["no_write", "gpu"], "cpu_tees": ["sev-snp"]},
         FailureReason.UNMET_GPU,
@@ -132,7 +136,7 @@ async def test_what_is_shown_lets_such_data_leave(
 
 
 def test_every_claim_has_a_reason_of_its_own() -> None:
-    for word in (*Claim, "cpu_tee", "evidence_age", "challenge"):
+    for word in (*Claim, "cpu_tee", "evidence_age", "challenge", "residency"):
         assert FailureReason(f"unmet_{word}") in UNMET
     assert all(reason in EXPLAINED for reason in FailureReason)
 

@@ -1,6 +1,7 @@
 """What stays home has no way out: by property, for every set of findings."""
 
 import asyncio
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,27 +9,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.answer import Answerer, Obstacle
+from curtilage.client.options import RoutingOptions
+from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.rewrite import Deidentified, deidentify
 from curtilage.client.query import Message, Query
 from curtilage.client.route import (
     AskEnclave,
+    AskHouse,
     AskLocal,
-    Refuse,
     Rewrite,
-    after_enclave_failure,
+    Ways,
     after_rewriting,
     first_step,
+    ways,
 )
-from curtilage.client.session import ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.routes import Route
+from curtilage.policy.decision.tiers import (
+    ENCLAVE_TIER,
+    LOCAL_TIER,
+    Demand,
+    Tier,
+    Tiering,
+    TierKind,
+)
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 POLICY = load_profile("default")
 QUERY = Query(messages=(Message(role="user", content="hello"),))
+HR = frozenset({"topic.hr"})
 FOUND = st.lists(st.sampled_from(sorted(CLASSES)), max_size=5)
 
 
@@ -92,8 +105,82 @@ def test_what_is_not_allowed_is_never_sealed_nor_sent(names: list[str]) -> None:
     assert (answer.route is Answerer.ENCLAVE) == (sent == 1)
 
 
+def tiering(*house: str, demands: tuple[Demand, ...] = ()) -> Tiering:
+    return Tiering(
+        tiers=(
+            LOCAL_TIER,
+            Tier(id="ward", kind=TierKind.HOUSE, trusted=frozenset(house)),
+            ENCLAVE_TIER,
+        ),
+        demands=demands,
+    )
+
+
+def ways_of(names: list[str], rules: Tiering) -> Ways:
+    rulebook = replace(POLICY.rulebook, tiering=rules)
+    decision = decide(rulebook, inspection(names))
+    return ways(rules, decision, first_step(decision))
+
+
+@given(FOUND, st.frozensets(st.sampled_from(sorted(CLASSES))))
+def test_each_way_holds_the_permission_that_its_door_asks_for(
+    names: list[str], trusted: frozenset[str]
+) -> None:
+    found = ways_of(names, tiering(*trusted))
+    for tier in found.permitted.tiers:
+        way = found.by_tier[tier.id]
+        assert isinstance(way, AskEnclave) == (tier.kind is TierKind.ATTESTED)
+        assert isinstance(way, AskHouse) == (tier.kind is TierKind.HOUSE)
+        if not isinstance(way, AskLocal):
+            assert tier.id in way.allowed.tiers
+    assert set(found.by_tier) == {tier.id for tier in found.permitted.tiers}
+
+
+@given(FOUND, st.frozensets(st.sampled_from(sorted(CLASSES))))
+def test_what_must_stay_has_no_way_out_and_reaches_who_is_trusted(
+    names: list[str], trusted: frozenset[str]
+) -> None:
+    decision = decide(POLICY.rulebook, inspection(names))
+    found = ways_of(names, tiering(*trusted))
+    assert (found.here is not True) == (decision.route is Route.ENCLAVE)
+    if decision.route is Route.LOCAL:
+        told = {*decision.classes, *decision.uncertain}
+        assert ("ward" in found.by_tier) == (told <= trusted)
+
+
 @pytest.mark.parametrize(
-    ("shown", "step"), [(False, AskLocal), (True, Refuse)], ids=["unseen", "shown"]
+    ("demand", "left"),
+    [
+        (Demand(classes=HR, only=frozenset({"enclave"})), ["enclave"]),
+        (Demand(classes=HR, never=frozenset({"enclave"})), ["local"]),
+    ],
+    ids=["only", "never"],
 )
-def test_after_a_failure_nothing_leads_outward(shown: bool, step: type) -> None:
-    assert isinstance(after_enclave_failure(shown=shown), step)
+def test_pseudonyms_need_what_their_data_need(demand: Demand, left: list[str]) -> None:
+    """The rewritten text holds none of the class; the one that was asked does."""
+    rules = tiering(demands=(demand,))
+    rulebook = replace(POLICY.rulebook, tiering=rules)
+    clean = decide(rulebook, inspection([]))
+    assert clean.allowed is not None
+    rewritten = deidentify(
+        QUERY, inspection(["identifier.direct.person"]).findings, key=bytes(32)
+    )
+    assert isinstance(rewritten, Deidentified)
+    asked = replace(
+        clean,
+        route=Route.DEIDENTIFY,
+        allowed=None,
+        classes=("topic.hr",),
+        permitted=rules.permitted(Route.DEIDENTIFY, frozenset({"topic.hr"})),
+    )
+    found = ways(rules, asked, AskEnclave(clean.allowed, rewritten))
+    assert list(found.by_tier) == left
+
+
+def test_without_a_section_what_may_leave_leaves_and_comes_home() -> None:
+    assert [each.id for each in ways_of([], Tiering()).usual(RoutingOptions())] == [
+        "enclave",
+        "local",
+    ]
+    kept = ways_of(["financial.pan"], Tiering())
+    assert [each.id for each in kept.usual(RoutingOptions())] == ["local"]

@@ -13,9 +13,10 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
 )
+from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
-from curtilage.client.remote.sealed import SealedExchange
-from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.session import Session
 from curtilage.policy.decision.findings import Approved, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
@@ -52,15 +53,14 @@ class Bench:
         self.local = local
         self.enclave = enclave
         self.clock = Clock()
+        loaded = load_policy(policy) if policy else load_profile("default")
         self.session = Session(
             ClientParts(
-                policy=load_profile("default")
-                if policy is None
-                else load_policy(policy),
+                policy=loaded,
                 inspector=self.inspector,
                 local=local or UnavailableLocal("there is no local model"),
                 transport=enclave,
-                keys=key_store(),
+                keys=key_store(policy=loaded),
                 audit=MemoryTrail(),
                 clock=self.clock,
                 first_s=first_s,
@@ -220,9 +220,9 @@ class EverNewEnclave(MemoryEnclave):
     """Has another key whenever its bundle is fetched."""
 
     @override
-    async def fetch_bundle(self) -> bytes:
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
         self.rotate(2 + self.fetched)
-        return await super().fetch_bundle()
+        return await super().fetch_bundle(order)
 
 
 async def test_a_cut_before_anything_was_shown_is_answered_at_home() -> None:

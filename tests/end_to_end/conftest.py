@@ -8,10 +8,11 @@ import pytest
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry
+from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.transport import RelayAddress, RelayTransport
-from curtilage.client.session import AnswersLocally, ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.shaping import TransportParameters

@@ -19,8 +19,8 @@ from curtilage.client.errors import (
     FailureReason,
     LocalUnavailableError,
 )
+from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
-from curtilage.client.session import UnavailableLocal
 from curtilage.policy.document.load import load_policy
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
@@ -235,7 +235,7 @@ async def test_another_measurement_is_refused(
 
 
 async def test_oversize_stays_home(stack: Stack, open_session: OpenSession) -> None:
-    long = query("The quick brown fox jumps over the lazy dog. " * 2000)
+    long = query("The quick brown fox jumps over the lazy dog. " * 4000)
     async with (
         evil_relay(stack.relay_url) as relay,
         open_session(relay=relay.url) as session,

@@ -86,6 +86,7 @@ class ScriptedLocal:
     """Answers with fixed words, or cannot."""
 
     model_id = "scripted"
+    context_tokens: int | None = None
 
     def __init__(
         self, words: Sequence[str] = ("At ", "home."), *, broken: bool = False

@@ -24,7 +24,10 @@ from curtilage.client.errors import (
 from curtilage.policy.errors import PolicyError
 from curtilage.transparency.errors import HeldError, TransparencyError
 
-OFFLINE = frozenset({"decide", "explain", "evaluate", "policy", "audit"})
+OFFLINE = frozenset(
+    {"decide", "explain", "evaluate", "policy", "audit"}
+    | {f"route {each}" for each in ("advise", "calibrate", "explain", "stats")}
+)
 """Commands that see texts, or what was decided of them, and need nobody."""
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
 
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A library's remark on a served certificate is no message to anybody.
     warnings.filterwarnings("ignore", module=r"curtilage\.attest\.")
     arguments = build_parser().parse_args(argv)
-    if argv is None and arguments.command in OFFLINE:
+    if argv is None and {arguments.command, arguments.called} & OFFLINE:
         from curtilage.sandbox.wall import no_network
 
         for layer in no_network().missing:
@@ -132,6 +135,8 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.models import run_list as run
         case "models pull":
             from curtilage.cli.models import run_pull as run
+        case "models recommend":
+            from curtilage.cli.models import run_recommend as run
         case "models verify":
             from curtilage.cli.models import run_verify as run
         case "policy approve":
@@ -174,6 +179,16 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.release.witness import run_cosign as run
         case "release witness init":
             from curtilage.cli.release.witness import run_init as run
+        case "route advise":
+            from curtilage.cli.route.advise import run
+        case "route calibrate":
+            from curtilage.cli.route.calibrate import run
+        case "route compare":
+            from curtilage.cli.route.compare import run
+        case "route explain":
+            from curtilage.cli.route.explain import run
+        case "route stats":
+            from curtilage.cli.route.stats import run
         case "serve":
             from curtilage.cli.serve import run
         case _:

@@ -75,6 +75,13 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every command that answers."""
     add_relay_flags(parser)
     parser.add_argument(
+        "--house-key-file",
+        metavar="FILE",
+        help="file that holds the API key of the policy's server in the house, mode "
+        "0600; of several, TIER=FILE with commas between (default: "
+        "$CURTILAGE_HOUSE_KEY_FILE)",
+    )
+    parser.add_argument(
         "--model",
         metavar="NAME|FILE",
         help="local model: a name of `curtilage models list`, or a GGUF file "
@@ -82,6 +89,13 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--model-sha256", metavar="HEX", help="digest, required for a GGUF file"
+    )
+    parser.add_argument(
+        "--context-tokens",
+        type=int,
+        metavar="N",
+        help="what the local model reads and writes at once (default: "
+        "$CURTILAGE_CONTEXT_TOKENS, else 4096, or what it was trained for)",
     )
     parser.add_argument(
         "--audit",

@@ -1,6 +1,7 @@
 """What the program can be told: every command, its flags and its help."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -14,7 +15,9 @@ from curtilage.cli.options import (
 )
 from curtilage.cli.policy import parser as policy
 from curtilage.cli.release import parser as release
+from curtilage.cli.route import parser as route
 from curtilage.cli.terminal import EXIT_CODES, Commands, add_command, out
+from curtilage.client.local.catalogue import TASKS
 
 DESCRIPTION = """\
 Answer at home what must stay at home; ask an attested enclave the rest.
@@ -103,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_evaluate,
         policy.add,
         audit.add,
+        route.add,
         _add_models,
         attest.add,
         release.add,
@@ -172,7 +176,39 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="the local model answers alike again; an enclave gets another number "
         "with every run",
     )
+    routing = parser.add_argument_group(
+        "where it is answered, among those whom the policy permits"
+    )
+    routing.add_argument(
+        "--require",
+        choices=("enclave", "house", "local"),
+        help="only there: where that one may not or cannot answer, nobody does, and "
+        "the exit is not 0",
+    )
+    routing.add_argument(
+        "--mode",
+        choices=("auto", "home", "enclave_if_allowed"),
+        help="home: on this machine or in the house; enclave_if_allowed: by an enclave "
+        "before any other (default: auto, where it is best)",
+    )
+    routing.add_argument(
+        "--floor",
+        choices=("restricted", "confidential", "internal", "public"),
+        help="how little it may risk; raises what the policy finds, never lowers it; "
+        "restricted stays home",
+    )
+    routing.add_argument(
+        "--preset",
+        choices=("voice", "chat", "batch"),
+        help="how soon an answer is wanted",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--show-outbound",
+        action="store_true",
+        help="show what would be sealed, and for whom, and send nothing of it; exit 1 "
+        "where nothing would leave",
+    )
     parser.add_argument(
         "--keep",
         metavar="DIR",
@@ -313,22 +349,62 @@ curtilage evaluate --texts sheet.csv --policy clinic""",
     )
 
 
+def _gigabytes(text: str) -> int:
+    # No number of its own kind: "nan" is one, and larger than nothing.
+    if re.fullmatch(r"\d{1,5}(\.\d{1,3})?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB, such as 2.5")
+    return int(float(text) * 1000**3)
+
+
+def _add_licence_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept-licence",
+        metavar="NAME",
+        help="for a model whose licence permits no commercial use: you read it, and "
+        "use it as it permits",
+    )
+
+
 def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
         "models",
-        summary="list, add, pull and verify local models",
+        summary="recommend, fetch, add, list and verify local models",
         text="Manage GGUF models. Each is named together with its SHA-256; a file with "
-        "another\ndigest answers nothing.",
-        example="curtilage models list",
+        "another\ndigest answers nothing. For some known models the name is enough.",
+        example="curtilage models recommend",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    recommend = add_command(
+        actions,
+        "recommend",
+        summary="say which model will do on this machine",
+        text="Look at this machine's memory, processors and disk, and say of each "
+        "known model\nwhether it will do, what it is good for and what its licence "
+        "permits. The first that\nwill do is the best; the commands that fetch and use "
+        "it are shown. Exit 3: none will.",
+        example="curtilage models recommend\n"
+        "curtilage models recommend --memory 2 --task extraction",
+    )
+    recommend.add_argument(
+        "--memory",
+        type=_gigabytes,
+        metavar="GB",
+        help="what a model may take (default: three quarters of what is available)",
+    )
+    recommend.add_argument(
+        "--task", choices=TASKS, help="only models that are good for this"
+    )
+    _add_licence_flag(recommend)
+    recommend.add_argument("--json", action="store_true", help="one JSON object")
 
     listing = add_command(
         actions,
         "list",
         summary="show the models",
-        text="Show the embedded model and the registered ones.",
+        text="Show the embedded model and the registered ones: quantisation, memory "
+        "with 4,096\ntokens of context, and whether that fits into this machine now.",
         example="curtilage models list --json",
     )
     listing.add_argument("--json", action="store_true", help="one JSON list")
@@ -336,33 +412,52 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
     adding = add_command(
         actions,
         "add",
-        summary="register a GGUF file that is here",
+        summary="register a GGUF file that is here, whole or in parts",
         text="Register a GGUF file under a name. The digest makes sure that it is the "
-        "file you mean.",
-        example="curtilage models add big ./model.gguf --sha256 HEX",
+        "file you mean;\nnames of the catalogue (`models recommend`) need none. With "
+        "--from, the parts are put in\norder by the numbers in their names and joined "
+        "to one file in your data folder, which\nappears only if its digest is right.",
+        example="curtilage models add big ./model.gguf --sha256 HEX\n"
+        "curtilage models add qwen2.5-1.5b --from parts/part*.bin",
     )
     adding.add_argument("name")
-    adding.add_argument("file", type=Path)
-    adding.add_argument("--sha256", required=True, metavar="HEX")
+    adding.add_argument("file", type=Path, nargs="?")
+    adding.add_argument("--sha256", metavar="HEX")
+    adding.add_argument(
+        "--from",
+        dest="parts",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="the file's parts",
+    )
+    _add_licence_flag(adding)
 
     pull = add_command(
         actions,
         "pull",
         summary="download a pinned GGUF file from a hub",
         text="Download one file of a repository at one commit, check its digest, and "
-        "register it.\nA download that broke off goes on where it stopped; the file "
-        "appears under its name\nonly when its digest matched.",
-        example="curtilage models pull big --repo OWNER/NAME --file model.gguf "
+        "register it;\nof the catalogue's models (`models recommend`) by their name. "
+        "Size, memory, licence\nand network are shown and agreed to first. A download "
+        "that broke off goes on where it\nstopped; the file appears under its name "
+        "only when its digest matched.",
+        example="curtilage models pull qwen2.5-1.5b\n"
+        "curtilage models pull big --repo OWNER/NAME --file model.gguf "
         "--revision 40HEX --sha256 64HEX",
     )
     pull.add_argument("name")
-    pull.add_argument("--repo", required=True, metavar="OWNER/NAME")
-    pull.add_argument("--file", required=True, metavar="PATH")
-    pull.add_argument("--revision", required=True, metavar="COMMIT")
-    pull.add_argument("--sha256", required=True, metavar="HEX")
+    pull.add_argument("--repo", metavar="OWNER/NAME")
+    pull.add_argument("--file", metavar="PATH")
+    pull.add_argument("--revision", metavar="COMMIT")
+    pull.add_argument("--sha256", metavar="HEX")
     pull.add_argument(
         "--endpoint", metavar="URL", help="another hub that speaks the same API"
     )
+    pull.add_argument(
+        "--yes", action="store_true", help="agree without being asked, in a script"
+    )
+    _add_licence_flag(pull)
 
     verify = add_command(
         actions,

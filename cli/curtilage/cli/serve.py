@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import secrets
 import signal
 from contextlib import suppress
+from time import monotonic
 
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
@@ -13,6 +15,7 @@ from curtilage.cli.terminal import (
 )
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
+from curtilage.client.consent import KEY_BYTES, ConsentDesk
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
@@ -30,6 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         shutdown()
     return DONE
+
+
+def _monotonic_ms() -> int:
+    return int(monotonic() * 1000)
 
 
 async def _serve(config: ClientConfig, host: str, port: int) -> None:
@@ -58,13 +65,17 @@ async def _serve(config: ClientConfig, host: str, port: int) -> None:
 async def _serve_until(
     stop: asyncio.Event, config: ClientConfig, host: str, port: int
 ) -> None:
+    # Whoever serves others asks none of them here: their applications do.
+    consents = ConsentDesk(
+        secrets.token_bytes(KEY_BYTES), secrets.token_bytes, _monotonic_ms
+    )
     async with (
-        session_from(config, spare=True) as session,
+        session_from(config, spare=True, consents=consents) as session,
         gateway.serving(session, host, port) as bound,
     ):
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
-            err(f"{reason}: every question is answered on this machine")
+            err(f"{reason}: no question leaves this machine or the house's servers")
         shown = f"[{host}]" if ":" in host else host
         out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
         while not await _stopped(stop, CHECKPOINT_S):

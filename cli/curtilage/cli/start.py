@@ -12,6 +12,7 @@ from curtilage.cli.terminal import err, progress
 from curtilage.client.assemble import assemble
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig, Flags, read_config
+from curtilage.client.consent import Consents
 from curtilage.client.session import Session
 
 TOLD_AFTER_S: Final = 2.0
@@ -33,8 +34,10 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
         relay_key_file=getattr(arguments, "relay_key_file", None),
         model=getattr(arguments, "model", None),
         model_sha256=getattr(arguments, "model_sha256", None),
+        context_tokens=getattr(arguments, "context_tokens", None),
         policy_key=getattr(arguments, "policy_key", None),
         audit=getattr(arguments, "audit", None),
+        house_key_file=getattr(arguments, "house_key_file", None),
     )
     return read_config(flags, os.environ)
 
@@ -45,6 +48,7 @@ async def session_from(
     *,
     spare: bool = False,
     save_transcript: SaveTranscript | None = None,
+    consents: Consents | None = None,
 ) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
     with progress("starting detectors and local model"):
@@ -53,7 +57,9 @@ async def session_from(
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
-    session = Session(replace(parts, notify=err, save_transcript=save_transcript))
+    session = Session(
+        replace(parts, notify=err, save_transcript=save_transcript, consents=consents)
+    )
     try:
         yield session
     finally:

@@ -15,6 +15,7 @@ class Answerer(StrEnum):
     """Who answered a query."""
 
     LOCAL = "local"
+    HOUSE = "house"
     ENCLAVE = "enclave"
 
 
@@ -86,12 +87,17 @@ class Provenance:
         verdict_id: the evidence relied upon, when the enclave answers.
         evidence: its kind, such as ``sev-snp``; behind one that begins with
             ``emulated-`` stands no hardware.
-        fallback: why the enclave does not answer although it might have.
+        fallback: why the tier that was chosen first does not answer.
         recorded: whether the audit trail holds this; what leaves always is in
             it, an answer of this machine is given even if that failed.
         deidentified: how many values of each class left as pseudonyms, sorted;
             empty where the query left as it was, or stayed.
         obstacle: why a query whose names should have been replaced stayed.
+        tier: the policy's name of where it is answered.
+        why: why that tier was chosen, where the policy has a ``routing:`` section;
+            a member of ``routing.utility.Reason``.
+        boundary: of a conversation of which a turn had to stay: how much of it left
+            (``boundary.ladder.Rung``), or why none did (``NotPossible``).
     """
 
     route: Answerer
@@ -107,6 +113,9 @@ class Provenance:
     recorded: bool = False
     deidentified: tuple[tuple[str, int], ...] = ()
     obstacle: Obstacle | None = None
+    tier: str = ""
+    why: str = ""
+    boundary: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +206,13 @@ class AnswerStream:
         await self._events.aclose()
 
     @property
+    def told(self) -> Provenance | None:
+        """Who answers and why; None before anybody began."""
+        return self._provenance
+
+    @property
     def provenance(self) -> Provenance:
-        """Who answers and why; only after ``begin``."""
+        """The same; only after ``begin``."""
         if self._provenance is None:
             raise RuntimeError("nobody began to answer yet")
         return self._provenance

@@ -11,13 +11,15 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from curtilage.client.answer import Answer, AnswerStream, Delta
 from curtilage.client.assemble import assemble
 from curtilage.client.config import Flags, read_config
+from curtilage.client.consent import Consents, Outbound, Stays
 from curtilage.client.errors import UsageError
 from curtilage.client.openai_chat import query_from
 from curtilage.client.session import Session
@@ -28,7 +30,20 @@ T = TypeVar("T")
 
 
 class ChatOptions(TypedDict, total=False):
-    """How to answer; names and ranges as in OpenAI's chat API."""
+    """How to answer, and where among those whom the policy permits.
+
+    Names and ranges of the first six are as in OpenAI's chat API.
+
+    Attributes:
+        slo_ms: when the first text (``ttft``) and the end (``total``) are wanted.
+        slo_hard: whoever is likely to be later does not answer.
+        max_cost: in millionths of a US dollar; whoever costs more does not answer.
+        floor: how little it may risk; raises what the policy finds, never lowers it.
+        mode: ``home``: on this machine or in the house; ``enclave_if_allowed``: by an
+            enclave before any other.
+        preset: ``slo_ms`` of usual kinds.
+        require: only there; where that one may not or cannot answer, nobody does.
+    """
 
     max_tokens: int
     temperature: float
@@ -36,6 +51,13 @@ class ChatOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str]
     logprobs: bool
+    slo_ms: Mapping[str, int]
+    slo_hard: bool
+    max_cost: int
+    floor: Literal["restricted", "confidential", "internal", "public"]
+    mode: Literal["auto", "home", "enclave_if_allowed"]
+    preset: Literal["voice", "chat", "batch"]
+    require: Literal["enclave", "house", "local"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -48,6 +70,8 @@ class ClientOptions(TypedDict, total=False):
             everything is answered here.
         model: name or path of the local model; else the embedded one.
         model_sha256: its digest, required for a path.
+        context_tokens: what it reads and writes at once; else
+            ``CURTILAGE_CONTEXT_TOKENS``, else 4,096.
         policy_key: public key (PEM) that must have signed the policy; else
             ``CURTILAGE_POLICY_KEY``, and without either none need be.
         audit: directory of an audit log; else ``CURTILAGE_AUDIT``, else the user's
@@ -60,18 +84,27 @@ class ClientOptions(TypedDict, total=False):
             ``CURTILAGE_RELAY_CERTIFICATE_KEY``.
         relay_key_file: file with the relay's API key; else
             ``CURTILAGE_RELAY_KEY_FILE``, else none is sent.
+        house_key_file: file with the API key of the policy's server in the house;
+            of several, ``TIER=FILE`` with commas between; else
+            ``CURTILAGE_HOUSE_KEY_FILE``, else none is sent.
+        consent: is shown what would leave, where the policy wants consent
+            (``routing.classes.*.consent``), and returns whether it may, or an
+            awaitable of that; without it nothing of such a class leaves.
     """
 
     policy: str | Path | None
     relay: str | None
     model: str | Path | None
     model_sha256: str | None
+    context_tokens: int | None
     policy_key: str | Path | None
     audit: str | Path | None
     relay_ca: str | Path | None
     relay_certificate: str | Path | None
     relay_certificate_key: str | Path | None
     relay_key_file: str | Path | None
+    house_key_file: str | Path | None
+    consent: Consents | None
 
 
 class Client:
@@ -87,14 +120,13 @@ class Client:
     """
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        # A path may be given as one; everything else is text already. ``Flags``
-        # refuses a name that it does not know.
-        flags = Flags(
-            **{
-                name: str(value) if isinstance(value, Path) else value
-                for name, value in cast("dict[str, str | Path | None]", options).items()
-            }
-        )
+        self._consents = options.pop("consent", None)
+        # A path may be given as one. ``Flags`` refuses a name that it does not know.
+        settings: dict[str, Any] = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in options.items()
+        }
+        flags = Flags(**settings)
         self._config = read_config(flags, os.environ)
         self._session: Session | None = None
 
@@ -115,7 +147,8 @@ class Client:
     async def start(self) -> None:
         """Start the detectors and load the local model, a few seconds."""
         if self._session is None:
-            self._session = Session(await assemble(self._config))
+            parts = await assemble(self._config)
+            self._session = Session(replace(parts, consents=self._consents))
 
     async def close(self) -> None:
         """Stop the detectors, free the model, close every connection.
@@ -158,6 +191,17 @@ class Client:
         """
         query = query_from(messages, {}, stream=False, answered=False)
         return await self.session.decide(query)
+
+    async def outbound(
+        self, messages: Messages, **options: Unpack[ChatOptions]
+    ) -> Outbound | Stays:
+        """Say what would be sealed of a query, and for whom; send nothing of it.
+
+        Raises:
+            ClientError: it cannot be said; the class says why.
+        """
+        query = query_from(messages, dict(options), stream=False)
+        return await self.session.outbound(query)
 
     @property
     def session(self) -> Session:

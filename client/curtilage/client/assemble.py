@@ -7,8 +7,12 @@ be written, everything stays.
 
 import asyncio
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from curtilage.client.audit.directory import state_directory
 from curtilage.client.audit.trail import DiskAuditTrail
@@ -17,12 +21,22 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
+    ConfigError,
     FailureReason,
     LocalUnavailableError,
     SealingError,
 )
+from curtilage.client.house.server import HouseServer
+from curtilage.client.house.settings import HouseSettings, house_settings
+from curtilage.client.local.catalogue import by_digest
+from curtilage.client.local.machine import is_metered, on_battery
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.parts import (
+    AnswersLocally,
+    ClientParts,
+    UnavailableLocal,
+)
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.cover import CoverSettings
 from curtilage.client.remote.keys import KeyStore
@@ -34,11 +48,18 @@ from curtilage.client.remote.transport import (
     RelayAddress,
     RelayTransport,
 )
-from curtilage.client.session import AnswersLocally, ClientParts, UnavailableLocal
+from curtilage.client.routing.estimate import Estimator, RouterModelError
+from curtilage.client.routing.estimators import open_estimator
+from curtilage.client.routing.router import Device, Router
+from curtilage.client.routing.trace import TRACE_NAME, TraceFile
+from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.routing_plan import RoutingPlan
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
+
+PATIENT_S: Final = 5.0
 
 
 async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
@@ -62,6 +83,12 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
             self_test()
         except SelfTestError as error:
             raise SealingError(str(error)) from None
+    houses = house_settings_of(config)
+    readable = [
+        _readable(each.readable_by_others)
+        for each in houses.values()
+        if each.readable_by_others is not None
+    ]
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
@@ -81,8 +108,26 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         audit=audit,
         absent=ways.absent,
         cover=cover_settings(config.policy),
-        advice="\n".join(filter(None, (ways.advice, inspector.advice))) or None,
+        houses={tier: partial(HouseServer, each) for tier, each in houses.items()},
+        router=router_for(config.policy, local),
+        trace=TraceFile(
+            state_directory(os.environ, Path.home()).with_name(TRACE_NAME)
+        ).append,
+        advice="\n".join(filter(None, (ways.advice, *readable, inspector.advice)))
+        or None,
+        parameters=parameters_of(local),
     )
+
+
+def parameters_of(local: AnswersLocally) -> int:
+    """Return about how many parameters a known model has; 0: nobody knows it."""
+    known = (
+        by_digest(local.info.model_sha256) if isinstance(local, LocalModel) else None
+    )
+    # Q4_K_M has about five bits for each, with its scales.
+    if known is None or known.shape.quantisation != "Q4_K_M":
+        return 0
+    return known.size_bytes * 8 // 5
 
 
 def inspector_for(policy: Policy, *, spare: bool = False) -> Inspector:
@@ -117,12 +162,99 @@ async def _local(config: ClientConfig) -> AnswersLocally:
     registry = Registry(data_directory(os.environ, Path.home()))
     try:
         model = LocalModel.open(
-            config.model, sha256=config.model_sha256, registry=registry
+            config.model,
+            sha256=config.model_sha256,
+            registry=registry,
+            context_tokens=config.context_tokens,
         )
         await model.start()
     except LocalUnavailableError as error:
         return UnavailableLocal(str(error))
     return model
+
+
+def house_settings_of(config: ClientConfig) -> dict[str, HouseSettings]:
+    """Return the policy's servers in the house, by the id of their tier.
+
+    Raises:
+        ConfigError: an address, a pin or a key's file is not what it should be.
+    """
+    plan, attestation = config.policy.routing, config.policy.attestation
+    development = attestation is not None and attestation.environment == "development"
+    tiers = [
+        tier
+        for tier in (() if plan is None else plan.tiers)
+        if tier.kind is TierKind.HOUSE
+    ]
+    keys = house_keys(config.house_key_files, [tier.id for tier in tiers])
+    return {
+        tier.id: house_settings(
+            address=tier.address,
+            model=tier.model,
+            ca=tier.ca,
+            spki_sha256=tier.spki_sha256,
+            key_file=keys.get(tier.id),
+            plain_loopback=development,
+        )
+        for tier in tiers
+    }
+
+
+def _readable(file: Path) -> str:
+    return f"{file}: others on this machine can read it; chmod 600"
+
+
+def house_keys(said: str | None, tiers: Sequence[str]) -> dict[str, Path]:
+    """Read ``FILE``, or ``TIER=FILE`` with commas between: whose key lies where."""
+    if not said:
+        return {}
+    if "=" not in said and len(tiers) == 1:
+        return {tiers[0]: Path(said)}
+    keys: dict[str, Path] = {}
+    for each in said.split(","):
+        tier, _, file = each.partition("=")
+        # Never one key to all: each server would learn what opens the others.
+        if tier not in tiers or not file:
+            raise ConfigError(
+                "--house-key-file: say whose key it is, TIER=FILE, with commas between "
+                f"several; the policy's servers: {', '.join(tiers) or 'none'}"
+            )
+        keys[tier] = Path(file)
+    return keys
+
+
+def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
+    """Return what chooses among tiers, or None where the policy chooses nothing."""
+    plan = policy.routing
+    if plan is None:
+        return None
+    own = (tier.id for tier in plan.tiers if tier.kind is TierKind.IN_PROCESS)
+    tokens = local.context_tokens
+    return Router(
+        plan,
+        estimator_of(plan),
+        clock=time.monotonic,
+        contexts={} if tokens is None else dict.fromkeys(own, tokens),
+        device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
+    )
+
+
+def estimator_of(plan: RoutingPlan) -> Estimator:
+    """Return what a policy has estimate how hard a query is.
+
+    Raises:
+        ConfigError: the file of weights is not the one that was named, or broken.
+    """
+    named = plan.estimator
+    try:
+        return open_estimator(
+            named.kind,
+            threshold=plan.threshold_permille / 1000,
+            data=named.artifact or None,
+            sha256=named.sha256,
+        )
+    except RouterModelError as error:
+        raise ConfigError(f"routing.estimator: {error}") from None
 
 
 def cover_settings(policy: Policy) -> CoverSettings | None:
@@ -186,15 +318,18 @@ def ways_out(config: ClientConfig) -> WaysOut:
         return WaysOut(absent=_absent(config.policy))
     advice = None
     if access.readable_by_others is not None:
-        advice = (
-            f"{access.readable_by_others}: others on this machine can read it; "
-            "chmod 600"
-        )
+        advice = _readable(access.readable_by_others)
     return WaysOut(
-        transport=RelayTransport(relay, access=access),
+        transport=RelayTransport(relay, access=access, connect_s=_connect_s(config)),
         mirror=MirrorTransport(mirror) if mirror else None,
         advice=advice,
     )
+
+
+def _connect_s(config: ClientConfig) -> float:
+    """Return how long to wait for a connection: where another may answer, not long."""
+    plan = config.policy.routing
+    return PATIENT_S if plan is None else plan.budgets.first_signal_ms / 1000
 
 
 def _absent(policy: Policy) -> FailureReason:

@@ -31,6 +31,7 @@ from curtilage.policy.signing import (
 )
 
 MAX_POLICY_BYTES = 1024 * 1024
+LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
@@ -66,10 +67,13 @@ class ClientConfig:
             take for it.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
+        context_tokens: what it reads and writes at once; None: the default.
         currency: the signature that the policy must bear, or None: none is
             demanded.
         audit: directory of an audit log that was made there, or None: the
             user's own, made when first used.
+        house_key_files: where the API keys of the policy's servers in the house lie:
+            ``TIER=FILE``, with commas between several, or a file; None: they want none.
     """
 
     policy: Policy
@@ -78,8 +82,10 @@ class ClientConfig:
     relay_access: AccessFiles = field(default_factory=AccessFiles)
     model: str | None = None
     model_sha256: str | None = None
+    context_tokens: int | None = None
     currency: Currency | None = None
     audit: str | None = None
+    house_key_files: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +100,10 @@ class Flags:
     relay_key_file: str | None = None
     model: str | None = None
     model_sha256: str | None = None
+    context_tokens: int | None = None
     policy_key: str | None = None
     audit: str | None = None
+    house_key_file: str | None = None
 
 
 def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
@@ -106,10 +114,12 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY`` (an address), ``CURTILAGE_RELAY_CA``,
     ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
-    ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_AUDIT`` (a directory).
+    ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``, ``CURTILAGE_AUDIT`` (a
+    directory), ``CURTILAGE_HOUSE_KEY_FILE`` (a file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read.
+        ConfigError: the policy or the key file cannot be read, or the context is no
+            number of tokens.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
@@ -133,9 +143,28 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         ),
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
+        context_tokens=_context_tokens(flags, environ),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
+        house_key_files=(
+            flags.house_key_file or environ.get("CURTILAGE_HOUSE_KEY_FILE")
+        ),
     )
+
+
+def _context_tokens(flags: Flags, environ: Mapping[str, str]) -> int | None:
+    said = flags.context_tokens
+    if said is None:
+        text = environ.get("CURTILAGE_CONTEXT_TOKENS")
+        if not text:
+            return None
+        said = int(text) if text.isascii() and text.isdecimal() else -1
+    if not LEAST_CONTEXT <= said <= MOST_CONTEXT:
+        raise ConfigError(
+            f"a context has {LEAST_CONTEXT} to {MOST_CONTEXT} tokens "
+            "(--context-tokens, CURTILAGE_CONTEXT_TOKENS)"
+        )
+    return said
 
 
 def read_policy(path: str | None) -> tuple[Policy, str]:

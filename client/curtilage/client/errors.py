@@ -13,9 +13,14 @@
     ├── BlockedError            the policy lets nobody answer this
     ├── BusyError               too many wait on this machine; later it may be
     │                           answered
-    ├── LocalUnavailableError   it must stay here, and nothing here can answer
-    ├── EnclaveError            the enclave could not be asked, or not believed
-    │   └── DateRefusedError    its clock and ours differ too much
+    ├── NotRoutedError          nobody who may answer meets what was asked of him
+    │   └── ConsentRequiredError    it may leave, once a person agreed to it
+    ├── AnswererError           one who might have answered could not
+    │   ├── LocalUnavailableError   nothing here can answer
+    │   ├── HouseUnavailableError   a server in the house could not be asked, or its
+    │   │                           answer is none
+    │   └── EnclaveError            the enclave could not be asked, or not believed
+    │       └── DateRefusedError    its clock and ours differ too much
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
 Messages hold names, sizes and codes; never a word of a query or an answer.
@@ -28,7 +33,11 @@ from typing_extensions import override
 
 
 class FailureReason(StrEnum):
-    """Why the enclave did not answer; a closed set, safe to count."""
+    """Why one who might have answered did not; a closed set, safe to count.
+
+    Those of the local model begin with ``local_``, the house's with ``house_``; all
+    others are the enclave's.
+    """
 
     NOT_CONFIGURED = "not_configured"
     NO_ENCLAVE_NAMED = "no_enclave_named"
@@ -46,6 +55,7 @@ class FailureReason(StrEnum):
     DATE_REFUSED = "date_refused"
     TOO_LARGE = "too_large"
     TOO_MANY_RUNNING = "too_many_running"
+    NOT_PERMITTED = "not_permitted"
     BUSY = "busy"
     REFUSED = "refused"
     ANSWER_BROKEN = "answer_broken"
@@ -61,6 +71,23 @@ class FailureReason(StrEnum):
     UNMET_CPU_TEE = "unmet_cpu_tee"
     UNMET_EVIDENCE_AGE = "unmet_evidence_age"
     UNMET_CHALLENGE = "unmet_challenge"
+    UNMET_RESIDENCY = "unmet_residency"
+    UNMET_CONSENT = "unmet_consent"
+    LOCAL_UNAVAILABLE = "local_unavailable"
+    LOCAL_BUSY = "local_busy"
+    LOCAL_TOO_LONG = "local_too_long"
+    HOUSE_UNREACHABLE = "house_unreachable"
+    HOUSE_UNTRUSTED = "house_untrusted"
+    HOUSE_TLS_FAILED = "house_tls_failed"
+    HOUSE_DENIED = "house_denied"
+    HOUSE_MODEL_MISSING = "house_model_missing"
+    HOUSE_BUSY = "house_busy"
+    HOUSE_REFUSED = "house_refused"
+    HOUSE_FAILED = "house_failed"
+    HOUSE_NO_LOGPROBS = "house_no_logprobs"
+    HOUSE_ANSWER_BROKEN = "house_answer_broken"
+    HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
+    HOUSE_LATE = "house_late"
 
 
 EXPLAINED = {
@@ -90,6 +117,7 @@ EXPLAINED = {
     FailureReason.TOO_LARGE: "the query is larger than the enclave accepts",
     FailureReason.TOO_MANY_RUNNING: "too many connections of earlier queries are "
     "still running to their end",
+    FailureReason.NOT_PERMITTED: "no permit could be had, or held, for this attempt",
     FailureReason.BUSY: "the enclave is busy",
     FailureReason.REFUSED: "the enclave refused the request",
     FailureReason.ANSWER_BROKEN: "the enclave's answer could not be opened",
@@ -111,8 +139,34 @@ EXPLAINED = {
     "data",
     FailureReason.UNMET_EVIDENCE_AGE: "the enclave's evidence is older than the policy "
     "allows, for such data",
+    FailureReason.UNMET_CONSENT: "the policy wants a person's consent before such a "
+    "query leaves, and there is none",
     FailureReason.UNMET_CHALLENGE: "the policy wants a fresh challenge answered, for "
     "such data; it was not",
+    FailureReason.UNMET_RESIDENCY: "the policy names who may run an enclave, or where, "
+    "for such data; this release does not state that",
+    FailureReason.LOCAL_UNAVAILABLE: "the local model cannot answer",
+    FailureReason.LOCAL_BUSY: "too many queries wait for the local model",
+    FailureReason.LOCAL_TOO_LONG: "it does not fit into the local model's context",
+    FailureReason.HOUSE_UNREACHABLE: "the house's server cannot be reached",
+    FailureReason.HOUSE_UNTRUSTED: "who answers at the house's address is not "
+    "whom the policy names: another authority or key (ca, spki_sha256), a certificate "
+    "that is out of date or names another host, or a socket that others may replace",
+    FailureReason.HOUSE_TLS_FAILED: "there is no TLS with the house's server: what "
+    "answers on that port speaks something else, or other versions of TLS",
+    FailureReason.HOUSE_DENIED: "the house's server wants another API key, or one "
+    "at all",
+    FailureReason.HOUSE_MODEL_MISSING: "the house's server has no such model, or "
+    "nothing at this address: check model and address of the tier",
+    FailureReason.HOUSE_BUSY: "the house's server is busy",
+    FailureReason.HOUSE_REFUSED: "the house's server refused the request",
+    FailureReason.HOUSE_FAILED: "the house's server said that it failed",
+    FailureReason.HOUSE_NO_LOGPROBS: "the house's server gives no log-probabilities, "
+    "which were asked for",
+    FailureReason.HOUSE_ANSWER_BROKEN: "the house's answer is none as OpenAI's API "
+    "describes it",
+    FailureReason.HOUSE_ANSWER_INCOMPLETE: "the house's answer ended early",
+    FailureReason.HOUSE_LATE: "the house's server did not answer in time",
 }
 
 UNMET = frozenset(
@@ -194,8 +248,63 @@ class BusyError(ClientError):
     """Too many queries wait on this machine; the same one later may be answered."""
 
 
-class LocalUnavailableError(ClientError):
-    """The query stays here, and the local model cannot answer it.
+class NotRoutedError(ClientError):
+    """The policy permits an answer, and nobody can give it as it was asked for.
+
+    Attributes:
+        http_status: how the local endpoint tells it.
+        code: why, from a closed set.
+    """
+
+    http_status = 503
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ConsentRequiredError(NotRoutedError):
+    """A query may leave once a person agreed to it, and nobody did yet.
+
+    Attributes:
+        token: to repeat the very same request with, once; empty: there is none.
+        payload_digest: of what it is about; what is shown with it must be the same.
+    """
+
+    http_status = 409
+
+    def __init__(self, token: str, payload_digest: bytes = b"") -> None:
+        super().__init__(
+            "consent_required",
+            "the policy wants consent before this leaves: show what would, then "
+            "repeat the request within ten minutes with its token (the option "
+            "'consent'; in the endpoint, 'curtilage': {'consent': …})",
+        )
+        self.token = token
+        self.payload_digest = payload_digest
+
+
+class AnswererError(ClientError):
+    """One who might have answered could not; another may.
+
+    Attributes:
+        reason: the closed set's member.
+    """
+
+    reason: FailureReason
+
+    def alone(self) -> "AnswererError":
+        """Return the same failure without where it came from, to be kept.
+
+        One that was raised holds the frames that it went through and all that
+        called them, the question in them and what keeps the error: such a
+        cycle lives until the interpreter looks for cycles.
+        """
+        raise NotImplementedError
+
+
+class LocalUnavailableError(AnswererError):
+    """The local model cannot answer a query.
 
     Attributes:
         http_status: how the local endpoint tells it.
@@ -204,19 +313,54 @@ class LocalUnavailableError(ClientError):
 
     http_status = 503
     code = "local_model_unavailable"
+    reason = FailureReason.LOCAL_UNAVAILABLE
+
+    @override
+    def alone(self) -> "LocalUnavailableError":
+        """Return the same trouble; see there."""
+        return self.told_as(str(self))
 
     def told_as(self, message: str) -> "LocalUnavailableError":
         """Return the same trouble with more words about how it came to it."""
         error = LocalUnavailableError(message)
         error.http_status, error.code = self.http_status, self.code
+        error.reason = self.reason
         return error
 
 
-class EnclaveError(ClientError):
+class HouseUnavailableError(AnswererError):
+    """A server in the house could not be asked, or what it said is no answer.
+
+    Attributes:
+        code: the HTTP status that refused the request, else None.
+        retry_after_s: after how long it wants to be asked again; None where it
+            does not say, or says more than is worth waiting for.
+    """
+
+    def __init__(
+        self,
+        reason: FailureReason,
+        *,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
+        self.reason = reason
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    @override
+    def alone(self) -> "HouseUnavailableError":
+        """Return the same failure; see there."""
+        return HouseUnavailableError(
+            self.reason, code=self.code, retry_after_s=self.retry_after_s
+        )
+
+
+class EnclaveError(AnswererError):
     """The enclave could not be asked, or could not be believed.
 
     Attributes:
-        reason: the closed set's member.
         code: the refusal code where evidence was refused, else None.
     """
 
@@ -225,13 +369,9 @@ class EnclaveError(ClientError):
         self.reason = reason
         self.code = code
 
+    @override
     def alone(self) -> "EnclaveError":
-        """Return the same failure without where it came from, to be kept.
-
-        One that was raised holds the frames that it went through and all that
-        called them, the question in them and what keeps the error: such a
-        cycle lives until the interpreter looks for cycles.
-        """
+        """Return the same failure; see there."""
         return EnclaveError(self.reason, code=self.code)
 
 

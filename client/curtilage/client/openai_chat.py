@@ -17,12 +17,16 @@ from curtilage.client.errors import (
     BlockedError,
     BusyError,
     ClientError,
+    ConsentRequiredError,
     EnclaveError,
+    HouseUnavailableError,
     IncompleteAnswerError,
     LocalUnavailableError,
+    NotRoutedError,
     UnsupportedContentError,
     UsageError,
 )
+from curtilage.client.options import ROUTING_FIELDS, options_from
 from curtilage.client.query import ROLES, Message, Query, Settings
 from curtilage.policy.decision.findings import Where
 
@@ -209,6 +213,7 @@ HANDLED: Final = frozenset(
         "stream",
         "stream_options",
         "logprobs",
+        "curtilage",
     }
 )
 
@@ -245,7 +250,15 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     messages, others = turns_of(request.get("messages"))
     require_text(others)
     stream = _flag(request, "stream")
-    query = Query(messages=messages, settings=_settings(request), stream=stream)
+    routing = request.get("curtilage")
+    if routing is not None and not isinstance(routing, dict):
+        raise UsageError("curtilage must be an object", param="curtilage")
+    query = Query(
+        messages=messages,
+        settings=_settings(request),
+        stream=stream,
+        options=options_from(cast("JsonObject", routing or {})),
+    )
     options = request.get("stream_options")
     if options is not None and not isinstance(options, dict):
         raise UsageError("stream_options must be an object", param="stream_options")
@@ -274,7 +287,7 @@ def query_from(
     """
     turns = [{"role": "user", "content": messages}]
     given = turns if isinstance(messages, str) else [dict(each) for each in messages]
-    unknown = options.keys() - OPTIONS
+    unknown = options.keys() - OPTIONS - ROUTING_FIELDS
     if unknown:
         raise UsageError("an option is not supported", param=min(unknown))
     parsed, others = turns_of(given)
@@ -286,12 +299,16 @@ def query_from(
         if isinstance(value, tuple)
         else value
         for name, value in options.items()
+        if name in OPTIONS
     }
     return Query(
         messages=parsed,
         settings=_settings(request),
         stream=stream,
         opaque=tuple(other.where for other in others),
+        options=options_from(
+            {name: options[name] for name in options.keys() & ROUTING_FIELDS}
+        ),
     )
 
 
@@ -381,19 +398,20 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
         case BusyError():
             status, kind = TOO_MANY, "rate_limit_error"
             code = "rate_limit_exceeded"
-        case LocalUnavailableError():
+        case LocalUnavailableError() | NotRoutedError():
             status, kind, code = error.http_status, "unavailable_error", error.code
             if status == TOO_MANY:
                 kind = "rate_limit_error"
             elif status < SERVER_ERROR:
                 kind = "invalid_request_error"
-        case EnclaveError() | IncompleteAnswerError():
+        case EnclaveError() | HouseUnavailableError() | IncompleteAnswerError():
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
             status, kind, code = 500, "server_error", "internal"
-    return status, {
-        "error": {"message": str(error), "type": kind, "param": param, "code": code}
-    }
+    token = error.token if isinstance(error, ConsentRequiredError) else ""
+    more = {"consent": token} if token else {}
+    told = {"message": str(error), "type": kind, "param": param, "code": code}
+    return status, {"error": told | more}
 
 
 def fingerprint(provenance: Provenance) -> str:
@@ -417,21 +435,22 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
         "x-curtilage-rule": provenance.rule,
         "x-curtilage-policy": provenance.policy_digest,
         "x-curtilage-audit": "recorded" if provenance.recorded else "failed",
+        "x-curtilage-tier": provenance.tier,
     }
-    if provenance.uncertain:
-        headers["x-curtilage-uncertain"] = ",".join(provenance.uncertain)
-    if provenance.verdict_id is not None:
-        headers["x-curtilage-verdict"] = provenance.verdict_id
-    if provenance.evidence is not None:
-        headers["x-curtilage-evidence"] = provenance.evidence
-    if provenance.fallback is not None:
-        headers["x-curtilage-fallback"] = provenance.fallback.value
-    if provenance.deidentified:
-        headers["x-curtilage-deidentified"] = ",".join(
+    fallback, obstacle = provenance.fallback, provenance.obstacle
+    some = {
+        "why": provenance.why,
+        "uncertain": ",".join(provenance.uncertain),
+        "verdict": provenance.verdict_id,
+        "evidence": provenance.evidence,
+        "fallback": None if fallback is None else fallback.value,
+        "deidentified": ",".join(
             f"{name}={count}" for name, count in provenance.deidentified
-        )
-    if provenance.obstacle is not None:
-        headers["x-curtilage-obstacle"] = provenance.obstacle.value
+        ),
+        "boundary": provenance.boundary,
+        "obstacle": None if obstacle is None else obstacle.value,
+    }
+    headers |= {f"x-curtilage-{name}": value for name, value in some.items() if value}
     return headers
 
 

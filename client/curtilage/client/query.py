@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from curtilage.client.options import RoutingOptions
 from curtilage.policy.decision.findings import Where
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -108,12 +109,14 @@ class Query:
         stream: whether the caller wants the answer token by token.
         opaque: places of parts that are not text (images, audio, files);
             each becomes ``uncertain.attachment`` and keeps the query home.
+        options: how it is to be routed; stays here.
     """
 
     messages: tuple[Message, ...]
     settings: Settings = field(default_factory=Settings)
     stream: bool = False
     opaque: tuple[Where, ...] = ()
+    options: RoutingOptions = field(default_factory=RoutingOptions)
 
     def __post_init__(self) -> None:
         """Hold the turns still: a list could change between two readings."""

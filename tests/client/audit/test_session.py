@@ -17,9 +17,10 @@ from curtilage.client.errors import (
     FailureReason,
     IncompleteAnswerError,
 )
+from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query
 from curtilage.client.remote.sealed import SealedExchange
-from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.client.session import Session
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
@@ -61,13 +62,14 @@ class Bench:
         self.trail = MemoryTrail(broken=broken)
         self.enclave = Watched(self.trail, reply)
         self.local = ScriptedLocal()
+        loaded = load_policy(policy) if policy else load_profile("default")
         self.session = Session(
             ClientParts(
-                policy=load_policy(policy) if policy else load_profile("default"),
+                policy=loaded,
                 inspector=ScriptedInspector(*found),
                 local=self.local if local else UnavailableLocal("there is none"),
                 transport=self.enclave,
-                keys=key_store(),
+                keys=key_store(policy=loaded),
                 audit=audit or self.trail,
                 clock=Clock(),
             )

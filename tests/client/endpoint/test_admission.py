@@ -15,8 +15,9 @@ from curtilage.client.endpoint import admission as gateway_door
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.fair_queue import ASKER, Asker
 from curtilage.client.local.model import LocalModelBusyError
+from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.query import Query
-from curtilage.client.session import AnswersLocally, ClientParts, Session
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, key_store

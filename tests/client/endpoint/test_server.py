@@ -12,13 +12,13 @@ from typing_extensions import override
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
-from curtilage.client.query import Query
-from curtilage.client.session import (
+from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
-    Session,
     UnavailableLocal,
 )
+from curtilage.client.query import Query
+from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse

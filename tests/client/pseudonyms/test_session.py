@@ -19,8 +19,9 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.openai_chat import provenance_headers, query_from
+from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Message, Query, Settings
-from curtilage.client.session import ClientParts, Session, UnavailableLocal
+from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.load import load_profile

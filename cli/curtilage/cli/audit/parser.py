@@ -8,7 +8,7 @@ from curtilage.cli.terminal import Commands, add_command
 
 # ``curtilage.client.audit.record.Outcome`` says the same, and a test compares: to
 # import it takes ten times as long as to show how the command is used.
-OUTCOMES: Final = ("local", "enclave", "blocked", "cut", "cover", "challenge")
+OUTCOMES: Final = ("local", "house", "enclave", "blocked", "cut", "cover", "challenge")
 
 ABOUT = """\
 Work with the audit trail. Every query that is asked (ask, serve, the library)

@@ -62,12 +62,14 @@ class Outcome(StrEnum):
 
     ``ENCLAVE`` is written before the query is sealed: it says that it may have
     left, never that it was answered. ``CUT`` follows an answer that began at
-    the enclave and broke off. ``COVER`` is a request that no query stands behind,
+    the enclave and broke off. ``HOUSE`` is written before a server in the house is told
+    it. ``COVER`` is a request that no query stands behind,
     ``CHALLENGE`` asks the enclave for fresh evidence and says nothing else:
     whatever left without a record of one of the three kinds is a leak.
     """
 
     LOCAL = "local"
+    HOUSE = "house"
     ENCLAVE = "enclave"
     BLOCKED = "blocked"
     CUT = "cut"

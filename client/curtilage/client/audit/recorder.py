@@ -8,6 +8,7 @@ shows nothing to others, and the caller learns that it is not in the trail.
 import hashlib
 import secrets
 from collections.abc import Callable
+from itertools import count
 
 from curtilage.client.audit.record import (
     QUERY_ID_BYTES,
@@ -20,7 +21,12 @@ from curtilage.client.audit.record import (
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.errors import AuditError, EnclaveError, FailureReason
 from curtilage.client.receipt import ReceiptSecret, Transcript
-from curtilage.policy.decision.decide import Allowed, Decision, Inspection
+from curtilage.policy.decision.decide import (
+    Allowed,
+    AllowedInHouse,
+    Decision,
+    Inspection,
+)
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.document.model import Policy
 
@@ -112,7 +118,27 @@ class QueryRecorder:
         self._approved = tuple(sorted({each.sha256 for each in inspection.approved}))
         self._random = random
         self._id = random(QUERY_ID_BYTES).hex()
-        self._attempts = 0
+        self._attempts = count(1)
+        self._attempt = 0
+
+    def of_part(
+        self, policy: Policy, inspection: Inspection, decision: Decision
+    ) -> "QueryRecorder":
+        """Return what records a part of this query that leaves without the rest.
+
+        The record says what is in that part, and commits to it: with the classes of the
+        rest, it would say that they had left.
+        """
+        part = QueryRecorder(
+            self._trail,
+            policy,
+            inspection,
+            decision,
+            save_transcript=self._save_transcript,
+            random=self._random,
+        )
+        part._id, part._attempts = self._id, self._attempts
+        return part
 
     async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret:
         """Record that a payload is about to be sealed; nothing is, if this raises.
@@ -141,7 +167,7 @@ class QueryRecorder:
             return ReceiptSecret()
         return ReceiptSecret(
             receipt_id=receipt_id,
-            attempt=self._attempts,
+            attempt=self._attempt,
             value=value,
             transcript=None if self._save_transcript is None else Transcript(),
         )
@@ -187,17 +213,27 @@ class QueryRecorder:
         )
         await _append_or_stay(self._trail, entry)
 
+    async def told_in_house(self, allowed: AllowedInHouse) -> None:
+        """Record that a server in the house is about to be told a payload.
+
+        Raises:
+            EnclaveError: it cannot be recorded, so nobody is told.
+        """
+        # As if it left: who reads the trail must find every machine that was told.
+        entry = self._next_entry(Outcome.HOUSE, allowed.payload_digest)
+        await _append_or_stay(self._trail, entry)
+
     async def stays(
         self, outcome: Outcome, fallback: FailureReason | None = None
     ) -> bool:
         """Record a step that sends nothing; return whether it is in the trail.
 
         Args:
-            outcome: anything but ``ENCLAVE``.
+            outcome: ``LOCAL``, ``BLOCKED`` or ``CUT``.
             fallback: why the enclave does not answer although it might have.
         """
         # Those must raise where they cannot be recorded; this only says so.
-        if outcome in {Outcome.ENCLAVE, Outcome.COVER, Outcome.CHALLENGE}:
+        if outcome not in {Outcome.LOCAL, Outcome.BLOCKED, Outcome.CUT}:
             raise ValueError("what leaves is recorded before it does")
         try:
             await self._trail.append(
@@ -215,11 +251,11 @@ class QueryRecorder:
         verdict_id: str = "",
         fallback: FailureReason | None = None,
     ) -> AuditEntry:
-        self._attempts += 1
+        self._attempt = next(self._attempts)
         decision = self.decision
         return AuditEntry(
             query=self._id,
-            attempt=self._attempts,
+            attempt=self._attempt,
             policy=decision.policy_digest,
             classes=self._classes,
             route=decision.route,

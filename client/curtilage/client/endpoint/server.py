@@ -20,6 +20,7 @@ from aiohttp.http import HttpProcessingError
 
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerStream
+from curtilage.client.consent import Outbound
 from curtilage.client.endpoint.admission import (
     BACKLOG,
     FIELDS,
@@ -33,6 +34,7 @@ from curtilage.client.endpoint.admission import (
 from curtilage.client.errors import (
     ClientError,
     ConfigError,
+    ConsentRequiredError,
     ListenError,
     UsageError,
 )
@@ -187,6 +189,20 @@ class _Endpoint:
             if chat.query.stream:
                 return await _streamed(request, chat, stream)
             return await _whole(request, stream)
+        except ConsentRequiredError as refused:
+            # Who is to agree sees what to: he asked, and what leaves is of it.
+            shown = await self._session.outbound(chat.query)
+            # It was decided about anew, and a summary may be another: nobody gets a
+            # token for what he is not shown.
+            if (
+                isinstance(shown, Outbound)
+                and shown.payload_digest == refused.payload_digest
+            ):
+                status, body = error_object(refused)
+                body["outbound"] = shown.value()
+            else:
+                status, body = error_object(ConsentRequiredError(""))
+            return _json(body, status=status)
         finally:
             await stream.aclose()
 
@@ -208,7 +224,19 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        return _json({"status": "ok", "policy": self._session.policy.digest})
+        # So that an application can ask whether the strong tier is there before it
+        # requires it; says nothing of any query.
+        tiers = [
+            {"id": each.id, "kind": each.kind.value, "available": available}
+            for each, available in self._session.tiers()
+        ]
+        return _json(
+            {
+                "status": "ok",
+                "policy": self._session.policy.digest,
+                "tiers": cast("object", tiers),
+            }
+        )
 
 
 async def _body(request: web.BaseRequest) -> bytes:

@@ -1,0 +1,188 @@
+"""A session whose policy trusts a server in the house, of in-memory parts."""
+
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+
+from curtilage.client.answer import Answerer, AnswerEvent, Delta, Finished
+from curtilage.client.audit.record import Outcome
+from curtilage.client.errors import (
+    FailureReason,
+    HouseUnavailableError,
+    LocalUnavailableError,
+    NotRoutedError,
+)
+from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.parts import ClientParts
+from curtilage.client.query import Message, Query
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.router import Router
+from curtilage.client.session import Session
+from curtilage.policy.decision.permit import LIFE_MS, HousePermit, PermitDesk
+from curtilage.policy.document.load import load_policy, profile_text
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.memory_enclave import Clock, MemoryEnclave, key_store
+
+HARD = (
+    "Prove step by step that the square root of two is irrational, then write a Python "
+    "function that approximates it and explain why its error shrinks."
+)
+SECTION = """
+routing:
+  tiers:
+  - {id: device, kind: in_process}
+  - {id: ward, kind: house, address: "unix:/run/w", model: big, trusted: TRUSTED}
+  - {id: enclave, kind: attested}
+"""
+PLAIN = profile_text("default").partition("\nrouting:")[0]
+
+
+class Ward:
+    """A server in the house that redeems its permit, as the real door does."""
+
+    model_id = "big"
+    digest = bytes(32)
+
+    def __init__(self, desk: PermitDesk, now_ms: Callable[[], int]) -> None:
+        self._desk = desk
+        self._now_ms = now_ms
+        self.asked: list[Query] = []
+        self.fails: FailureReason | None = None
+        self.slept_ms = 0
+        self.closed = False
+
+    async def generate(
+        self, permit: HousePermit, query: Query
+    ) -> AsyncGenerator[AnswerEvent]:
+        self._desk.redeem_house(
+            permit,
+            payload_digest=query.payload_digest(),
+            server_digest=self.digest,
+            now_ms=self._now_ms() + self.slept_ms,
+        )
+        if self.fails is not None:
+            raise HouseUnavailableError(self.fails)
+        self.asked.append(query)
+        yield Delta(text="From the ward.")
+        yield Finished(finish_reason="stop", prompt_tokens=3, completion_tokens=4)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    def __init__(
+        self,
+        *found: str,
+        trusted: str = "['*']",
+        local: ScriptedLocal | None = None,
+        trail: MemoryTrail | None = None,
+    ) -> None:
+        policy = load_policy(f"{PLAIN}\n{SECTION.replace('TRUSTED', trusted)}")
+        assert policy.routing is not None
+        self.local = local or ScriptedLocal()
+        self.enclave = MemoryEnclave()
+        self.trail = trail or MemoryTrail()
+        self.ward: Ward | None = None
+        self.session = Session(
+            ClientParts(
+                policy=policy,
+                inspector=ScriptedInspector(*found),
+                local=self.local,
+                transport=self.enclave,
+                keys=key_store(policy=policy),
+                audit=self.trail,
+                clock=Clock(),
+                houses={"ward": self._make},
+                router=Router(policy.routing, RulesEstimator(), clock=lambda: 0.0),
+            )
+        )
+
+    def _make(self, desk: PermitDesk, now_ms: Callable[[], int]) -> Ward:
+        self.ward = Ward(desk, now_ms)
+        return self.ward
+
+
+def query(require: Require | None = None) -> Query:
+    options = RoutingOptions(require=require)
+    return Query(messages=(Message(role="user", content=HARD),), options=options)
+
+
+async def test_what_must_stay_may_be_told_to_whom_the_policy_trusts() -> None:
+    bench = Bench("financial.pan")
+    answer = await bench.session.ask(query())
+    assert (answer.route, answer.text) == (Answerer.HOUSE, "From the ward.")
+    assert (answer.provenance.tier, answer.provenance.model) == ("ward", "big")
+    assert bench.enclave.sealed == []
+    assert [each.outcome for each in bench.trail.entries] == [Outcome.HOUSE]
+
+
+@pytest.mark.parametrize("trusted", ["[]", "['health.*']"])
+async def test_nobody_else_is_told(trusted: str) -> None:
+    bench = Bench("financial.pan", trusted=trusted)
+    answer = await bench.session.ask(query())
+    assert answer.route is Answerer.LOCAL
+    with pytest.raises(NotRoutedError):
+        await bench.session.ask(query(Require.HOUSE))
+    assert bench.ward is not None
+    assert bench.ward.asked == []
+
+
+async def test_what_is_not_recorded_is_told_to_nobody() -> None:
+    bench = Bench("financial.pan", trail=MemoryTrail(broken=True))
+    answer = await bench.session.ask(query())
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is FailureReason.AUDIT_FAILED
+    with pytest.raises(NotRoutedError):
+        await bench.session.ask(query(Require.HOUSE))
+    assert bench.ward is not None
+    assert bench.ward.asked == []
+
+
+async def test_a_ward_that_is_down_is_answered_for_at_home() -> None:
+    bench = Bench("financial.pan")
+    assert bench.ward is not None
+    bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
+    for _ in range(3):
+        answer = await bench.session.ask(query())
+        assert answer.provenance.tier == "device"
+        assert answer.provenance.fallback is FailureReason.HOUSE_UNREACHABLE
+    told = [each.outcome for each in bench.trail.entries]
+    assert told.count(Outcome.HOUSE) == 1  # then the breaker is open
+
+
+async def test_a_ward_that_never_answers_is_waited_for_once() -> None:
+    bench = Bench("financial.pan")
+    assert bench.ward is not None
+    bench.ward.fails = FailureReason.HOUSE_LATE
+    for _ in range(3):
+        assert (await bench.session.ask(query())).provenance.tier == "device"
+    told = [each.outcome for each in bench.trail.entries]
+    assert told.count(Outcome.HOUSE) == 1
+
+
+async def test_without_a_permit_that_holds_it_is_answered_at_home() -> None:
+    # The machine was suspended between the record and the door, say.
+    bench = Bench("financial.pan")
+    assert bench.ward is not None
+    bench.ward.slept_ms = LIFE_MS
+    answer = await bench.session.ask(query())
+    assert answer.provenance.tier == "device"
+    assert answer.provenance.fallback is FailureReason.NOT_PERMITTED
+    assert bench.ward.asked == []
+
+
+async def test_when_all_at_home_fail_it_is_said_and_nothing_leaves() -> None:
+    bench = Bench("financial.pan", local=ScriptedLocal(broken=True))
+    assert bench.ward is not None
+    bench.ward.fails = FailureReason.HOUSE_UNREACHABLE
+    with pytest.raises(LocalUnavailableError, match=r"house.*model file is missing"):
+        await bench.session.ask(query())
+    assert bench.enclave.sealed == []
+
+
+async def test_closing_closes_the_way_to_it() -> None:
+    bench = Bench()
+    await bench.session.close()
+    assert bench.ward is not None
+    assert bench.ward.closed

@@ -1,0 +1,367 @@
+"""A session under a policy with a ``routing:`` section, of in-memory parts."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from typing_extensions import override
+
+from curtilage.client.answer import Answerer
+from curtilage.client.errors import (
+    EnclaveError,
+    FailureReason,
+    LocalUnavailableError,
+    NotRoutedError,
+    UsageError,
+)
+from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.parts import ClientParts
+from curtilage.client.query import Message, Query
+from curtilage.client.remote.sealed import FetchOrder
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.router import Device, Router
+from curtilage.client.session import Session
+from curtilage.policy.decision.classes import CLASSES
+from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.load import load_policy, profile_text
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.memory_enclave import Clock, MemoryEnclave, key_store
+
+EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
+HARD = (
+    "Prove step by step that the square root of two is irrational, then write a Python "
+    "function that approximates it and explain why its error shrinks."
+)
+SECTION = """
+routing:
+  tiers:
+  - {id: device, kind: in_process}
+  - {id: enclave, kind: attested}
+"""
+PLAIN = profile_text("default").partition("\nrouting:")[0]
+
+
+def query(text: str, **options: object) -> Query:
+    return Query(
+        messages=(Message(role="user", content=text),),
+        stream=True,
+        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
+    )
+
+
+class Bench:
+    def __init__(
+        self,
+        *found: str,
+        section: str = SECTION,
+        local: ScriptedLocal | None = None,
+        enclave: MemoryEnclave | None = None,
+    ) -> None:
+        policy = load_policy(f"{PLAIN}\n{section}")
+        self.now = 0.0
+        self.router = None
+        if policy.routing is not None:
+            self.router = Router(
+                policy.routing, RulesEstimator(), clock=lambda: self.now
+            )
+        self.local = local or ScriptedLocal()
+        self.enclave = enclave or MemoryEnclave()
+        self.trail = MemoryTrail()
+        self.session = Session(
+            ClientParts(
+                policy=policy,
+                inspector=ScriptedInspector(*found),
+                local=self.local,
+                transport=self.enclave,
+                keys=key_store(policy=policy),
+                audit=self.trail,
+                clock=Clock(),
+                router=self.router,
+            )
+        )
+
+
+async def test_what_is_easy_is_answered_at_home() -> None:
+    bench = Bench()
+    answer = await bench.session.ask(query(EASY))
+    assert answer.route is Answerer.LOCAL
+    assert (answer.provenance.tier, answer.provenance.why) == ("device", "easy")
+    assert answer.provenance.fallback is None
+    assert bench.enclave.sealed == []
+
+
+async def test_what_is_hard_is_answered_by_the_enclave() -> None:
+    bench = Bench()
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.ENCLAVE
+    assert (answer.provenance.tier, answer.provenance.why) == ("enclave", "hard")
+    assert bench.local.asked == []
+
+
+async def test_what_must_stay_stays_however_hard_it_is() -> None:
+    bench = Bench("financial.pan")
+    answer = await bench.session.ask(query(HARD, mode=Mode.ENCLAVE_IF_ALLOWED))
+    assert answer.provenance.tier == "device"
+    assert answer.provenance.why == "only_permitted"
+    assert bench.enclave.sealed == []
+
+
+async def test_a_missing_model_is_no_reason_to_refuse_what_may_leave() -> None:
+    bench = Bench(local=ScriptedLocal(broken=True))
+    answer = await bench.session.ask(query(EASY))
+    assert answer.provenance.tier == "enclave"
+    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+
+
+async def test_a_missing_model_never_sends_out_what_must_stay() -> None:
+    bench = Bench("financial.pan", local=ScriptedLocal(broken=True))
+    for _ in range(2):  # also when the breaker of the model is open
+        with pytest.raises(LocalUnavailableError, match="model file is missing"):
+            await bench.session.ask(query(EASY))
+    assert bench.enclave.sealed == []
+
+
+async def test_a_dead_network_is_asked_once_and_then_left_alone() -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    for _ in range(5):
+        answer = await bench.session.ask(query(HARD))
+        assert answer.provenance.tier == "device"
+        assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+    assert bench.enclave.fetched == 1
+    bench.enclave.fetch_fails = None
+    bench.now = 31
+    # No question waits for what may be dead: something else finds out, beside it.
+    answer = await bench.session.ask(query(HARD))
+    assert answer.provenance.tier == "device"
+    await bench.session.settle()
+    answer = await bench.session.ask(query(HARD))
+    assert answer.provenance.tier == "enclave"
+
+
+@pytest.mark.parametrize("reason", [FailureReason.TIMEOUT, FailureReason.ANSWER_LATE])
+async def test_a_way_that_swallows_everything_is_asked_once(
+    reason: FailureReason,
+) -> None:
+    # Nothing comes back, so each question waits as long as one may: longer than all
+    # failures together may be apart, which open the breaker.
+    bench = Bench()
+    bench.enclave.fetch_fails = EnclaveError(reason)
+    for _ in range(5):
+        bench.now += 16
+        answer = await bench.session.ask(query(HARD))
+        assert answer.provenance.tier == "device"
+        if bench.now == 16:
+            assert bench.enclave.fetched == 1
+    await bench.session.settle()
+    # Else beside the questions, and once in ``open_s``.
+    assert bench.enclave.fetched == 3
+
+
+@pytest.mark.parametrize(
+    ("require", "tier"), [(Require.LOCAL, "device"), (Require.ENCLAVE, "enclave")]
+)
+async def test_what_is_required_is_done(require: Require, tier: str) -> None:
+    answer = await Bench().session.ask(query(EASY, require=require))
+    assert (answer.provenance.tier, answer.provenance.why) == (tier, "required")
+
+
+async def test_what_is_required_is_refused_rather_than_replaced() -> None:
+    """By the policy, by there being none, by the network."""
+    kept = Bench("financial.pan")
+    with pytest.raises(NotRoutedError, match=r"may not leave.* required") as refused:
+        await kept.session.ask(query(HARD, require=Require.ENCLAVE))
+    assert refused.value.code == "required_unmet"
+    with pytest.raises(NotRoutedError, match="no tier of the kind 'house'"):
+        await kept.session.ask(query(HARD, require=Require.HOUSE))
+    cut = Bench()
+    cut.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    for _ in range(4):  # tried, and at last left alone: told alike
+        with pytest.raises(
+            NotRoutedError, match=r"relay cannot be .* required"
+        ) as cut_off:
+            await cut.session.ask(query(HARD, require=Require.ENCLAVE))
+        assert (cut_off.value.code, cut_off.value.http_status) == (
+            "required_unmet",
+            503,
+        )
+    assert kept.local.asked == cut.local.asked == []
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_cost_microusd": 0}, {"slo_hard": True, "total_ms": 1}]
+)
+async def test_a_limit_holds_for_what_is_required_as_well(
+    limit: dict[str, object],
+) -> None:
+    bench = Bench()
+    with pytest.raises(NotRoutedError):
+        await bench.session.ask(query(HARD, require=Require.LOCAL, **limit))
+    assert bench.local.asked == []
+
+
+async def test_home_is_home() -> None:
+    bench = Bench()
+    answer = await bench.session.ask(query(HARD, mode=Mode.HOME))
+    assert answer.provenance.tier == "device"
+    assert bench.enclave.sealed == []
+
+
+async def test_a_floor_keeps_it_home_and_raises_what_it_may_risk() -> None:
+    bench = Bench()
+    answer = await bench.session.ask(query(HARD, floor=RoutingClass.RESTRICTED))
+    assert (answer.provenance.tier, answer.rule) == ("device", "floor")
+    assert bench.enclave.sealed == []
+
+
+async def test_classes_can_demand_a_tier() -> None:
+    section = SECTION + "  demands:\n  - {classes: ['topic.*'], only: [enclave]}\n"
+    answer = await Bench("topic.hr", section=section).session.ask(query(EASY))
+    assert answer.provenance.tier == "enclave"
+    with pytest.raises(NotRoutedError) as refused:
+        await Bench("topic.hr", "financial.pan", section=section).session.ask(
+            query(EASY)
+        )
+    assert refused.value.code == "no_permitted_tier"
+
+
+async def test_observing_changes_nothing() -> None:
+    bench = Bench(section=SECTION + "  observe: true\n")
+    answer = await bench.session.ask(query(EASY))
+    assert (answer.provenance.tier, answer.provenance.why) == ("enclave", "")
+
+
+@pytest.mark.parametrize("section", ["", SECTION + "  observe: true\n"])
+async def test_who_asks_narrows_also_where_nothing_is_chosen(section: str) -> None:
+    bench = Bench(section=section)
+    home = await bench.session.ask(query(HARD, mode=Mode.HOME))
+    here = await bench.session.ask(query(HARD, require=Require.LOCAL))
+    assert home.route is here.route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+    kept = Bench("financial.pan", section=section)
+    for require in (Require.ENCLAVE, Require.HOUSE):
+        with pytest.raises(NotRoutedError, match="required") as refused:
+            await kept.session.ask(query(HARD, require=require))
+        assert refused.value.code == "required_unmet"
+    cut = Bench(section=section)
+    cut.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    with pytest.raises(NotRoutedError, match="relay"):
+        await cut.session.ask(query(HARD, require=Require.ENCLAVE))
+    assert kept.local.asked == cut.local.asked == []
+
+
+def test_a_battery_is_a_risk_that_is_looked_for_now_and_then() -> None:
+    policy = load_policy(f"{PLAIN}\n{SECTION}")
+    assert policy.routing is not None
+    clock = [0.0]
+    looked: list[float] = []
+
+    def device() -> Device:
+        looked.append(clock[0])
+        return Device(on_battery=True, metered=None)
+
+    router = Router(
+        policy.routing, RulesEstimator(), clock=lambda: clock[0], device=device
+    )
+    for clock[0] in (0.0, 1.0, 31.0):
+        assert router.views()["device"].strained
+        assert not router.views()["enclave"].strained
+    assert looked == [0.0, 31.0]
+
+
+class Unrouted(Bench):
+    """A session that chooses nothing: without a section, or observing."""
+
+    def __init__(self, *, observe: bool, local: ScriptedLocal | None = None) -> None:
+        super().__init__(section=SECTION + "  observe: true\n", local=local)
+        if observe:
+            return
+        policy = load_policy(PLAIN)
+        self.session = Session(
+            ClientParts(
+                policy=policy,
+                inspector=ScriptedInspector(),
+                local=self.local,
+                transport=self.enclave,
+                keys=key_store(policy=policy),
+                audit=self.trail,
+                clock=Clock(),
+            )
+        )
+
+
+@pytest.mark.parametrize("observe", [False, True])
+async def test_what_is_asked_of_routing_holds_where_nothing_is_chosen(
+    *, observe: bool
+) -> None:
+    bench = Unrouted(observe=observe)
+    for options in ({"mode": Mode.HOME}, {"require": Require.LOCAL}):
+        answer = await bench.session.ask(query(HARD, **options))
+        assert answer.route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+    with pytest.raises(NotRoutedError) as refused:
+        await bench.session.ask(query(HARD, require=Require.HOUSE))
+    assert refused.value.code == "required_unmet"
+
+
+@pytest.mark.parametrize("observe", [False, True])
+async def test_what_is_required_is_not_replaced_where_nothing_is_chosen(
+    *, observe: bool
+) -> None:
+    bench = Unrouted(observe=observe)
+    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    with pytest.raises(NotRoutedError, match="relay"):
+        await bench.session.ask(query(HARD, require=Require.ENCLAVE))
+    assert bench.local.asked == []
+    broken = Unrouted(observe=observe, local=ScriptedLocal(broken=True))
+    with pytest.raises(LocalUnavailableError):
+        await broken.session.ask(query(HARD, mode=Mode.HOME))
+    assert broken.enclave.sealed == []
+
+
+@pytest.mark.parametrize("observe", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "param"),
+    [({"max_cost_microusd": 0}, "max_cost"), ({"slo_hard": True}, "slo_hard")],
+)
+async def test_a_limit_that_nobody_keeps_is_refused(
+    limit: dict[str, object], param: str, *, observe: bool
+) -> None:
+    bench = Unrouted(observe=observe)
+    with pytest.raises(UsageError) as refused:
+        await bench.session.ask(query(EASY, **limit))
+    assert refused.value.param == param
+    assert bench.enclave.sealed == []
+    assert bench.local.asked == []
+
+
+class Swallowing(MemoryEnclave):
+    """Nothing comes back, ever, once ``dead``."""
+
+    dead = False
+
+    @override
+    async def fetch_bundle(self, order: FetchOrder) -> bytes:
+        if self.dead:
+            await asyncio.Event().wait()
+        return await super().fetch_bundle(order)
+
+
+async def test_closing_waits_for_nobody_who_is_looked_for_in_vain() -> None:
+    enclave = Swallowing()
+    bench = Bench(enclave=enclave)
+    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    await bench.session.ask(query(HARD))
+    enclave.dead, bench.now = True, 31
+    await bench.session.ask(query(HARD))  # beside it, the way there is tried
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        await bench.session.close()
+
+
+async def test_a_question_of_everything_at_once_is_answered_without_a_trace() -> None:
+    # More classes than a line holds: the line is lost, and no answer.
+    many = sorted(name for name in CLASSES if not name.startswith("secret."))
+    assert len(many) > 128
+    answer = await Bench(*many).session.ask(query(EASY))
+    assert answer.route is Answerer.LOCAL
