@@ -9,7 +9,7 @@ CODE := $(PARTS) dev deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test test-processes test-timing test-removal test-all lint audit
-.PHONY: format bench train-guard fuzz vectors conformance interop
+.PHONY: format bench train-guard train-router fuzz vectors conformance interop
 .PHONY: leak ledger outside image requirements clean
 
 help: ## Say what each target does
@@ -59,11 +59,15 @@ format: setup-dev ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions"
+bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing boundary"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
 	@PYTHON=$(PYTHON) evaluation/training/train.sh $(ARGS)
+
+train-router: setup-dev ## Learn the router's weights again (minutes; needs the data sets), and measure them
+	@$(BIN)/python -m evaluation.training.router.train \
+		--data $(or $(CURTILAGE_SHARED),../shared)/data --out client/curtilage/client/routing/weights
 
 fuzz: setup-dev ## Coverage-guided bytes at every parser (ARGS="--seconds 600" each)
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

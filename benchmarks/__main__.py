@@ -18,21 +18,31 @@ from typing import Final
 
 from benchmarks.added import measure_added
 from benchmarks.attest import measure_attest
+from benchmarks.boundary import measure_boundary
 from benchmarks.decisions import (
     measure_decisions,
     measure_detectors,
     measure_workers,
 )
+from benchmarks.egress import measure_egress
 from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
 from benchmarks.relay import measure_relay, measure_relay_memory
 from benchmarks.report import Table, host
+from benchmarks.routing import measure_routing
+from benchmarks.routing_certify import (
+    measure_certified,
+    measure_drift,
+    measure_made_up,
+)
+from benchmarks.routing_trace import measure_routing_trace
 from benchmarks.starve import measure_starve
 from benchmarks.wire import measure_wire
 
 OUT = Path(__file__).resolve().parent / "out"
 WIRE_ROUNDS = 60
 ATTEST_ROUNDS = 40
+ENCRYPTED = 2000
 
 
 class Arguments(argparse.Namespace):
@@ -41,6 +51,7 @@ class Arguments(argparse.Namespace):
     parts: list[str]
     prompts: int
     decisions: int
+    requests: int
 
 
 Measure = Callable[[Arguments, Path], list[Table]]
@@ -54,11 +65,20 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_detectors(read.decisions),
         measure_workers(),
     ],
+    "egress": lambda read, _: measure_egress(read.requests, ENCRYPTED),
     "memory": lambda _, folder: measure_memory(folder),
     "wire": lambda _, __: [measure_wire(WIRE_ROUNDS)],
     "relay": lambda _, __: [measure_relay(), measure_relay_memory()],
     "attest": lambda _, __: measure_attest(ATTEST_ROUNDS),
+    "routing_trace": lambda _, __: measure_routing_trace(),
     "starve": lambda _, folder: measure_starve(folder),
+    "routing": lambda _, __: [
+        *measure_routing(),
+        measure_certified(),
+        measure_made_up(),
+        measure_drift(),
+    ],
+    "boundary": lambda _, __: measure_boundary(),
 }
 
 
@@ -77,6 +97,12 @@ def main() -> int:
     )
     parser.add_argument(
         "--decisions", type=int, default=300, help="queries of each length"
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=1_000_000,
+        help="requests with faults (default: 1,000,000)",
     )
     read = parser.parse_args(namespace=Arguments())
     if unknown := sorted(set(read.parts) - set(PARTS)):

@@ -210,7 +210,8 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
         if (module := module_of(path, ROOT)).startswith(core)
         if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
     }
-    assert found == {  # a policy, the cases beside a profile
+    assert found == {  # a list of words, a policy, the cases beside a profile
+        "curtilage.client.boundary.redaction": {"read_text"},
         "curtilage.policy.cases": {"read_text"},
         "curtilage.policy.document.load": {"read_text"},
     }
@@ -228,6 +229,38 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
 )
 def test_a_clock_or_a_file_is_seen(plant: str) -> None:
     assert _calls_out(ast.parse(plant))
+
+
+REMOTE = "curtilage.client.remote"
+AT_THE_DESK = {
+    "mint": {f"{REMOTE}.requests"},
+    "mint_again": {f"{REMOTE}.requests"},
+    "mint_cover": {f"{REMOTE}.requests"},
+    "mint_challenge": {f"{REMOTE}.requests"},
+    "mint_fetch": {f"{REMOTE}.keys"},
+    "redeem": {f"{REMOTE}.seal"},
+    "redeem_cover": {f"{REMOTE}.seal"},
+    "redeem_challenge": {f"{REMOTE}.seal"},
+    "redeem_fetch": {f"{REMOTE}.keys"},
+    "mint_house": {"curtilage.client.session"},
+    "redeem_house": {"curtilage.client.house.server"},
+    "PermitDesk": {"curtilage.client.session", "curtilage.cli.attest.show"},
+}
+
+
+def test_a_permit_is_minted_in_one_place_and_redeemed_in_one() -> None:
+    """So what verifies, hedges, retries or queues has nothing to mint with."""
+    found = defaultdict[str, set[str]](set)
+    for path in sources(ROOT):
+        module = module_of(path, ROOT)
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
+                    if name.startswith(("mint", "redeem")) or name == "PermitDesk":
+                        found[name].add(module)
+                case _:
+                    pass
+    assert dict(found) == AT_THE_DESK
 
 
 def test_the_list_holds_all_of_its_kind() -> None:

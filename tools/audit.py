@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "auditing.md"
 FRONT = ROOT / "README.md"
 SETTINGS = ROOT / "pyproject.toml"
-THE_LINE = ("policy/curtilage/policy/decision/decide.py", "if decisive.route is ")
+THE_LINE = (
+    "policy/curtilage/policy/decision/decide.py",
+    "if decisive.route is Route.ENCLAVE:",
+)
 BANS = "[tool.ruff.lint.flake8-tidy-imports.banned-api]"
 DOORS = "[tool.curtilage.doors"
 _ROW = re.compile(r"^\| (?P<first>[^|]*)\| (?P<second>[^|]*) \| (?P<third>[^|]*) \|$")

@@ -17,19 +17,23 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, cast
 
 from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
+from curtilage.client.errors import EXPLAINED, FailureReason
+from curtilage.client.routing.router import CHOSEN
+from curtilage.client.routing.utility import Reason
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.hpke.suite import SUITES
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.asking import open_answer
 from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
+from curtilage_dev.policy import unrouted
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import Stack
 
@@ -70,6 +74,18 @@ class Question:
     desk: str = "you"
 
 
+EASY: Final = Question(
+    desk="bank",
+    expected="local",
+    text="Classify this text as a complaint, an order or a question: 'The new printer "
+    "stands in the hall, and nobody has the key.'",
+)
+HARD: Final = Question(
+    desk="bank",
+    expected="enclave",
+    text="Write a Python function that returns the yearly rate at which a savings plan "
+    "reaches a goal. Explain step by step why its search ends.",
+)
 DAY: Final = (
     Question(
         desk="clinic",
@@ -88,21 +104,13 @@ DAY: Final = (
         text="A customer's card 4111 1111 1111 1111 was declined abroad. What should "
         "we check first?",
     ),
-    Question(
-        desk="bank",
-        expected="enclave",
-        text="How does compound interest work? Explain it in two sentences.",
-    ),
+    EASY,
     Question(
         desk="clinic",
         expected="local",
         text="I was diagnosed with HIV last week. Do I have to tell my employer?",
     ),
-    Question(
-        desk="bank",
-        expected="enclave",
-        text="Write a short and polite email that asks a supplier for a new quote.",
-    ),
+    HARD,
 )
 
 
@@ -153,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 timed=_timed,
                 tls=True,
                 record=True,
+                routed=True,
                 tee=read.tee,
                 gpus=read.gpus,
             )
@@ -188,7 +197,11 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     _title("Questions")
     out(_wrapped(_price(stack.transport), ""))
     outcomes = [_ask(stack, question) for question in questions]
+    if questions is DAY:
+        outcomes += _unrouted(stack)
     asked = [each.question.text for each in outcomes if each.route == "enclave"]
+    if questions is DAY:
+        outcomes += _without_enclave(stack)
     _show_views(stack, asked=asked)
     _show_audit(stack)
     _title("In short")
@@ -205,6 +218,33 @@ def _run(stack: Stack, questions: Sequence[Question]) -> int:
     if wrong:
         out(f"\n{wrong} of {len(outcomes)} routes are not the expected ones")
     return 1 if wrong else 0
+
+
+def _unrouted(stack: Stack) -> list[Outcome]:
+    """Ask the easy question under the same policy without its section ``routing``."""
+    _title("The same policy without its section `routing`: what may leave leaves")
+    policy = stack.folder / "unrouted.yaml"
+    policy.write_text(unrouted(stack.policy.read_text("utf-8")), "utf-8")
+    # A client of its own, with an audit log of its own: one log has one writer.
+    other = replace(
+        stack, environment={"XDG_STATE_HOME": str(stack.folder / "unrouted-state")}
+    )
+    with _timed("another client"):
+        other.start_client("--policy", str(policy), name="unrouted-client")
+    outcome = _ask(other, replace(EASY, expected="enclave"))
+    with _timed("it ends"):
+        other.running["unrouted-client"].stop()
+    return [outcome]
+
+
+def _without_enclave(stack: Stack) -> list[Outcome]:
+    """Kill the enclave and ask what it would have answered, twice."""
+    _title("The enclave dies")
+    stack.running["enclave"].kill()
+    question = replace(HARD, expected="local")
+    first = _ask(stack, question)
+    out("  The next one need not find out again: the circuit breaker is open.")
+    return [first, _ask(stack, question)]
 
 
 def _price(transport: TransportParameters) -> str:
@@ -251,8 +291,12 @@ def _ask(stack: Stack, question: Question) -> Outcome:
         out(f"  found  {found}")
         out(f"  route  {WHERE[headers['x-curtilage-route']]}")
         out(f"  rule   {headers['x-curtilage-rule']}")
+        if "x-curtilage-why" in headers:
+            why = CHOSEN[Reason(headers["x-curtilage-why"])]
+            out(f"  why    {headers['x-curtilage-tier']} was chosen: {why}")
         if "x-curtilage-fallback" in headers:
-            out(f"  why    it might have left, but: {headers['x-curtilage-fallback']}")
+            reason = FailureReason(headers["x-curtilage-fallback"])
+            out(f"  but    {EXPLAINED[reason]}")
         column = 0
         for piece in _pieces(response):
             if not outcome.text:

@@ -8,6 +8,7 @@ the policy, so the policy's digest covers them.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def development_policy(
     log: bytes,
     transport: TransportParameters = PADDED,
     profile: str = "",
+    routed: bool = False,
 ) -> str:
     """Return the whole policy as YAML.
 
@@ -65,10 +67,19 @@ def development_policy(
         log: the development log's ``log.json``.
         transport: what it accepts, and nothing else.
         profile: the text that the sections follow; empty: the shipped default.
+        routed: with the profile's section ``routing``; without it, whatever may leave
+            leaves, which most tests are about.
     """
+    text = profile or profile_text("default")
+    text = (text if routed else unrouted(text)).rstrip()
     section = attestation_section(machine=machine, log=log)
-    shaping = transport_section(transport)
-    return f"{(profile or profile_text('default')).rstrip()}\n\n{section}{shaping}"
+    return f"{text}\n\n{section}{transport_section(transport)}"
+
+
+def unrouted(profile: str) -> str:
+    """Return a policy's text without its section ``routing``."""
+    # To its last line that is indented; comments may stand between.
+    return re.sub(r"(?m)^routing:\n(?:(?:[ #].*)?\n)*[ ].*\n", "", profile)
 
 
 def transport_section(transport: TransportParameters) -> str:

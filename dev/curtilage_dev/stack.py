@@ -85,6 +85,7 @@ class Stack:
         tls: whether both hops use TLS, under certificates made for this run.
         profile: the policy's text up to its sections about enclaves; empty: the
             shipped default.
+        routed: whether the policy keeps its section ``routing``.
         play: what the enclave plays in the place of a model; None: the model.
         timed: wraps each step.
         environment: added to that of every process.
@@ -103,6 +104,7 @@ class Stack:
     transport: TransportParameters = PADDED
     tls: bool = False
     profile: str = ""
+    routed: bool = False
     play: Play | None = None
     timed: Timed = untimed
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -215,6 +217,7 @@ class Stack:
             log=(self.release / devlog.LOG_FILE).read_bytes(),
             transport=self.transport,
             profile=self.profile,
+            routed=self.routed,
         )
         self.policy.write_text(text, "utf-8")
 
@@ -246,7 +249,7 @@ class Stack:
         address = listen_address(process.wait_ready())
         self.relay_address = self._seen_at("relay", address)
 
-    def start_client(self, *extra: str) -> None:
+    def start_client(self, *extra: str, name: str = "client") -> None:
         """Start the client's endpoint on a free port."""
         arguments = ["serve", "--port", "0", "--policy", str(self.policy)]
         arguments += ["--relay", self.relay_url]
@@ -254,7 +257,7 @@ class Stack:
             arguments += ["--relay-ca", str(self.authority)]
         if self.model != EMBEDDED:
             arguments += ["--model", self.model, "--model-sha256", self.model_sha256]
-        process = self._start("client", "curtilage.cli", *arguments, *extra)
+        process = self._start(name, "curtilage.cli", *arguments, *extra)
         self.client_url = str(process.wait_ready()["listen"])
 
     def fetch_bundle(self) -> Path:
