@@ -6,13 +6,12 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, progress
 from curtilage.client.audit.export import new_file
 from curtilage.client.errors import UsageError
-from curtilage.client.routing import refit
 from curtilage.client.routing.advise import repeatable
 from curtilage.client.routing.certify import (
     DELTA,
@@ -23,10 +22,13 @@ from curtilage.client.routing.certify import (
     certified,
     least_abstention,
 )
-from curtilage.client.routing.estimators import FILE, FOLDER
+from curtilage.client.routing.estimators import FILE, FOLDER, MOST_FITTED
 from curtilage.client.routing.health import PRIORS
-from curtilage.client.routing.ngram import Weights, load_weights
 from curtilage.policy.decision.tiers import TierKind
+
+if TYPE_CHECKING:  # they need numpy, which is an extra
+    from curtilage.client.routing import refit
+    from curtilage.client.routing.ngram import Weights
 
 ALPHAS: Final = (0.05, 0.10, 0.15, 0.20, 0.30)
 SEED: Final = 1  # the same file is cut into the same halves
@@ -72,9 +74,9 @@ class Calibrated:
 
     graded: int
     bad: float
-    judgement: refit.Judgement | None
+    judgement: "refit.Judgement | None"
     certificates: tuple[Certificate, ...]
-    weights: Weights | None
+    weights: "Weights | None"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -93,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     path = None if arguments.out is None else Path(arguments.out)
     digest = None
     if path is not None and found.weights is not None:
-        data = refit.packed(found.weights)
+        from curtilage.client.routing.refit import packed  # noqa: PLC0415 - numpy
+
+        data = packed(found.weights)
         with new_file(path) as file:
             file.write(data)
         digest = sha256(data).hexdigest()
@@ -139,7 +143,7 @@ def calibrated(rows: Sequence[GradedRow], *, good: float) -> Calibrated:
         draw = repeatable(SEED)
         drawn = sorted((draw(), at) for at in range(len(rows)))
         order = [rows[at] for _, at in drawn]
-        half = min(len(order) // 2, refit.MOST_FITTED)
+        half = min(len(order) // 2, MOST_FITTED)
         known, seen = order[:half], order[half:]
         # The bounds are exact for any number; what is too few is so for both halves.
         least = MIN_GRADED // 2
@@ -171,13 +175,22 @@ def calibrated(rows: Sequence[GradedRow], *, good: float) -> Calibrated:
 
 def _fitted(
     known: Sequence[GradedRow], seen: Sequence[GradedRow]
-) -> tuple[Weights, refit.Judgement, list[float]]:
+) -> "tuple[Weights, refit.Judgement, list[float]]":
     gains = [row.strong - row.weak for row in seen]
     if sum(gains) <= 0:
         raise CannotCertifyError(
             "the strong tier's answers are no better than the home model's: keep "
             "everything home"
         )
+    try:
+        from curtilage.client.routing import refit  # noqa: PLC0415 - needs numpy
+        from curtilage.client.routing.ngram import load_weights  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        if missing.name != "numpy":
+            raise
+        raise UsageError(
+            "fitting needs numpy, which comes with the extras `pii` and `llm`"
+        ) from None
     package = resources.files("curtilage.client.routing")
     shipped = load_weights(package.joinpath(FOLDER, FILE).read_bytes())
     with progress(f"fitting the estimator to {len(known)} questions"):

@@ -10,6 +10,9 @@ from curtilage.client.routing.estimate import THRESHOLD, Estimator, RulesEstimat
 
 FOLDER = "weights"
 FILE = "router.npz"
+MOST_FITTED = (
+    2000  # questions; the matrix of the dual form has so many rows and columns
+)
 
 
 def open_estimator(

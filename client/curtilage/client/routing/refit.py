@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curtilage.client.routing.estimate import prompt_tokens
+from curtilage.client.routing.estimators import MOST_FITTED
 from curtilage.client.routing.features import (
     BUCKETS,
     CUES,
@@ -31,7 +32,6 @@ from curtilage.client.routing.ngram import (
     standard_gain,
 )
 
-MOST_FITTED: Final = 2000  # the matrix of the dual form has this many rows and columns
 CHANCE: Final = 0.5
 PENALTY: Final = 15.0
 DENSE_SCALE: Final = 0.07  # of a dense number, against a text's hashed ones of norm 1
