@@ -21,6 +21,7 @@ from curtilage.client.routing.advise import (
 )
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
+from support.route_traces import LINE as TRACE_LINE
 
 TIERS = (
     TierFigures(
@@ -33,21 +34,7 @@ TIERS = (
         id="enclave", kind=TierKind.ATTESTED, microusd_per_mtok=1_500_000
     ),
 )  # fmt: skip
-LINE = TraceLine(
-    at="2026-11-23T13:45Z",
-    intent="qa",
-    length=256,
-    classes=(),
-    routing_class=RoutingClass.PUBLIC,
-    permitted=("device", "enclave"),
-    tier="enclave",
-    why="hard",
-    ttft_ms=300,
-    total_ms=3000,
-    prompt_tokens=64,
-    answer_tokens=256,
-    outcome=TraceOutcome.ANSWERED,
-)
+LINE = replace(TRACE_LINE, permitted=("device", "enclave"))
 HOME = replace(LINE, intent="transform", would_choose="device")
 STAYS = replace(
     LINE,
