@@ -14,7 +14,6 @@ from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import TierView
 from curtilage.client.routing.utility import (
     Choice,
-    Override,
     Reason,
     Refusal,
     UtilitySettings,
@@ -27,6 +26,7 @@ from curtilage.policy.decision.tiers import (
     Tier,
     TierKind,
 )
+from curtilage.policy.document.routing_plan import Preference
 
 DEVICE = Tier(id="device", kind=TierKind.IN_PROCESS)
 WARD = Tier(id="ward", kind=TierKind.HOUSE)
@@ -288,30 +288,30 @@ def test_an_enclave_comes_first_where_that_is_wished_and_it_is_permitted() -> No
 @pytest.mark.parametrize(
     ("override", "estimate", "first"),
     [
-        (Override.PREFER_HOME, HARD, WARD),
-        (Override.PREFER_STRONG, EASY, ENCLAVE),
-        (Override.ONLY_HOME, HARD, WARD),
+        (Preference.PREFER_HOME, HARD, WARD),
+        (Preference.PREFER_STRONG, EASY, ENCLAVE),
+        (Preference.ONLY_HOME, HARD, WARD),
     ],
 )
 def test_the_operator_s_word_on_an_intent_comes_before_the_scores(
-    override: Override, estimate: Estimate, first: Tier
+    override: Preference, estimate: Estimate, first: Tier
 ) -> None:
     settings = UtilitySettings(overrides={Intent.QA: override})
     choice = pick(estimate, *ALL, settings=settings)
     assert (choice.order[0], choice.reason) == (first, Reason.OVERRIDE)
-    assert (ENCLAVE in choice.order) == (override is not Override.ONLY_HOME)
+    assert (ENCLAVE in choice.order) == (override is not Preference.ONLY_HOME)
     other = replace(estimate, intent=Intent.CODE)
     assert pick(other, *ALL, settings=settings).reason is not Reason.OVERRIDE
 
 
 def test_only_home_is_home_also_for_one_who_wishes_the_enclave() -> None:
-    settings = UtilitySettings(overrides={Intent.QA: Override.ONLY_HOME})
+    settings = UtilitySettings(overrides={Intent.QA: Preference.ONLY_HOME})
     wished = RoutingOptions(mode=Mode.ENCLAVE_IF_ALLOWED)
     assert ENCLAVE not in pick(HARD, *ALL, settings=settings, options=wished).order
 
 
 def test_the_sender_s_wish_comes_before_the_operator_s() -> None:
-    settings = UtilitySettings(overrides={Intent.QA: Override.PREFER_HOME})
+    settings = UtilitySettings(overrides={Intent.QA: Preference.PREFER_HOME})
     wished = RoutingOptions(mode=Mode.ENCLAVE_IF_ALLOWED)
     choice = pick(EASY, *ALL, settings=settings, options=wished)
     assert (choice.order[0], choice.reason) == (ENCLAVE, Reason.MODE)
@@ -405,7 +405,7 @@ ALL_SETTINGS = st.builds(
     risk_permille=WEIGHTS,
     switch_permille=WEIGHTS,
     hysteresis_permille=WEIGHTS,
-    overrides=st.dictionaries(st.sampled_from(Intent), st.sampled_from(Override)),
+    overrides=st.dictionaries(st.sampled_from(Intent), st.sampled_from(Preference)),
 )
 
 

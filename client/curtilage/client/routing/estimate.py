@@ -122,7 +122,7 @@ _ANSWER_TOKENS: Final[Mapping[Intent, int]] = {
 # What the strong tier adds, before anything is known of the operator's own traffic:
 # small models sort, extract and rewrite about as well, and lag in code and in several
 # steps.
-_GAIN: Final[Mapping[Intent, float]] = {
+GAIN: Final[Mapping[Intent, float]] = {
     Intent.CLASSIFICATION: 0.0,
     Intent.EXTRACTION: 0.03,
     Intent.TRANSFORM: 0.05,
@@ -136,7 +136,7 @@ _GAIN: Final[Mapping[Intent, float]] = {
 _GAIN_LONG: Final = 0.08
 _GAIN_VERY_LONG: Final = 0.20
 _GAIN_SECOND_SIGN: Final = 0.10  # several steps or code, where the intent is another
-_GAIN_SPREAD: Final = 0.15
+GAIN_SPREAD: Final = 0.15
 _DOUBT: Final = 0.4  # the weight of what no cue told
 
 # Words and pairs of words ("list_all") that say what is to be done, in English, German,
@@ -299,7 +299,7 @@ class RulesEstimator:
         # A lone weak cue ("what") is worth little; several for one intent much.
         confidence = most / (sum(scores.values()) + _DOUBT)
         intent = best if confidence >= self._threshold else Intent.UNKNOWN
-        gain = _GAIN[intent]
+        gain = GAIN[intent]
         if intent not in {Intent.CODE, Intent.REASONING}:
             gain += _GAIN_SECOND_SIGN * (signs.in_code or signs.in_steps)
         if tokens > _VERY_LONG_TOKENS:
@@ -312,8 +312,8 @@ class RulesEstimator:
             intent=intent,
             intent_confidence=confidence,
             gain=gain,
-            gain_low=gain - _GAIN_SPREAD,
-            gain_high=gain + _GAIN_SPREAD,
+            gain_low=gain - GAIN_SPREAD,
+            gain_high=gain + GAIN_SPREAD,
             source="rules",
             prompt_tokens=tokens,
             answer_tokens=answer_tokens(intent, tokens, max_tokens),

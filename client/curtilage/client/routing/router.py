@@ -18,6 +18,8 @@ from curtilage.client.options import Require
 from curtilage.client.query import Query
 from curtilage.client.routing.breaker import BreakerSettings, BreakerState
 from curtilage.client.routing.estimate import (
+    GAIN,
+    GAIN_SPREAD,
     Estimate,
     Estimator,
     Intent,
@@ -33,7 +35,6 @@ from curtilage.client.routing.health import (
 )
 from curtilage.client.routing.utility import (
     Choice,
-    Override,
     Reason,
     Refusal,
     UtilitySettings,
@@ -43,13 +44,8 @@ from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
 from curtilage.policy.document.routing_plan import RoutingPlan, TierPlan
 
 MAX_CONVERSATIONS: Final = 4096
-ROUTINE: Final[Mapping[Intent, float]] = {
-    Intent.CLASSIFICATION: 0.0,
-    Intent.EXTRACTION: 0.03,
-    Intent.TRANSFORM: 0.05,
-}
-"""What a strong tier adds to short tasks that small models do about as well."""
-ROUTINE_SPREAD: Final = 0.15
+ROUTINE: Final = frozenset({Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM})
+"""What small models do about as well as strong ones, of short texts."""
 SHORT_TOKENS: Final = 1000
 LOOK_MS: Final = 30_000.0
 TEMPLATE_TOKENS: Final = 8
@@ -229,10 +225,7 @@ class Router:
             switch_permille=weights.switch,
             hysteresis_permille=weights.hysteresis,
             total_ms=plan.budgets.total_ms,
-            overrides={
-                Intent(intent): Override(wish)
-                for intent, wish in plan.overrides.items()
-            },
+            overrides={Intent(intent): wish for intent, wish in plan.overrides.items()},
         )
 
     def estimate(self, query: Query) -> Estimate:
@@ -252,8 +245,8 @@ class Router:
             # The shipped gain was learned from exams, which hold no such tasks: it
             # tells how hard a text is and not that sorting it is easy. What an operator
             # learned of his own traffic holds.
-            gain = ROUTINE[estimate.intent]
-            low, high = gain - ROUTINE_SPREAD, gain + ROUTINE_SPREAD
+            gain = GAIN[estimate.intent]
+            low, high = gain - GAIN_SPREAD, gain + GAIN_SPREAD
             return replace(
                 estimate, gain=gain, gain_low=low, gain_high=high, source="rules"
             )

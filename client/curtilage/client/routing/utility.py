@@ -16,22 +16,10 @@ from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import TierView
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
+from curtilage.policy.document.routing_plan import Preference
 
 _USED_FREELY: Final = 0.6
 """Share of a rate limit below which nothing speaks against using more."""
-
-
-@unique
-class Override(StrEnum):
-    """What the operator says of an intent, whatever the scores are.
-
-    ``PREFER_HOME``: this device and the house before any enclave. ``PREFER_STRONG``:
-    the tier of the best answers first. ``ONLY_HOME``: no enclave.
-    """
-
-    PREFER_HOME = "prefer_home"
-    PREFER_STRONG = "prefer_strong"
-    ONLY_HOME = "only_home"
 
 
 @unique
@@ -102,7 +90,9 @@ class UtilitySettings:
     hysteresis_permille: int = 20
     ref_microusd: int = 1000
     total_ms: int = 60_000
-    overrides: Mapping[Intent, Override] = field(default_factory=dict[Intent, Override])
+    overrides: Mapping[Intent, Preference] = field(
+        default_factory=dict[Intent, Preference]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +188,10 @@ def _narrowed(
     views: Mapping[str, TierView],
     estimate: Estimate,
     options: RoutingOptions,
-    override: Override | None,
+    override: Preference | None,
 ) -> Permitted:
     left = permitted
-    home = options.mode is Mode.HOME or override is Override.ONLY_HOME
+    home = options.mode is Mode.HOME or override is Preference.ONLY_HOME
     for tier in permitted.tiers:
         view = views.get(tier.id)
         denial: Denial | None
@@ -277,12 +267,12 @@ def _wishes(
     order: Sequence[Tier],
     views: Mapping[str, TierView],
     options: RoutingOptions,
-    override: Override | None,
+    override: Preference | None,
 ) -> Iterator[tuple[Reason, Callable[[Tier], bool]]]:
     """Yield what comes before the scores, and which tiers go behind the others."""
-    if override is Override.PREFER_HOME:
+    if override is Preference.PREFER_HOME:
         yield Reason.OVERRIDE, lambda tier: tier.kind is TierKind.ATTESTED
-    if override is Override.PREFER_STRONG:
+    if override is Preference.PREFER_STRONG:
         most = max(views[tier.id].quality_permille for tier in order)
         yield Reason.OVERRIDE, lambda tier: views[tier.id].quality_permille < most
     if options.mode is Mode.ENCLAVE_IF_ALLOWED:
