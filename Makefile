@@ -59,7 +59,7 @@ format: setup-dev ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing boundary"
+bench: setup-dev ## Measure everything, or ARGS="wire attest relay starve added memory path decisions egress routing routing_trace boundary"
 	@PYTHONPATH=dev $(BIN)/python -m benchmarks $(ARGS)
 
 train-guard: ## Train the model that finds names and topics again (an hour; needs the data sets; ARGS=--multilingual)
@@ -76,8 +76,8 @@ vectors: setup-dev ## Make our own test vectors again and compare, then everybod
 	@$(BIN)/python tests/vectors/make.py
 	@$(BIN)/python -m pytest tests/conformance/wire tests/wire/test_shaped_vectors.py $(ARGS)
 
-conformance: setup-dev ## One suite for two relays: the built-in one and nginx
-	@$(BIN)/python -m pytest tests/conformance/relay $(ARGS)
+conformance: setup-dev ## One suite for two relays, built in and nginx, and one for two balancers, nginx and Envoy
+	@$(BIN)/python -m pytest tests/conformance/relay tests/conformance/balancer $(ARGS)
 
 interop: setup-dev ## Speak to peers in Go and Node, both directions (installs them; minutes)
 	@$(BIN)/python tests/conformance/peers/run.py $(ARGS)

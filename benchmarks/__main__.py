@@ -36,6 +36,11 @@ from benchmarks.routing_certify import (
     measure_made_up,
 )
 from benchmarks.routing_trace import measure_routing_trace
+from benchmarks.routing_verifier import (
+    measure_certified_drafts,
+    measure_told_apart,
+    measure_verifier_time,
+)
 from benchmarks.starve import measure_starve
 from benchmarks.wire import measure_wire
 
@@ -77,6 +82,9 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_certified(),
         measure_made_up(),
         measure_drift(),
+        measure_told_apart(),
+        measure_certified_drafts(),
+        measure_verifier_time(),
     ],
     "boundary": lambda _, __: measure_boundary(),
 }

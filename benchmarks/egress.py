@@ -317,7 +317,7 @@ class Egress:
                     break
                 exception = unseen.pop(self._chance.randrange(len(unseen)))
                 self.totals.again += 1
-                if exception is WireException.KEY_UNKNOWN:
+                if exception is not WireException.DATE_REFUSED:
                     key = self._keys[1 - self._keys.index(key)]
             if self._chance.random() > FAILED:  # else it was cut, and is retried
                 return

@@ -148,11 +148,12 @@ class _Outcome:
     broken: bool
 
 
-def _tried(
+def tried(
     graded: Sequence[Graded],
     alpha: float,
     choose: Callable[[Sequence[Bound], float], Bound | None],
 ) -> Iterator[_Outcome]:
+    """Yield what a threshold is worth that some of the graded answers chose."""
     for seed in range(REPETITIONS):
         order = _shuffled(len(graded), seed)
         chosen = choose(bounds_of([graded[at] for at in order[:CALIBRATED]]), alpha)
@@ -176,8 +177,8 @@ def measure_certified() -> Table:
         graded, auroc = scored(items)
         bad = fmean(each.bad for each in graded)
         for alpha in ALPHAS:
-            ours = list(_tried(graded, alpha, certified))
-            theirs = list(_tried(graded, alpha, naive))
+            ours = list(tried(graded, alpha, certified))
+            theirs = list(tried(graded, alpha, naive))
             rows.append(
                 (
                     f"{name} (AUROC {auroc:.2f})",

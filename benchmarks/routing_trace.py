@@ -338,8 +338,8 @@ class Day:
         start = self.machines[place].take(now, whole)
         end = self.end_s(place, now, start, whole)
         texts = (start + first, start + whole)
-        for then, what in (start, "turn"), *((each, "text") for each in texts):
-            self.at(then, partial(self._policy.went, place, attempt, what, question))
+        for then in texts:
+            self.at(then, partial(self._policy.went, place, attempt, "text", question))
         self.at(end, partial(self._policy.went, place, attempt, "end", question))
         outcome = self.outcome
         outcome.took_s.append(end - question.at_s)
@@ -498,9 +498,7 @@ class Utility(Policy):
         if attempt is None:
             return
         health = self._health[place]
-        if what == "turn" and place == "local":
-            health.turn(attempt, 1000 * now)
-        elif what == "text":
+        if what == "text":
             health.text(attempt, 1000 * now)
         elif what == "end":
             health.finished(attempt, 1000 * now, tokens=question.answer)

@@ -10,6 +10,7 @@ def test_the_client_exports_exactly_this() -> None:
         "Delta",
         "Provenance",
         "SyncClient",
+        "TelemetrySettings",
     ]
     for name in curtilage.client.__all__:
         assert getattr(curtilage.client, name).__doc__

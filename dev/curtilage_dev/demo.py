@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from curtilage.attest.evidence import Tee
 from curtilage.cli.terminal import out
@@ -119,7 +119,7 @@ class Outcome:
     """What came back for one question."""
 
     question: Question
-    headers: dict[str, str]
+    said: dict[str, str]
     first_s: float = 0.0
     total_s: float = 0.0
     text: str = field(default="", repr=False)
@@ -127,7 +127,7 @@ class Outcome:
     @property
     def route(self) -> str:
         """Where it was answered."""
-        return self.headers.get("x-curtilage-route", "none")
+        return self.said["route"]
 
     @property
     def as_expected(self) -> bool:
@@ -282,23 +282,25 @@ def _ask(stack: Stack, question: Question) -> Outcome:
     asked = time.monotonic()
     answer = open_answer(stack.client_url, question.text, max_tokens=MAX_TOKENS)
     with answer as response:
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        outcome = Outcome(question=question, headers=headers)
-        found = headers["x-curtilage-class"].replace(",", ", ") or "nothing"
-        uncertain = headers.get("x-curtilage-uncertain", "")
+        events = _events(response)
+        # In the first event and not in the head, which leaves after a second without.
+        said = cast("dict[str, str]", next(events)["curtilage"])
+        outcome = Outcome(question=question, said=said)
+        found = said["class"].replace(",", ", ") or "nothing"
+        uncertain = said.get("uncertain", "")
         if uncertain:
             found += f"; could not be known: {uncertain.replace(',', ', ')}"
         out(f"  found  {found}")
-        out(f"  route  {WHERE[headers['x-curtilage-route']]}")
-        out(f"  rule   {headers['x-curtilage-rule']}")
-        if "x-curtilage-why" in headers:
-            why = CHOSEN[Reason(headers["x-curtilage-why"])]
-            out(f"  why    {headers['x-curtilage-tier']} was chosen: {why}")
-        if "x-curtilage-fallback" in headers:
-            reason = FailureReason(headers["x-curtilage-fallback"])
+        out(f"  route  {WHERE[said['route']]}")
+        out(f"  rule   {said['rule']}")
+        if "why" in said:
+            why = CHOSEN[Reason(said["why"])]
+            out(f"  why    {said['tier']} was chosen: {why}")
+        if "fallback" in said:
+            reason = FailureReason(said["fallback"])
             out(f"  but    {EXPLAINED[reason]}")
         column = 0
-        for piece in _pieces(response):
+        for piece in _pieces(events):
             if not outcome.text:
                 outcome.first_s = time.monotonic() - asked
             outcome.text += piece
@@ -323,14 +325,20 @@ def _flow(piece: str, column: int) -> int:
     return column
 
 
-def _pieces(response: HTTPResponse) -> Iterator[str]:
+def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Yield the events of a stream; its comments say that somebody is at work."""
     for line in response:
-        data = line.decode().strip().removeprefix("data: ")
-        if not data or data == "[DONE]":
+        kind, _, data = line.decode().strip().partition("data: ")
+        if kind or not data or data == "[DONE]":
             continue
-        event = json.loads(data)
+        event: dict[str, Any] = json.loads(data)
         if "error" in event:
             raise ProcessError(f"the answer was cut: {event['error']['message']}")
+        yield event
+
+
+def _pieces(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+    for event in events:
         for choice in event["choices"]:
             text = choice["delta"].get("content")
             if text:

@@ -37,6 +37,8 @@ from curtilage_dev.processes import Process, ProcessError, Processes
 from curtilage_dev.scripted_enclave import SCRIPTED_SHA256, Play
 
 GATEWAY: Final = "demo"
+NODES: Final = "abcdefgh"
+"""Ids of a pool's nodes."""
 MEASUREMENT: Final = hashlib.sha384(b"curtilage development image").hexdigest()
 EMBEDDED: Final = "embedded"
 DEVELOPMENT: Final = Path(__file__).resolve().parents[1]
@@ -79,6 +81,8 @@ class Stack:
         measurement: what the emulated processor reports.
         tee: which kind of processor it plays.
         gpus: how many GPUs the emulated machine has.
+        nodes: how many enclaves there are; more than one are a pool, with the ids
+            ``NODES``, all alike and on one emulated machine.
         enclave_extra: lines added to the enclave's configuration.
         relay_extra: lines added to the relay's configuration.
         transport: how the release shapes its answers; the policy accepts this.
@@ -99,6 +103,7 @@ class Stack:
     measurement: str = MEASUREMENT
     tee: Tee = Tee.EMULATED_SEV_SNP
     gpus: int = 0
+    nodes: int = 1
     enclave_extra: str = ""
     relay_extra: str = ""
     transport: TransportParameters = PADDED
@@ -110,6 +115,7 @@ class Stack:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     running: dict[str, Process] = field(default_factory=dict[str, Process])
     enclave_address: str = ""
+    node_addresses: dict[str, str] = field(default_factory=dict[str, str])
     relay_address: str = ""
     client_url: str = ""
     _authority: Authority | None = None
@@ -222,26 +228,57 @@ class Stack:
         self.policy.write_text(text, "utf-8")
 
     def start_enclave(self) -> None:
-        """Start the enclave server on a free port, or again on the same one."""
-        config = self.folder / "enclave.toml"
-        config.write_text(self._enclave_config(), "utf-8")
+        """Start the enclave server on a free port, or again on the same one.
+
+        Of a pool, all nodes, side by side.
+        """
+        if self.nodes == 1:
+            process = self._run_enclave("enclave", self.enclave_address)
+            address = listen_address(process.wait_ready())
+            self.enclave_address = self._seen_at("enclave", address)
+            return
+        for node in NODES[: self.nodes]:
+            self.begin_node(node)
+        for node in NODES[: self.nodes]:
+            self.wait_node(node)
+
+    def begin_node(self, node: str) -> None:
+        """Start one of a pool's nodes, or again on the same port."""
+        self._run_enclave(f"enclave-{node}", self.node_addresses.get(node, ""))
+
+    def wait_node(self, node: str) -> None:
+        """Wait until a node is ready."""
+        name = f"enclave-{node}"
+        address = listen_address(self.running[name].wait_ready())
+        self.node_addresses[node] = self._seen_at(name, address)
+
+    def _run_enclave(self, name: str, address: str) -> Process:
+        config = self.folder / f"{name}.toml"
+        config.write_text(self._enclave_config(name, address), "utf-8")
         program, played = "curtilage.enclave_server", tuple[str, ...]()
         if self.play is not None:
             program, played = "curtilage_dev.scripted_enclave", self.play.arguments()
-        process = self._start("enclave", program, "--config", str(config), *played)
-        address = listen_address(process.wait_ready())
-        self.enclave_address = self._seen_at("enclave", address)
+        return self._start(name, program, "--config", str(config), *played)
 
     def start_relay(self) -> None:
         """Start the relay on a free port, or again on the same one."""
         config = self.folder / "relay.toml"
-        upstream = f"{self._scheme}://{self.enclave_address}"
+        upstreams = {GATEWAY: self.enclave_address}
+        if self.nodes > 1:
+            upstreams = {
+                f"{GATEWAY}.{node}": address
+                for node, address in self.node_addresses.items()
+            }
+        gateways = "".join(
+            f"{name} = {json.dumps(f'{self._scheme}://{address}')}\n"
+            for name, address in upstreams.items()
+        )
         trusted = f"upstream_ca_file = {json.dumps(str(self.authority))}\n"
         config.write_text(
             'environment = "development"\n'
             f"listen = {json.dumps(self._listen('relay', self.relay_address))}\n"
             f"{trusted if self.tls else ''}"
-            f"[gateways]\n{GATEWAY} = {json.dumps(upstream)}\n"
+            f"[gateways]\n{gateways}"
             f"{self._tls_table('relay')}{self.relay_extra}",
             "utf-8",
         )
@@ -339,10 +376,10 @@ class Stack:
             return []
         return _anchor_lines(GPU_PRODUCT, self.folder / GPU_ROOT_FILE)
 
-    def _enclave_config(self) -> str:
+    def _enclave_config(self, name: str, address: str) -> str:
         lines = [
             'environment = "development"',
-            f"listen = {json.dumps(self._listen('enclave', self.enclave_address))}",
+            f"listen = {json.dumps(self._listen(name, address))}",
             f"evidence = {json.dumps(f'unix:{self.evidence_socket}')}",
             f"release = {json.dumps(str(self.release))}",
             *_anchor_lines(product_of(self.emulated), self.folder / ROOT_FILE),

@@ -1,39 +1,12 @@
-"""What ``ask`` says of where an answer comes from."""
+"""What ``ask`` says while nothing of an answer can be shown."""
 
 import pytest
 
-from curtilage.cli.ask import provenance_line
-from curtilage.client.answer import Answerer, Provenance
+from curtilage.cli.ask import WAITING
+from curtilage.client.answer import Phase
 
 
-def _line(route: Answerer, evidence: str | None) -> str:
-    return provenance_line(
-        Provenance(
-            route=route,
-            model="m",
-            classes=(),
-            rule="default",
-            reason="because",
-            policy_digest="sha256:00",
-            evidence=evidence,
-            recorded=True,
-        )
-    )
-
-
-@pytest.mark.parametrize("evidence", ["sev-snp", "tdx", "nitro", "azure-snp"])
-def test_hardware_is_called_attested(evidence: str) -> None:
-    assert _line(Answerer.ENCLAVE, evidence) == (
-        "[answered by the attested enclave; found: nothing; rule default: because]"
-    )
-
-
-@pytest.mark.parametrize("evidence", ["emulated-sev-snp", "emulated-tdx"])
-def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
-    line = _line(Answerer.ENCLAVE, evidence)
-    assert "EMULATED and proves nothing" in line
-    assert "attested" not in line
-
-
-def test_the_local_model_has_no_evidence() -> None:
-    assert _line(Answerer.LOCAL, None).startswith("[answered here, by the local model;")
+@pytest.mark.parametrize("phase", Phase)
+def test_whatever_is_waited_for_has_words(phase: Phase) -> None:
+    """Else an answer that is only late would end the program."""
+    assert WAITING[phase]

@@ -2,6 +2,8 @@ import base64
 import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.policy import command as policy_command
+from curtilage.client.deferred import Deferred, request_of
+from curtilage.client.deferred_store import queue_store
+from curtilage.client.query import Settings, single_query
+from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.routing_plan import QueuePlan
 from curtilage_dev.policy import Emulated, attestation_section, transport_section
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
@@ -31,14 +38,25 @@ COMMANDS = (
     ("models", "list"),
     ("models", "add"),
     ("models", "pull"),
+    ("models", "rollout"),
+    ("models", "rollout", "manifest"),
+    ("models", "rollout", "rollback"),
+    ("models", "rollout", "status"),
+    ("models", "rollout", "take"),
     ("models", "verify"),
     ("attest",),
     ("attest", "verify"),
+    ("queue",),
+    ("queue", "drain"),
+    ("queue", "drop"),
+    ("queue", "list"),
+    ("queue", "show"),
     ("route",),
     ("route", "advise"),
     ("route", "calibrate"),
     ("route", "compare"),
     ("route", "explain"),
+    ("route", "feedback"),
     ("route", "stats"),
 )
 
@@ -282,6 +300,72 @@ def test_ask_as_json() -> None:
     assert value["fallback"] is None
 
 
+@pytest.mark.model
+def test_ask_goes_on_with_a_file_of_questions(tmp_path: Path) -> None:
+    questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [
+        {"id": "a", "text": "What is HIV?", "seed": 1},
+        {"id": 7, "text": "my card is 4111 1111 1111 1111", "require": "enclave"},
+    ]
+    questions.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    command = ("ask", "--max-tokens", "4", "--jsonl", str(questions))
+    assert run(*command).returncode == 2, "without --out"
+    for told in ("", "1 of 2 have an answer already"):
+        done = run(*command, "--out", str(answers))
+        # What a card may not be sent to is not asked of anybody else.
+        assert done.returncode == 3, done.stderr
+        assert "without an answer (required_unmet: 1)" in done.stderr
+        assert told in done.stderr
+        (line,) = [json.loads(each) for each in answers.read_text().splitlines()]
+        assert (line["id"], line["answer"]["route"]) == ("a", "local")
+
+
+def test_nothing_is_started_for_questions_that_have_an_answer(tmp_path: Path) -> None:
+    questions, answers = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    questions.write_text('{"id": 1, "text": "What is HIV?"}', "utf-8")
+    answers.write_text('{"id": 1, "answer": {}}\n', "utf-8")
+    missing = ("--model", str(tmp_path / "missing.gguf"), "--model-sha256", "0" * 64)
+    done = run("ask", *missing, "--jsonl", str(questions), "--out", str(answers))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "1 of 1 have an answer already\n"
+
+
+@pytest.mark.model
+def test_what_waits_is_asked_again(
+    tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, policy = tmp_path / "queue.key", tmp_path / "policy.yaml"
+    key.write_text("5a" * 32)
+    key.chmod(0o600)
+    plain = profile_text("default").partition("\nrouting:")[0]
+    policy.write_text(
+        f"{plain}\nrouting:\n  tiers: [{{id: device, kind: in_process}}]\n"
+        f"  queue: {{store: file, key_file: {key}}}\n"
+    )
+    monkeypatch.setenv("CURTILAGE_POLICY", str(policy))
+    now_ms = time.time_ns() // 1_000_000
+    item = Deferred(
+        ticket="0a" * 16,
+        routing_class=RoutingClass.PUBLIC,
+        policy="sha256:00",
+        cause="local_busy",
+        put_ms=now_ms,
+        until_ms=now_ms + 600_000,
+    )
+    plan = QueuePlan(store="file", key_file=str(key))
+    store = queue_store(plan, state_home / "curtilage")
+    asked = replace(single_query("What is HIV?"), settings=Settings(max_tokens=4))
+    store.put(item, request_of(asked), "")
+    store.close()
+    done = run("queue", "drain")
+    assert done.returncode == 0, done.stderr
+    assert "1 answered, 0 refused, 0 still waiting" in done.stderr
+    done = run("queue", "show", "0a" * 16)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "answered here" in done.stderr
+
+
 @pytest.mark.parametrize(
     "wrong",
     [("--temperature", "nan"), ("--max-tokens", "0"), ("--seed", "-1")],
@@ -421,9 +505,18 @@ WORDS = {
     "decide": ["--jsonl"],
     "evaluate": ["--data", "folder"],
     "explain": ["text"],
+    "models rollout rollback": [],
+    "models rollout status": [],
+    "models rollout take": ["--manifest", "file", "--proof", "file"],
     "policy": ["check"],
+    "queue drop": ["ticket"],
+    "queue list": [],
+    "queue show": ["ticket"],
     "route advise": [],
+    "route answer": ["--data", "file", "--out", "other"],
     "route calibrate": ["--data", "file"],
+    "route certify": ["--data", "file"],
     "route explain": ["text"],
+    "route feedback": ["good"],
     "route stats": [],
 }

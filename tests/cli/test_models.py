@@ -11,7 +11,7 @@ from typing_extensions import override
 from curtilage.cli import main as cli
 from curtilage.cli.models import TASKS_TRIED
 from curtilage.client.local import catalogue, machine
-from support.byte_model import TRAINED_CONTEXT, make_byte_model, sha256_of
+from support.byte_model import TRAINED_CONTEXT, make_adapter, make_byte_model, sha256_of
 from support.fakes import returns
 from support.model_hub import FILE, REPOSITORY, REVISION, FakeHub, serving
 
@@ -68,6 +68,25 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def said(capsys: pytest.CaptureFixture[str]) -> str:
     shown = capsys.readouterr()
     return shown.out + shown.err
+
+
+# Adapters.
+
+
+def test_an_adapter_is_added_for_one_model(
+    byte_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_adapter(tmp_path / "lora.gguf")
+    add = ("models", "add", "letters", str(path), "--adapter-of", "byte")
+    assert cli.main([*add, "--sha256", sha256_of(path)]) == 2, "there is no such model"
+    digest = sha256_of(byte_model)
+    assert cli.main(["models", "add", "byte", str(byte_model), "--sha256", digest]) == 0
+    assert cli.main([*add]) == 2, "its digest is not named"
+    assert cli.main([*add, "--sha256", sha256_of(path)]) == 0
+    capsys.readouterr()
+    assert cli.main(["models", "list"]) == 0
+    assert f"(adapter for sha256:{digest[:16]}" in capsys.readouterr().out
+    assert cli.main(["models", "verify", "letters"]) == 0
 
 
 # Recommend.

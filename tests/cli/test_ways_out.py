@@ -116,8 +116,8 @@ async def test_a_key_that_others_can_read_is_told_to_a_person(
     )
     ways = assembling.ways_out(loose)
 
-    async def assemble(config: object, *, spare: bool) -> ClientParts:
-        del config, spare
+    async def assemble(config: object, *, spare: bool, notify: object) -> ClientParts:
+        del config, spare, notify
         return ClientParts(
             policy=mine.policy,
             inspector=ScriptedInspector(),

@@ -1,10 +1,13 @@
+import asyncio
 import hashlib
+import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from curtilage.client import Answerer, Client, SyncClient
+from curtilage.client import Answerer, Client, SyncClient, TelemetrySettings
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.policy.decision.routes import Route
 from support.byte_model import make_byte_model
@@ -49,6 +52,53 @@ def test_a_stream_may_be_left_early(model: dict[str, Any]) -> None:
         for _ in client.stream(HARMLESS, max_tokens=500):
             break
         assert client.chat(HARMLESS, max_tokens=4).finished.completion_tokens <= 4
+
+
+@pytest.fixture
+def settings() -> TelemetrySettings:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return TelemetrySettings(prometheus_port=int(free.getsockname()[1]))
+
+
+def _metrics(settings: TelemetrySettings) -> str:
+    url = f"http://127.0.0.1:{settings.prometheus_port}/metrics"
+    with urllib.request.urlopen(url) as answer:
+        return str(answer.read().decode())
+
+
+async def test_counts_go_where_a_program_says_while_its_client_runs(
+    model: dict[str, Any], settings: TelemetrySettings
+) -> None:
+    async with Client(telemetry=settings, **model) as client:
+        answer = await client.chat(HARMLESS, max_tokens=8, temperature=0)
+        client.feedback(answer, good=True)
+        shown = await asyncio.to_thread(_metrics, settings)
+        assert 'curtilage_client_answered_total{route="local"} 1.0' in shown
+        assert 'opinion="good"' in shown
+        with pytest.raises(UsageError, match="no such answer"):
+            client.feedback(answer.id, good=True)
+    with pytest.raises(OSError, match="refused"):
+        await asyncio.to_thread(_metrics, settings)
+
+
+async def test_counts_stop_where_a_client_does_not_start(
+    settings: TelemetrySettings,
+) -> None:
+    client = Client(relay="http://127.0.0.1:1/demo", telemetry=settings)
+    with pytest.raises(ConfigError):
+        await client.start()
+    with pytest.raises(OSError, match="refused"):
+        await asyncio.to_thread(_metrics, settings)
+
+
+def test_sync_client_takes_a_word(model: dict[str, Any]) -> None:
+    with SyncClient(**model) as client:
+        stream = client.stream(HARMLESS, max_tokens=8)
+        for _ in stream:
+            pass
+        client.feedback(stream, good=False)
+        with pytest.raises(UsageError, match="no such answer"):
+            client.feedback(stream.answer, good=False)
 
 
 async def test_a_client_that_is_not_started_says_so(model: dict[str, Any]) -> None:

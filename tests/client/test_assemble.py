@@ -1,9 +1,12 @@
 """Which commands keep a spare worker, and which see a policy that is not signed."""
 
 import asyncio
+import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import cast
@@ -11,6 +14,7 @@ from typing import cast
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from curtilage.attest.log.model_manifest import ModelFiles
 from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.cli import start as shared
@@ -19,14 +23,22 @@ from curtilage.client.assemble import house_keys, inspector_for, inspector_from
 from curtilage.client.config import Flags, read_config
 from curtilage.client.detection.inspection import Inspector
 from curtilage.client.errors import ConfigError
-from curtilage.client.parts import ClientParts
+from curtilage.client.local.model import LocalModel
+from curtilage.client.parts import ClientParts, UnavailableLocal
 from curtilage.client.query import Query
+from curtilage.client.routing.thresholds import packed
+from curtilage.client.routing.trace import model_tag
+from curtilage.inference.errors import ModelFileError
+from curtilage.inference.scripted import ScriptedEngine
 from curtilage.policy.decision.decide import Inspection
-from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import public_pem
 from curtilage.wire.hpke import xwing
+from support.byte_model import make_byte_model, sha256_of
 from support.client_parts import ScriptedInspector
+from support.drafts import THRESHOLDS
+from support.rollouts import FollowedRollout
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
 POLICY = """\
@@ -98,7 +110,7 @@ async def test_a_client_keeps_a_spare_if_it_is_told_so(
     async def no_model(config: object) -> None:
         del config
 
-    monkeypatch.setattr(assembling, "_local", no_model)
+    monkeypatch.setattr(assembling, "local_model", no_model)
     config = read_config(Flags(policy="mine.yaml"), {})
     parts = await assembling.assemble(config, spare=spare)
     assert started == [spare]
@@ -116,7 +128,7 @@ async def test_what_never_leaves_needs_no_hpke(
     async def no_model(config: object) -> None:
         del config
 
-    monkeypatch.setattr(assembling, "_local", no_model)
+    monkeypatch.setattr(assembling, "local_model", no_model)
     monkeypatch.setattr(xwing, "_LABEL", b"another label")
     parts = await assembling.assemble(read_config(Flags(policy="mine.yaml"), {}))
     assert parts.transport is None
@@ -133,8 +145,8 @@ def test_only_a_server_keeps_a_spare(
 ) -> None:
     asked: list[bool] = []
 
-    async def assemble(config: object, *, spare: bool) -> ClientParts:
-        del config
+    async def assemble(config: object, *, spare: bool, notify: object) -> ClientParts:
+        del config, notify
         asked.append(spare)
         raise KeyboardInterrupt
 
@@ -191,7 +203,7 @@ async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
     async def no_model(config: object) -> None:
         del config
 
-    monkeypatch.setattr(assembling, "_local", no_model)
+    monkeypatch.setattr(assembling, "local_model", no_model)
     config = read_config(Flags(policy="mine.yaml"), {})
     parts = await assembling.assemble(config)
     await parts.audit.close()
@@ -202,6 +214,122 @@ async def test_whoever_starts_detectors_is_told_that_no_wall_stands(
     decide = ["decide", "--jsonl", "--policy", "mine.yaml"]
     assert await asyncio.to_thread(cli.main, decide) == 0
     assert capsys.readouterr().err == "no wall stands\n"
+
+
+def drafting(data: bytes) -> Policy:
+    """Return a policy that wants drafts, judged as a file says."""
+    digest = hashlib.sha256(data).hexdigest()
+    text = (
+        POLICY + "routing:\n"
+        "  tiers: [{id: home, kind: in_process}, {id: away, kind: attested}]\n"
+        f"  speculation: {{mode: verify, thresholds: t.json, sha256: {digest}}}\n"
+    )
+    return load_policy(text, files=lambda _: data)
+
+
+async def test_drafts_are_of_the_model_that_was_certified() -> None:
+    policy = drafting(packed(THRESHOLDS))
+    model = LocalModel(ScriptedEngine, model_id="scripted")
+    await model.start()
+    router = assembling.router_for(policy, model)
+    assert router is not None
+    assert router.unfit() is None
+
+
+def test_of_a_model_that_is_still_loading_nothing_is_told_but_that_it_is_another() -> (
+    None
+):
+    policy = drafting(packed(THRESHOLDS))
+    own = THRESHOLDS.model_sha256
+    loading = LocalModel(ScriptedEngine, model_id="scripted", sha256=own)
+    assert assembling.undrafted(assembling.router_for(policy, loading)) is None
+    other = LocalModel(ScriptedEngine, model_id="scripted", sha256="11" * 32)
+    said = assembling.undrafted(assembling.router_for(policy, other))
+    assert said is not None
+    assert "another model" in said
+
+
+def test_whoever_wants_drafts_of_no_model_is_told_so() -> None:
+    none = UnavailableLocal("there is no local model")
+    router = assembling.router_for(drafting(packed(THRESHOLDS)), none)
+    assert "no local model" in (assembling.undrafted(router) or "")
+    assert assembling.undrafted(None) is None
+
+
+def test_a_file_that_certifies_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"routing\.speculation\.thresholds: "):
+        assembling.router_for(drafting(b"{}"), UnavailableLocal("none"))
+
+
+# The model of a rollout.
+
+
+@pytest.fixture
+def home(
+    started: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> FollowedRollout:
+    """A rollout that the policy ``rollout.yaml`` follows."""
+    del started
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    home = FollowedRollout(tmp_path, data=tmp_path / "curtilage")
+    Path("rollout.yaml").write_text(POLICY + home.policy_text(), "utf-8")
+    return home
+
+
+async def test_a_client_runs_the_model_of_its_rollout(home: FollowedRollout) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    path = make_byte_model(home.base / "byte.gguf")
+    home.registry.add("byte", path, sha256_of(path))
+    byte = ModelFiles(sha256=sha256_of(path), size_bytes=path.stat().st_size)
+    manifest = replace(home.manifest(model=byte), not_after=2**40)
+    home.rollout().take(*home.logged(manifest), now=datetime.now(UTC))
+    told: list[str] = []
+    config = read_config(Flags(policy="rollout.yaml"), {})
+    parts = await assembling.assemble(config, notify=told.append)
+    try:
+        assert parts.local.model_id == "byte"
+        assert parts.home_model() == model_tag(byte.sha256)
+        assert told == []
+    finally:
+        await parts.local.close()
+        await parts.audit.close()
+
+
+@pytest.mark.parametrize("flags", [Flags(policy="mine.yaml"), Flags(model="no.gguf")])
+async def test_who_names_a_model_follows_no_rollout(
+    home: FollowedRollout, monkeypatch: pytest.MonkeyPatch, flags: Flags
+) -> None:
+    del home
+    none = UnavailableLocal("the model that was named")
+
+    async def named(config: object) -> UnavailableLocal:
+        del config
+        return none
+
+    monkeypatch.setattr(assembling, "local_model", named)
+    flags = replace(flags, policy=flags.policy or "rollout.yaml")
+    parts = await assembling.assemble(read_config(flags, {}))
+    assert parts.local is none
+    assert parts.home_model() == ""
+    await parts.audit.close()
+
+
+async def test_without_any_model_it_says_why(
+    home: FollowedRollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> Path:
+        raise ModelFileError("the default model is not installed")
+
+    monkeypatch.setattr("curtilage.client.local.model.find_default_model", absent)
+    home.rollout()
+    told: list[str] = []
+    config = read_config(Flags(policy="rollout.yaml"), {})
+    parts = await assembling.assemble(config, notify=told.append)
+    assert isinstance(parts.local, UnavailableLocal)
+    assert "not installed" in parts.local.reason
+    assert told == ["no manifest was taken yet"]
+    await parts.audit.close()
 
 
 def test_each_server_in_the_house_has_a_key_of_its_own() -> None:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from curtilage.attest.verify import VerifiedKey
 from curtilage.cli.ask import outbound_lines
-from curtilage.client import session
+from curtilage.client import doors
 from curtilage.client.answer import Answerer
 from curtilage.client.consent import LIFE_MS, ConsentDesk, Outbound, Stays
 from curtilage.client.endpoint import server as gateway
@@ -235,7 +235,7 @@ async def test_another_release_than_the_one_agreed_to_reads_nothing(
     def release(_: VerifiedKey) -> str:
         return next(named)
 
-    monkeypatch.setattr(session, "_release", release)
+    monkeypatch.setattr(doors, "release_of", release)
     bench = Bench(_agrees)
     answer = await bench.session.ask(ask("Is Ann older?"))
     assert answer.provenance.fallback is FailureReason.UNMET_CONSENT

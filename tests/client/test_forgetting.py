@@ -75,8 +75,12 @@ class Echo:
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     model_id: str = "echo"
     context_tokens: int | None = None
+    digests: tuple[str, str] | None = None
 
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        del signals
         text = next(leaf.text for leaf in query.leaves())
         self.begun.set()
         if "unavailable" in text:
@@ -202,6 +206,18 @@ async def not_fetched(asked: Asked) -> None:
     asked.enclave.fetch_fails = None
 
 
+async def not_believed(asked: Asked) -> None:
+    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
+    assert await asked.ask(asked.canary.tell("unbelieved")) == 200
+
+
+async def keys_replaced(asked: Asked) -> None:
+    assert await asked.ask("hello") == 200
+    asked.enclave.rotate(7)
+    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
+    assert await asked.ask(asked.canary.tell("replaced")) == 200
+
+
 async def answered_by_nobody(asked: Asked) -> None:
     asked.enclave.fails = EnclaveError(FailureReason.BUSY)
     assert await asked.ask(f"{asked.canary.tell('nobody')} unavailable") == 503
@@ -258,6 +274,8 @@ ENDS = [
     without_names,
     fallen_back,
     not_fetched,
+    not_believed,
+    keys_replaced,
     answered_by_nobody,
     cut,
     cut_streamed,

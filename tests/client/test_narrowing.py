@@ -230,7 +230,9 @@ class Summarising(ScriptedLocal):
         self.summary = summary
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         summing = query.messages[0].content.startswith("Summarise")
         self.words = (self.summary,) if summing else ("At ", "home.")
         async for event in super().generate(query):

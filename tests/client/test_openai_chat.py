@@ -299,6 +299,8 @@ def test_chunks_end_with_the_end_mark() -> None:
     events += chunks.last(FINISHED, include_usage=True)
     assert events[-1] == b"data: [DONE]\n\n"
     parsed = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
+    said = parsed[0]["curtilage"]
+    assert provenance_headers(PROVENANCE) == {f"x-curtilage-{k}": said[k] for k in said}
     assert parsed[1]["choices"][0]["delta"] == {"content": "ä"}
     assert parsed[2]["choices"][0]["finish_reason"] == "stop"
     assert parsed[3]["usage"]["completion_tokens"] == 3

@@ -24,6 +24,7 @@ def test_what_is_null_is_as_what_is_absent() -> None:
         "mode": None,
         "preset": None,
         "require": None,
+        "defer": None,
     }
     assert options_from(absent) == RoutingOptions()
 
@@ -37,6 +38,7 @@ def test_every_field_is_read() -> None:
             "floor": "confidential",
             "mode": "enclave_if_allowed",
             "require": "house",
+            "defer": True,
         }
     )
     assert read == RoutingOptions(
@@ -47,6 +49,7 @@ def test_every_field_is_read() -> None:
         floor=RoutingClass.CONFIDENTIAL,
         mode=Mode.ENCLAVE_IF_ALLOWED,
         require=Require.HOUSE,
+        defer=True,
     )
 
 
@@ -74,6 +77,7 @@ SECRET = "Dr Adalbert Quux"
     [
         ({SECRET: 1}, "curtilage", "max_cost, mode, preset"),
         ({"slo_ms": 300}, "slo_ms", "an object"),
+        ({"defer": 1}, "defer", "true or false"),
         ({"slo_ms": {SECRET: 300}}, "slo_ms", "total, ttft"),
         ({"slo_ms": {"ttft": SECRET}}, "slo_ms.ttft", "1 to 3600000"),
         ({"slo_ms": {"ttft": 0}}, "slo_ms.ttft", "1 to 3600000"),

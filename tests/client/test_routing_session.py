@@ -1,13 +1,16 @@
 """A session under a policy with a ``routing:`` section, of in-memory parts."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from typing_extensions import override
 
 from curtilage.client.answer import Answerer
+from curtilage.client.consent import Outbound
 from curtilage.client.errors import (
+    ConsentRequiredError,
     EnclaveError,
     FailureReason,
     LocalUnavailableError,
@@ -20,12 +23,13 @@ from curtilage.client.query import Message, Query
 from curtilage.client.remote.sealed import FetchOrder
 from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Device, Router
+from curtilage.client.routing.trace import TraceLine
 from curtilage.client.session import Session
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, profile_text
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
-from support.memory_enclave import Clock, MemoryEnclave, key_store
+from support.memory_enclave import Clock, MemoryEnclave, Reply, key_store
 
 EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
 HARD = (
@@ -56,6 +60,8 @@ class Bench:
         section: str = SECTION,
         local: ScriptedLocal | None = None,
         enclave: MemoryEnclave | None = None,
+        trace: Callable[[TraceLine], object] | None = None,
+        home_model: Callable[[], str] = str,
     ) -> None:
         policy = load_policy(f"{PLAIN}\n{section}")
         self.now = 0.0
@@ -67,18 +73,19 @@ class Bench:
         self.local = local or ScriptedLocal()
         self.enclave = enclave or MemoryEnclave()
         self.trail = MemoryTrail()
-        self.session = Session(
-            ClientParts(
-                policy=policy,
-                inspector=ScriptedInspector(*found),
-                local=self.local,
-                transport=self.enclave,
-                keys=key_store(policy=policy),
-                audit=self.trail,
-                clock=Clock(),
-                router=self.router,
-            )
+        self.parts = ClientParts(
+            policy=policy,
+            inspector=ScriptedInspector(*found),
+            local=self.local,
+            transport=self.enclave,
+            keys=key_store(policy=policy),
+            audit=self.trail,
+            clock=Clock(),
+            router=self.router,
+            trace=trace,
+            home_model=home_model,
         )
+        self.session = Session(self.parts)
 
 
 async def test_what_is_easy_is_answered_at_home() -> None:
@@ -88,6 +95,16 @@ async def test_what_is_easy_is_answered_at_home() -> None:
     assert (answer.provenance.tier, answer.provenance.why) == ("device", "easy")
     assert answer.provenance.fallback is None
     assert bench.enclave.sealed == []
+
+
+async def test_the_trace_tells_which_rolled_out_model_answered() -> None:
+    lines: list[TraceLine] = []
+    bench = Bench(trace=lines.append, home_model=lambda: "m-0123456789abcdef")
+    answer = await bench.session.ask(query(EASY))
+    assert answer.provenance.home_model == "m-0123456789abcdef"
+    await bench.session.ask(query(HARD))
+    await bench.session.close()
+    assert [line.model for line in lines] == ["m-0123456789abcdef", None]
 
 
 async def test_what_is_hard_is_answered_by_the_enclave() -> None:
@@ -269,6 +286,35 @@ def test_a_battery_is_a_risk_that_is_looked_for_now_and_then() -> None:
     assert looked == [0.0, 31.0]
 
 
+def test_a_context_that_has_become_smaller_is_that_of_the_next_choice() -> None:
+    bench = Bench()
+    assert bench.parts.policy.routing is not None
+    tokens: list[int | None] = [4096]
+    router = Router(
+        bench.parts.policy.routing,
+        RulesEstimator(),
+        clock=lambda: 0.0,
+        home_tokens=lambda: tokens[0],
+    )
+    for tokens[0] in (4096, 1024, None):
+        views = router.views()
+        assert views["device"].context_tokens == tokens[0]
+        assert views["enclave"].context_tokens is None
+
+
+async def test_a_tier_whose_limit_is_used_up_is_not_asked() -> None:
+    enclave = "{id: enclave, kind: attested"
+    limited = SECTION.replace(enclave, f"{enclave}, questions_per_min: 1")
+    assert limited != SECTION
+    bench = Bench(section=limited)
+    abroad = query(EASY, mode=Mode.ENCLAVE_IF_ALLOWED)
+    first = await bench.session.ask(abroad)
+    second = await bench.session.ask(abroad)
+    assert (first.route, second.route) == (Answerer.ENCLAVE, Answerer.LOCAL)
+    bench.now += 60
+    assert (await bench.session.ask(abroad)).route is Answerer.ENCLAVE
+
+
 class Unrouted(Bench):
     """A session that chooses nothing: without a section, or observing."""
 
@@ -365,3 +411,98 @@ async def test_a_question_of_everything_at_once_is_answered_without_a_trace() ->
     assert len(many) > 128
     answer = await Bench(*many).session.ask(query(EASY))
     assert answer.route is Answerer.LOCAL
+
+
+# One that says 'later'.
+
+
+class Waiting(Bench):
+    """Sleeps without waiting, and notes for how long."""
+
+    def __init__(self, *replies: Reply, edit: str = "") -> None:
+        super().__init__(section=SECTION + edit)
+        self.enclave.replies = list(replies)
+        self.slept: list[float] = []
+        self.session = Session(replace(self.parts, sleep=self.sleep, below=len_of))
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > 60:  # until the key is renewed
+            await asyncio.Event().wait()
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def len_of(below: int) -> int:
+    return below // 2
+
+
+def later(seconds: str, status: int = 503) -> Reply:
+    return Reply(
+        content=b"{}",
+        status=status,
+        media_type=b"application/json",
+        fields=((b"retry-after", seconds.encode()),),
+    )
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_one_that_says_later_is_asked_once_more(status: int) -> None:
+    bench = Waiting(later("4", status))
+    answer = await bench.session.ask(query(HARD))
+    assert (answer.provenance.tier, answer.provenance.fallback) == ("enclave", None)
+    assert bench.slept == [5.0]
+    assert len(bench.enclave.sealed) == 2
+    assert bench.enclave.sealed[0] != bench.enclave.sealed[1]
+    again = Waiting(later("4"), later("4"))
+    answer = await again.session.ask(query(HARD))
+    assert answer.provenance.tier == "device"
+    assert answer.provenance.fallback is FailureReason.BUSY
+    assert (len(again.slept), len(again.enclave.sealed)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "edit", "options"),
+    [
+        ("11", "", {}),
+        ("soon", "", {}),
+        ("-1", "", {}),
+        ("4", "  resilience: {retry_after_max_s: 3}\n", {}),
+        ("0", "  resilience: {retry_after_max_s: 0}\n", {}),
+        ("4", "", {"total_ms": 4000}),
+    ],
+)
+async def test_a_wait_that_is_not_worth_it_is_not_waited(
+    said: str, edit: str, options: dict[str, object]
+) -> None:
+    bench = Waiting(later(said), edit=edit)
+    hard = query(HARD, mode=Mode.ENCLAVE_IF_ALLOWED, **options)
+    answer = await bench.session.ask(hard)
+    assert answer.provenance.tier == "device"
+    assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)
+
+
+async def test_of_ten_questions_one_is_asked_twice() -> None:
+    bench = Waiting()
+    for _ in range(30):
+        bench.now += 60
+        bench.enclave.replies = [later("1")] * 2
+        await bench.session.ask(query(HARD, mode=Mode.ENCLAVE_IF_ALLOWED))
+    assert len(bench.slept) <= 4
+
+
+async def test_what_a_person_agreed_to_once_is_not_asked_for_again() -> None:
+    """A token holds once: asked for a second time, the query would have no answer."""
+    shown: list[Outbound] = []
+
+    def once(outbound: Outbound) -> bool:
+        shown.append(outbound)
+        if len(shown) > 1:
+            raise ConsentRequiredError("another token")
+        return True
+
+    bench = Waiting(later("4"), edit="  classes: {public: {consent: required}}\n")
+    parts = replace(bench.parts, sleep=bench.sleep, below=len_of, consents=once)
+    answer = await Session(parts).ask(query(HARD))
+    assert answer.provenance.tier == "device"
+    assert answer.provenance.fallback is FailureReason.BUSY
+    assert (bench.slept, len(bench.enclave.sealed)) == ([], 1)

@@ -15,13 +15,17 @@ import pytest
 from typing_extensions import override
 
 from curtilage.client import telemetry
+from curtilage.client.routing.breaker import BreakerState
 from curtilage.client.telemetry import (
+    Answering,
     AttestOutcome,
+    Opinion,
     RestartCause,
     Stage,
     Telemetry,
     TelemetryError,
     TelemetrySettings,
+    Twice,
 )
 
 pytest.importorskip("opentelemetry.sdk")
@@ -36,8 +40,12 @@ CANARY = "canary-4111111111111111"
 
 class Colour(Enum):
     RED = "red"
+    BLUE = "blue"
     SPOKEN = CANARY + " says hello"
     SEVEN = 7
+
+
+TIER = telemetry.names(["ward"])["ward"]
 
 
 class Capture(http.server.BaseHTTPRequestHandler):
@@ -147,6 +155,20 @@ def test_package_imports_without_the_extra() -> None:
     assert (done.stdout, done.stderr) == ("refused\n", "")
 
 
+@pytest.mark.parametrize("address", ["foo", "127.0.0.1:4318", "ftp://host", "http://"])
+def test_what_is_no_address_is_no_collectors(address: str) -> None:
+    """Nothing would ever arrive, and nobody would be told."""
+    with pytest.raises(TelemetryError, match="--otlp"):
+        telemetry.configure(TelemetrySettings(otlp_endpoint=address))
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(TelemetryError, match=f"{port} \\(--prometheus-port"):
+            telemetry.configure(TelemetrySettings(prometheus_port=port))
+
+
 def test_configure_names_the_extra_when_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(TelemetryError, match="curtilage\\[telemetry\\]"):
@@ -158,9 +180,39 @@ def test_configure_names_the_extra_when_absent(monkeypatch: pytest.MonkeyPatch) 
     [
         (telemetry.inspected, "inspected", {}),
         (lambda: telemetry.decided(Colour.RED), "decided", {"route": "red"}),
-        (lambda: telemetry.answered(Colour.RED), "answered", {"route": "red"}),
-        (lambda: telemetry.fallback(Colour.RED), "fallback", {"reason": "red"}),
-        (lambda: telemetry.refused(Colour.RED), "refused", {"reason": "red"}),
+        (
+            lambda: telemetry.answered(Colour.RED, home=True),
+            "answered",
+            {"route": "red"},
+        ),
+        (
+            lambda: telemetry.fallback(TIER, Colour.RED),
+            "fallback",
+            {"tier": "ward", "reason": "red"},
+        ),
+        (lambda: telemetry.refused(Colour.RED), "refuse", {"code": "red"}),
+        (
+            lambda: telemetry.denied(TIER, Colour.RED),
+            "mask.denied",
+            {"tier": "ward", "reason": "red"},
+        ),
+        (lambda: telemetry.boundary(Colour.RED), "boundary.hits", {"step": "red"}),
+        (lambda: telemetry.escalated(TIER), "escalations", {"tier": "ward"}),
+        (
+            lambda: telemetry.verified(TIER, Opinion.BAD),
+            "verifier.accept",
+            {"tier": "ward", "opinion": "bad"},
+        ),
+        (
+            lambda: telemetry.feedback(TIER, Opinion.GOOD),
+            "feedback",
+            {"tier": "ward", "opinion": "good"},
+        ),
+        (
+            lambda: telemetry.routed(TIER, Colour.RED, Colour.BLUE, 0.003),
+            "route.decision",
+            {"tier": "ward", "intent": "red", "reason": "blue"},
+        ),
         (
             lambda: telemetry.attest(AttestOutcome.REFUSED, Colour.RED),
             "attest",
@@ -213,22 +265,135 @@ def test_record_refuses_free_text(value: object, *, switched_on: bool) -> None:
 def test_duration_is_known_by_its_class_only(
     reader: InMemoryMetricReader, seconds: float, edge: float
 ) -> None:
-    telemetry.took(Stage.ANSWER_LOCAL, seconds)
+    telemetry.took(Stage.ATTEST, seconds)
     (point,) = points(reader)["curtilage.client.duration"]
     assert isinstance(point, HistogramDataPoint)
     assert (point.sum, point.min, point.max) == (edge, edge, edge)
-    assert attributes(point) == {"stage": "answer_local"}
+    assert attributes(point) == {"stage": "attest"}
     assert not point.exemplars
+
+
+def figures(reader: InMemoryMetricReader, name: str) -> HistogramDataPoint:
+    (point,) = points(reader)[f"curtilage.client.{name}"]
+    assert isinstance(point, HistogramDataPoint)
+    return point
+
+
+def levels(reader: InMemoryMetricReader, name: str) -> dict[frozenset[str], float]:
+    return {
+        frozenset(attributes(point).values()): float(getattr(point, "value"))  # noqa: B009
+        for point in points(reader)[f"curtilage.client.{name}"]
+    }
+
+
+def test_a_choice_is_timed_by_class_only(reader: InMemoryMetricReader) -> None:
+    telemetry.routed(TIER, Colour.RED, Colour.BLUE, 0.0034)
+    point = figures(reader, "route.duration")
+    assert (point.sum, point.min, point.max, point.attributes) == (
+        0.005,
+        0.005,
+        0.005,
+        {},
+    )
+
+
+@pytest.mark.parametrize("word", ["two words", "Ward", "", "w" * 65, f"{CANARY}\n"])
+def test_a_name_that_is_no_plain_word_is_none(word: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        telemetry.names(["ward", word])
+    assert CANARY not in str(caught.value)
+
+
+def test_names_that_python_has_for_itself_are_names_all_the_same() -> None:
+    assert {*telemetry.names(["mro", "name", "class"])} == {"mro", "name", "class"}
+
+
+def test_a_breaker_has_one_state(reader: InMemoryMetricReader) -> None:
+    telemetry.breaker(TIER, BreakerState.OPEN)
+    telemetry.breaker(TIER, BreakerState.HALF_OPEN)
+    assert levels(reader, "breaker.state") == {
+        frozenset({"ward", "closed"}): 0,
+        frozenset({"ward", "open"}): 0,
+        frozenset({"ward", "half_open"}): 1,
+    }
+
+
+def test_of_the_queue_its_length_is_told_and_the_class_of_its_age(
+    reader: InMemoryMetricReader,
+) -> None:
+    telemetry.queued(3, 42.0)
+    telemetry.retry_budget(Twice.RETRY, 2)
+    assert levels(reader, "queue.depth") == {frozenset(): 3}
+    assert levels(reader, "queue.age") == {frozenset(): 60}
+    assert levels(reader, "retry.budget") == {frozenset({"retry"}): 2}
+    telemetry.queued(0, 0.0)
+    assert levels(reader, "queue.age") == {frozenset(): 0}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what lets time pass for the module."""
+    now_s = [100.0]
+
+    def passes(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
+    return passes
+
+
+def test_an_answer_is_measured_by_classes_only(
+    reader: InMemoryMetricReader, clock: Callable[[float], None]
+) -> None:
+    answering = Answering(TIER, cost_microusd_per_mtok=1_000_000)
+    clock(0.42)
+    answering.text()
+    clock(2.0)
+    answering.text()
+    clock(9.0)  # frames without text
+    answering.finished(100, 31)
+    first, speed = figures(reader, "tier.ttft"), figures(reader, "tier.tokens_per_s")
+    assert (first.sum, first.max, dict(first.attributes or {})) == (
+        0.5,
+        0.5,
+        {"tier": "ward"},
+    )
+    assert (speed.sum, speed.max) == (20, 20)
+    # The middles of 64 to 128 and of 16 to 32.
+    assert levels(reader, "tier.cost_microusd") == {frozenset({"ward"}): 96 + 24}
+
+
+def test_an_answer_without_text_or_price_has_neither(
+    reader: InMemoryMetricReader,
+) -> None:
+    Answering(TIER, cost_microusd_per_mtok=None).finished(100, 0)
+    assert points(reader) == {}
+
+
+def test_the_share_at_home_is_of_the_last_answers(reader: InMemoryMetricReader) -> None:
+    for home in [False] * 500 + [True] * 750 + [False] * 250:
+        telemetry.answered(Colour.RED, home=home)
+    assert levels(reader, "local_share") == {frozenset(): 0.75}
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_an_answer_of_no_listed_tier_is_refused(*, switched_on: bool) -> None:
+    if switched_on:
+        telemetry.use(Telemetry(readers=[InMemoryMetricReader()]))
+    answering = Answering(cast("Enum", CANARY), cost_microusd_per_mtok=None)
+    with pytest.raises(TypeError) as caught:
+        answering.finished(1, 1)
+    assert CANARY not in str(caught.value)
 
 
 def test_span_has_a_listed_name_a_coarse_time_and_nothing_else() -> None:
     exporter = InMemorySpanExporter()
     telemetry.use(Telemetry(readers=[], spans=exporter))
-    with telemetry.timed(Stage.ANSWER_ENCLAVE):
+    with telemetry.timed(Stage.INSPECT):
         time.sleep(0.01)
     telemetry.shutdown()
     (span,) = exporter.get_finished_spans()
-    assert span.name == "answer_enclave"
+    assert span.name == "inspect"
     assert span.parent is None
     assert not span.attributes
     assert not span.events
@@ -287,7 +452,7 @@ def test_otlp_sends_where_configured_and_ignores_the_environment(
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     telemetry.configure(TelemetrySettings(otlp_endpoint=endpoint + "/"))
-    telemetry.answered(Colour.RED)
+    telemetry.answered(Colour.RED, home=True)
     telemetry.took(Stage.ATTEST, 1.0)
     telemetry.shutdown()
     assert sorted(path for path, _, _ in seen) == ["/v1/metrics", "/v1/traces"]
@@ -308,7 +473,7 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prometheus_port_in_use_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(TelemetryError, match="in use"):
             telemetry.configure(TelemetrySettings(prometheus_port=port))
 
 

@@ -37,7 +37,7 @@ from curtilage.inference.protocol import (
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
-from support.byte_model import make_byte_model, sha256_of
+from support.byte_model import make_adapter, make_byte_model, sha256_of
 from support.chains import chain
 from support.fakes import returns
 
@@ -213,6 +213,15 @@ async def test_log_probabilities_come_when_asked(byte_engine: LlamaCppEngine) ->
     assert text_of(silent) == text_of(events)
 
 
+async def test_margins_come_when_asked(byte_engine: LlamaCppEngine) -> None:
+    events = await collect(byte_engine, ask(margins=True))
+    drawn = [each for each in events if isinstance(each, Token)][:24]
+    assert all(each.margin is not None and each.margin >= 0 for each in drawn)
+    assert all(each.logprob is not None for each in drawn)
+    silent = await collect(byte_engine, ask(logprobs=True))
+    assert all(e.margin is None for e in silent if isinstance(e, Token))
+
+
 async def test_stop_string_ends_the_answer(byte_engine: LlamaCppEngine) -> None:
     whole = text_of(await collect(byte_engine, ask()))
     stop = whole[6:9]
@@ -381,6 +390,43 @@ async def test_file_changed_while_loading_is_refused(
     path = copy_of(byte_model, tmp_path)
     engine = made(path)
     damage(path)
+    with pytest.raises(ModelFileError, match="changed after it was verified"):
+        await engine.start()
+    await engine.close()
+
+
+def adapted(model: Path, adapter: Path) -> LlamaCppEngine:
+    return LlamaCppEngine(
+        verify_model_file(model, sha256_of(model)),
+        model_id="byte",
+        adapter=verify_model_file(adapter, sha256_of(adapter)),
+        threads=1,
+    )
+
+
+async def test_an_adapter_is_part_of_what_answers(
+    byte_engine: LlamaCppEngine, byte_model: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(tmp_path / "adapter.gguf")
+    engine = adapted(byte_model, adapter)
+    await engine.start()
+    try:
+        assert engine.info.model_sha256 == sha256_of(byte_model)
+        assert engine.info.adapter_sha256 == sha256_of(adapter)
+        assert byte_engine.info.adapter_sha256 == ""
+        request = ask(temperature=0.0)
+        answers = [text_of(await collect(each, request)) for each in (engine, engine)]
+        assert answers[0] == answers[1] != text_of(await collect(byte_engine, request))
+    finally:
+        await engine.close()
+
+
+async def test_adapter_changed_while_loading_is_refused(
+    tmp_path: Path, byte_model: Path
+) -> None:
+    adapter = make_adapter(tmp_path / "adapter.gguf")
+    engine = adapted(byte_model, adapter)
+    damage(adapter)
     with pytest.raises(ModelFileError, match="changed after it was verified"):
         await engine.start()
     await engine.close()

@@ -20,6 +20,7 @@ from curtilage.inference import native
 from curtilage.inference.decoding import part_tokens
 from curtilage.inference.errors import (
     EngineFailedError,
+    EngineMemoryError,
     ModelFileError,
     NativeError,
     TemplateError,
@@ -37,7 +38,7 @@ from curtilage.inference.native import (
     require_symbols,
 )
 from curtilage.inference.templates import Part
-from support.byte_model import BOS, EOS, FIRST_BYTE, make_byte_model
+from support.byte_model import BOS, EOS, FIRST_BYTE, make_adapter, make_byte_model
 from support.fakes import returns
 
 ENCODABLE = st.text(st.characters(exclude_categories=["Cs"]))
@@ -377,6 +378,41 @@ def test_chunks_give_what_one_piece_gives(context: Context) -> None:
     np.testing.assert_allclose(context.logits(), whole, atol=1e-3)
 
 
+def test_an_adapter_answers_in_every_context_of_its_model(
+    byte_model: Path, context: Context, tmp_path: Path
+) -> None:
+    adapter = make_adapter(tmp_path / "adapter.gguf")
+    model = Model(str(byte_model), adapter=str(adapter))
+    adapted = Context(model, tokens=512, threads=1)
+    try:
+        first = run(adapted, GREEDY)
+        assert first != run(context, GREEDY)
+        assert run(adapted, GREEDY) == first, "also after the context was cleared"
+    finally:
+        adapted.free()
+        model.free()
+
+
+def test_an_adapter_of_another_model_is_refused(
+    byte_model: Path, tmp_path: Path
+) -> None:
+    wide = make_adapter(tmp_path / "wide.gguf", width=128)
+    other = make_adapter(tmp_path / "other.gguf", architecture="qwen2")
+    for file in (wide, other, byte_model, tmp_path / "none.gguf"):
+        with pytest.raises(ModelFileError, match="the adapter"):
+            Model(str(byte_model), adapter=str(file))
+
+
+def test_an_adapter_that_a_context_refuses_is_not_left_out(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(str(byte_model), adapter=str(make_adapter(tmp_path / "a.gguf")))
+    monkeypatch.setattr(lib, "llama_set_adapters_lora", returns(-1))
+    with pytest.raises(NativeError, match="llama_set_adapters_lora"):
+        Context(model, tokens=512, threads=1)
+    model.free()
+
+
 def test_clear_overwrites_everything(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,8 +553,32 @@ def test_impossible_context_is_an_error(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lib, "llama_init_from_model", returns(None))
-    with pytest.raises(NativeError, match="llama_init_from_model"):
+    with pytest.raises(EngineMemoryError, match="64 tokens"):
         Context(model, tokens=64, threads=1)
+
+
+def test_where_memory_is_short_a_smaller_context_is_made_until_there_is_more(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = lib.llama_init_from_model
+
+    def scarce(
+        handle: lib.llama_model_p, params: lib.llama_context_params
+    ) -> lib.llama_context_p | None:
+        return make(handle, params) if params.n_ctx <= 256 else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lib, "llama_init_from_model", scarce)
+        context = Context(model, tokens=1024, threads=1, least_tokens=256)
+        assert context.size == 256
+        with pytest.raises(EngineMemoryError, match="512 tokens"):
+            Context(model, tokens=1024, threads=1, least_tokens=300)
+        with pytest.raises(EngineMemoryError, match="1024 tokens"):
+            Context(model, tokens=1024, threads=1)
+    context.prefill(PROMPT, last=True, cancelled=never)
+    context.clear()
+    assert context.size == 1024
+    context.free()
 
 
 def test_context_without_memory_is_an_error(
@@ -584,7 +644,7 @@ def test_context_that_cannot_be_made_anew_is_freed_once(
     monkeypatch.setattr(lib, "llama_free", counted)
     with monkeypatch.context() as patch:
         patch.setattr(lib, "llama_init_from_model", returns(None))
-        with pytest.raises(NativeError):
+        with pytest.raises(EngineMemoryError):
             context.clear()
     # Whoever clears up behind him would look into freed memory.
     context.clear()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.inference.signals import log_probability
+from curtilage.inference.signals import log_probability, top_margin
 
 
 @given(st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=32))
@@ -27,3 +27,17 @@ def test_the_row_is_not_changed() -> None:
     row = np.array([1, 2], np.float32)
     log_probability(row, 0)
     assert row.tolist() == [1, 2]
+
+
+@given(st.lists(st.floats(-80, 80, width=32), min_size=2, max_size=32))
+def test_the_margin_is_that_of_the_two_likeliest(row: list[float]) -> None:
+    first, second = sorted(row)[-1:-3:-1]
+    assert top_margin(np.array(row, np.float32)) == pytest.approx(first - second)
+
+
+def test_two_equal_ones_have_no_margin() -> None:
+    assert top_margin(np.array([2, 7, 7], np.float32)) == 0
+
+
+def test_a_single_token_is_beaten_by_none() -> None:
+    assert top_margin(np.array([1], np.float32)) == math.inf

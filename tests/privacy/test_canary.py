@@ -90,10 +90,16 @@ def stack(folder: Path, surroundings: None, model: tuple[str, str]) -> Generator
         yield running
 
 
-async def ask(url: str, body: dict[str, object], headers: dict[str, str]) -> str:
+async def ask(
+    url: str,
+    body: dict[str, object],
+    headers: dict[str, str],
+    *,
+    path: str = "/chat/completions",
+) -> str:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/chat/completions", json=body, headers=headers) as answer,
+        session.post(f"{url}{path}", json=body, headers=headers) as answer,
     ):
         return await answer.text()
 
@@ -146,6 +152,9 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
             session.get(f"{stack.client_url}/{IN_PATH}?{IN_PATH}") as lost,
         ):
             assert lost.status == 404
+        for said in (json.loads(answers[0])["id"], IN_PROMPT):
+            word: dict[str, object] = {"id": said, "good": True}
+            await ask(stack.client_url, word, headers, path="/curtilage/feedback")
         for name in LOUD:
             await asyncio.to_thread(stack.running[name].stop)
     secrets = [IN_PROMPT, IN_HEADER, IN_PATH]
@@ -156,6 +165,9 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
     assert not quiet(folder / "stack"), "a quiet process proves nothing"
     searched = search(folder, tap, bytes(telemetry), secrets)
     assert searched > 10, "logs, sockets and telemetry were searched"
+    counted = ("answered", "mask.denied", "tier.ttft", "feedback")
+    for name in counted:
+        assert f"curtilage.client.{name}".encode() in telemetry, name
 
 
 def search(folder: Path, tap: Tap, telemetry: bytes, secrets: list[str]) -> int:

@@ -140,6 +140,8 @@ def test_another_order_or_spelling_is_found(hops: Hops, place: Place) -> None:
         ("keys replaced", ("near", 0, "response"), "no-store", "no-store, max-age=7"),
         ("enclave gone", ("near", 0, "response"), "502", "418"),
         ("streamed", ("mirror", 0, "request"), "/ohttp-keys", "/ohttp-keys/7"),
+        ("pool", ("near", 0, "request"), "/bundle", "/a/bundle"),
+        ("pool", ("near", -1, "request"), "/many/a", "/many/a7"),
     ],
 )
 def test_another_value_is_found(
@@ -228,6 +230,8 @@ def test_frames_that_were_merged_are_found(hops: Hops) -> None:
     [
         ("bundle", ("near", 0, "response")),
         ("key list", ("near", 0, "response")),
+        ("pool", ("near", 0, "response")),
+        ("pool's key lists", ("near", 0, "response")),
         ("plain", ("near", 0, "response")),
         ("does not open", ("near", 0, "response")),
         ("does not open", ("far", 0, "response")),

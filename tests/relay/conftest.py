@@ -1,7 +1,7 @@
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -52,7 +52,7 @@ async def make_relay(gateway: FakeGateway) -> AsyncIterator[MakeRelay]:
         *,
         telemetry: Telemetry | None = None,
         upstream: str | None = None,
-        gateways: dict[str, str] | None = None,
+        gateways: Mapping[str, object] | None = None,
         **settings: object,
     ) -> Running:
         target = upstream or f"http://127.0.0.1:{gateway.port}"

@@ -61,6 +61,15 @@ def test_full_file() -> None:
     assert config.upstream_ca_file == Path("/etc/ca.pem")
 
 
+def test_a_pool_has_a_gateway_for_each_node() -> None:
+    config = parse_config(
+        MINIMAL + 'many = {b = "https://b.example", a = "unix:/run/a.sock"}\n', {}
+    )
+    assert config.pools == {"many": ("b", "a")}
+    assert config.gateways["many/b"] == HTTPUpstream(origin="https://b.example")
+    assert config.gateways["many/a"] == UnixAddress(path="/run/a.sock")
+
+
 def test_overrides_replace_and_gateways_add() -> None:
     config = parse_config(
         MINIMAL,
@@ -82,6 +91,15 @@ def test_overrides_replace_and_gateways_add() -> None:
         (MINIMAL.replace("127.0.0.1:0", "unix:rel"), "listen: 'unix:rel': expected"),
         ("gateways = 7\n", "gateways: expected a table"),
         (MINIMAL + "b = 7\n", "gateways.b: expected a text"),
+        (MINIMAL + "b = {}\n", "gateways.b: a pool has 1 to 32 nodes"),
+        (MINIMAL + 'b = {A = "https://b"}\n', "gateways.b.A: a node's id is"),
+        (MINIMAL + 'b = {keys = "https://b"}\n', "gateways.b.keys: a node's id"),
+        (MINIMAL + "b = {a = 7}\n", "gateways.b.a: expected a text"),
+        (MINIMAL + 'b = {a = "http://c"}\n', "gateways.b/a: 'http://c': plain"),
+        (
+            MINIMAL + 'b = {a = "https://c", d = "https://c"}\n',
+            "gateways.b.d: listed twice",
+        ),
         (MINIMAL + 'healthz = "https://b"\n', "gateways.healthz: a name is"),
         (MINIMAL + 'Upper = "https://b"\n', "gateways.Upper: a name is"),
         (MINIMAL + '"a/b" = "https://b"\n', "gateways.a/b: a name is"),

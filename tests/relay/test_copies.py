@@ -1,16 +1,21 @@
 """Keys and bundle: one copy for everybody, never older than it may be."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from curtilage.relay.cache import SharedCopy
+from curtilage.wire.media import EVIDENCE_BUNDLES, KEY_LISTS
+from curtilage.wire.node_list import parse_node_list
 from support.relay_parts import (
     CANARY,
+    SEALED,
     FakeGateway,
     MakeRelay,
     Message,
     Running,
+    Script,
     raw_answer,
     raw_request,
     read_message,
@@ -185,6 +190,91 @@ async def test_stop_ends_a_fetch_that_is_under_way(
         await relay.relay.stop()
         assert not (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
+
+
+# The nodes of a pool
+
+PATIENT = {"node_fetch_timeout_s": 20.0}
+
+
+@pytest.fixture
+async def second() -> AsyncIterator[FakeGateway]:
+    fake = FakeGateway()
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    fake.port = server.sockets[0].getsockname()[1]
+    yield fake
+    server.close()
+
+
+def pool_of(*nodes: FakeGateway) -> dict[str, object]:
+    ids = ("b", "a")  # the configuration's order is not the list's
+    return {
+        "many": {
+            node: f"http://127.0.0.1:{gateway.port}"
+            for node, gateway in zip(ids, nodes, strict=True)
+        }
+    }
+
+
+async def test_a_pool_has_one_list_of_keys_and_one_of_bundles(
+    make_relay: MakeRelay, gateway: FakeGateway, second: FakeGateway
+) -> None:
+    relay = await make_relay(gateways=pool_of(gateway, second), limits=PATIENT)
+    gateway.script, second.script = by_path, say(raw_answer(b"?", kind=BUNDLE_TYPE))
+    bundles = await relay.get("/many/bundle")
+    assert bundles.value("Content-Type") == EVIDENCE_BUNDLES
+    assert parse_node_list(bundles.body) == {"a": b"?", "b": BUNDLE}
+    second.script = by_path
+    keys = await relay.get("/many/keys")
+    assert keys.value("Content-Type") == KEY_LISTS
+    assert parse_node_list(keys.body) == {"a": KEYS, "b": KEYS}
+    assert keys.names == bundles.names
+    again = await asyncio.gather(*(relay.get("/many/bundle") for _ in range(5)))
+    assert {answer.body for answer in again} == {bundles.body}
+    assert (len(gateway.requests), len(second.requests)) == (2, 2)
+
+
+async def test_nothing_can_be_fetched_of_one_node(
+    make_relay: MakeRelay, gateway: FakeGateway, second: FakeGateway
+) -> None:
+    relay = await make_relay(gateways=pool_of(gateway, second))
+    for path in ("/many/a/bundle", "/many/a/keys", "/many/c", "/many"):
+        assert (await relay.get(path)).status == 404
+    assert (await relay.get("/many/a")).status == 405
+    assert gateway.requests == second.requests == []
+
+
+@pytest.mark.parametrize(
+    "fails", [say(raw_answer(b"", status="500 No")), say()], ids=["refuses", "silent"]
+)
+async def test_a_node_that_gives_nothing_is_listed_all_the_same(
+    make_relay: MakeRelay, gateway: FakeGateway, second: FakeGateway, fails: Script
+) -> None:
+    limit = {"node_fetch_timeout_s": 5.0}
+    relay = await make_relay(gateways=pool_of(gateway, second), limits=limit)
+    gateway.script, second.script = by_path, fails
+    answer = await relay.get("/many/bundle")
+    assert parse_node_list(answer.body) == {"a": b"", "b": BUNDLE}
+
+
+async def test_a_pool_of_which_no_node_answers_has_no_list(
+    make_relay: MakeRelay, gateway: FakeGateway, second: FakeGateway
+) -> None:
+    relay = await make_relay(gateways=pool_of(gateway, second), limits=PATIENT)
+    gateway.script = second.script = say(raw_answer(b"", status="500 No"))
+    assert (await relay.get("/many/bundle")).status == 502
+    gateway.script = by_path
+    assert (await relay.get("/many/bundle")).status == 200, "a failure is not kept"
+
+
+async def test_a_question_reaches_the_node_that_it_names(
+    make_relay: MakeRelay, gateway: FakeGateway, second: FakeGateway
+) -> None:
+    relay = await make_relay(gateways=pool_of(gateway, second))
+    answer = await relay.post("/many/a", body=SEALED)
+    assert answer.status == 200
+    assert (len(gateway.requests), len(second.requests)) == (0, 1)
+    assert second.requests[0].start_line == "POST /.well-known/ohttp-gateway HTTP/1.1"
 
 
 async def test_healthz_says_ok_and_asks_nobody(

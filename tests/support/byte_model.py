@@ -34,6 +34,8 @@ def make_byte_model(
     merges: Sequence[str] = (),
     chat_template: str = CHAT_TEMPLATE,
     split_count: int = 0,
+    layers: int = LAYERS,
+    head_width: int = WIDTH // HEADS,
 ) -> Path:
     """Write the model and return its path.
 
@@ -44,16 +46,40 @@ def make_byte_model(
         merges: plain tokens of the vocabulary beyond single bytes.
         chat_template: empty writes none.
         split_count: says that the model is one of so many files.
+        layers: how many.
+        head_width: numbers of one head; both say how much memory a token takes.
     """
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("byte model of random weights")
-    _add_shape(writer)
+    _add_shape(writer, layers, head_width)
     _add_vocabulary(writer, merges)
     if chat_template:
         writer.add_chat_template(chat_template)
     if split_count:
         writer.add_uint16("split.count", split_count)
-    _add_weights(writer)
+    _add_weights(writer, layers, head_width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def make_adapter(
+    path: Path, *, width: int = WIDTH, architecture: str = "llama"
+) -> Path:
+    """Write a LoRA adapter that changes the byte model's answers; return its path."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    generator = np.random.default_rng(SEED + 1)
+    for layer in range(LAYERS):
+        for part, shape in (("a", (2, width)), ("b", (width, 2))):
+            writer.add_tensor(
+                f"blk.{layer}.attn_output.weight.lora_{part}",
+                generator.standard_normal(shape, np.float32),
+            )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -66,15 +92,17 @@ def sha256_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _add_shape(writer: gguf.GGUFWriter) -> None:
+def _add_shape(writer: gguf.GGUFWriter, layers: int, head_width: int) -> None:
     writer.add_context_length(TRAINED_CONTEXT)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(FEED_FORWARD)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_key_length(head_width)
+    writer.add_value_length(head_width)
+    writer.add_rope_dimension_count(head_width)
     writer.add_rope_freq_base(10_000.0)
     writer.add_vocab_size(VOCABULARY)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
@@ -106,7 +134,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, merges: Sequence[str]) -> None:
     writer.add_add_space_prefix(False)
 
 
-def _add_weights(writer: gguf.GGUFWriter) -> None:
+def _add_weights(writer: gguf.GGUFWriter, layers: int, head_width: int) -> None:
     generator = np.random.default_rng(SEED)
 
     def random(*shape: int) -> npt.NDArray[np.float32]:
@@ -117,7 +145,7 @@ def _add_weights(writer: gguf.GGUFWriter) -> None:
     def ones() -> npt.NDArray[np.float32]:
         return np.ones(WIDTH, np.float32)
 
-    kv_width = WIDTH // HEADS * KV_HEADS
+    all_heads, kv_width = head_width * HEADS, head_width * KV_HEADS
     writer.add_tensor("token_embd.weight", random(VOCABULARY, WIDTH) * 4)
     writer.add_tensor("output_norm.weight", ones())
     output = random(VOCABULARY, WIDTH) * 3
@@ -125,15 +153,15 @@ def _add_weights(writer: gguf.GGUFWriter) -> None:
     output[:FIRST_BYTE] = output[FIRST_BYTE + 256 :] = 0
     writer.add_tensor("output.weight", output)
     shapes = {
-        "attn_q": (WIDTH, WIDTH),
+        "attn_q": (all_heads, WIDTH),
         "attn_k": (kv_width, WIDTH),
         "attn_v": (kv_width, WIDTH),
-        "attn_output": (WIDTH, WIDTH),
+        "attn_output": (WIDTH, all_heads),
         "ffn_gate": (FEED_FORWARD, WIDTH),
         "ffn_up": (FEED_FORWARD, WIDTH),
         "ffn_down": (WIDTH, FEED_FORWARD),
     }
-    for layer in range(LAYERS):
+    for layer in range(layers):
         block = f"blk.{layer}."
         for name, shape in shapes.items():
             writer.add_tensor(f"{block}{name}.weight", random(*shape))

@@ -4,10 +4,11 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
 from curtilage.client.audit.record import AuditEntry, ReceiptEntry, receipt_secret
 from curtilage.client.errors import AuditError, LocalUnavailableError
 from curtilage.client.query import Query
+from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where
 
@@ -87,23 +88,34 @@ class ScriptedLocal:
 
     model_id = "scripted"
     context_tokens: int | None = None
+    digests: tuple[str, str] | None = (
+        SCRIPTED_INFO.model_sha256,
+        SCRIPTED_INFO.template_sha256,
+    )
 
     def __init__(
         self, words: Sequence[str] = ("At ", "home."), *, broken: bool = False
     ) -> None:
         self.words = words
         self.broken = broken
+        self.sure = TokenSignal(logprob=-0.5, margin=0.5)
         self.asked: list[Query] = []
         self.stopped = 0
         self.closed = False
 
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         self.asked.append(query)
         if self.broken:
             raise LocalUnavailableError("the model file is missing")
         try:
             for word in self.words:
-                yield Delta(text=word, logprobs=((word, -0.5),))
+                yield Delta(
+                    text=word,
+                    logprobs=((word, -0.5),),
+                    signals=(self.sure,) if signals else (),
+                )
         finally:
             self.stopped += 1
         yield Finished(

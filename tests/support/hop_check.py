@@ -4,7 +4,7 @@ from curtilage.enclave_server.ohttp import gateway
 from curtilage.relay import refusals
 from curtilage.wire.media import KEYS_PATH, OHTTP_KEYS
 from support.hop_exchanges import CACHE_S, QUICK
-from support.hops import Capture, Hops
+from support.hops import NODE, POOL, Capture, Hops
 from support.http_stream import HttpMessage
 from support.ledger import (
     Surroundings,
@@ -18,8 +18,8 @@ LEDGER = read_ledger()
 FETCHES = {"bundle": "bundle fetch", "keys": "key list fetch"}
 
 
-def surroundings(hops: Hops, hop: str) -> Surroundings:
-    """Tell what the words of the ledger mean on one hop of this deployment."""
+def surroundings(hops: Hops, hop: str, capture: Capture) -> Surroundings:
+    """Tell what the words of the ledger mean on one hop, for one kind of exchange."""
     near, far = hops.near.address, hops.far.address
     authority = {"client to relay": near, "client to mirror": hops.mirror.address}
     copies = [
@@ -32,7 +32,8 @@ def surroundings(hops: Hops, hop: str) -> Surroundings:
     return Surroundings(
         words={
             "authority": authority.get(hop, far),
-            "gateway": "demo",
+            "gateway": POOL if capture.kind.startswith("pool") else "demo",
+            "node": NODE,
             "cache_s": str(CACHE_S),
             "mirror": KEYS_PATH,
         },
@@ -69,7 +70,7 @@ def check_near(hops: Hops, capture: Capture) -> list[str]:
     asks, answers = ("client to relay", "relay to client")
     wrong: list[str] = []
     for pair in capture.near:
-        where = surroundings(hops, asks)
+        where = surroundings(hops, asks, capture)
         asked = name_of(pair.request, ours=capture.ours)
         if capture.ours:
             rows = messages_of(LEDGER, asks)
@@ -86,7 +87,7 @@ def check_far(hops: Hops, capture: Capture) -> list[str]:
     asks, answers = ("relay to enclave", "enclave to relay")
     wrong: list[str] = []
     for pair in capture.far:
-        where = surroundings(hops, asks)
+        where = surroundings(hops, asks, capture)
         rows = [
             row
             for row in messages_of(LEDGER, asks)
@@ -102,7 +103,7 @@ def check_far(hops: Hops, capture: Capture) -> list[str]:
 def check_mirror(hops: Hops, capture: Capture) -> list[str]:
     """Hold what passed between client and mirror against the ledger."""
     hop = "client to mirror"
-    where = surroundings(hops, hop)
+    where = surroundings(hops, hop, capture)
     rows = messages_of(LEDGER, hop)
     checked = [check_request(rows, pair.request, where) for pair in capture.mirror]
     return [problem for _, problems in checked for problem in problems]

@@ -13,6 +13,7 @@ from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
 from support.byte_model import make_byte_model
 from support.hops import (
+    POOL,
     REGULATED,
     Hops,
     get,
@@ -70,6 +71,13 @@ async def ours(hops: Hops) -> None:
             await stream_.aclose()
             await session.settle()
     async with (
+        hops.session(pool=True) as session,
+        hops.capturing("pool", ours=True),
+    ):
+        answer = await session.ask(query())
+        assert answer.provenance.route is Answerer.ENCLAVE
+        await session.settle()
+    async with (
         hops.session(finds=(REGULATED,), cover=COVER) as session,
         hops.capturing("cover", ours=True),
     ):
@@ -102,6 +110,7 @@ async def others(hops: Hops) -> None:
     """What other clients send, careless ones and worse."""
     (keys,) = await hops.raw("key list", get("/demo/keys"))
     await hops.raw("bundle", get("/demo/bundle"))
+    await hops.raw("pool's key lists", get(f"/{POOL}/keys"))
     await hops.raw("plain", post(plain_request(keys.body), OHTTP_REQUEST))
     asked = hops.of_kind("streamed").near[-1].request.body
     await hops.raw("replayed", post(asked, OHTTP_CHUNKED_REQUEST, "Incremental: ?1"))

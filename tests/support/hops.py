@@ -35,6 +35,9 @@ from support.http_stream import HttpMessage, read_requests, read_responses
 from support.wiretap import Wiretap, wiretapped
 
 REGULATED = "financial.pan"
+POOL = "many"
+NODE = "a"
+"""The enclave is also a pool's node, beside one that nobody can reach."""
 DIRT = (
     "User-Agent: quokka/7",
     "Cookie: id=quokka",
@@ -122,8 +125,12 @@ class Hops:
         clock_off: timedelta = timedelta(0),
         cover: CoverSettings | None = None,
         demands: str = "",
+        pool: bool = False,
     ) -> AsyncGenerator[Session]:
-        """Open our client on the tap; ``demands`` go into ``attestation:``."""
+        """Open our client on the tap; ``demands`` go into ``attestation:``.
+
+        ``pool``: of the pool, whose key lists no mirror serves.
+        """
         text = self.stack.policy.read_text("utf-8")
         begins = "attestation:\n  environment"
         policy = load_policy(
@@ -138,11 +145,13 @@ class Hops:
                 inspector=ScriptedInspector(*finds),
                 local=ScriptedLocal(),
                 transport=RelayTransport(
-                    RelayAddress.parse(self.url(""), plain_loopback=True)
+                    RelayAddress.parse(
+                        self.url("", POOL if pool else "demo"), plain_loopback=True
+                    )
                 ),
                 keys=KeyStore(expectations=expectations_from(policy)),
                 audit=MemoryTrail(),
-                mirror=MirrorTransport(mirror),
+                mirror=None if pool else MirrorTransport(mirror),
                 cover=cover,
                 clock=lambda: datetime.now(UTC) + clock_off,
             )
@@ -153,8 +162,8 @@ class Hops:
         # The tap hears a little later: what is still open would hide what comes next.
         await until(lambda: self.near.alive <= open_before, within_s=30)
 
-    def url(self, path: str) -> str:
-        return f"http://{self.near.address}/demo{path}"
+    def url(self, path: str, gateway: str = "demo") -> str:
+        return f"http://{self.near.address}/{gateway}{path}"
 
     async def raw(self, kind: str, *requests: bytes) -> list[HttpMessage]:
         """Send requests as anybody might, all at once; return the answers."""
@@ -181,6 +190,10 @@ async def tapped_stack(stack: Stack) -> AsyncGenerator[Hops]:
     async with wiretapped(stack.enclave_address) as far:
         real = stack.enclave_address
         stack.enclave_address = far.address
+        stack.relay_extra += (
+            f'[gateways.{POOL}]\n{NODE} = "http://{far.address}"\n'
+            'b = "http://127.0.0.1:9"\n'
+        )
         stack.start_relay()
         stack.enclave_address = real
         async with (

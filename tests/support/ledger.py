@@ -18,6 +18,7 @@ from curtilage.wire.errors import WireError
 from curtilage.wire.frames import FrameCheck, answer_bytes
 from curtilage.wire.hpke.suite import TAG_BYTES, Suite
 from curtilage.wire.keyconfig import parse_key_configs
+from curtilage.wire.node_list import parse_node_list
 from curtilage.wire.padding import SIZE_CLASSES
 from curtilage.wire.shaping import TransportParameters
 from curtilage.wire.varint import read_varint
@@ -282,6 +283,11 @@ def _copy(message: HttpMessage, _: HttpMessage, where: Surroundings) -> Iterator
         yield "a copy that not everybody gets"
 
 
+def _copies(message: HttpMessage, _: HttpMessage, where: Surroundings) -> Iterator[str]:
+    if {*parse_node_list(message.body).values()} - {*where.copies, b""}:
+        yield "a copy that not everybody gets"
+
+
 def _constant(
     message: HttpMessage, _: HttpMessage, where: Surroundings
 ) -> Iterator[str]:
@@ -298,6 +304,7 @@ CONTENTS: Mapping[str, CheckContent] = {
     "single frames": _single_frames,
     "padded": _padded,
     "copy": _copy,
+    "copies": _copies,
     "constant": _constant,
 }
 

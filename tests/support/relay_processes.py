@@ -121,7 +121,10 @@ def toml(tree: Tree) -> str:
         if isinstance(value, Mapping):
             table = cast("Mapping[str, object]", value)
             tables += ["", f"[{key}]"]
-            tables += [f"{name} = {json.dumps(each)}" for name, each in table.items()]
+            tables += [
+                f"{json.dumps(name)} = {json.dumps(each)}"
+                for name, each in table.items()
+            ]
         else:
             plain.append(f"{key} = {json.dumps(value)}")
     text = "\n".join([*plain, *tables, ""])

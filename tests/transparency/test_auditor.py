@@ -1,10 +1,17 @@
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.log.model_manifest import (
+    Arm,
+    ModelFiles,
+    ModelManifest,
+    encode_model_manifest,
+)
 from curtilage.attest.log.witness_policy import simple_policy
 from curtilage.transparency.auditor import (
     Flag,
@@ -70,6 +77,31 @@ def test_an_empty_log_is_clean(log: KeptLog) -> None:
     report = audit(log.folder, rules(log), now=NOW)
     assert report.clean
     assert report.leaves == ()
+
+
+def test_a_manifest_of_home_models_is_listed_and_held_against_the_same_rules(
+    log: KeptLog,
+) -> None:
+    model = ModelFiles(sha256="0a" * 32, size_bytes=1)
+    home = ModelManifest(
+        name="clinic-home",
+        serial=7,
+        not_after=int(NOW.timestamp()),
+        previous=model,
+        arms=(
+            Arm(
+                percent=1,
+                promised_permille=800,
+                model=replace(model, sha256="1b" * 32),
+            ),
+        ),
+    )
+    log.add(encode_model_manifest(home))
+    expected = replace(rules(log), names=frozenset({"clinic-home"}))
+    (leaf,) = audit(log.folder, expected, now=NOW).leaves
+    assert leaf.manifest == home
+    assert leaf.flags == (Flag.EXPIRED,)
+    assert flags(log) == [(Flag.UNKNOWN_NAME, Flag.EXPIRED)]
 
 
 def test_what_nobody_expects_is_flagged(log: KeptLog) -> None:

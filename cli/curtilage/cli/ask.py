@@ -4,64 +4,167 @@ import argparse
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import BinaryIO, Final
 
+from curtilage.cli.ask_lines import (
+    Question,
+    Results,
+    Tally,
+    ask_lines,
+    read_questions,
+    results,
+)
 from curtilage.cli.options import text_from
+from curtilage.cli.provenance import answer_object, provenance_line
 from curtilage.cli.start import config_from, session_from
 from curtilage.cli.terminal import (
+    COULD_NOT,
     DONE,
     REFUSED,
     err,
+    err_again,
     out,
     out_bytes,
     out_json,
 )
-from curtilage.client.answer import Answer, Answerer, Provenance
+from curtilage.client.answer import (
+    Delta,
+    Phase,
+    Progress,
+)
+from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.audit.export import new_file
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.boundary.ladder import BOUNDARY
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import Outbound, Stays
 from curtilage.client.errors import (
-    EXPLAINED,
     ClientError,
     ConfigError,
-    FailureReason,
     UsageError,
 )
-from curtilage.client.files import read_text
+from curtilage.client.files import open_named, read_text
 from curtilage.client.openai_chat import MAX_REQUEST_BYTES, query_from
-from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
 from curtilage.client.query import Query
 from curtilage.client.receipt import Transcript
-from curtilage.client.routing.router import CHOSEN
-from curtilage.client.routing.utility import Reason
 
-ROUTING: Final = ("require", "mode", "floor", "preset")
+WAITING: Final = {
+    Phase.CLASSIFYING: "looking at what the question holds",
+    Phase.ASKING_HERE: "the local model is at work",
+    Phase.ASKING_HOUSE: "the house's server is at work",
+    Phase.ASKING_ENCLAVE: "the enclave is at work",
+    Phase.CHECKING: "the local model's draft is being judged",
+    Phase.WAITING: "whoever was asked is busy, and will be asked again",
+}
+"""What is waited for, where that takes longer than a second."""
+NAMED: Final = (
+    *("max_tokens", "temperature", "seed"),
+    *("require", "mode", "floor", "preset"),
+)
+PARALLEL: Final = 4
+"""So many questions of a file are asked side by side, if nobody says."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer."""
+    if arguments.jsonl is not None:
+        return asyncio.run(_ask_lines(arguments))
+    if arguments.out is not None or arguments.parallel is not None:
+        raise UsageError("--out and --parallel are of --jsonl")
     turns = [{"role": "user", "content": text_from(arguments.text)}]
-    system: str | None = arguments.system
-    if arguments.system_file is not None:
-        if system:
-            raise UsageError("--system and --system-file are two messages: give one")
-        system = read_text(Path(arguments.system_file), MAX_REQUEST_BYTES)
-    if system:
+    if system := _system(arguments):
         turns.insert(0, {"role": "system", "content": system})
-    named = ("max_tokens", "temperature", "seed", *ROUTING)
-    options = {name: getattr(arguments, name) for name in named}
+    options = {name: getattr(arguments, name) for name in (*NAMED, "defer")}
     query = query_from(turns, options, stream=not arguments.json)
     save_transcript = None if arguments.keep is None else keeping(Path(arguments.keep))
     config = config_from(arguments)
+    plan = config.policy.routing
+    if query.options.defer and plan is not None and plan.queue.store == "memory":
+        raise UsageError(
+            "--defer: the policy's queue is in memory, which ends with this command; "
+            "it has to be in a file (routing.queue)"
+        )
     if arguments.show_outbound:
         return asyncio.run(_show_outbound(config, query, as_json=arguments.json))
     asyncio.run(_ask(config, query, save_transcript, as_json=arguments.json))
     return DONE
+
+
+def _system(arguments: argparse.Namespace) -> str | None:
+    system: str | None = arguments.system
+    if arguments.system_file is None:
+        return system or None
+    if system:
+        raise UsageError("--system and --system-file are two messages: give one")
+    return read_text(Path(arguments.system_file), MAX_REQUEST_BYTES) or None
+
+
+async def _ask_lines(arguments: argparse.Namespace) -> int:
+    alone = ("text", "json", "show_outbound", "keep", "defer")
+    if arguments.out is None or any(getattr(arguments, each) for each in alone):
+        raise UsageError(
+            "--jsonl FILE goes with --out FILE, and without a text, --json, "
+            "--show-outbound, --keep or --defer"
+        )
+    usual = {name: getattr(arguments, name) for name in NAMED}
+    # Nobody sits before it; who does says so.
+    usual["preset"] = usual["preset"] or "batch"
+    with ExitStack() as opened:
+        file: BinaryIO = sys.stdin.buffer
+        if arguments.jsonl != "-":
+            file = opened.enter_context(open_named(Path(arguments.jsonl)))
+        # All of them, before the detectors are started: an error is told at once.
+        questions = tuple(read_questions(file, usual, system=_system(arguments)))
+    config = config_from(arguments)
+    with results(Path(arguments.out)) as lines:
+        before = sum(each.id in lines.known for each in questions)
+        if before:
+            err(f"{before} of {len(questions)} have an answer already")
+        if before == len(questions):
+            return DONE
+        tally = await _asked(
+            config, questions, lines, parallel=arguments.parallel or PARALLEL
+        )
+    err(f"[{tally.told()}]")
+    if tally.failed:
+        err("ask the rest with the same command")
+        return COULD_NOT
+    return REFUSED if tally.refused else DONE
+
+
+async def _asked(
+    config: ClientConfig,
+    questions: Sequence[Question],
+    lines: Results,
+    *,
+    parallel: int,
+) -> Tally:
+    shown = sys.stderr.isatty()
+
+    def told(tally: Tally) -> None:
+        if shown:
+            err_again(f"{tally.done} of {tally.asked}: {tally.told()}")
+
+    interrupted = False
+    try:
+        async with session_from(config, spare=True) as session:
+            return await ask_lines(
+                questions, session.ask, lines, parallel=parallel, told=told
+            )
+    except asyncio.CancelledError:
+        # Ctrl-C; what was answered until then has its line.
+        interrupted = True
+        raise
+    finally:
+        if shown:
+            err("")
+        if interrupted:
+            err("interrupted: the same command goes on where this one ended")
 
 
 def keeping(directory: Path) -> SaveTranscript:
@@ -101,18 +204,31 @@ async def _ask(
         if as_json:
             out_json(answer_object(await session.ask(query)))
             return
-        started = monotonic()
-        stream = session.stream(query)
-        # Who answers is told before a word of the answer.
-        err(provenance_line(await stream.begin()))
-        first_s = monotonic() - started
-        async for piece in stream:
-            out(piece.text, end="")
-        out("")
-        err(
-            f"[{stream.answer.finished.completion_tokens} tokens, "
-            f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
-        )
+        await _show(session.stream(query))
+
+
+async def _show(stream: AnswerStream) -> None:
+    """Write an answer as it comes: who gives it first, and what is waited for."""
+    started, first_s, waited = monotonic(), 0.0, set[Phase]()
+    # What was written cannot be taken back, so text waits until it is settled.
+    async with aclosing(stream.events(retract=False)) as events:
+        async for event in events:
+            if isinstance(event, Progress):
+                if event.phase not in waited and not first_s:
+                    err(f"[{WAITING[event.phase]} …]")
+                waited.add(event.phase)
+                continue
+            if not first_s:
+                # Who answers is told before a word of the answer.
+                first_s = monotonic() - started
+                err(provenance_line(stream.provenance))
+            if isinstance(event, Delta):
+                out(event.text, end="")
+    out("")
+    err(
+        f"[{stream.answer.finished.completion_tokens} tokens, "
+        f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
+    )
 
 
 async def _show_outbound(config: ClientConfig, query: Query, *, as_json: bool) -> int:
@@ -161,73 +277,3 @@ async def consents_at_terminal(shown: Outbound) -> bool:
     err("May this leave? [y/N] ", end="")
     said = await asyncio.to_thread(sys.stdin.readline)
     return said.strip().lower() in {"y", "yes"}
-
-
-def provenance_line(provenance: Provenance) -> str:
-    """Say in one line who answers and why."""
-    found = ", ".join(provenance.classes + provenance.uncertain) or "nothing"
-    why = f"rule {provenance.rule}: {provenance.reason.rstrip('.')}"
-    if provenance.why:
-        why += f"; {provenance.tier} was chosen: {CHOSEN[Reason(provenance.why)]}"
-    if provenance.fallback is not None:
-        why += f"; {_might(provenance.fallback)}, but {EXPLAINED[provenance.fallback]}"
-    if provenance.deidentified:
-        many = sum(count for _, count in provenance.deidentified)
-        why += f"; {many} left as pseudonyms only"
-    if provenance.obstacle is not None:
-        why += f"; it did not leave: {WHY_NOT_REPLACED[provenance.obstacle]}"
-    if provenance.boundary:
-        why += f"; {BOUNDARY[provenance.boundary]}"
-    if not provenance.recorded:
-        why += "; NOT in the audit trail, which cannot be written"
-    return f"[{_who(provenance)}; found: {found}; {why}]"
-
-
-def _might(reason: FailureReason) -> str:
-    """Say where it would have been answered, had that one not failed."""
-    if reason.value.startswith("local_"):
-        return "it might have been answered here"
-    if reason.value.startswith("house_"):
-        return "it might have been answered in the house"
-    return "it might have left"
-
-
-def _who(provenance: Provenance) -> str:
-    if provenance.route is Answerer.LOCAL:
-        return "answered here, by the local model"
-    if provenance.route is Answerer.HOUSE:
-        return f"answered in the house, by {provenance.tier} ({provenance.model})"
-    if (provenance.evidence or "").startswith("emulated-"):
-        return "answered by an enclave whose evidence is EMULATED and proves nothing"
-    return "answered by the attested enclave"
-
-
-def answer_object(answer: Answer) -> dict[str, object]:
-    """Build the JSON object of an answer."""
-    provenance = answer.provenance
-    fallback, obstacle = provenance.fallback, provenance.obstacle
-    return {
-        "text": answer.text,
-        "route": provenance.route.value,
-        "tier": provenance.tier,
-        "why": provenance.why or None,
-        "model": provenance.model,
-        "classes": list(provenance.classes),
-        "uncertain": list(provenance.uncertain),
-        "rule": provenance.rule,
-        "reason": provenance.reason,
-        "policy": provenance.policy_digest,
-        "verdict": provenance.verdict_id,
-        "evidence": provenance.evidence,
-        "fallback": None if fallback is None else fallback.value,
-        "recorded": provenance.recorded,
-        "deidentified": dict(provenance.deidentified),
-        "boundary": provenance.boundary or None,
-        "obstacle": None if obstacle is None else obstacle.value,
-        "receipt": answer.finished.receipted,
-        "finish_reason": answer.finished.finish_reason,
-        "usage": {
-            "prompt_tokens": answer.finished.prompt_tokens,
-            "completion_tokens": answer.finished.completion_tokens,
-        },
-    }

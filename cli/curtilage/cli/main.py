@@ -16,9 +16,11 @@ from curtilage.cli.terminal import (
     err,
 )
 from curtilage.client.errors import (
+    EXPLAINED,
     BlockedError,
     ClientError,
     ConfigError,
+    QueuedError,
     UsageError,
 )
 from curtilage.policy.errors import PolicyError
@@ -26,7 +28,10 @@ from curtilage.transparency.errors import HeldError, TransparencyError
 
 OFFLINE = frozenset(
     {"decide", "explain", "evaluate", "policy", "audit"}
-    | {f"route {each}" for each in ("advise", "calibrate", "explain", "stats")}
+    | {f"route {each}" for each in ("advise", "answer", "calibrate", "certify")}
+    | {f"route {each}" for each in ("explain", "feedback", "stats")}
+    | {f"queue {each}" for each in ("drop", "list", "show")}
+    | {f"models rollout {each}" for each in ("rollback", "status", "take")}
 )
 """Commands that see texts, or what was decided of them, and need nobody."""
 INTERRUPTED = 130  # as shells say: 128 and the number of SIGINT
@@ -79,6 +84,15 @@ def _run(arguments: argparse.Namespace) -> int:
         return _stop(error, COULD_NOT)
     except (UsageError, ConfigError, PolicyError, TransparencyError) as error:
         return _stop(error, WRONG_USE)
+    except QueuedError as waits:
+        # Not "by itself", as where a process goes on: this one ends.
+        here = "" if waits.left else "; nothing of it has left this device"
+        err(
+            f"curtilage: I need more time: {EXPLAINED[waits.reason]}; it waits{here}\n"
+            "`curtilage queue drain` asks it again, and a running `curtilage serve` "
+            f"does;\n`curtilage queue show {waits.ticket}` shows the answer then"
+        )
+        return COULD_NOT
     except ClientError as error:
         return _stop(error, COULD_NOT)
 
@@ -137,6 +151,14 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.models import run_pull as run
         case "models recommend":
             from curtilage.cli.models import run_recommend as run
+        case "models rollout manifest":
+            from curtilage.cli.rollout import run_manifest as run
+        case "models rollout rollback":
+            from curtilage.cli.rollout import run_rollback as run
+        case "models rollout status":
+            from curtilage.cli.rollout import run_status as run
+        case "models rollout take":
+            from curtilage.cli.rollout import run_take as run
         case "models verify":
             from curtilage.cli.models import run_verify as run
         case "policy approve":
@@ -159,6 +181,14 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.policy.test_cases import run
         case "policy verify":
             from curtilage.cli.policy.sign import run_verify as run
+        case "queue drain":
+            from curtilage.cli.deferred import run_drain as run
+        case "queue drop":
+            from curtilage.cli.deferred import run_drop as run
+        case "queue list":
+            from curtilage.cli.deferred import run_list as run
+        case "queue show":
+            from curtilage.cli.deferred import run_show as run
         case "release audit":
             from curtilage.cli.release.audit import run_audit as run
         case "release log add":
@@ -187,8 +217,14 @@ def command_of(called: str) -> Callable[[argparse.Namespace], int]:  # noqa: C90
             from curtilage.cli.route.compare import run
         case "route explain":
             from curtilage.cli.route.explain import run
+        case "route feedback":
+            from curtilage.cli.route.feedback import run
         case "route stats":
             from curtilage.cli.route.stats import run
+        case "route answer":
+            from curtilage.cli.route.answer import run
+        case "route certify":
+            from curtilage.cli.route.certify import run
         case "serve":
             from curtilage.cli.serve import run
         case _:

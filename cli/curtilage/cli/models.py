@@ -64,6 +64,7 @@ def run_list(arguments: argparse.Namespace) -> int:
             f"{_size(entry.size_bytes):>7}, in memory {_size(need.memory_bytes)}: "
             f"{fits[need.fits]}  sha256:{entry.sha256[:16]}…  "
             f"{entry.source or entry.path}"
+            + (f" (adapter for sha256:{entry.base[:16]}…)" if entry.base else "")
         )
     return DONE
 
@@ -203,6 +204,12 @@ def run_add(arguments: argparse.Namespace) -> int:
     name, model = arguments.name, known(arguments.name)
     if (arguments.file is None) == (not arguments.parts):
         raise UsageError("name one FILE, or its parts with --from")
+    if arguments.adapter_of is not None:
+        if arguments.file is None or arguments.sha256 is None:
+            raise UsageError("--adapter-of goes with one FILE and its --sha256")
+        base = resolve(arguments.adapter_of, registry=registry())
+        _tell(registry().add(name, arguments.file, arguments.sha256, base=base.sha256))
+        return DONE
     sha256 = _digest(arguments.sha256, model)
     _require_licence(sha256, arguments)
     if arguments.file is not None:

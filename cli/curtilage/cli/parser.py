@@ -35,6 +35,7 @@ examples:
 """
 DEFAULT_PORT = 8642
 MAX_PORT = 65535
+MAX_PARALLEL: Final = 64
 DEFAULT_LIMIT: Final = 2000
 # ``curtilage.evaluation`` says the same, and tests compare: it is not everywhere.
 PARTS: Final = ("all", "developed", "held-out")
@@ -110,6 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_models,
         attest.add,
         release.add,
+        _add_queue,
     ):
         add(commands)
     return parser
@@ -202,6 +204,33 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
         choices=("voice", "chat", "batch"),
         help="how soon an answer is wanted",
     )
+    routing.add_argument(
+        "--defer",
+        action="store_true",
+        help="where nobody can answer just now, let it wait in the policy's file "
+        "(routing.queue) and end with a ticket: see `curtilage queue`",
+    )
+    many = parser.add_argument_group("many questions")
+    many.add_argument(
+        "--jsonl",
+        metavar="FILE",
+        help='ask each line, {"id", "text"} or {"id", "messages"} with options such '
+        "as max_tokens or floor; `-` reads standard input. Exit 3: some have no answer "
+        "yet; the same command goes on with them",
+    )
+    many.add_argument(
+        "--out",
+        metavar="FILE",
+        help='where each answer is written as soon as it is there: {"id", "answer"}, '
+        'or {"id", "error"} of what is refused. A question that has a line is not '
+        "asked again",
+    )
+    many.add_argument(
+        "--parallel",
+        type=_parallel,
+        metavar="N",
+        help="so many are asked side by side, 1 to 64 (default: 4)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--show-outbound",
@@ -217,6 +246,68 @@ def _add_ask(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
 
 
+def _parallel(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PARALLEL:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1 to {MAX_PARALLEL}")
+    return int(text)
+
+
+def _add_queue(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "queue",
+        summary="see what waits for an answer, and ask it again",
+        text="See to the questions that nobody could answer just then and whose "
+        "sender wanted them\nto wait (`ask --defer`), in the sealed file of a policy "
+        "that lets them (routing.queue).\nA running `serve` asks them again by "
+        "itself.",
+        example="curtilage queue list --policy clinic.yaml",
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = add_command(
+        actions,
+        "list",
+        summary="show what waits",
+        text="Show what waits, and what became of the rest: ticket, state, class, "
+        "cause and times.\nNever a word of it.",
+        example="curtilage queue list --json",
+    )
+    show = add_command(
+        actions,
+        "show",
+        summary="show an answer",
+        text="Show the answer that a ticket is for; it stays until it is dropped. "
+        "Exit 3: there is\nnone yet, or none at all.",
+        example="curtilage queue show 5f0c4f2be1a94c0d8f2e7a6b9c3d1e20",
+    )
+    show.add_argument("ticket")
+    drop = add_command(
+        actions,
+        "drop",
+        summary="forget questions and their answers",
+        text="Forget questions and their answers, for good. A key under which nothing "
+        "lies any more\nis overwritten. Exit 3: nothing waits under a ticket.",
+        example="curtilage queue drop 5f0c4f2be1a94c0d8f2e7a6b9c3d1e20\n"
+        "curtilage queue drop --all",
+    )
+    drop.add_argument("tickets", nargs="*", metavar="ticket")
+    drop.add_argument("--all", action="store_true", help="all of them")
+    for each in (listing, show, drop):
+        add_policy_flag(each)
+    for each in (listing, show):
+        each.add_argument("--json", action="store_true", help="JSON")
+    drain = add_command(
+        actions,
+        "drain",
+        summary="ask what waits again, now",
+        text="Ask all that waits again, once. Each is inspected and decided anew, by "
+        "the policy in\nforce; what had to stay then, or is of another class now, "
+        "stays. Exit 1: some were refused for good; 3: some still wait.",
+        example="curtilage queue drain --relay https://relay.example/ward",
+    )
+    add_client_flags(drain)
+
+
 def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     parser = add_command(
         commands,
@@ -225,8 +316,9 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
         text="Serve /v1/chat/completions, /v1/models and /healthz on loopback. Any "
         "OpenAI client\nworks unchanged; the response headers x-curtilage-route, "
         "x-curtilage-class and\nx-curtilage-policy say where an answer comes from. "
-        "Prints one JSON line when ready.\nWhoever stops it waits until open "
-        "connections to the relay have the length that\nevery answer has.",
+        "Prints one JSON line when ready.\n/v1/curtilage/feedback takes what somebody "
+        "thinks of an answer. Whoever stops it waits\nuntil open connections to the "
+        "relay have the length that every answer has.",
         example="curtilage serve --relay https://relay.example/ward\n"
         "OPENAI_BASE_URL=http://127.0.0.1:8642/v1 OPENAI_API_KEY=unused my-app",
     )
@@ -416,8 +508,11 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         text="Register a GGUF file under a name. The digest makes sure that it is the "
         "file you mean;\nnames of the catalogue (`models recommend`) need none. With "
         "--from, the parts are put in\norder by the numbers in their names and joined "
-        "to one file in your data folder, which\nappears only if its digest is right.",
+        "to one file in your data folder, which\nappears only if its digest is right. "
+        "A LoRA adapter is a file of its own, named with\nthe model that it was made "
+        "for; its name then means both.",
         example="curtilage models add big ./model.gguf --sha256 HEX\n"
+        "curtilage models add letters ./lora.gguf --sha256 HEX --adapter-of big\n"
         "curtilage models add qwen2.5-1.5b --from parts/part*.bin",
     )
     adding.add_argument("name")
@@ -430,6 +525,11 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         nargs="+",
         metavar="FILE",
         help="the file's parts",
+    )
+    adding.add_argument(
+        "--adapter-of",
+        metavar="MODEL",
+        help="it is a LoRA adapter for this model, and used with no other",
     )
     _add_licence_flag(adding)
 
@@ -468,3 +568,103 @@ def _add_models(commands: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage models verify",
     )
     verify.add_argument("names", nargs="*", metavar="name")
+
+    _add_rollout(actions)
+
+
+def _add_rollout(commands: "Commands[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        commands,
+        "rollout",
+        summary="bring another model to devices, in stages, and take it back",
+        text="A manifest says which model devices take next, how many of them, and "
+        "which one they\nrun else and go back to. Whoever publishes it adds it "
+        "to a log (`release log add`), has\nwitnesses cosign and proves it "
+        "(`release prove`). A device takes it if its policy\n(`routing.rollout`) "
+        "believes that log. Nothing is sent and nothing is "
+        "fetched.\n\npublisher: manifest; device: take, status, rollback",
+        example="curtilage models rollout status --policy clinic.yaml",
+    )
+    actions = parser.add_subparsers(
+        dest="rollout_action", required=True, metavar="ACTION"
+    )
+    manifest = add_command(
+        actions,
+        "manifest",
+        summary="say which model devices take, or how many more",
+        text="Write a manifest. Models are named as here (`models list`), and hashed "
+        "first.\nOne --arm is a rollout: 1, 5, 25, then 100 percent, each a "
+        "manifest of its own (--next).\nTwo are a comparison. Devices that took "
+        "a model keep it in the next stage. The last word\nof --arm is how many "
+        "of a thousand answers are good at least, as was measured: a "
+        "device\nthat finds the model worse goes back by itself.",
+        example="curtilage models rollout manifest --name clinic-home \\\n"
+        "  --previous default --arm qwen2.5-1.5b 1 850 --not-after +60d --out 1.json\n"
+        "curtilage models rollout manifest --next 1.json --not-after +60d --out 2.json",
+    )
+    manifest.add_argument("--name", help="of the line of manifests")
+    manifest.add_argument(
+        "--serial", type=int, default=1, metavar="N", help="its number (default: 1)"
+    )
+    manifest.add_argument(
+        "--previous", metavar="MODEL", help="what devices run that do not take another"
+    )
+    manifest.add_argument(
+        "--arm",
+        nargs=3,
+        action="append",
+        metavar=("MODEL", "PERCENT", "GOOD"),
+        help="a model, how many devices take it, and how many of a thousand answers "
+        "are good",
+    )
+    manifest.add_argument(
+        "--next", metavar="FILE", help="the stage that follows this manifest"
+    )
+    manifest.add_argument(
+        "--not-after",
+        required=True,
+        metavar="TIME",
+        help="when no device takes it any more: RFC 3339, or +60d",
+    )
+    manifest.add_argument("--out", metavar="FILE", help="(default: standard output)")
+
+    take = add_command(
+        actions,
+        "take",
+        summary="put a manifest in force on this device",
+        text="Verify a manifest and its proof, and follow it from now on; a client "
+        "that runs\nchanges its model between two answers. One that does not verify, "
+        "has expired, or is\nnot newer than one that was in force changes nothing "
+        "(exit 2). The model and the one\nbefore it must be here; what is missing is "
+        "said with the command that gets it.",
+        example="curtilage models rollout take --manifest 1.json --proof proof.txt",
+    )
+    take.add_argument("--manifest", required=True, metavar="FILE")
+    take.add_argument("--proof", required=True, metavar="FILE")
+    add_policy_flag(take)
+
+    status = add_command(
+        actions,
+        "status",
+        summary="say which model runs here, and how it was graded",
+        text="Say which manifest is followed, what it means for this device, and how "
+        "the model's\nanswers were graded. With --trace, count the grades of each "
+        "model of the manifest in\nthese traces, which may be of many devices, with "
+        "95 % intervals.",
+        example="curtilage models rollout status --trace one.jsonl two.jsonl",
+    )
+    status.add_argument(
+        "--trace", nargs="+", default=(), metavar="FILE", help="traces, of any devices"
+    )
+    status.add_argument("--json", action="store_true", help="one JSON object")
+    add_policy_flag(status)
+
+    rollback = add_command(
+        actions,
+        "rollback",
+        summary="go back to the model before, on this device",
+        text="Take back here what the manifest in force rolls out; also its later "
+        "stages will not\nbring it. A manifest of another model will be followed.",
+        example="curtilage models rollout rollback",
+    )
+    add_policy_flag(rollback)

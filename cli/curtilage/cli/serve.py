@@ -16,6 +16,7 @@ from curtilage.cli.terminal import (
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
+from curtilage.client.deferred import State
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EXPLAINED, ClientError
 from curtilage.client.telemetry import TelemetrySettings, configure, shutdown
@@ -76,11 +77,21 @@ async def _serve_until(
         if session.absent is not None:
             reason = EXPLAINED[session.absent]
             err(f"{reason}: no question leaves this machine or the house's servers")
+        plan = config.policy.routing
+        queue = None
+        if plan is not None and plan.queue.store != "none":
+            # What was put by before it ended last, and what other programs put by.
+            queue = session.queue
+            queue.keep_on()
         shown = f"[{host}]" if ":" in host else host
         out_json({"ready": True, "listen": f"http://{shown}:{bound}/v1"})
         while not await _stopped(stop, CHECKPOINT_S):
             await session.audit.checkpoint()
         err("stopping")
+        if queue is not None and queue.in_memory:
+            left = [each for each in await queue.items() if each.state is State.WAITING]
+            if left:
+                err(f"{len(left)} questions waited in memory, and are forgotten")
 
 
 async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:

@@ -52,13 +52,13 @@ async def session_from(
 ) -> AsyncGenerator[Session]:
     """Start a client and stop it at the end; ``spare`` as for ``assemble``."""
     with progress("starting detectors and local model"):
-        parts = await assemble(config, spare=spare)
+        parts = await assemble(config, spare=spare, notify=err)
     if parts.audit.problem is not None:
         err(f"{parts.audit.problem}\nwhile the audit trail fails, nothing leaves")
     if parts.advice is not None:
         err(parts.advice)
     session = Session(
-        replace(parts, notify=err, save_transcript=save_transcript, consents=consents)
+        replace(parts, save_transcript=save_transcript, consents=consents)
     )
     try:
         yield session

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from curtilage.client.answer import Answer, Answerer, Delta, Provenance
     from curtilage.client.api import Client, SyncClient
     from curtilage.client.errors import ClientError
+    from curtilage.client.telemetry import TelemetrySettings
 
 __all__ = [
     "Answer",
@@ -19,6 +20,7 @@ __all__ = [
     "Delta",
     "Provenance",
     "SyncClient",
+    "TelemetrySettings",
 ]
 
 
@@ -32,6 +34,10 @@ def __getattr__(name: str) -> object:
         from curtilage.client import errors  # noqa: PLC0415
 
         return errors.ClientError
+    if name == "TelemetrySettings":
+        from curtilage.client import telemetry  # noqa: PLC0415
+
+        return telemetry.TelemetrySettings
     if name in __all__:
         from curtilage.client import answer as answers  # noqa: PLC0415
 

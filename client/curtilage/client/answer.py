@@ -3,10 +3,8 @@
 Knows neither how the pieces are made nor what they say.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import StrEnum, unique
 
 from curtilage.client.errors import FailureReason
 
@@ -36,16 +34,95 @@ class Obstacle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSignal:
+    """How sure the model was of one token, before temperature; never leaves.
+
+    Attributes:
+        logprob: natural logarithm of the probability of the token that was drawn.
+        margin: by how much the likeliest token's lies above the second one's, 0 or
+            more; it need not be the token that was drawn.
+    """
+
+    logprob: float = field(repr=False)
+    margin: float = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """A piece of the answer.
 
     Attributes:
         text: what to append.
         logprobs: (token text, log-probability) of each token; empty unless asked.
+        tentative: it may be taken back: a draft that was not looked at whole.
+        signals: of each token, for who judges a draft; empty unless it is one.
     """
 
     text: str = field(repr=False)
     logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    tentative: bool = False
+    signals: tuple[TokenSignal, ...] = field(default=(), repr=False)
+
+
+@unique
+class Phase(StrEnum):
+    """What is done for a query while nothing can be shown of its answer."""
+
+    CLASSIFYING = "classifying"
+    ASKING_HERE = "asking_here"
+    ASKING_HOUSE = "asking_house"
+    ASKING_ENCLAVE = "asking_enclave"
+    CHECKING = "checking"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A sign of life: nothing was to be shown for as long as one may be left waiting.
+
+    Attributes:
+        phase: what is done meanwhile.
+    """
+
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was tentative is the answer, and so is what follows."""
+
+
+@unique
+class RetractReason(StrEnum):
+    """Why text is taken back: it is not good enough, or who wrote it broke off."""
+
+    NOT_GOOD_ENOUGH = "not_good_enough"
+    BROKE_OFF = "broke_off"
+    OVERTAKEN = "overtaken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retract:
+    """Text that was shown is none of the answer.
+
+    Attributes:
+        from_char: which, from the answer's beginning; what stands before it remains.
+        reason: why.
+    """
+
+    from_char: int
+    reason: RetractReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """Another answers, from the beginning; two models' text is never spliced.
+
+    Attributes:
+        tier: who, by the policy's name of it.
+    """
+
+    tier: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +146,9 @@ class Finished:
 
 
 AnswerEvent = Delta | Finished
+"""What one who answers yields."""
+SessionEvent = Delta | Verified | Retract | Replaced | Finished
+"""What a query's answer is made of, when more than one may write at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +178,11 @@ class Provenance:
             a member of ``routing.utility.Reason``.
         boundary: of a conversation of which a turn had to stay: how much of it left
             (``boundary.ladder.Rung``), or why none did (``NotPossible``).
+        left_out: how many characters of the query were not read, since the local
+            model's context does not hold them.
+        home_model: where a rolled-out model of this machine answers, its tag in the
+            trace (``routing.trace.model_tag``), by which grades are told apart.
+        beside: another tier was asked beside this one, and may have the question too.
     """
 
     route: Answerer
@@ -116,6 +201,9 @@ class Provenance:
     tier: str = ""
     why: str = ""
     boundary: str = ""
+    left_out: int = 0
+    home_model: str = ""
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +211,7 @@ class Answer:
     """A whole answer, and where it came from.
 
     Attributes:
+        id: what it is called, by who says how it was; empty: it has no name.
         text: the answer.
         provenance: who answered, and why it was allowed to.
         finished: finish reason and token counts.
@@ -133,6 +222,7 @@ class Answer:
     provenance: Provenance
     finished: Finished
     logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    id: str = ""
 
     @property
     def route(self) -> Answerer:
@@ -153,83 +243,3 @@ class Answer:
     def policy_digest(self) -> str:
         """The digest of the policy in force."""
         return self.provenance.policy_digest
-
-
-class AnswerStream:
-    """One answer as it is made: iterate for pieces, then read the rest.
-
-    ``provenance`` is known once ``begin()`` returned or the first piece came;
-    ``answer`` after the last piece. Closing it stops the model.
-    """
-
-    def __init__(
-        self, events: "Callable[[AnswerStream], AsyncGenerator[AnswerEvent]]"
-    ) -> None:
-        self._events = events(self)
-        self._waiting: AnswerEvent | None = None
-        self._pieces: list[Delta] = []
-        self._finished: Finished | None = None
-        self._provenance: Provenance | None = None
-
-    async def begin(self) -> Provenance:
-        """Wait until somebody began to answer.
-
-        Raises:
-            ClientError: no answer is possible, or none is allowed.
-        """
-        # The first event, taken ahead: by then the session has said who answers, which
-        # must be told before the text is (an HTTP head, a line on a terminal).
-        if self._waiting is None and not self._pieces and self._finished is None:
-            self._waiting = await anext(self._events)
-        return self.provenance
-
-    async def __aiter__(self) -> AsyncGenerator[Delta]:
-        """Yield the pieces of the answer.
-
-        Raises:
-            ClientError: as ``begin``; also when the answer was cut.
-        """
-        await self.begin()
-        # Whoever leaves in the middle stops the model, too.
-        async with aclosing(self._events):
-            event, self._waiting = self._waiting, None
-            while event is not None:
-                if isinstance(event, Delta):
-                    self._pieces.append(event)
-                    yield event
-                else:
-                    self._finished = event
-                event = await anext(self._events, None)
-
-    async def aclose(self) -> None:
-        """Stop the answer, and the model that makes it."""
-        await self._events.aclose()
-
-    @property
-    def told(self) -> Provenance | None:
-        """Who answers and why; None before anybody began."""
-        return self._provenance
-
-    @property
-    def provenance(self) -> Provenance:
-        """The same; only after ``begin``."""
-        if self._provenance is None:
-            raise RuntimeError("nobody began to answer yet")
-        return self._provenance
-
-    @provenance.setter
-    def provenance(self, value: Provenance) -> None:
-        """Tell who answers; the session does, once it knows."""
-        self._provenance = value
-
-    @property
-    def answer(self) -> Answer:
-        """The whole answer; only after the last piece."""
-        if self._finished is None:
-            raise RuntimeError("the answer is not complete")
-        return Answer(
-            text="".join(piece.text for piece in self._pieces),
-            provenance=self.provenance,
-            finished=self._finished,
-            logprobs=tuple(pair for piece in self._pieces for pair in piece.logprobs),
-        )

@@ -16,13 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
 
-from curtilage.client.answer import Answer, AnswerStream, Delta
+from curtilage.client import telemetry
+from curtilage.client.answer import Answer, Delta
+from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.assemble import assemble
 from curtilage.client.config import Flags, read_config
 from curtilage.client.consent import Consents, Outbound, Stays
 from curtilage.client.errors import UsageError
 from curtilage.client.openai_chat import query_from
 from curtilage.client.session import Session
+from curtilage.client.telemetry import TelemetrySettings
 from curtilage.policy.decision.decide import Decision
 
 Messages = str | Sequence[Mapping[str, object]]
@@ -43,6 +46,9 @@ class ChatOptions(TypedDict, total=False):
             enclave before any other.
         preset: ``slo_ms`` of usual kinds.
         require: only there; where that one may not or cannot answer, nobody does.
+        defer: where nobody can answer just now, the query waits and is asked again:
+            ``QueuedError``, with the ticket for ``collect``. The policy has to let it
+            (``routing.queue``).
     """
 
     max_tokens: int
@@ -58,6 +64,7 @@ class ChatOptions(TypedDict, total=False):
     mode: Literal["auto", "home", "enclave_if_allowed"]
     preset: Literal["voice", "chat", "batch"]
     require: Literal["enclave", "house", "local"]
+    defer: bool
 
 
 class ClientOptions(TypedDict, total=False):
@@ -90,6 +97,8 @@ class ClientOptions(TypedDict, total=False):
         consent: is shown what would leave, where the policy wants consent
             (``routing.classes.*.consent``), and returns whether it may, or an
             awaitable of that; without it nothing of such a class leaves.
+        telemetry: where counts and times go, of the whole process, from the start of
+            this client to its end; nowhere without it. Needs the extra `telemetry`.
     """
 
     policy: str | Path | None
@@ -105,6 +114,7 @@ class ClientOptions(TypedDict, total=False):
     relay_key_file: str | Path | None
     house_key_file: str | Path | None
     consent: Consents | None
+    telemetry: TelemetrySettings | None
 
 
 class Client:
@@ -121,6 +131,7 @@ class Client:
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._consents = options.pop("consent", None)
+        self._telemetry = options.pop("telemetry", None)
         # A path may be given as one. ``Flags`` refuses a name that it does not know.
         settings: dict[str, Any] = {
             name: str(value) if isinstance(value, Path) else value
@@ -145,10 +156,23 @@ class Client:
         await self.close()
 
     async def start(self) -> None:
-        """Start the detectors and load the local model, a few seconds."""
-        if self._session is None:
+        """Start the detectors and load the local model, a few seconds.
+
+        Raises:
+            TelemetryError: it was asked for, and is not installed.
+        """
+        if self._session is not None:
+            return
+        if self._telemetry is not None:
+            telemetry.configure(self._telemetry)
+        try:
             parts = await assemble(self._config)
-            self._session = Session(replace(parts, consents=self._consents))
+        except BaseException:
+            self._stop_telemetry()
+            raise
+        self._session = Session(replace(parts, consents=self._consents))
+        if parts.queue is not None:
+            self._session.queue.keep_on()
 
     async def close(self) -> None:
         """Stop the detectors, free the model, close every connection.
@@ -159,7 +183,15 @@ class Client:
         """
         session, self._session = self._session, None
         if session is not None:
-            await session.close()
+            try:
+                await session.close()
+            finally:
+                self._stop_telemetry()
+
+    def _stop_telemetry(self) -> None:
+        # Not where another part of the program configured it.
+        if self._telemetry is not None:
+            telemetry.shutdown()
 
     async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> Answer:
         """Answer a question or a conversation, whole.
@@ -183,6 +215,36 @@ class Client:
         its ``answer`` the whole after the last piece.
         """
         return self.session.stream(query_from(messages, dict(options), stream=True))
+
+    async def collect(self, ticket: str) -> Answer:
+        """Return the answer to a query that waited; it stays until it is dropped.
+
+        Raises:
+            QueuedError: it waits on.
+            TicketError: it has no answer, and will have none; the code says why.
+            ClientError: the policy has no queue, or the queue cannot be read.
+        """
+        return await self.session.queue.collect(ticket)
+
+    async def drop(self, ticket: str) -> bool:
+        """Forget a query that waits, or its answer; tell whether there was one."""
+        return await self.session.queue.drop(ticket)
+
+    def feedback(self, answer: Answer | AnswerStream | str, *, good: bool) -> None:
+        """Say whether an answer was good: once, of one of the last few thousand.
+
+        It is counted by who gave the answer, and `curtilage route stats` and `advise`
+        know of it; no word of question or answer is kept for that.
+
+        Args:
+            answer: the answer, or its ``id``.
+            good: whether it was.
+
+        Raises:
+            UsageError: no such answer is remembered.
+        """
+        answer_id = answer if isinstance(answer, str) else answer.id
+        self.session.feedback(answer_id, good=good)
 
     async def decide(self, messages: Messages) -> Decision:
         """Say where a query may go, and why.
@@ -267,6 +329,26 @@ class SyncClient:
         self._require_started()
         return SyncAnswerStream(self._client.stream(messages, **options), self._run)
 
+    def collect(self, ticket: str) -> Answer:
+        """Return the answer to a query that waited; see ``Client.collect``."""
+        return self._run(self._client.collect(ticket))
+
+    def drop(self, ticket: str) -> bool:
+        """Forget a query that waits, or its answer; see ``Client.drop``."""
+        return self._run(self._client.drop(ticket))
+
+    def feedback(
+        self, answer: "Answer | SyncAnswerStream | str", *, good: bool
+    ) -> None:
+        """Say whether an answer was good; see ``Client.feedback``."""
+        answer_id = answer if isinstance(answer, str) else answer.id
+
+        async def said() -> None:
+            """Say it where the client runs: it writes a line beside the questions."""
+            self._client.feedback(answer_id, good=good)
+
+        self._run(said())
+
     def decide(self, messages: Messages) -> Decision:
         """Say where a query may go, and why; see ``Client.decide``."""
         return self._run(self._client.decide(messages))
@@ -297,6 +379,11 @@ class SyncAnswerStream:
                 yield piece
         finally:
             self._run(self._stream.aclose())
+
+    @property
+    def id(self) -> str:
+        """What the answer is called."""
+        return self._stream.id
 
     @property
     def answer(self) -> Answer:

@@ -9,7 +9,9 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ from curtilage.client.audit.directory import state_directory
 from curtilage.client.audit.trail import DiskAuditTrail
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.config import ClientConfig
+from curtilage.client.deferred_store import DeferredStore, queue_store
 from curtilage.client.detection.inspection import CheckedInspector, Inspector
 from curtilage.client.detection.side_by_side import SideBySide, cores
 from curtilage.client.errors import (
@@ -30,8 +33,14 @@ from curtilage.client.house.server import HouseServer
 from curtilage.client.house.settings import HouseSettings, house_settings
 from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.machine import is_metered, on_battery
-from curtilage.client.local.model import LocalModel
+from curtilage.client.local.model import (
+    LocalModel,
+    LocalModelMemoryError,
+    ModelChoice,
+)
 from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.local.rolled_out import RolledOutModel
+from curtilage.client.local.rollout import Rollout
 from curtilage.client.parts import (
     AnswersLocally,
     ClientParts,
@@ -39,6 +48,7 @@ from curtilage.client.parts import (
 )
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.remote.enclave import Notify
 from curtilage.client.remote.keys import KeyStore
 from curtilage.client.remote.log_history import LogHistory, LogHistoryFiles
 from curtilage.client.remote.separation import require_apart
@@ -50,11 +60,12 @@ from curtilage.client.remote.transport import (
 )
 from curtilage.client.routing.estimate import Estimator, RouterModelError
 from curtilage.client.routing.estimators import open_estimator
-from curtilage.client.routing.router import Device, Router
+from curtilage.client.routing.router import UNFIT, Device, Router
+from curtilage.client.routing.thresholds import Thresholds, Unfit, read_thresholds
 from curtilage.client.routing.trace import TRACE_NAME, TraceFile
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing_plan import RoutingPlan
+from curtilage.policy.document.routing_plan import RolloutPlan, RoutingPlan
 from curtilage.policy.expectations import expectations_from
 from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
@@ -62,13 +73,16 @@ from curtilage.wire.hpke.self_test import self_test
 PATIENT_S: Final = 5.0
 
 
-async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
+async def assemble(
+    config: ClientConfig, *, spare: bool = True, notify: Notify | None = None
+) -> ClientParts:
     """Start the detectors, the local model and the audit trail, side by side.
 
     Args:
         config: the client's configuration.
         spare: keep a second worker of the detectors warm; not worth it for one
             question.
+        notify: as ``ClientParts``; it is told of the local model's rollout as well.
 
     Raises:
         ConfigError: an address is not acceptable under the policy, or one of the
@@ -89,12 +103,16 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         for each in houses.values()
         if each.readable_by_others is not None
     ]
+    queue = await asyncio.to_thread(queue_of, config.policy)
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
-        _local(config),
+        local_model(config)
+        if (rollout := _rollout(config)) is None
+        else _rolled_out(config, rollout, notify),
         audit.prepare(),
     )
+    router = router_for(config.policy, local)
     return ClientParts(
         policy=config.policy,
         inspector=inspector,
@@ -109,20 +127,42 @@ async def assemble(config: ClientConfig, *, spare: bool = True) -> ClientParts:
         absent=ways.absent,
         cover=cover_settings(config.policy),
         houses={tier: partial(HouseServer, each) for tier, each in houses.items()},
-        router=router_for(config.policy, local),
+        router=router,
         trace=TraceFile(
             state_directory(os.environ, Path.home()).with_name(TRACE_NAME)
         ).append,
-        advice="\n".join(filter(None, (ways.advice, *readable, inspector.advice)))
+        advice="\n".join(
+            filter(
+                None,
+                (ways.advice, *readable, inspector.advice, undrafted(router)),
+            )
+        )
         or None,
         parameters=parameters_of(local),
+        queue=queue,
+        home_model=lambda: local.tag if isinstance(local, RolledOutModel) else "",
+        notify=notify,
     )
+
+
+def queue_of(policy: Policy) -> DeferredStore | None:
+    """Open what holds the questions that wait, if the policy lets any wait.
+
+    Raises:
+        ConfigError: its file or its key is not what it should be.
+    """
+    if policy.routing is None or policy.routing.queue.store == "none":
+        return None
+    directory = state_directory(os.environ, Path.home()).parent
+    return queue_store(policy.routing.queue, directory)
 
 
 def parameters_of(local: AnswersLocally) -> int:
     """Return about how many parameters a known model has; 0: nobody knows it."""
     known = (
-        by_digest(local.info.model_sha256) if isinstance(local, LocalModel) else None
+        by_digest(local.sha256)
+        if isinstance(local, LocalModel | RolledOutModel)
+        else None
     )
     # Q4_K_M has about five bits for each, with its scales.
     if known is None or known.shape.quantisation != "Q4_K_M":
@@ -157,8 +197,12 @@ def _audit_directory(config: ClientConfig) -> Path:
     return state_directory(os.environ, Path.home())
 
 
-async def _local(config: ClientConfig) -> AnswersLocally:
-    """Start the local model, or remember why there is none."""
+async def local_model(config: ClientConfig) -> AnswersLocally:
+    """Start the local model, or remember why there is none.
+
+    Where others may answer as well it is loaded beside them: so it is ready when it is
+    needed, and nobody waits for it before.
+    """
     registry = Registry(data_directory(os.environ, Path.home()))
     try:
         model = LocalModel.open(
@@ -167,6 +211,54 @@ async def _local(config: ClientConfig) -> AnswersLocally:
             registry=registry,
             context_tokens=config.context_tokens,
         )
+        # A context that was asked for and cannot be had is told at once.
+        if config.policy.routing is not None and config.context_tokens is None:
+            model.warm()
+            return model
+        # That memory is short now does not mean that it will be: it tries again.
+        with suppress(LocalModelMemoryError):
+            await model.start()
+    except LocalUnavailableError as error:
+        return UnavailableLocal(str(error))
+    return model
+
+
+def rollout_for(plan: RolloutPlan) -> Rollout:
+    """Return what a line of manifests means for this user's device."""
+    data = data_directory(os.environ, Path.home())
+    return Rollout(
+        plan,
+        folder=data / "rollouts",
+        registry=Registry(data),
+        trace=state_directory(os.environ, Path.home()).with_name(TRACE_NAME),
+    )
+
+
+def _rollout(config: ClientConfig) -> RolloutPlan | None:
+    """Return the rollout to follow: none where somebody names a model himself."""
+    plan = config.policy.routing
+    return None if plan is None or config.model is not None else plan.rollout
+
+
+async def _rolled_out(
+    config: ClientConfig, plan: RolloutPlan, notify: Notify | None
+) -> AnswersLocally:
+    """Start the model of a rollout, or remember why there is none."""
+    registry = Registry(data_directory(os.environ, Path.home()))
+
+    def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
+        if choice is None:
+            return LocalModel.open(registry=registry, context_tokens=tokens)
+        return LocalModel.of(choice, context_tokens=tokens)
+
+    model = RolledOutModel(
+        rollout_for(plan),
+        open_model,
+        context_tokens=config.context_tokens,
+        clock=lambda: datetime.now(UTC),
+        notify=notify or (lambda _: None),
+    )
+    try:
         await model.start()
     except LocalUnavailableError as error:
         return UnavailableLocal(str(error))
@@ -228,15 +320,36 @@ def router_for(policy: Policy, local: AnswersLocally) -> Router | None:
     plan = policy.routing
     if plan is None:
         return None
-    own = (tier.id for tier in plan.tiers if tier.kind is TierKind.IN_PROCESS)
-    tokens = local.context_tokens
     return Router(
         plan,
         estimator_of(plan),
         clock=time.monotonic,
-        contexts={} if tokens is None else dict.fromkeys(own, tokens),
+        home_tokens=lambda: local.context_tokens,
         device=lambda: Device(on_battery=on_battery(), metered=is_metered()),
+        thresholds=thresholds_of(plan),
+        running=lambda: local.digests,
     )
+
+
+def thresholds_of(plan: RoutingPlan) -> Thresholds | None:
+    """Return by what drafts are judged, or None where the policy names nothing.
+
+    Raises:
+        ConfigError: the file is none, or promises what its counts do not bear out.
+    """
+    artifact = plan.speculation.artifact
+    try:
+        return read_thresholds(artifact) if artifact else None
+    except ConfigError as error:
+        raise ConfigError(f"routing.speculation.{error}") from None
+
+
+def undrafted(router: Router | None) -> str | None:
+    """Say why no drafts are written though the policy wants some."""
+    why = None if router is None else router.unfit()
+    if why is None or why is Unfit.LOADING:
+        return None
+    return f"no drafts are written: {UNFIT[why]}; see `curtilage route certify`"
 
 
 def estimator_of(plan: RoutingPlan) -> Estimator:

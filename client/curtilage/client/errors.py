@@ -14,8 +14,11 @@
     ├── BusyError               too many wait on this machine; later it may be
     │                           answered
     ├── NotRoutedError          nobody who may answer meets what was asked of him
-    │   └── ConsentRequiredError    it may leave, once a person agreed to it
+    │   ├── ConsentRequiredError    it may leave, once a person agreed to it
+    │   ├── QueuedError         it waits here, and is asked again by itself
+    │   └── TicketError         what waited here has no answer, and will have none
     ├── AnswererError           one who might have answered could not
+    │   ├── DraftRejectedError      the local model's draft would not do
     │   ├── LocalUnavailableError   nothing here can answer
     │   ├── HouseUnavailableError   a server in the house could not be asked, or its
     │   │                           answer is none
@@ -36,7 +39,7 @@ class FailureReason(StrEnum):
     """Why one who might have answered did not; a closed set, safe to count.
 
     Those of the local model begin with ``local_``, the house's with ``house_``; all
-    others are the enclave's.
+    others are the enclave's, but that a draft was rejected.
     """
 
     NOT_CONFIGURED = "not_configured"
@@ -88,6 +91,10 @@ class FailureReason(StrEnum):
     HOUSE_ANSWER_BROKEN = "house_answer_broken"
     HOUSE_ANSWER_INCOMPLETE = "house_answer_incomplete"
     HOUSE_LATE = "house_late"
+    DRAFT_REJECTED = "draft_rejected"
+    LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
+    LOCAL_SLOW = "local_slow"
+    TOO_FEW_NODES = "too_few_nodes"
 
 
 EXPLAINED = {
@@ -167,6 +174,12 @@ EXPLAINED = {
     "describes it",
     FailureReason.HOUSE_ANSWER_INCOMPLETE: "the house's answer ended early",
     FailureReason.HOUSE_LATE: "the house's server did not answer in time",
+    FailureReason.DRAFT_REJECTED: "the local model's draft was not good enough",
+    FailureReason.LOCAL_OUT_OF_MEMORY: "there is too little memory for the local model",
+    FailureReason.LOCAL_SLOW: "the local model is too slow just now",
+    FailureReason.TOO_FEW_NODES: "fewer than half of the enclaves that the relay lists "
+    "could be verified, and whoever hides the others must not choose the one that is "
+    "asked",
 }
 
 UNMET = frozenset(
@@ -284,6 +297,51 @@ class ConsentRequiredError(NotRoutedError):
         self.payload_digest = payload_digest
 
 
+class QueuedError(NotRoutedError):
+    """Nobody could answer just now; the query waits here, and is asked again.
+
+    Attributes:
+        ticket: by which its answer is collected; who knows it may read that.
+        reason: what it waits for the end of.
+        eta_s: after how many seconds whoever failed is asked again, where that is
+            known; None: it is not, and nothing is promised.
+        left: something of it may have left this device.
+    """
+
+    def __init__(
+        self,
+        ticket: str,
+        reason: FailureReason,
+        *,
+        eta_s: int | None = None,
+        left: bool = True,
+    ) -> None:
+        again = "" if eta_s is None else f" in about {eta_s} s"
+        here = "" if left else "; nothing of it has left this device"
+        super().__init__(
+            "queued",
+            f"I need more time: {EXPLAINED[reason]}; it waits, and is asked again by "
+            f"itself{again} (ticket {ticket}){here}",
+        )
+        self.ticket = ticket
+        self.reason = reason
+        self.eta_s = eta_s
+        self.left = left
+
+
+class TicketError(NotRoutedError):
+    """A ticket has no answer, and will have none.
+
+    Attributes:
+        http_status: 404: nothing waits under it; 410: it waited too long; else what
+            became of it when it was asked again.
+    """
+
+    def __init__(self, code: str, message: str, *, http_status: int = 503) -> None:
+        super().__init__(code, message)
+        self.http_status = http_status
+
+
 class AnswererError(ClientError):
     """One who might have answered could not; another may.
 
@@ -301,6 +359,20 @@ class AnswererError(ClientError):
         cycle lives until the interpreter looks for cycles.
         """
         raise NotImplementedError
+
+
+class DraftRejectedError(AnswererError):
+    """The local model's draft would not do, and a stronger one is to be asked."""
+
+    reason = FailureReason.DRAFT_REJECTED
+
+    def __init__(self) -> None:
+        super().__init__(EXPLAINED[self.reason])
+
+    @override
+    def alone(self) -> "DraftRejectedError":
+        """Return the same; see there."""
+        return DraftRejectedError()
 
 
 class LocalUnavailableError(AnswererError):
@@ -362,17 +434,28 @@ class EnclaveError(AnswererError):
 
     Attributes:
         code: the refusal code where evidence was refused, else None.
+        retry_after_s: after how long it wants to be asked again, as it said inside the
+            seal; None where it does not, or says more than is worth waiting for.
     """
 
-    def __init__(self, reason: FailureReason, *, code: str | None = None) -> None:
+    def __init__(
+        self,
+        reason: FailureReason,
+        *,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(EXPLAINED[reason] + (f" ({code})" if code else ""))
         self.reason = reason
         self.code = code
+        self.retry_after_s = retry_after_s
 
     @override
     def alone(self) -> "EnclaveError":
         """Return the same failure; see there."""
-        return EnclaveError(self.reason, code=self.code)
+        return EnclaveError(
+            self.reason, code=self.code, retry_after_s=self.retry_after_s
+        )
 
 
 class DateRefusedError(EnclaveError):

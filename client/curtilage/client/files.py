@@ -41,6 +41,18 @@ def open_ordinary(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def open_named(path: Path) -> BinaryIO:
+    """Open an ordinary file that somebody named, for reading.
+
+    Raises:
+        ConfigError: it cannot be opened, or is no ordinary file.
+    """
+    try:
+        return open_ordinary(path)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+
+
 def read_start(path: Path, limit: int) -> bytes:
     """Read a file, one byte beyond the limit at most.
 

@@ -23,6 +23,7 @@ from curtilage.client.errors import (
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
+    QueuedError,
     UnsupportedContentError,
     UsageError,
 )
@@ -266,6 +267,23 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     return ChatCompletionRequest(query=query, include_usage=asked is True)
 
 
+def parse_feedback(body: bytes) -> tuple[str, bool]:
+    """Parse the body of ``POST /v1/curtilage/feedback``: an answer's id, and a word.
+
+    Raises:
+        UsageError: says which field is wrong; never what it held.
+    """
+    said = _parse_object(body)
+    if said.keys() - {"id", "good"}:
+        raise UsageError("the request has a field that is not supported")
+    answer_id, good = said.get("id"), said.get("good")
+    if not isinstance(answer_id, str):
+        raise UsageError("id must be the id of an answer", param="id")
+    if not isinstance(good, bool):
+        raise UsageError("good must be true or false", param="good")
+    return answer_id, good
+
+
 def query_from(
     messages: str | Sequence[Mapping[str, object]],
     options: Mapping[str, object],
@@ -345,8 +363,13 @@ class ChunkBuilder:
     provenance: Provenance
 
     def first(self) -> bytes:
-        """Build the event that names the role."""
-        return self._event({"role": "assistant", "content": ""}, None, ())
+        """Build the event that names the role, and says what the headers do.
+
+        They left without it where nobody answered for too long.
+        """
+        start: JsonObject = {"role": "assistant", "content": ""}
+        said = provenance_fields(self.provenance)
+        return self._event(start, None, (), curtilage=said)
 
     def piece(self, delta: Delta) -> bytes:
         """Build the event of one piece."""
@@ -364,6 +387,7 @@ class ChunkBuilder:
         delta: JsonObject,
         finish_reason: str | None,
         logprobs: tuple[tuple[str, float], ...],
+        **beside: object,
     ) -> bytes:
         choice: JsonObject = {
             "index": 0,
@@ -371,7 +395,7 @@ class ChunkBuilder:
             "logprobs": _logprobs(logprobs),
             "finish_reason": finish_reason,
         }
-        return sse({**self._head(), "choices": [choice]})
+        return sse({**self._head(), "choices": [choice], **beside})
 
     def _head(self) -> JsonObject:
         return {
@@ -408,10 +432,18 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
             status, kind, code = 500, "server_error", "internal"
-    token = error.token if isinstance(error, ConsentRequiredError) else ""
-    more = {"consent": token} if token else {}
     told = {"message": str(error), "type": kind, "param": param, "code": code}
-    return status, {"error": told | more}
+    return status, {"error": told | _to_come_back_with(error)}
+
+
+def _to_come_back_with(error: ClientError) -> dict[str, str | None]:
+    match error:
+        case ConsentRequiredError(token=str(token)) if token:
+            return {"consent": token}
+        case QueuedError(ticket=ticket):
+            return {"ticket": ticket}
+        case _:
+            return {}
 
 
 def fingerprint(provenance: Provenance) -> str:
@@ -424,18 +456,26 @@ def fingerprint(provenance: Provenance) -> str:
         words.append(provenance.evidence)
     if provenance.fallback is not None:
         words += ["fallback", provenance.fallback.value]
+    if provenance.left_out:
+        words.append("shortened")
     return ":".join(words)
 
 
 def provenance_headers(provenance: Provenance) -> dict[str, str]:
     """Return the response headers that say where an answer comes from."""
-    headers = {
-        "x-curtilage-route": provenance.route.value,
-        "x-curtilage-class": ",".join(provenance.classes),
-        "x-curtilage-rule": provenance.rule,
-        "x-curtilage-policy": provenance.policy_digest,
-        "x-curtilage-audit": "recorded" if provenance.recorded else "failed",
-        "x-curtilage-tier": provenance.tier,
+    fields = provenance_fields(provenance)
+    return {f"x-curtilage-{name}": value for name, value in fields.items()}
+
+
+def provenance_fields(provenance: Provenance) -> dict[str, str]:
+    """Return the same by shorter names."""
+    fields = {
+        "route": provenance.route.value,
+        "class": ",".join(provenance.classes),
+        "rule": provenance.rule,
+        "policy": provenance.policy_digest,
+        "audit": "recorded" if provenance.recorded else "failed",
+        "tier": provenance.tier,
     }
     fallback, obstacle = provenance.fallback, provenance.obstacle
     some = {
@@ -449,9 +489,10 @@ def provenance_headers(provenance: Provenance) -> dict[str, str]:
         ),
         "boundary": provenance.boundary,
         "obstacle": None if obstacle is None else obstacle.value,
+        "left-out": str(provenance.left_out or ""),
+        "beside": "yes" if provenance.beside else "",
     }
-    headers |= {f"x-curtilage-{name}": value for name, value in some.items() if value}
-    return headers
+    return fields | {name: value for name, value in some.items() if value}
 
 
 def _parse_object(body: bytes) -> JsonObject:

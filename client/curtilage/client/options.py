@@ -63,6 +63,7 @@ class RoutingOptions:
         mode: where the sender would have it answered.
         require: the only kind of tier that may answer.
         consent: a token that says that a person agreed that it leaves.
+        defer: where nobody can answer just now, it waits and is asked again.
     """
 
     ttft_ms: int | None = None
@@ -73,6 +74,7 @@ class RoutingOptions:
     mode: Mode = Mode.AUTO
     require: Require | None = None
     consent: str | None = field(default=None, repr=False)
+    defer: bool = False
 
 
 # A voice that waits longer than 150 ms is heard to wait; a chat feels alive at 500.
@@ -86,7 +88,17 @@ PRESETS: Final[Mapping[str, RoutingOptions]] = {
 MAX_CONSENT_CHARS: Final = 200
 
 ROUTING_FIELDS: Final = frozenset(
-    {"slo_ms", "slo_hard", "max_cost", "floor", "mode", "preset", "require", "consent"}
+    {
+        "slo_ms",
+        "slo_hard",
+        "max_cost",
+        "floor",
+        "mode",
+        "preset",
+        "require",
+        "consent",
+        "defer",
+    }
 )
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -100,7 +112,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
     Args:
         mapping: ``slo_ms`` (``ttft`` and ``total``, milliseconds), ``slo_hard``,
             ``max_cost`` (micro-US-dollars, an integer), ``floor``, ``mode``,
-            ``preset``, ``require``, ``consent``.
+            ``preset``, ``require``, ``consent``, ``defer``.
 
     Raises:
         UsageError: a field is unknown, of another type or out of its range; names
@@ -125,9 +137,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
             ttft_ms=options.ttft_ms if ttft is None else ttft,
             total_ms=options.total_ms if total is None else total,
         )
-    hard = mapping.get("slo_hard")
-    if hard is not None and not isinstance(hard, bool):
-        raise UsageError("slo_hard must be true or false", param="slo_hard")
+    hard = _flag("slo_hard", mapping.get("slo_hard"))
     if hard and options.ttft_ms is None and options.total_ms is None:
         # It would promise what nothing was said about.
         raise UsageError("slo_hard needs slo_ms or a preset", param="slo_hard")
@@ -145,7 +155,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
     return replace(
         options,
         consent=consent,
-        slo_hard=bool(hard),
+        slo_hard=hard,
         max_cost_microusd=_integer(
             "max_cost",
             mapping.get("max_cost"),
@@ -156,6 +166,7 @@ def options_from(mapping: Mapping[str, object]) -> RoutingOptions:
         floor=_word("floor", mapping.get("floor"), RoutingClass) or options.floor,
         mode=mode,
         require=require,
+        defer=_flag("defer", mapping.get("defer")),
     )
 
 
@@ -164,6 +175,12 @@ def _refuse_unknown(
 ) -> None:
     if not mapping.keys() <= known:
         raise UsageError(f"{name} may hold {', '.join(sorted(known))}", param=name)
+
+
+def _flag(name: str, value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise UsageError(f"{name} must be true or false", param=name)
+    return bool(value)
 
 
 def _integer(

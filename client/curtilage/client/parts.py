@@ -15,6 +15,7 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.consent import Consents
+from curtilage.client.deferred_store import DeferredStore
 from curtilage.client.errors import FailureReason, LocalUnavailableError
 from curtilage.client.query import Query
 from curtilage.client.remote.cover import CoverSettings
@@ -53,8 +54,22 @@ class AnswersLocally(Protocol):
         """How long question and answer may be together; None: not known."""
         ...
 
-    def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    @property
+    def digests(self) -> tuple[str, str | None] | None:
+        """SHA-256 of its file and, once it is loaded, of its chat template, hex.
+
+        None: there is none.
+        """
+        ...
+
+    def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query on this machine.
+
+        Args:
+            query: what is asked.
+            signals: tell of each token how sure the model was, for who judges.
 
         Raises:
             LocalUnavailableError: it cannot.
@@ -105,21 +120,25 @@ class UnavailableLocal:
         reason: what is missing and what to do.
         model_id: stands where a model's name would.
         context_tokens: nothing that anybody could exceed.
+        digests: nothing that runs.
     """
 
     model_id = "none"
     context_tokens: int | None = None
+    digests: tuple[str, str | None] | None = None
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         """Refuse.
 
         Raises:
             LocalUnavailableError: always.
         """
-        del query
+        del query, signals
         for _ in ():  # makes this a generator, like a model's
             yield Delta(text="")
         raise LocalUnavailableError(self.reason)
@@ -130,6 +149,10 @@ class UnavailableLocal:
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _untold() -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +184,10 @@ class ClientParts:
         router: chooses among those who may answer; None: what may leave leaves.
         trace: writes a line about a query that was routed; called in a thread.
         parameters: of the local model, about; 0: not known.
+        home_model: says which rolled-out model of this machine would answer now, as
+            ``Provenance``; empty: none is rolled out.
         consents: asks a person what the policy wants asked; None: nobody can be.
+        queue: where questions wait that nobody can answer just now, if any may.
     """
 
     policy: Policy
@@ -186,4 +212,6 @@ class ClientParts:
     router: Router | None = None
     trace: Callable[[TraceLine], object] | None = None
     parameters: int = 0
+    home_model: Callable[[], str] = _untold
     consents: Consents | None = None
+    queue: DeferredStore | None = None

@@ -39,6 +39,8 @@ MAX_TOKENS_SENT: Final = tuple(
         }
     )
 )
+MESSAGE_TOKENS: Final = 8
+"""What a model's template adds to each message, about."""
 _SENT_PLACES: Final = 2
 _LEAST_TOP_P: Final = 0.01
 _SEED_BYTES: Final = 4

@@ -16,6 +16,7 @@ from curtilage.client.options import Mode, RoutingOptions
 from curtilage.client.pseudonyms.rewrite import Deidentified
 from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
+from curtilage.client.routing.speculate import Speculation
 from curtilage.policy.decision.decide import (
     Allowed,
     AllowedInHouse,
@@ -155,6 +156,7 @@ class Plan:
         estimate: what was expected of the query, where somebody chose.
         would_choose: while observing, the tier that would have been chosen.
         refusal: why there is none.
+        draft: the local model writes first, and what it writes is judged.
     """
 
     tiers: tuple[Tier, ...]
@@ -163,6 +165,7 @@ class Plan:
     estimate: Estimate | None = None
     would_choose: str | None = None
     refusal: NotRoutedError | None = None
+    draft: Speculation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

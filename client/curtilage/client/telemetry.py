@@ -1,4 +1,4 @@
-"""What the client counts: members of closed lists, never a word or a number of ours.
+"""What the client counts: members of closed lists, and figures by their class only.
 
 Off unless a person configures it; then counts, coarse durations and coarse
 spans go where that person said and nowhere else. No environment variable turns
@@ -15,14 +15,17 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, StrEnum, unique
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
+
+from curtilage.client.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Counter
+    from opentelemetry.metrics import Counter, Histogram
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.trace.export import SpanExporter
     from prometheus_client import CollectorRegistry as Registry
@@ -31,8 +34,13 @@ SERVICE_NAME: Final = "curtilage-client"
 METRIC_PREFIX: Final = "curtilage.client."
 EXPORT_TIMEOUT_S: Final = 10
 LABEL: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+URL: Final = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[!-~]*)?")
 BOUNDS_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 """Edges of the duration classes; a duration is known by its class only."""
+TOKENS: Final = tuple(2**power for power in range(4, 21))
+"""Edges of the classes of a number of tokens, as in the trace."""
+SHARE_OF: Final = 1000
+"""Of so many answers ``local_share`` tells how many were given at home."""
 SPAN_GRAIN_S: Final = 60
 """A span says in which minute it began, not when."""
 LOUDER_THAN_ANYTHING: Final = logging.CRITICAL + 1
@@ -70,12 +78,18 @@ class Event(StrEnum):
     DECIDED = "decided"
     ANSWERED = "answered"
     FALLBACK = "fallback"
-    REFUSED = "refused"
+    REFUSED = "refuse"
     ATTEST = "attest"
     UNFINISHED = "unfinished"
     DETECTOR_RESTART = "detector_restart"
     COVERED = "covered"
     CLOCK_OFF = "clock_off"
+    ROUTED = "route.decision"
+    DENIED = "mask.denied"
+    BOUNDARY = "boundary.hits"
+    ESCALATED = "escalations"
+    VERIFIED = "verifier.accept"
+    FEEDBACK = "feedback"
 
 
 @unique
@@ -84,8 +98,56 @@ class Stage(StrEnum):
 
     INSPECT = "inspect"
     ATTEST = "attest"
-    ANSWER_LOCAL = "answer_local"
-    ANSWER_ENCLAVE = "answer_enclave"
+
+
+@unique
+class Figure(StrEnum):
+    """Everything that is measured of routing; each value becomes its class's edge."""
+
+    ROUTE_DURATION = "route.duration"
+    TTFT = "tier.ttft"
+    TOKENS_PER_S = "tier.tokens_per_s"
+
+
+EDGES: Final[Mapping[Figure, tuple[float, ...]]] = {
+    Figure.ROUTE_DURATION: (0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0),
+    # Between them lie the promises that people make: 50, 100, 150, 300, 500 ms, 2 s.
+    Figure.TTFT: (0.05, 0.1, 0.15, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
+    Figure.TOKENS_PER_S: (1.0, 3.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0),
+}
+_UNITS: Final[Mapping[Figure, str]] = {
+    Figure.ROUTE_DURATION: "s",
+    Figure.TTFT: "s",
+    Figure.TOKENS_PER_S: "",
+}
+
+
+@unique
+class Level(StrEnum):
+    """Everything of which the state is told as it was last seen."""
+
+    LOCAL_SHARE = "local_share"
+    BREAKER = "breaker.state"
+    RETRY_BUDGET = "retry.budget"
+    QUEUE_DEPTH = "queue.depth"
+    QUEUE_AGE = "queue.age"
+    CERTIFIED = "verifier.certified"
+
+
+@unique
+class Opinion(StrEnum):
+    """What somebody, or the verifier, says of an answer."""
+
+    GOOD = "good"
+    BAD = "bad"
+
+
+@unique
+class Twice(StrEnum):
+    """Why a query is asked twice: one failed, or is late."""
+
+    RETRY = "retry"
+    HEDGE = "hedge"
 
 
 @unique
@@ -107,7 +169,7 @@ class RestartCause(StrEnum):
     GARBAGE = "garbage"
 
 
-class TelemetryError(Exception):
+class TelemetryError(ConfigError):
     """Telemetry was asked for and cannot be had; names what is missing."""
 
 
@@ -177,12 +239,50 @@ class Telemetry:
             unit="s",
             explicit_bucket_boundaries_advisory=list(BOUNDS_S),
         )
+        self._figures: Mapping[Figure, Histogram] = {
+            figure: meter.create_histogram(
+                f"{METRIC_PREFIX}{figure}",
+                unit=_UNITS[figure],
+                explicit_bucket_boundaries_advisory=list(EDGES[figure]),
+            )
+            for figure in Figure
+        }
+        self._levels = {
+            level: meter.create_gauge(
+                f"{METRIC_PREFIX}{level}", unit="s" if level is Level.QUEUE_AGE else ""
+            )
+            for level in Level
+        }
+        self._cost = meter.create_counter(f"{METRIC_PREFIX}tier.cost_microusd")
+        self._at_home: deque[bool] = deque(maxlen=SHARE_OF)
         self._closers: list[Callable[[], None]] = []
         self.prometheus_port: int | None = None
 
     def count(self, event: Event, labels: Mapping[str, Enum]) -> None:
         """Count one event; labels are members of closed lists."""
         self._counters[event].add(1, {key: label(labels[key]) for key in labels})
+
+    def measured(
+        self, figure: Figure, value: float, labels: Mapping[str, Enum]
+    ) -> None:
+        """Record a figure by its class only."""
+        words = {key: label(labels[key]) for key in labels}
+        # The histogram also exports a sum: of exact values it would tell one.
+        self._figures[figure].record(_edge_of(value, EDGES[figure]), words)
+
+    def stands(self, level: Level, value: float, labels: Mapping[str, Enum]) -> None:
+        """Tell how something stands now."""
+        self._levels[level].set(value, {key: label(labels[key]) for key in labels})
+
+    def cost(self, tier: Enum, microusd: float) -> None:
+        """Add what an answer cost, about."""
+        self._cost.add(microusd, {"tier": label(tier)})
+
+    def share(self, *, home: bool) -> None:
+        """Note where one more answer was given."""
+        self._at_home.append(home)
+        share = sum(self._at_home) / len(self._at_home)
+        self.stands(Level.LOCAL_SHARE, share, {})
 
     def took(self, stage: Stage, seconds: float) -> None:
         """Record how long a stage took, by class only, as a number and a span."""
@@ -233,11 +333,18 @@ def configure(settings: TelemetrySettings) -> Telemetry | None:
         What is now active; None when the settings name no destination.
 
     Raises:
-        TelemetryError: a destination is named and the extra is not installed.
+        TelemetryError: a destination is named and the extra is not installed, it is
+            no address, or the port cannot be had.
     """
     shutdown()
     if settings.otlp_endpoint is None and settings.prometheus_port is None:
         return None
+    if settings.otlp_endpoint is not None and not URL.fullmatch(settings.otlp_endpoint):
+        # Its library would say so once a minute, to a log that is off.
+        raise TelemetryError(
+            "the collector's address (--otlp) is http:// or https://, a host, and a "
+            "port if it is not the usual one: http://127.0.0.1:4318"
+        )
     with _without_otel_environment():
         try:
             _State.active = _build(settings)
@@ -245,6 +352,11 @@ def configure(settings: TelemetrySettings) -> Telemetry | None:
             raise TelemetryError(
                 "telemetry is configured but its libraries are not installed: "
                 "pip install 'curtilage[telemetry]'"
+            ) from None
+        except OSError as error:
+            raise TelemetryError(
+                f"{settings.prometheus_host}:{settings.prometheus_port} "
+                f"(--prometheus-port) cannot be listened at: {error.strerror}"
             ) from None
     return _State.active
 
@@ -271,19 +383,138 @@ def decided(route: Enum) -> None:
     _count(Event.DECIDED, route=route)
 
 
-def answered(route: Enum) -> None:
-    """Count a complete answer by who gave it."""
+def answered(route: Enum, *, home: bool) -> None:
+    """Count a complete answer by who gave it, and whether that was in the house."""
     _count(Event.ANSWERED, route=route)
+    if _State.active is not None:
+        _State.active.share(home=home)
 
 
-def fallback(reason: Enum) -> None:
-    """Count a query that came home because the enclave failed."""
-    _count(Event.FALLBACK, reason=reason)
+Names = Mapping[str, Enum]
+"""A closed list of words, which may be labels."""
 
 
-def refused(reason: Enum) -> None:
+def names(words: Iterable[str]) -> Names:
+    """Close a list of words, so that they may be labels.
+
+    It is called with a policy's tiers, or our own words, and once; never with what
+    comes with a query.
+
+    Raises:
+        TypeError: one is no plain word.
+    """
+    listed = dict.fromkeys(words)
+    # Its members are known when it runs, which is nothing that a type checker can read.
+    close = cast("Callable[[str, list[tuple[str, str]]], Iterable[Enum]]", Enum)
+    members = close("Name", [(f"N{at}", word) for at, word in enumerate(listed)])
+    closed = {str(member.value): member for member in members}
+    for member in closed.values():
+        label(member)
+    return closed
+
+
+def routed(tier: Enum, intent: Enum, reason: Enum, seconds: float) -> None:
+    """Count a choice among tiers, and record how long it took to make."""
+    _count(Event.ROUTED, tier=tier, intent=intent, reason=reason)
+    if _State.active is not None:
+        _State.active.measured(Figure.ROUTE_DURATION, seconds, {})
+
+
+def denied(tier: Enum, reason: Enum) -> None:
+    """Count a tier that may not answer a query, or cannot."""
+    _count(Event.DENIED, tier=tier, reason=reason)
+
+
+def boundary(step: Enum) -> None:
+    """Count how much of a conversation left, or why none of it did."""
+    _count(Event.BOUNDARY, step=step)
+
+
+def verified(tier: Enum, opinion: Opinion) -> None:
+    """Count what the verifier said of a tier's answer."""
+    _count(Event.VERIFIED, tier=tier, opinion=opinion)
+
+
+def escalated(tier: Enum) -> None:
+    """Count an answer of a tier that was given up for another's."""
+    _count(Event.ESCALATED, tier=tier)
+
+
+def feedback(tier: Enum, opinion: Opinion) -> None:
+    """Count what somebody said of a tier's answer."""
+    _count(Event.FEEDBACK, tier=tier, opinion=opinion)
+
+
+def certified(alpha: Enum, *, in_force: bool) -> None:
+    """Tell whether drafts are judged by thresholds that promise so few bad ones."""
+    _stands(Level.CERTIFIED, float(in_force), alpha=alpha)
+
+
+def breaker(tier: Enum, state: Enum) -> None:
+    """Tell a breaker's state: 1 at the one that it has, 0 at the others."""
+    for each in type(state):
+        _stands(Level.BREAKER, float(each is state), tier=tier, state=each)
+
+
+def retry_budget(share: Twice, left: int) -> None:
+    """Tell how many attempts may be made now that are not the first ones."""
+    _stands(Level.RETRY_BUDGET, left, share=share)
+
+
+def queued(depth: int, age_s: float) -> None:
+    """Tell how many queries wait on this device, and how long the oldest has."""
+    _stands(Level.QUEUE_DEPTH, depth)
+    _stands(Level.QUEUE_AGE, coarse_duration(age_s) if depth else 0)
+
+
+class Answering:
+    """One tier's answer as it comes; it is measured once it is whole.
+
+    Args:
+        tier: who answers.
+        cost_microusd_per_mtok: of a million tokens; None: nobody said.
+    """
+
+    def __init__(self, tier: Enum, *, cost_microusd_per_mtok: int | None) -> None:
+        self._tier = tier
+        self._price = cost_microusd_per_mtok
+        self._began_s = time.perf_counter()
+        self._first_s: float | None = None
+        self._last_s = self._began_s
+
+    def text(self) -> None:
+        """Note a piece of it."""
+        self._last_s = time.perf_counter()
+        if self._first_s is None:
+            self._first_s = self._last_s
+
+    def finished(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """Note its end, and tell."""
+        label(self._tier)
+        active = _State.active
+        if active is None:
+            return
+        if self._first_s is not None:
+            tier = {"tier": self._tier}
+            active.measured(Figure.TTFT, self._first_s - self._began_s, tier)
+            writing_s = self._last_s - self._first_s
+            if writing_s > 0 and answer_tokens > 1:
+                speed = (answer_tokens - 1) / writing_s
+                active.measured(Figure.TOKENS_PER_S, speed, tier)
+        if self._price is not None:
+            # Of the classes' middles: the exact sum would tell a single query's length.
+            tokens = _middle(prompt_tokens) + _middle(answer_tokens)
+            active.cost(self._tier, self._price * tokens / 10**6)
+
+
+def fallback(tier: Enum, reason: Enum) -> None:
+    """Count a tier that was asked and failed."""
+    _count(Event.FALLBACK, tier=tier, reason=reason)
+
+
+def refused(code: Enum) -> None:
     """Count a query that was not answered."""
-    _count(Event.REFUSED, reason=reason)
+    _count(Event.REFUSED, code=code)
 
 
 def attest(outcome: AttestOutcome, code: Enum | None = None) -> None:
@@ -333,7 +564,7 @@ def timed(stage: Stage) -> Generator[None]:
 
 def coarse_duration(seconds: float) -> float:
     """Return the upper edge of the class a duration falls into."""
-    return next((edge for edge in BOUNDS_S if seconds <= edge), BOUNDS_S[-1])
+    return _edge_of(seconds, BOUNDS_S)
 
 
 def label(value: object) -> str:
@@ -369,6 +600,23 @@ def _count(event: Event, **labels: Enum) -> None:
         label(value)  # refused even while telemetry is off, so that tests see it
     if _State.active is not None:
         _State.active.count(event, labels)
+
+
+def _stands(level: Level, value: float, **labels: Enum) -> None:
+    for each in labels.values():
+        label(each)
+    if _State.active is not None:
+        _State.active.stands(level, value, labels)
+
+
+def _edge_of(value: float, edges: tuple[float, ...]) -> float:
+    return next((edge for edge in edges if value <= edge), edges[-1])
+
+
+def _middle(tokens: int) -> float:
+    """Return the middle of the class of a number of tokens."""
+    edge = _edge_of(tokens, TOKENS)
+    return edge / 2 if edge == TOKENS[0] else edge * 3 / 4
 
 
 def _build(settings: TelemetrySettings) -> Telemetry:

@@ -28,7 +28,7 @@ from curtilage.inference.protocol import (
     Usage,
 )
 from curtilage.inference.sampling import SamplingSettings, choose_seed
-from curtilage.inference.signals import log_probability
+from curtilage.inference.signals import log_probability, top_margin
 from curtilage.inference.templates import ChatTemplate, Part
 from curtilage.inference.text import TextAssembler
 
@@ -205,10 +205,8 @@ def _sample(
         if model.is_end(token):
             yield from _rest(text)
             return made, "stop"
-        logprob = (
-            log_probability(context.logits(), token) if settings.logprobs else None
-        )
-        yield Token(text=text.push(model.piece(token)), logprob=logprob)
+        logprob, margin = _sureness(context, token, settings)
+        yield Token(text=text.push(model.piece(token)), logprob=logprob, margin=margin)
         if text.stopped:
             return made + 1, "stop"
         said.append(token)
@@ -221,6 +219,17 @@ def _sample(
             return made + 1, "cancelled"
     yield from _rest(text)
     return settings.max_tokens, "stop" if text.stopped else "length"
+
+
+def _sureness(
+    context: Context, token: int, settings: SamplingSettings
+) -> tuple[float | None, float | None]:
+    """Return log-probability and margin, as far as they were asked for."""
+    if not (settings.logprobs or settings.margins):
+        return None, None
+    logits = context.logits()
+    margin = top_margin(logits) if settings.margins else None
+    return log_probability(logits, token), margin
 
 
 def _pause(

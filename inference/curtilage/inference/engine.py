@@ -111,8 +111,11 @@ class LlamaCppEngine:
     Args:
         model: verified and open; closed by the engine once it is loaded.
         model_id: a name for people.
+        adapter: a LoRA adapter, verified and open, made for this model; likewise.
         context_tokens: prompt and answer together; cut to what the model was
             trained for.
+        least_context_tokens: where memory is short, a context is made that is smaller
+            by half or more, but not below this; None: nothing less will do.
         threads: threads of one decode; None: the CPUs this process may use.
         max_queued: how many requests may wait.
         niceness: by how much the threads that compute yield to all others, 0 to
@@ -125,15 +128,19 @@ class LlamaCppEngine:
         model: VerifiedModel,
         *,
         model_id: str,
+        adapter: VerifiedModel | None = None,
         context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+        least_context_tokens: int | None = None,
         threads: int | None = None,
         max_queued: int = DEFAULT_MAX_QUEUED,
         niceness: int = 0,
         turn_s: float = TURN_S,
     ) -> None:
         self._file = model
+        self._adapter = adapter
         self._model_id = model_id
         self._context_tokens = context_tokens
+        self._least_context_tokens = least_context_tokens
         self._threads = threads or available_cpus()
         self._max_queued = max_queued
         self._niceness = niceness
@@ -219,7 +226,12 @@ class LlamaCppEngine:
             self._changed.notify()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._file.close()
+        for file in self._files:
+            file.close()
+
+    @property
+    def _files(self) -> tuple[VerifiedModel, ...]:
+        return (self._file,) if self._adapter is None else (self._file, self._adapter)
 
     # The asker's side.
 
@@ -275,29 +287,45 @@ class LlamaCppEngine:
 
     def _open(self) -> tuple[Loaded, EngineInfo]:
         check_machine()
-        model = Model(str(self._file.load_path))
+        adapter = self._adapter
+        model = Model(
+            str(self._file.load_path),
+            adapter=None if adapter is None else str(adapter.load_path),
+        )
         try:
             # After the loading, not before: what was hashed is what was loaded.
-            self._file.check_unchanged()
+            for file in self._files:
+                file.check_unchanged()
             _refuse_split(model)
             template, source = _template_of(model)
             tokens = min(self._context_tokens, model.trained_context)
-            context = Context(model, tokens=tokens, threads=self._threads)
+            context = self._context(model, tokens)
         except BaseException:
             model.free()
             raise
-        self._file.close()
+        for file in self._files:
+            file.close()
         info = EngineInfo(
             model_id=self._model_id,
             model_sha256=self._file.sha256,
             template_sha256=hashlib.sha256(source.encode()).hexdigest(),
             architecture=model.metadata("general.architecture"),
-            context_tokens=tokens,
+            context_tokens=context.size,
             threads=self._threads,
+            adapter_sha256="" if adapter is None else adapter.sha256,
         )
         return Loaded(model=model, template=template, context=context), info
 
+    def _context(self, model: Model, tokens: int) -> Context:
+        return Context(
+            model,
+            tokens=tokens,
+            threads=self._threads,
+            least_tokens=self._least_context_tokens,
+        )
+
     def _serve(self, loaded: Loaded) -> None:
+        most = min(self._context_tokens, loaded.model.trained_context)
         while (job := self._next_job()) is not None:
             try:
                 self._answer(loaded, job)
@@ -312,9 +340,7 @@ class LlamaCppEngine:
                 try:
                     # One that failed may hold anything: another takes its place.
                     loaded.context.free()
-                    context = Context(
-                        loaded.model, tokens=loaded.context.size, threads=self._threads
-                    )
+                    context = self._context(loaded.model, most)
                     loaded = Loaded(
                         model=loaded.model, template=loaded.template, context=context
                     )

@@ -11,6 +11,7 @@
     ├── EngineBusyError       the queue is full; later it may fit
     ├── EngineClosedError     the engine was not started, or was closed
     ├── EngineFailedError     the library failed; this request is lost
+    │   ├── EngineMemoryError     there is too little memory to answer anything
     │   └── NativeError           which call failed, and its return code
     └── WrongThreadError      a call from a thread that does not own the model
 
@@ -81,6 +82,20 @@ class EngineClosedError(InferenceError):
 
 class EngineFailedError(InferenceError):
     """The engine failed while it worked on this request."""
+
+
+class EngineMemoryError(EngineFailedError):
+    """No memory is left for a context, not even for the least.
+
+    Attributes:
+        context_tokens: size of the least one that was tried.
+    """
+
+    def __init__(self, context_tokens: int) -> None:
+        super().__init__(
+            f"there is too little memory for a context of {context_tokens} tokens"
+        )
+        self.context_tokens = context_tokens
 
 
 class NativeError(EngineFailedError):

@@ -37,6 +37,7 @@ from llama_cpp import llama_cpp as lib  # noqa: E402
 
 from curtilage.inference.errors import (  # noqa: E402
     EngineFailedError,
+    EngineMemoryError,
     ModelFileError,
     NativeError,
     WrongThreadError,
@@ -47,6 +48,7 @@ VERSION: Final = "0.3.36"
 
 SYMBOLS: Final = (
     "ggml_abort_callback",
+    "llama_adapter_lora_init",
     "llama_backend_init",
     "llama_batch_free",
     "llama_batch_init",
@@ -79,6 +81,7 @@ SYMBOLS: Final = (
     "llama_sampler_init_top_p",
     "llama_sampler_sample",
     "llama_set_abort_callback",
+    "llama_set_adapters_lora",
     "llama_state_seq_get_data",
     "llama_state_seq_get_size",
     "llama_state_seq_set_data",
@@ -167,12 +170,13 @@ class Model(_Owned):
     Args:
         path: the file; loaded into memory of our own, so that later writes to
             the file do not change what answers.
+        adapter: a LoRA adapter's file, for every context of this model; or None.
 
     Raises:
-        ModelFileError: the library does not take it.
+        ModelFileError: the library does not take it, or not on this model.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, adapter: str | None = None) -> None:
         super().__init__()
         params = lib.llama_model_default_params()
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
@@ -190,6 +194,15 @@ class Model(_Owned):
         self._vocab = vocab
         self.vocabulary_size: int = lib.llama_vocab_n_tokens(vocab)
         self.trained_context: int = lib.llama_model_n_ctx_train(loaded)
+        # Freed together with its model.
+        self.adapter = (
+            None
+            if adapter is None
+            else lib.llama_adapter_lora_init(loaded, os.fsencode(adapter))
+        )
+        if adapter is not None and not self.adapter:
+            self.free()
+            raise ModelFileError("the engine cannot load the adapter on this model")
 
     def free(self) -> None:
         """Free the model; nothing of it may be used afterwards."""
@@ -354,14 +367,28 @@ class Context(_Owned):
         model: outlives the context.
         tokens: size of the context.
         threads: threads of one decode.
+        least_tokens: where memory is short, halves of the size are tried, down to
+            this; None: nothing less will do.
+
+    Attributes:
+        size: how many tokens it holds now; looked at anew after each ``clear``.
 
     Raises:
-        NativeError: the library cannot make it; too little memory, say.
+        EngineMemoryError: the library cannot make it, for which only too little
+            memory is a reason.
     """
 
-    def __init__(self, model: Model, *, tokens: int, threads: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        tokens: int,
+        threads: int,
+        least_tokens: int | None = None,
+    ) -> None:
         super().__init__()
-        self.size = tokens
+        self.size = self._most = tokens
+        self._least = tokens if least_tokens is None else min(tokens, least_tokens)
         self._model = model
         self._threads = threads
         self._vocabulary_size = model.vocabulary_size
@@ -378,20 +405,37 @@ class Context(_Owned):
 
     def _made(self) -> "tuple[lib.llama_context_p, lib.llama_memory_t]":
         params: lib.llama_context_params = lib.llama_context_default_params()
-        params.n_ctx = self.size
         params.n_batch = params.n_ubatch = PREFILL_CHUNK
         # One conversation: no sequence of another request can stand beside it.
         params.n_seq_max = 1
         # Explicit: the default is half the CPUs.
         params.n_threads = params.n_threads_batch = self._threads
         params.no_perf = True
-        made = lib.llama_init_from_model(self._model.handle, params)
-        if not made:
-            raise NativeError("llama_init_from_model", 0)
+        # Each time from the whole size on: memory that was short may be there again.
+        self.size = self._most
+        while True:
+            params.n_ctx = self.size
+            made = lib.llama_init_from_model(self._model.handle, params)
+            if made:
+                break
+            if self.size // 2 < self._least:
+                raise EngineMemoryError(self.size)
+            self.size //= 2
         memory = lib.llama_get_memory(made)
         if memory is None:
             lib.llama_free(made)
             raise NativeError("llama_get_memory", 0)
+        if self._model.adapter is not None:
+            # To each context anew: one that took another's place would else answer
+            # without it, and say nothing.
+            adapters = (ctypes.POINTER(ctypes.c_void_p) * 1)(self._model.adapter)
+            scales = (ctypes.c_float * 1)(1.0)
+            code = lib.llama_set_adapters_lora(  # pyright: ignore[reportUnknownMemberType]
+                made, adapters, 1, scales
+            )
+            if code != 0:
+                lib.llama_free(made)
+                raise NativeError("llama_set_adapters_lora", code)
         return made, memory
 
     def free(self) -> None:
@@ -509,7 +553,7 @@ class Context(_Owned):
         goes, and an empty one takes its place.
 
         Raises:
-            NativeError: no other could be made; this one is not to be used.
+            EngineMemoryError: no other could be made; this one is not to be used.
         """
         self._own()
         if not self._touched or self._gone:

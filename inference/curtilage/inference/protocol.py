@@ -119,10 +119,13 @@ class Token:
             or a possible stop string is incomplete.
         logprob: natural logarithm of its probability before temperature, when
             asked for; None also for text that only the end released.
+        margin: of the likeliest token's over that of the second one, when margins
+            were asked for; None likewise.
     """
 
     text: str = field(repr=False)
     logprob: float | None = field(default=None, repr=False)
+    margin: float | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +161,8 @@ class EngineInfo:
         ephemerality: what is claimed about forgetting; ``none``: overwritten
             after each request, but nothing was proven.
         prefix_reuse: always ``off``: nothing of one request serves another.
+        adapter_sha256: digest of the LoRA adapter on it, hex; empty: there is none.
+            What was measured of a model holds for it with the same adapter alone.
     """
 
     model_id: str
@@ -168,6 +173,7 @@ class EngineInfo:
     threads: int
     ephemerality: Literal["none"] = "none"
     prefix_reuse: Literal["off"] = "off"
+    adapter_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class SamplingSettings:
         seed: any integer of 64 bits; None draws one for each request.
         stop: non-empty strings that end the answer and are not part of it.
         logprobs: report the log-probability of each token.
+        margins: report how sure the model was of each token: its log-probability, and
+            by how much the likeliest one's lies above the second one's.
 
     Raises:
         RequestError: a value is outside its range.
@@ -45,6 +47,7 @@ class SamplingSettings:
     seed: int | None = None
     stop: tuple[str, ...] = field(default=(), repr=False)
     logprobs: bool = False
+    margins: bool = False
 
     def __post_init__(self) -> None:
         """Check every range."""

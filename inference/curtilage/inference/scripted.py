@@ -42,6 +42,7 @@ class Script:
         finish: how it ends.
         prompt_tokens: reported; not counted.
         delay_s: pause before each token.
+        probability: of each token, above 0 and below 1; a second one has the rest.
         fault: raised after ``fault_after`` tokens instead of going on.
         fault_after: how many tokens come before the fault.
     """
@@ -50,6 +51,7 @@ class Script:
     finish: Finish = "stop"
     prompt_tokens: int = 7
     delay_s: float = 0.0
+    probability: float = 0.5
     fault: Exception | None = None
     fault_after: int = 0
 
@@ -165,7 +167,9 @@ class ScriptedEngine:
         if not cancel.cancelled:
             yield Started(prompt_tokens=script.prompt_tokens)
         limit, made = request.settings.max_tokens, 0
-        logprob = math.log(0.5) if request.settings.logprobs else None
+        asked, sure = request.settings, script.probability
+        logprob = math.log(sure) if asked.logprobs or asked.margins else None
+        margin = abs(math.log(sure) - math.log(1 - sure)) if asked.margins else None
         finish: Finish = script.finish
         for piece in script.pieces:
             await asyncio.sleep(script.delay_s)
@@ -176,7 +180,7 @@ class ScriptedEngine:
                 break
             self._fail_after(script, made)
             made += 1
-            yield Token(text=piece, logprob=logprob)
+            yield Token(text=piece, logprob=logprob, margin=margin)
         else:
             self._fail_after(script, made)
         self.cancelled += finish == "cancelled"

@@ -11,6 +11,7 @@ from typing import Final
 
 from curtilage.relay import access_keys as key_command
 from curtilage.relay.app import Relay
+from curtilage.relay.balancer import command as balancer_command
 from curtilage.relay.config import RelayConfig, is_exposed, parse_config
 from curtilage.relay.errors import ConfigError, StartError
 from curtilage.relay.nginx import command as nginx_command
@@ -33,6 +34,7 @@ EXIT_START: Final = 3
 SUBCOMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "make-key": key_command.run,
     "nginx-config": nginx_command.run,
+    "balancer-config": balancer_command.run,
 }
 """What the first argument may name instead of the relay itself."""
 
@@ -50,6 +52,9 @@ example (relay.toml):
   upstream_ca_file = "/etc/ca.pem"       # absent: the system's certificates
   [gateways]
   demo = "https://gateway.example"       # or "unix:/run/enclave/gateway.sock"
+  [gateways.many]                        # a pool: clients draw one of its nodes
+  a = "https://a.gateway.example"
+  b = "https://b.gateway.example"
   [tls]                                  # absent: plain HTTP, for a proxy in front
   certificate = "/etc/relay/chain.pem"
   key = "/etc/relay/key.pem"
@@ -75,10 +80,13 @@ the same without a file, on one machine:
                   --gateway demo=http://127.0.0.1:9000
 
 Clients then use http://127.0.0.1:8080/demo: POST /demo for a request,
-GET /demo/keys, GET /demo/bundle; GET /healthz answers "ok". When it listens, one
-line of JSON on standard output says where and how: {"ready": true, "listen":
-"...", "transport": "plain", "access": "open"}. A request with Incremental: ?1
-(RFC 10036) passes on, and its answer back, as it comes; others are read whole.
+GET /demo/keys, GET /demo/bundle (of a pool: POST /many/a for its node a, and
+keys and bundles of all nodes in one list); GET /healthz answers "ok".
+
+When it listens, one line of JSON on standard output says where and how: {"ready":
+true, "listen": "...", "transport": "plain", "access": "open"}. A request with
+Incremental: ?1 (RFC 10036) passes on, and its answer back, as it comes; others are
+read whole.
 What is refused is answered in constant words: 401 no key, 413 too large, 415 not
 OHTTP, 421 another host, 429 too often or too many at once, 502 and 504 the
 gateway. Nothing is ever sent twice.
@@ -87,6 +95,7 @@ signals: SIGTERM or SIGINT: stop listening, let running requests end, exit;
          a second one: exit at once.
 other commands: curtilage-relay make-key --help: keys for clients
                 curtilage-relay nginx-config --help: for whoever outgrows this
+                curtilage-relay balancer-config --help: before many relays or enclaves
 
 exit codes: 0 stopped by a signal, or --check found nothing wrong;
             2 wrong usage or configuration; 3 cannot start (for --check: a file

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from curtilage.relay.access_keys import KeyRecord, parse_key_record
 from curtilage.relay.client_limits import ClientLimits
 from curtilage.relay.errors import ConfigError
+from curtilage.relay.forward import MAX_NODES
 from curtilage.relay.telemetry import TelemetrySettings
 
 HOST: Final = re.compile(r"[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]")
@@ -26,6 +27,8 @@ ORIGIN: Final = re.compile(
 """Goes into Host, and into nginx's configuration: no octet that means more there."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset({"healthz"})
+RESERVED_NODES: Final = frozenset({"keys", "bundle"})
+"""What stands behind a pool's name as its nodes' names do."""
 MAX_PORT: Final = 65535
 MAY_BE_ZERO: Final = frozenset(
     {"drain_delay_s", "connections", "exchanges", "requests_per_s", "place_wait_s"}
@@ -136,6 +139,8 @@ class Limits:
         upstream_read_timeout_s: silence of a gateway; long, since an enclave
             that does not pace its answers is silent while a request waits.
         fetch_timeout_s: one whole fetch of keys or of the bundle.
+        node_fetch_timeout_s: the same, of one of a pool's nodes: the list of all waits
+            for the slowest, and what came too late is left out.
         cache_s: age at which a copy of keys or bundle is no longer served.
         drain_delay_s: after the signal to stop, how long to listen on with
             ``/healthz`` saying "draining", for whoever sends clients here.
@@ -157,6 +162,7 @@ class Limits:
     connect_timeout_s: float = 5.0
     upstream_read_timeout_s: float = 120.0
     fetch_timeout_s: float = 10.0
+    node_fetch_timeout_s: float = 3.0
     cache_s: int = 30
     drain_delay_s: float = 0.0
     shutdown_grace_s: float = 30.0
@@ -168,7 +174,8 @@ class RelayConfig:
 
     Attributes:
         listen: where clients come in.
-        gateways: name to upstream; at least one.
+        gateways: name to upstream; at least one. A pool's nodes are here as
+            ``pool/node``.
         environment: development alone permits plain HTTP.
         hosts: names that Host may give; empty means any.
         tls: TLS towards clients; None leaves it to whatever stands in front.
@@ -189,6 +196,16 @@ class RelayConfig:
     limits: Limits = field(default_factory=Limits)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     upstream_ca_file: Path | None = None
+
+    @property
+    def pools(self) -> Mapping[str, tuple[str, ...]]:
+        """The ids of each pool's nodes, by the pool's name."""
+        pools: dict[str, tuple[str, ...]] = {}
+        for name in self.gateways:
+            pool, slash, node = name.partition("/")
+            if slash:
+                pools[pool] = (*pools.get(pool, ()), node)
+        return pools
 
 
 def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
@@ -212,17 +229,17 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
             tree[key] = {**present, **value}
         else:
             tree[key] = value
-    return _Reader(tree).config()
+    return TreeReader(tree).config()
 
 
 def is_exposed(config: RelayConfig) -> bool:
     """Return whether clients reach this from other machines without TLS."""
-    listen = config.listen
-    return (
-        config.tls is None
-        and isinstance(listen, TCPAddress)
-        and not _is_loopback(listen.host)
-    )
+    return config.tls is None and is_remote(config.listen)
+
+
+def is_remote(listen: Listen) -> bool:
+    """Return whether other machines can reach this address."""
+    return isinstance(listen, TCPAddress) and not _is_loopback(listen.host)
 
 
 def parse_listen(text: str) -> Listen:
@@ -282,17 +299,26 @@ def _is_loopback(host: str) -> bool:
         return False  # names are refused too: somebody else may answer for them
 
 
-_Numbers = TypeVar("_Numbers", Limits, ClientLimits)
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-class _Reader:
-    """Walks the tree once and gathers every problem."""
+_Numbers = TypeVar("_Numbers", bound=_Dataclass)
+
+
+class TreeReader:
+    """Walks a tree of TOML once and gathers every problem."""
 
     def __init__(self, tree: Mapping[str, object]) -> None:
         self._tree = tree
         self._problems: list[str] = []
 
     def config(self) -> RelayConfig:
+        """Return what a relay's file says.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
         # Not ignored: a limit that is misspelt would silently be another one.
         for key in sorted(self._tree.keys() - KEYS):
             self._problems.append(
@@ -356,14 +382,53 @@ class _Reader:
                     f"gateways.{name}: a name is 1 to 32 of a-z, 0-9 and -, "
                     "begins with a letter or digit, and is not healthz"
                 )
-            elif not isinstance(value, str):
-                self._problems.append(f"gateways.{name}: expected a text")
+            elif isinstance(value, str):
+                self._gateway(name, value, environment, gateways)
+            elif isinstance(value, dict):
+                nodes = self._pool(name, cast("dict[str, object]", value))
+                for node, address in nodes.items():
+                    self._gateway(f"{name}/{node}", address, environment, gateways)
             else:
-                try:
-                    gateways[name] = parse_upstream(value, environment)
-                except ConfigError as error:
-                    self._problems.append(f"gateways.{name}: {error}")
+                self._problems.append(
+                    f"gateways.{name}: expected a text, or a table of a pool's nodes"
+                )
         return gateways
+
+    def _gateway(
+        self,
+        name: str,
+        address: str,
+        environment: Environment,
+        gateways: dict[str, Upstream],
+    ) -> None:
+        try:
+            gateways[name] = parse_upstream(address, environment)
+        except ConfigError as error:
+            self._problems.append(f"gateways.{name}: {error}")
+
+    def _pool(self, name: str, nodes: Mapping[str, object]) -> Mapping[str, str]:
+        """Return the addresses of a pool's nodes that are well named."""
+        if not 1 <= len(nodes) <= MAX_NODES:
+            self._problems.append(
+                f"gateways.{name}: a pool has 1 to {MAX_NODES} nodes, id = upstream"
+            )
+        found: dict[str, str] = {}
+        for node, address in nodes.items():
+            if NAME.fullmatch(node) is None or node in RESERVED_NODES:
+                self._problems.append(
+                    f"gateways.{name}.{node}: a node's id is 1 to 32 of a-z, 0-9 "
+                    "and -, begins with a letter or digit, and is neither keys nor "
+                    "bundle"
+                )
+            elif not isinstance(address, str):
+                self._problems.append(f"gateways.{name}.{node}: expected a text")
+            # Two ids of one enclave would be two chances for it, and clients, which see
+            # that their keys are the same, take the second for one that is missing.
+            elif address in found.values():
+                self._problems.append(f"gateways.{name}.{node}: listed twice")
+            else:
+                found[node] = address
+        return found
 
     def _tls(self, listen: Listen | None) -> TLSSettings | None:
         if "tls" not in self._tree:

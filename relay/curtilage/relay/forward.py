@@ -21,6 +21,8 @@ OHTTP_RESPONSE: Final = "message/ohttp-res"
 OHTTP_CHUNKED_REQUEST: Final = "message/ohttp-chunked-req"
 OHTTP_CHUNKED_RESPONSE: Final = "message/ohttp-chunked-res"
 EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"
+KEY_LISTS: Final = "application/vnd.curtilage.key-lists"
+EVIDENCE_BUNDLES: Final = "application/vnd.curtilage.evidence-bundles"
 
 GATEWAY_PATH: Final = "/.well-known/ohttp-gateway"
 KEYS_PATH: Final = "/ohttp-keys"
@@ -34,6 +36,9 @@ MAX_KEYS_BYTES: Final = 16 * 1024
 """Of a key list; a client reads no longer one."""
 MAX_BUNDLE_BYTES: Final = 256 * 1024
 """The longest evidence bundle a client reads."""
+MAX_NODES: Final = 32
+"""Of a pool; a client reads no longer list."""
+MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEM_BYTES: Final = 4096
 """A problem object is a sentence; more would be a message of another kind."""
 
@@ -149,16 +154,33 @@ def index(received: Received) -> Fields:
     return fields
 
 
-def make_table(gateways: Iterable[str]) -> Mapping[str, Route]:
-    """Return every path of the relay; matched exactly, byte for byte."""
+def make_table(
+    gateways: Iterable[str], pools: Iterable[str] = ()
+) -> Mapping[str, Route]:
+    """Return every path of the relay; matched exactly, byte for byte.
+
+    Args:
+        gateways: their names; a pool's node is ``pool/node``.
+        pools: their names.
+    """
     table = {HEALTH_PATH: Route(method="GET", action=Action.HEALTH, gateway="")}
     for name in gateways:
+        # What a client fetches must not tell which node it will ask, so there is
+        # nothing to fetch of one node.
+        if "/" in name:
+            table[f"/{name}"] = Route(
+                method="POST", action=Action.EXCHANGE, gateway=name
+            )
+            continue
         for path, method, action in (
             (f"/{name}", "POST", Action.EXCHANGE),
             (f"/{name}/keys", "GET", Action.KEYS),
             (f"/{name}/bundle", "GET", Action.BUNDLE),
         ):
             table[path] = Route(method=method, action=action, gateway=name)
+    for name in pools:
+        for path, action in (("keys", Action.KEYS), ("bundle", Action.BUNDLE)):
+            table[f"/{name}/{path}"] = Route(method="GET", action=action, gateway=name)
     return table
 
 
@@ -302,6 +324,15 @@ def request_head(passage: Passage, *, host: str, length: int | None) -> bytes:
         *((f"Incremental: {INCREMENTAL}",) if passage.incremental else ()),
     )
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def node_list(contents: Mapping[str, bytes]) -> bytes:
+    """Return what a pool's nodes serve as one list (docs/protocol.md, "Pools")."""
+    # In the order of the ids, whatever the configuration's: one list, the same for all.
+    return b"\x01" + b"".join(
+        bytes([len(node)]) + node.encode() + len(content).to_bytes(4, "big") + content
+        for node, content in sorted(contents.items())
+    )
 
 
 def copy_request(path: str, *, host: str) -> bytes:

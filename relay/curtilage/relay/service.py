@@ -5,6 +5,8 @@ sees its clients only as something that gives and takes octets. Refuses to know
 their addresses, and every field that ``forward`` does not read.
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -29,6 +31,11 @@ COPIES: Final = {
         forward.MAX_BUNDLE_BYTES,
     ),
 }
+LISTS: Final = {
+    Action.KEYS: forward.KEY_LISTS,
+    Action.BUNDLE: forward.EVIDENCE_BUNDLES,
+}
+"""Media types of a pool's copies, which hold those of all its nodes."""
 HEALTHY: Final = b"ok\n"
 DRAINING: Final = b"draining\n"
 UNAVAILABLE: Final = 503
@@ -116,11 +123,16 @@ class Service:
         self._limits = config.limits
         self._telemetry = telemetry
         self._upstreams = upstreams
-        self._table = forward.make_table(config.gateways)
+        self._pools = config.pools
+        self._table = forward.make_table(config.gateways, self._pools)
         self._keys = AccessKeys(config.keys)
         self._copies = {
             (route.gateway, route.action): SharedCopy(
-                partial(self._fetch, route.gateway, route.action),
+                partial(
+                    self._gather if route.gateway in self._pools else self._fetch,
+                    route.gateway,
+                    route.action,
+                ),
                 max_age_s=config.limits.cache_s,
                 clock=time.monotonic,
             )
@@ -180,12 +192,16 @@ class Service:
         await caller.answer(status, fields, word)
 
     async def _serve_copy(self, passage: Passage, caller: Caller) -> None:
-        copy = self._copies[passage.route.gateway, passage.route.action]
+        gateway, action = passage.route.gateway, passage.route.action
+        copy = self._copies[gateway, action]
         if copy.current() is not None:
             self._telemetry.cached_fetch(Fetch.CACHED)
         value = await copy.get()
         fields = [
-            ("Content-Type", COPIES[passage.route.action][1]),
+            (
+                "Content-Type",
+                LISTS[action] if gateway in self._pools else COPIES[action][1],
+            ),
             ("Content-Length", str(len(value))),
             # The same for everybody at every moment: an age would be a mark.
             ("Cache-Control", f"public, max-age={self._limits.cache_s}"),
@@ -287,6 +303,25 @@ class Service:
             self._telemetry.rejected(refused.refusal)
             raise CutError from None
         await caller.end(chunked=chunked)
+
+    async def _gather(self, pool: str, action: Action) -> bytes:
+        """Fetch the copies of all nodes, side by side; one that fails is left empty."""
+        nodes = self._pools[pool]
+        fetches = (self._fetch_node(f"{pool}/{node}", action) for node in nodes)
+        contents = dict(zip(nodes, await asyncio.gather(*fetches), strict=True))
+        value = forward.node_list(contents)
+        # Whoever asks is told at once where there is nobody to ask.
+        if not any(contents.values()) or len(value) > forward.MAX_LIST_BYTES:
+            raise RefusedError(Refusal.GATEWAY_UNREACHABLE)
+        return value
+
+    async def _fetch_node(self, gateway: str, action: Action) -> bytes:
+        # Listed all the same: a pool that seems smaller than it is would be one in
+        # which each node is drawn more often.
+        with contextlib.suppress(RefusedError, TimeoutError):
+            async with asyncio.timeout(self._limits.node_fetch_timeout_s):
+                return await self._fetch(gateway, action)
+        return b""
 
     async def _fetch(self, gateway: str, action: Action) -> bytes:
         path, media_type, max_bytes = COPIES[action]

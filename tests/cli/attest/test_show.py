@@ -17,6 +17,7 @@ from curtilage.cli.attest import verdict_json as verdicts
 from curtilage.cli.attest.refusals import MEANINGS
 from curtilage.cli.attest.tree import WIDTH, tree_text, verdict_text
 from curtilage.cli.main import main
+from curtilage.relay.forward import node_list
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
 from curtilage_dev.emulated.machines import make_gpus, make_machine
 from support.memory_enclave import (
@@ -176,6 +177,30 @@ def test_show_draws_a_file(
     assert re.fullmatch(r"[0-9a-f]{64}", told["claims"]["verdict"])
     ends = {each["name"]: each["expires_at"] for each in told["expiries"]}
     assert min(ends.values()) == told["expires_at"]
+
+
+def test_of_a_pool_each_node_is_shown_by_itself(
+    bundle: str, policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = tmp_path / "bundles"
+    good = Path(bundle).read_bytes()
+    listed.write_bytes(node_list({"a": good, "b": b""}))
+    arguments = ["attest", "show", "--bundle", str(listed), "--policy", policy]
+    arguments += ["--at", AT]
+    assert main(arguments) == 1, "one of them gave nothing"
+    shown = capsys.readouterr()
+    assert shown.out.startswith("node a\n")
+    assert "└─ SEV-VCEK" in shown.out
+    assert "node b\n" in shown.out
+    assert "REFUSED: malformed" in shown.err
+    assert main([*arguments, "--json"]) == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["node"], each["accepted"]) for each in told] == [
+        ("a", True),
+        ("b", False),
+    ]
+    listed.write_bytes(node_list({"a": good}))
+    assert main(arguments) == 0
 
 
 def test_show_and_verify_say_the_same(

@@ -168,6 +168,26 @@ def test_prove_lists_what_it_finds_and_tells_it_apart(
     assert main(["audit", "prove", "--when", phi, "--route", "enclave"]) == 0
 
 
+@pytest.mark.parametrize("outcome", ["queued", "escalated", "replaced", "degraded"])
+def test_what_else_became_of_a_query_is_verified_counted_and_exported(
+    outcome: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = AuditLog(folder)
+    log.append(replace(entry(20), outcome=Outcome(outcome), fallback="busy"))
+    log.close()
+    assert main(["audit", "verify"]) == 0
+    proof = tmp_path / "proof.json"
+    claim = ["--class", "health", "--route", outcome]
+    assert main(["audit", "prove", *claim, "--out", str(proof)]) == 1
+    assert main(["audit", "verify", "--proof", str(proof)]) == 0
+    table = tmp_path / "table.csv"
+    assert main(["audit", "export", "--format", "csv", "--out", str(table)]) == 0
+    rows = list(csv.DictReader(table.read_text("utf-8").splitlines()))
+    assert (rows[-1]["outcome"], rows[-1]["fallback"]) == (outcome, "busy")
+    assert main(["audit", "prove", "--class", "health", "--route", "enclave"]) == 1
+    assert "records: 12\n" in out_of(capsys), "it hides nothing that left"
+
+
 @pytest.mark.parametrize(
     ("span", "count"),
     [

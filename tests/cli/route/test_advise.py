@@ -2,12 +2,17 @@
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from curtilage.cli import main as cli
+from curtilage.cli.route.advise import draft_words
+from curtilage.client.routing.thresholds import packed
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
+from curtilage.policy.document.load import load_policy, load_profile
+from support.drafts import THRESHOLDS
 from support.route_traces import LINE, written
 
 EASY = replace(LINE, intent="transform", would_choose="local")
@@ -16,11 +21,11 @@ USUAL = [*[EASY] * 120, *[LINE] * 50, *[STAYS] * 30]
 CANARY = "canary-90d1"
 
 
-def graded(tmp_path: Path) -> Path:
+def graded(tmp_path: Path, many: int = 600) -> Path:
     path = tmp_path / "graded.jsonl"
     rows = [
         {"text": CANARY, "weak": float(at < 480), "strong": 1, "score": -at}
-        for at in range(600)
+        for at in range(many)
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
     return path
@@ -139,8 +144,39 @@ def test_the_promise_is_what_the_grades_bound(
     assert 0.99 < told["drift"]["promised"] < 1
 
 
+def test_few_grades_are_told_to_say_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = written(tmp_path, USUAL)
+    rows = graded(tmp_path, 9)
+    given = ["route", "advise", "--trace", str(trace), "--graded", str(rows)]
+    assert cli.main(given) == 0
+    assert "9 graded questions, and it takes 500" in capsys.readouterr().err
+
+
 def test_without_feedback_nothing_is_said_of_quality(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, told = advice(capsys, written(tmp_path, USUAL), "--promised", "0.9")
     assert told["drift"] is None
+
+
+def test_it_says_what_is_promised_of_drafts_or_why_there_are_none() -> None:
+    data = packed(THRESHOLDS)
+    text = (
+        "version: 1\n"
+        "rules: [{id: any-uncertain, when: 'uncertain.*', then: local}]\n"
+        "routing:\n"
+        "  tiers: [{id: home, kind: in_process}, {id: away, kind: attested}]\n"
+        "  speculation: {mode: verify, thresholds: t.json, "
+        f"sha256: {sha256(data).hexdigest()}}}\n"
+    )
+    policy = load_policy(text, files=lambda _: data)
+    (said,) = draft_words(policy, THRESHOLDS.model_sha256)
+    assert "50% of them were accepted" in said
+    assert "95% confidence at most 10%" in said
+    (said,) = draft_words(policy, "11" * 32)
+    assert "none are written: the thresholds were certified for another model" in said
+    (said,) = draft_words(policy, None)
+    assert "there is no local model" in said
+    assert list(draft_words(load_profile("default"), None)) == []

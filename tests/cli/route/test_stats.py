@@ -14,26 +14,46 @@ from support.route_traces import LINE, written
 
 def test_each_tier_has_its_share() -> None:
     lines = [LINE, replace(LINE, tier="local"), LINE, LINE]
-    busy, other = stats_of(lines)
+    busy, other = stats_of(lines, {})
     assert (busy.tier, busy.queries, busy.share) == ("enclave", 3, 0.75)
     assert (other.tier, other.queries) == ("local", 1)
 
 
 def test_times_are_those_of_the_median_and_of_95_in_100() -> None:
     lines = [replace(LINE, ttft_ms=ms) for ms in [100] * 60 + [300] * 30 + [5000] * 10]
-    (tier,) = stats_of(lines)
+    (tier,) = stats_of(lines, {})
     assert tier.ttft_ms == (100, 5000)
 
 
 def test_speed_is_that_of_the_text_behind_the_first() -> None:
-    (tier,) = stats_of([replace(LINE, ttft_ms=300, total_ms=3000, answer_tokens=256)])
+    (tier,) = stats_of(
+        [replace(LINE, ttft_ms=300, total_ms=3000, answer_tokens=256)], {}
+    )
     assert tier.tokens_per_s == pytest.approx(192 / 2.25, rel=0.01)
 
 
+def test_cost_is_that_of_the_middles_of_classes() -> None:
+    line = replace(LINE, prompt_tokens=64, answer_tokens=256)
+    (tier,) = stats_of([line] * 10, {"enclave": 1_500_000})
+    assert tier.cost_usd == pytest.approx(10 * (48 + 192) * 1.5 / 1e6)
+    (tier,) = stats_of([line], {"local": 1})
+    assert tier.cost_usd is None
+
+
+def test_a_price_may_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, [LINE] * 1000)
+    stats = ["route", "stats", "--trace", str(path)]
+    assert cli.main([*stats, "--prices", "enclave=10"]) == 0
+    assert "cost          about $2.40, $2.40 for 1,000" in capsys.readouterr().out
+    assert cli.main([*stats, "--prices", "nobody=10"]) == 2
+
+
 def test_what_is_too_short_to_tell_has_no_speed() -> None:
-    (tier,) = stats_of([replace(LINE, ttft_ms=300, total_ms=300)])
+    (tier,) = stats_of([replace(LINE, ttft_ms=300, total_ms=300)], {})
     assert tier.tokens_per_s is None
-    (tier,) = stats_of([replace(LINE, ttft_ms=None, answer_tokens=None)])
+    (tier,) = stats_of([replace(LINE, ttft_ms=None, answer_tokens=None)], {})
     assert (tier.ttft_ms, tier.tokens_per_s) == (None, None)
 
 
@@ -46,7 +66,7 @@ def test_failures_and_words_are_counted() -> None:
         word,
         replace(word, feedback=False),
     ]
-    (tier,) = stats_of(lines)
+    (tier,) = stats_of(lines, {})
     assert tier.queries == 2
     assert tier.incomplete == 1
     assert tier.instead == {"busy": 1}

@@ -330,7 +330,9 @@ class Held(ScriptedLocal):
         self.go = asyncio.Event()
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         self.begun.put_nowait(None)
         await self.go.wait()
         async for event in super().generate(query):
@@ -345,7 +347,9 @@ class Endless(ScriptedLocal):
         self.left = asyncio.Event()
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         try:
             async for event in super().generate(query):
                 yield event
@@ -361,7 +365,9 @@ class Remembering(ScriptedLocal):
         self.askers: list[Asker | None] = []
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         self.askers.append(ASKER.get())
         async for event in super().generate(query):
             yield event
@@ -373,7 +379,9 @@ class BusyOnce(ScriptedLocal):
     times = 0
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         self.times += 1
         if self.times == 1:
             raise LocalModelBusyError("too many queries wait for the local model")

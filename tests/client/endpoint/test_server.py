@@ -9,6 +9,7 @@ import openai
 import pytest
 from typing_extensions import override
 
+from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
@@ -21,6 +22,7 @@ from curtilage.client.query import Query
 from curtilage.client.session import Session
 from curtilage.policy.document.load import load_profile
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.counts import Counts
 from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
 
 CANARY = "canary-90d2"
@@ -46,6 +48,22 @@ async def served(
     )
     async with session, gateway.serving(session, "127.0.0.1", 0) as port:
         yield f"http://127.0.0.1:{port}"
+
+
+class Waiting(ScriptedLocal):
+    """Begins when it is told to; then it may be that it cannot."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        super().__init__(broken=broken)
+        self.go = asyncio.Event()
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        await self.go.wait()
+        async for event in super().generate(query, signals=signals):
+            yield event
 
 
 @asynccontextmanager
@@ -251,6 +269,70 @@ async def test_no_answerer_is_an_honest_error() -> None:
     assert CANARY not in text
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_somebody_thinks_of_an_answer_is_taken_once(*, stream: bool) -> None:
+    counts = Counts()
+    telemetry.use(counts.telemetry)
+    async with (
+        served(enclave=MemoryEnclave()) as url,
+        http() as client,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as chats,
+    ):
+        answer_id = await _answer_id(chats, stream=stream)
+        word = {"id": answer_id, "good": False}
+        said = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=word)
+        assert said.status == 200
+        assert await said.json() == {"object": "curtilage.feedback", "good": False}
+        again = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=word)
+        assert again.status == 400
+        assert (await again.json())["error"]["param"] == "id"
+    telemetry.use(None)
+    assert counts.of("feedback") == {"bad enclave": 1}
+
+
+async def _answer_id(client: openai.AsyncOpenAI, *, stream: bool) -> str:
+    if not stream:
+        whole = await client.chat.completions.create(
+            model="curtilage", messages=[{"role": "user", "content": "hello"}]
+        )
+        return whole.id
+    chunks = await client.chat.completions.create(
+        model="curtilage", messages=[{"role": "user", "content": "hello"}], stream=True
+    )
+    (answer_id,) = {chunk.id async for chunk in chunks}
+    return answer_id
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"good": True}, "id"),
+        ({"id": 7, "good": True}, "id"),
+        ({"id": CANARY, "good": True}, "id"),
+        ({"id": "chatcmpl-0", "good": 1}, "good"),
+        ({"id": "chatcmpl-0", "good": True, CANARY: 1}, None),
+        ([CANARY], None),
+    ],
+)
+async def test_a_wrong_word_is_told(body: object, param: str | None) -> None:
+    async with served(enclave=MemoryEnclave()) as url, http() as client:
+        said = await client.post(f"{url}{gateway.FEEDBACK_PATH}", json=body)
+        assert said.status == 400
+        text = await said.text()
+    assert json.loads(text)["error"]["param"] == param
+    assert CANARY not in text
+
+
+async def test_a_word_is_json_and_nothing_that_a_page_may_post() -> None:
+    async with served(enclave=MemoryEnclave()) as url, http() as client:
+        form = {"Content-Type": "text/plain"}
+        said = await client.post(
+            f"{url}{gateway.FEEDBACK_PATH}", data=b"{}", headers=form
+        )
+        assert said.status == 400
+        assert "content type" in await said.text()
+
+
 async def test_other_paths_and_methods_are_told() -> None:
     async with served(local=ScriptedLocal()) as url, http() as session:
         for path in ("/", "/v1/embeddings", "/v1/models/other"):
@@ -357,7 +439,9 @@ class SlowLocal(ScriptedLocal):
         self.stopped_event = asyncio.Event()
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         try:
             async for event in super().generate(query):
                 await asyncio.sleep(0.002)
@@ -370,7 +454,33 @@ class BrokenLocal(ScriptedLocal):
     """Fails in a way that nobody foresaw."""
 
     @override
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         if query.messages:
             raise RuntimeError(query.messages[0].content)
         yield Delta(text="")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_after_a_second_of_silence_there_is_a_sign_of_life(
+    *, broken: bool
+) -> None:
+    """Its status is said by then; what goes wrong later stands in the stream."""
+    local = Waiting(broken=broken)
+    async with (
+        served("financial.pan", local=local) as url,
+        http() as client,
+        client.post(
+            f"{url}/v1/chat/completions", json={"messages": ASK, "stream": True}
+        ) as response,
+    ):
+        assert response.status == 200
+        assert await response.content.readline() == b": asking_here\n"
+        local.go.set()
+        rest = (await response.content.read()).decode()
+        assert "x-curtilage-route" not in response.headers
+        assert ('"route": "local"' in rest) is not broken
+        assert ("data: [DONE]" in rest) is not broken
+        assert ('"error"' in rest) is broken
+        assert CANARY not in rest

@@ -1,5 +1,7 @@
 import asyncio
+import math
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -17,10 +19,14 @@ from curtilage.client.local.model import (
     LocalModelDigestError,
     LocalModelError,
     LocalModelFailedError,
+    LocalModelMemoryError,
     LocalModelMissingError,
     resolve,
+    resolve_digest,
+    verify_choice,
 )
 from curtilage.client.local.registry import Registry
+from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Message, Query, Settings
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (
@@ -28,13 +34,14 @@ from curtilage.inference.errors import (
     EngineBusyError,
     EngineClosedError,
     EngineFailedError,
+    EngineMemoryError,
     InferenceError,
     ModelDigestError,
     ModelFileError,
     TemplateError,
 )
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
-from support.byte_model import make_byte_model, sha256_of
+from support.byte_model import make_adapter, make_byte_model, sha256_of
 
 HELLO = Query(messages=(Message(role="user", content="hello canary"),))
 
@@ -111,6 +118,71 @@ def test_embedded_model_is_its_digest(
     monkeypatch.setattr(local, "find_default_model", lambda: Path("/somewhere"))
     choice = resolve(None, registry=registry)
     assert (choice.model_id, choice.sha256) == (DEFAULT_MODEL_ID, DEFAULT_SHA256)
+
+
+# With an adapter.
+
+
+def add_adapter(registry: Registry, model: Path, *, name: str = "tuned") -> str:
+    path = make_adapter(model.with_name(f"{name}.gguf"))
+    registry.add(name, path, sha256_of(path), base=sha256_of(model))
+    return sha256_of(path)
+
+
+def test_an_adapter_brings_its_base(byte_model: Path, registry: Registry) -> None:
+    adapter = add_adapter(registry, byte_model)
+    with pytest.raises(ConfigError, match="for a model that is not registered"):
+        resolve("tuned", registry=registry)
+    digest = sha256_of(byte_model)
+    assert resolve_digest(digest, adapter=adapter, registry=registry) is None
+    registry.add("byte", byte_model, digest)
+    choice = resolve("tuned", registry=registry)
+    assert (choice.model_id, choice.path, choice.sha256) == (
+        "tuned",
+        byte_model,
+        digest,
+    )
+    assert (choice.adapter, choice.adapter_sha256) == (
+        byte_model.with_name("tuned.gguf"),
+        adapter,
+    )
+    assert resolve_digest(digest, adapter=adapter, registry=registry) == choice
+    plain = resolve_digest(digest, registry=registry)
+    assert plain is not None
+    assert plain.adapter is None
+    assert resolve_digest("00" * 32, registry=registry) is None
+
+
+def test_the_embedded_model_is_known_by_its_digest(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "find_default_model", lambda: Path("/somewhere"))
+    choice = resolve_digest(DEFAULT_SHA256, registry=registry)
+    assert choice == resolve(None, registry=registry)
+
+
+async def test_an_adapter_answers(byte_model: Path, registry: Registry) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    adapter = add_adapter(registry, byte_model, name="answers")
+    registry.add("byte", byte_model, sha256_of(byte_model))
+    model = LocalModel.open("answers", registry=registry, threads=1)
+    await model.start()
+    assert model.info.adapter_sha256 == adapter
+    await model.close()
+
+
+async def test_another_adapter_is_refused_at_start(
+    byte_model: Path, registry: Registry
+) -> None:
+    add_adapter(registry, byte_model, name="changed")
+    registry.add("byte", byte_model, sha256_of(byte_model))
+    choice = resolve("changed", registry=registry)
+    verify_choice(choice)
+    byte_model.with_name("changed.gguf").write_bytes(b"GGUF")
+    with pytest.raises(LocalModelDigestError):
+        verify_choice(choice)
+    with pytest.raises(LocalModelDigestError):
+        await LocalModel.of(choice).start()
 
 
 # Starting.
@@ -205,8 +277,122 @@ async def test_the_context_is_told(
 
 def test_the_context_is_not_known_before_the_start() -> None:
     model = LocalModel(ScriptedEngine, model_id="x")
-    with pytest.raises(LocalModelFailedError):
-        _ = model.context_tokens
+    assert model.context_tokens is None
+    assert not model.sha256
+
+
+# Loaded beside the questions.
+
+
+async def test_a_question_waits_for_what_is_being_loaded() -> None:
+    go = threading.Event()
+
+    def slowly() -> ScriptedEngine:
+        go.wait(60)
+        return ScriptedEngine()
+
+    model = LocalModel(slowly, model_id="x")
+    model.warm()
+    asked = asyncio.ensure_future(collect(model))
+    given_up = asyncio.ensure_future(collect(model))
+    await asyncio.sleep(0)
+    given_up.cancel()  # who gives up stops nobody else's model
+    await asyncio.wait([given_up])
+    assert not asked.done()
+    go.set()
+    assert isinstance((await asked)[-1], Finished)
+    await model.close()
+
+
+async def test_what_could_not_be_loaded_is_told_to_each_who_asks(
+    byte_model: Path, registry: Registry
+) -> None:
+    model = LocalModel.open(str(byte_model), sha256="00" * 32, registry=registry)
+    assert (model.sha256, model.context_tokens) == ("00" * 32, 2048)
+    model.warm()
+    for _ in range(2):
+        with pytest.raises(LocalUnavailableError, match="is another file"):
+            await collect(model)
+    await model.close()
+
+
+async def test_closing_waits_for_what_is_being_loaded() -> None:
+    engine = ScriptedEngine()
+    model = LocalModel(lambda: engine, model_id="x")
+    model.warm()
+    await model.close()
+    with pytest.raises(LocalModelFailedError, match="not running"):
+        await collect(model)
+
+
+# Memory that is short.
+
+
+async def test_weights_that_memory_does_not_hold_are_not_loaded(
+    byte_model: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "available_memory", lambda: 1 << 10)
+    digest = sha256_of(byte_model)
+    model = LocalModel.open(str(byte_model), sha256=digest, registry=registry)
+    with pytest.raises(LocalModelMemoryError, match="models recommend") as error:
+        await model.start()
+    assert error.value.code == "local_out_of_memory"
+    # Left alone for a while, and then tried again.
+    with pytest.raises(LocalModelMemoryError):
+        await collect(model)
+    monkeypatch.setattr(local, "AGAIN_S", 0.0)
+    with pytest.raises(LocalModelMemoryError):
+        await model.start()
+    monkeypatch.undo()
+    assert isinstance((await collect(model))[-1], Finished)
+    await model.close()
+
+
+@pytest.mark.parametrize(("asked", "tokens"), [(None, 1024), (2048, None)])
+async def test_a_context_that_nobody_asked_for_shrinks_with_memory(
+    byte_model: Path,
+    registry: Registry,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: int | None,
+    tokens: int | None,
+) -> None:
+    size_bytes = len(await asyncio.to_thread(byte_model.read_bytes))
+    shape = read_shape(byte_model)
+    assert shape is not None
+    room = shape.memory_bytes(size_bytes, 1500)
+    monkeypatch.setattr(local, "available_memory", lambda: room)
+    model = LocalModel.open(
+        str(byte_model),
+        sha256=sha256_of(byte_model),
+        registry=registry,
+        context_tokens=asked,
+    )
+    if tokens is None:
+        with pytest.raises(ConfigError, match="memory"):
+            await model.start()
+        return
+    await model.start()
+    assert model.context_tokens == tokens
+    await model.close()
+
+
+async def test_an_engine_that_memory_ended_is_started_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engines = [
+        ScriptedEngine(Script(fault=EngineMemoryError(1024), fault_after=1)),
+        ScriptedEngine(),
+    ]
+    model = LocalModel(lambda: engines.pop(0), model_id="x")
+    await model.start()
+    with pytest.raises(LocalModelMemoryError):
+        await collect(model)
+    with pytest.raises(LocalModelMemoryError):
+        await collect(model)
+    assert len(engines) == 1
+    monkeypatch.setattr(model, "_again_s", 0.0)
+    assert isinstance((await collect(model))[-1], Finished)
+    assert not engines
 
 
 # Answering.
@@ -233,6 +419,36 @@ async def test_settings_are_handed_on() -> None:
     assert (asked.seed, asked.stop, asked.logprobs) == (3, ("x",), True)
     assert isinstance(events[0], Delta)
     assert events[0].logprobs[0][0] == "Hello"
+
+
+async def test_it_says_which_model_and_template_run() -> None:
+    model = LocalModel(ScriptedEngine, model_id="scripted")
+    before = model.digests
+    await model.start()
+    assert before is None
+    running = (SCRIPTED_INFO.model_sha256, SCRIPTED_INFO.template_sha256)
+    assert model.digests == running
+    await model.close()
+    assert model.digests != running
+
+
+async def test_signals_come_apart_from_logprobs() -> None:
+    model, _ = await scripted(Script(pieces=("a",), probability=0.8))
+    async with aclosing(model.generate(HELLO, signals=True)) as events:
+        first = await anext(events)
+    assert isinstance(first, Delta)
+    assert first.logprobs == ()
+    (signal,) = first.signals
+    assert signal.logprob == pytest.approx(math.log(0.8))
+    assert signal.margin == pytest.approx(math.log(4))
+
+
+async def test_nobody_is_told_of_signals_who_did_not_ask() -> None:
+    model, engine = await scripted()
+    settings = Settings(logprobs=True)
+    events = await collect(model, Query(messages=HELLO.messages, settings=settings))
+    assert all(each.signals == () for each in events if isinstance(each, Delta))
+    assert not engine.requests[0].settings.margins
 
 
 @pytest.mark.parametrize(

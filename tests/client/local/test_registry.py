@@ -125,6 +125,45 @@ def test_verify_finds_a_wrong_size(registry: Registry, root: Path, file: Path) -
         registry.verify("tiny")
 
 
+# Adapters.
+
+BASE = "ab" * 32
+
+
+def test_an_adapter_keeps_what_it_was_made_for(registry: Registry, file: Path) -> None:
+    entry = registry.add("tuned", file, SHA256, base=BASE.upper())
+    assert entry.base == BASE
+    assert registry.entries() == (entry,)
+    assert registry.verify("tuned") == entry
+    with pytest.raises(ModelRegistryError, match="another file already"):
+        registry.add("tuned", file, SHA256)
+
+
+def test_a_file_is_found_by_its_digest(registry: Registry, file: Path) -> None:
+    adapter = registry.add("tuned", file, SHA256, base=BASE)
+    assert registry.find(SHA256) is None
+    model = registry.add("tiny", file, SHA256)
+    assert registry.find(SHA256) == model
+    assert registry.find(SHA256, base=BASE) == adapter
+    assert registry.find(BASE) is None
+
+
+def test_an_adapter_of_what_is_no_digest_is_refused(
+    registry: Registry, file: Path
+) -> None:
+    with pytest.raises(ModelRegistryError, match="64 hex digits"):
+        registry.add("tuned", file, SHA256, base="tiny")
+    assert registry.entries() == ()
+
+
+def test_what_is_no_adapter_is_written_as_ever(
+    registry: Registry, root: Path, file: Path
+) -> None:
+    registry.add("tiny", file, SHA256)
+    (written,) = json.loads((root / "models.json").read_text())["models"]
+    assert written.keys() == entry_object().keys()
+
+
 def test_unknown_name_is_refused(registry: Registry, file: Path) -> None:
     registry.add("other", file, SHA256)
     with pytest.raises(ModelRegistryError, match="no model is registered"):
@@ -155,6 +194,9 @@ DAMAGED: list[object] = [
     {"version": 1, "models": [entry_object(sha256="00")]},
     {"version": 1, "models": [entry_object(size_bytes="4")]},
     {"version": 1, "models": [entry_object(more="x")]},
+    {"version": 1, "models": [entry_object(base="")]},
+    {"version": 1, "models": [entry_object(base="00")]},
+    {"version": 1, "models": [entry_object(base=5)]},
 ]
 
 

@@ -11,7 +11,6 @@ import pytest
 from curtilage.client import telemetry
 from curtilage.client.answer import Answerer
 from curtilage.client.audit.record import Outcome
-from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.errors import (
     BlockedError,
     EnclaveError,
@@ -200,15 +199,6 @@ async def test_a_failing_dummy_fails_in_silence() -> None:
         await bench.session.settle()
     gc.collect()  # a task's error that nobody took is told when it goes
     assert told == []
-
-
-async def test_only_what_leaves_is_recorded_as_a_dummy() -> None:
-    bench = Bench()
-    decision = await bench.session.decide(QUERY)
-    inspection = await bench.inspector.ainspect(QUERY)
-    recorder = QueryRecorder(bench.trail, bench.session.policy, inspection, decision)
-    with pytest.raises(ValueError, match="before it does"):
-        await recorder.stays(Outcome.COVER)
 
 
 async def test_a_dummy_is_mended_as_a_query_would_be() -> None:

@@ -24,6 +24,7 @@ from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.permit import Party
 from curtilage.policy.document.load import load_profile
 from curtilage.wire import media
+from curtilage.wire.node_list import MAX_LIST_BYTES
 from curtilage.wire.shaping import UNPADDED, TransportParameters
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, verified
 from support.permits import order, seal_permitted
@@ -100,6 +101,57 @@ async def test_send_posts_the_sealed_request_and_names_nobody() -> None:
     assert (seen[0].method, seen[0].path_qs) == ("POST", "/demo")
     assert {name.title() for name in seen[0].headers} == ALLOWED_FIELDS
     assert seen[0].headers["Incremental"] == "?1"
+
+
+async def test_a_request_for_a_pools_node_names_the_node_alone() -> None:
+    seen: list[web.BaseRequest] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request)
+        return web.Response(body=b"abc", content_type=media.OHTTP_CHUNKED_RESPONSE)
+
+    exchange = sealed()
+    exchange.node = "b"
+    async with relay(answer) as transport:
+        assert b"".join([data async for data in transport.send(exchange)]) == b"abc"
+    assert (seen[0].method, seen[0].path_qs) == ("POST", "/demo/b")
+    assert {name.title() for name in seen[0].headers} == ALLOWED_FIELDS
+
+
+async def test_a_pools_bundles_come_with_the_same_fetch_and_may_be_longer() -> None:
+    seen: list[str] = []
+    body = b"x" * (MAX_BUNDLE_BYTES + 1)
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request.path_qs)
+        return web.Response(body=body, content_type=media.EVIDENCE_BUNDLES)
+
+    async with relay(answer) as transport:
+        assert await transport.fetch_bundle(order()) == body
+    assert seen == ["/demo/bundle"]
+
+
+async def test_too_long_a_list_of_bundles_is_refused() -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        del request
+        body = b"x" * (MAX_LIST_BYTES + 1)
+        return web.Response(body=body, content_type=media.EVIDENCE_BUNDLES)
+
+    async with relay(answer) as transport:
+        with pytest.raises(EnclaveError) as refused:
+            await transport.fetch_bundle(order())
+    assert refused.value.code == "too_large"
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "429"), (504, "504"), (503, None)])
+async def test_what_is_the_relays_own_word_is_told_apart(
+    status: int, code: str | None
+) -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        del request
+        return web.Response(status=status)
+
+    assert (await reason(answer)).code == code
 
 
 async def test_fetch_names_nobody() -> None:
@@ -211,6 +263,22 @@ async def test_a_name_that_the_relay_does_not_know_is_told() -> None:
         with pytest.raises(EnclaveError, match="check the name behind its host") as no:
             await transport.fetch_bundle(order())
     assert no.value.reason is FailureReason.RELAY_KNOWS_NO_SUCH
+
+
+async def test_a_name_that_nobody_resolves_costs_the_time_for_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A network may swallow the questions to its name server as well."""
+
+    async def never(*_: object, **__: object) -> object:
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
+    address = RelayAddress.parse("https://relay.example/demo", plain_loopback=False)
+    async with RelayTransport(address, connect_s=0.2, fetch_s=3600) as transport:
+        with pytest.raises(EnclaveError) as refused:
+            await transport.fetch_bundle(order())
+    assert refused.value.reason is FailureReason.TIMEOUT
 
 
 async def test_a_large_bundle_is_refused() -> None:

@@ -6,12 +6,15 @@ from fractions import Fraction
 from math import comb
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.certify import (
     GRID,
     Bound,
     Graded,
+    auroc,
     beta_cdf,
     beta_quantile,
     bounds_of,
@@ -144,3 +147,31 @@ def test_the_promise_is_broken_in_at_most_one_of_twenty_repetitions() -> None:
         found = certified(bounds_of(items(500, rate, seed), grid=GRID), alpha)
         broken += found is not None and true_risk(found, rate) > alpha
     assert broken <= 10
+
+
+def test_a_score_that_ranks_all_good_ones_above_tells_all_apart() -> None:
+    graded = [Graded(score=at, bad=at < 4) for at in range(10)]
+    assert auroc(graded) == 1
+    assert auroc([Graded(score=-each.score, bad=each.bad) for each in graded]) == 0
+
+
+def test_a_score_that_is_always_the_same_tells_nothing_apart() -> None:
+    assert auroc([Graded(score=1, bad=at % 3 == 0) for at in range(10)]) == 0.5
+
+
+def test_of_one_kind_of_answers_nothing_is_told_apart() -> None:
+    assert auroc([Graded(score=at, bad=True) for at in range(3)]) == 0.5
+    assert auroc([]) == 0.5
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
+def test_it_counts_pairs(answers: list[tuple[int, bool]]) -> None:
+    graded = [Graded(score=score, bad=bad) for score, bad in answers]
+    pairs = [
+        (good.score > bad.score) + (good.score == bad.score) / 2
+        for good in graded
+        for bad in graded
+        if bad.bad and not good.bad
+    ]
+    expected = sum(pairs) / len(pairs) if pairs else 0.5
+    assert auroc(graded) == pytest.approx(expected)

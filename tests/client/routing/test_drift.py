@@ -66,3 +66,10 @@ def test_good_answers_hardly_ever_ring() -> None:
 def test_five_points_less_are_found_within_some_hundreds() -> None:
     rang = [first_alarm(0.85, grades(0.80, 5_000, seed)) for seed in range(40)]
     assert statistics.median(each or 5_000 for each in rang) <= 700
+
+
+def test_nobody_listens_before_there_are_enough_grades() -> None:
+    bad = [0.0] * 200
+    assert first_alarm(0.85, bad[:20]) is not None
+    assert first_alarm(0.85, bad, least=100) == 100
+    assert first_alarm(0.85, bad[:99], least=100) is None

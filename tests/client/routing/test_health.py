@@ -181,18 +181,7 @@ def test_places_side_by_side_are_no_queue() -> None:
     assert health.view(0).queue_ms > 0
 
 
-def test_the_time_in_line_is_not_the_tier_s() -> None:
-    health = local()
-    first, second = begun(health, 0), begun(health, 0)
-    health.dropped(first, 60_000)
-    health.turn(second, 60_000)
-    health.text(second, 60_300)
-    health.text(second, 61_300)
-    health.finished(second, 61_300, tokens=26)
-    assert health.view(61_300).ttft_p95_ms == pytest.approx(300)
-
-
-def test_a_time_in_line_that_nobody_told_is_not_taken_for_the_tier_s() -> None:
+def test_a_time_in_line_is_not_taken_for_the_tier_s() -> None:
     health = local()
     first, second = begun(health, 0), begun(health, 0)
     health.text(second, 60_300)
@@ -322,10 +311,10 @@ def test_the_battery_strains_this_device_and_a_metered_network_the_others(
     assert health.view(0).strained is strained[1]
 
 
-def test_the_context_is_what_the_model_takes_and_memory_holds() -> None:
+def test_the_context_is_what_the_model_takes_now() -> None:
     health = TierHealth(TierKind.IN_PROCESS, context_tokens=8192)
     assert health.view(0).context_tokens == 8192
-    health.note_device(memory_tokens=2048)
+    health.context_tokens = 2048
     assert health.view(0).context_tokens == 2048
     assert TierHealth(TierKind.IN_PROCESS).view(0).context_tokens is None
 

@@ -21,6 +21,8 @@ from curtilage.client.routing.trace import (
     below,
     length_class,
     minute_of,
+    model_tag,
+    read_grades,
     read_trace_file,
     time_class,
     token_class,
@@ -42,6 +44,7 @@ LINE = TraceLine(
     answer_tokens=token_class(200),
     outcome=TraceOutcome.ANSWERED,
     would_choose="device",
+    model="m-0123456789abcdef",
 )
 
 
@@ -60,6 +63,7 @@ def test_a_line_comes_back_as_it_was() -> None:
         ttft_ms=None,
         answer_tokens=None,
         would_choose=None,
+        model=None,
         outcome=TraceOutcome.REFUSED,
     )
     assert TraceLine.parse(bare.encoded()) == bare
@@ -83,6 +87,7 @@ def test_a_line_is_one_line_of_known_words() -> None:
         "answer_tokens": 256,
         "outcome": "answered",
         "would_choose": "device",
+        "model": "m-0123456789abcdef",
     }
 
 
@@ -96,6 +101,7 @@ def test_a_line_is_one_line_of_known_words() -> None:
         ("tier", "-"),
         ("fallback", "no such host: ward-7"),
         ("would_choose", "UPPER"),
+        ("model", "a name of somebody's"),
         ("classes", ("a",) * 129),
     ],
 )
@@ -233,3 +239,45 @@ def test_a_broken_line_is_named_and_not_shown(tmp_path: Path) -> None:
 def test_no_trace_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read_trace_file(tmp_path / "routing.jsonl")
+
+
+def test_a_model_is_told_by_its_digests_and_never_by_its_name() -> None:
+    assert model_tag("0" * 64) == "m-" + "0" * 16
+    assert model_tag("0" * 64, "f" * 64) == "m-" + "0" * 16 + "-" + "f" * 16
+    line = replace(LINE, model=model_tag("0" * 64, "f" * 64))
+    assert TraceLine.parse(line.encoded()) == line
+
+
+def graded(good: bool, model: str) -> TraceLine:
+    return replace(LINE, outcome=TraceOutcome.GRADED, feedback=good, model=model)
+
+
+def test_grades_are_those_of_one_model_the_oldest_first(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    assert read_grades(path, "m-a") == ()
+    lines = [graded(True, "m-a"), LINE, graded(False, "m-b"), graded(False, "m-a")]
+    trace = TraceFile(path, max_bytes=len(lines[0].encoded()) * 2)
+    for line in lines:
+        assert trace.append(line)
+    assert path.with_name("trace.jsonl.1").exists()
+    assert read_grades(path, "m-a")[-1:] == (False,)
+    path.write_bytes(b"".join(line.encoded() for line in lines))
+    path.with_name("trace.jsonl.1").write_bytes(graded(True, "m-b").encoded())
+    assert read_grades(path, "m-a") == (True, False)
+    assert read_grades(path, "m-b") == (True, False)
+
+
+def test_grades_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b'{"outcome":"graded"}\n')
+    with pytest.raises(UsageError, match=r"trace\.jsonl: a line is of another version"):
+        read_grades(path, "m-a")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError):
+        read_grades(path, "m-a")
+
+
+def test_a_word_on_an_answer_is_one_on_the_model_that_gave_it() -> None:
+    line = LINE.graded(good=False, at=LINE.at)
+    assert (line.model, line.feedback) == (LINE.model, False)

@@ -27,66 +27,22 @@ from curtilage.policy.decision.tiers import (
     TierKind,
 )
 from curtilage.policy.document.routing_plan import Preference
+from support.tier_views import (
+    ALL,
+    DEVICE,
+    DEVICE_VIEW,
+    ENCLAVE,
+    ENCLAVE_VIEW,
+    VIEWS,
+    WARD,
+    expects,
+)
 
-DEVICE = Tier(id="device", kind=TierKind.IN_PROCESS)
-WARD = Tier(id="ward", kind=TierKind.HOUSE)
-ENCLAVE = Tier(id="enclave", kind=TierKind.ATTESTED)
-ALL = (DEVICE, WARD, ENCLAVE)
-
-# Quick enough that nothing is late, unless a test makes it so.
-DEVICE_VIEW = TierView(
-    kind=TierKind.IN_PROCESS,
-    quality_permille=600,
-    cost_microusd_per_mtok=50_000,
-    ttft_p50_ms=300,
-    ttft_p95_ms=600,
-    prompt_tokens_per_s=500,
-    tokens_per_s=25,
-    tokens_per_s_p05=20,
-)
-WARD_VIEW = TierView(
-    kind=TierKind.HOUSE,
-    quality_permille=750,
-    cost_microusd_per_mtok=200_000,
-    ttft_p50_ms=300,
-    ttft_p95_ms=600,
-    prompt_tokens_per_s=2000,
-    tokens_per_s=40,
-    tokens_per_s_p05=30,
-)
-ENCLAVE_VIEW = TierView(
-    kind=TierKind.ATTESTED,
-    quality_permille=900,
-    cost_microusd_per_mtok=2_000_000,
-    ttft_p50_ms=700,
-    ttft_p95_ms=1400,
-    prompt_tokens_per_s=4000,
-    tokens_per_s=80,
-    tokens_per_s_p05=60,
-    period_ms=50,
-    first_bucket=64,
-    buckets=7,
-)
-VIEWS = {"device": DEVICE_VIEW, "ward": WARD_VIEW, "enclave": ENCLAVE_VIEW}
 SETTINGS = UtilitySettings()
 
 
 def mask(*tiers: Tier) -> Permitted:
     return Permitted(routing_class=RoutingClass.PUBLIC, tiers=tiers)
-
-
-def expects(gain: float) -> Estimate:
-    """An estimate of 200 tokens there and 100 back, known exactly."""
-    return Estimate(
-        intent=Intent.QA,
-        intent_confidence=0.9,
-        gain=gain,
-        gain_low=gain,
-        gain_high=gain,
-        source="ngram",
-        prompt_tokens=200,
-        answer_tokens=100,
-    )
 
 
 EASY, HARD = expects(0.0), expects(0.5)
@@ -522,3 +478,24 @@ def test_what_weighs_more_is_never_taken_more_of(
         )
 
     assert taken(heavier) <= taken(settings) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "denial"),
+    [
+        ({"available": False}, {"max_cost_microusd": 0}, Denial.COST),
+        ({"context_tokens": 1}, {"max_cost_microusd": 0}, Denial.COST),
+        ({"context_tokens": 1}, {"ttft_ms": 1, "slo_hard": True}, Denial.SLO),
+    ],
+)
+def test_what_its_sender_would_not_have_is_told_before_what_it_lacks(
+    change: dict[str, object], options: dict[str, object], denial: Denial
+) -> None:
+    """Who lacks something may be tried all the same; not beyond a sender's limits."""
+    choice = pick(
+        EASY,
+        DEVICE,
+        views=but(DEVICE, replace(DEVICE_VIEW, **change)),  # type: ignore[arg-type]
+        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
+    )
+    assert choice.denied == (("device", denial),)

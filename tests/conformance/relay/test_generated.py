@@ -167,6 +167,7 @@ def test_a_customer_of_ipv6_is_one_client() -> None:
             {"gateways": {"a": "unix:/run/a b"}},
             "gateways.a: 'unix:/run/a b' has",
         ),
+        ({"gateways": {"a": {"b": "unix:/c"}}}, "gateways.a: nginx cannot put"),
         ({"listen": "unix:/run/$x"}, "listen: 'unix:/run/$x' has characters"),
         ({"upstream_ca_file": "ca.pem"}, "upstream_ca_file: nginx needs an absolute"),
         ({"upstream_ca_file": "/c;a"}, "upstream_ca_file: '/c;a' has characters"),

@@ -218,7 +218,7 @@ async def test_second_challenge_within_the_interval_is_busy(
     assert second.outcome is Event.BUSY
     assert second.response.status == 503
     assert error_code(second.response) == "busy"
-    assert (b"retry-after", b"30") in second.response.fields
+    assert (b"retry-after", b"10") in second.response.fields
     assert len(setting.source.asked) == 1
     setting.time.now += 3600
     assert (await ask(setting, transport=transport)).outcome is Event.CHALLENGED

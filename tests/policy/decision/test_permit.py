@@ -356,7 +356,11 @@ def test_a_clock_that_is_set_back_a_little_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("exception", "key"),
-    [(WireException.KEY_UNKNOWN, OTHER), (WireException.DATE_REFUSED, KEY)],
+    [
+        (WireException.KEY_UNKNOWN, OTHER),
+        (WireException.NODE_FAILED, OTHER),
+        (WireException.DATE_REFUSED, KEY),
+    ],
 )
 def test_the_wire_may_ask_for_one_more_attempt(
     exception: WireException, key: bytes
@@ -402,11 +406,21 @@ def test_each_exception_holds_once_for_a_query() -> None:
     date, unknown = WireException.DATE_REFUSED, WireException.KEY_UNKNOWN
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, date, OTHER))
     refused(PermitRefusal.ATTEMPT, lambda: again(desk, third, unknown, KEY))
+    fourth = again(desk, third, WireException.NODE_FAILED, KEY)
+    redeem(desk, fourth)
+    refused(
+        PermitRefusal.ATTEMPT,
+        lambda: again(desk, fourth, WireException.NODE_FAILED, OTHER),
+    )
 
 
 @pytest.mark.parametrize(
     ("exception", "key"),
-    [(WireException.KEY_UNKNOWN, KEY), (WireException.DATE_REFUSED, OTHER)],
+    [
+        (WireException.KEY_UNKNOWN, KEY),
+        (WireException.NODE_FAILED, KEY),
+        (WireException.DATE_REFUSED, OTHER),
+    ],
 )
 def test_an_exception_holds_for_its_own_key(
     exception: WireException, key: bytes

@@ -5,6 +5,8 @@ from textwrap import dedent
 
 import pytest
 
+from curtilage.attest.log.note import NoteKey
+from curtilage.attest.log.witness_policy import simple_policy
 from curtilage.policy.decision.classes import CLASSES, expand
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import (
@@ -19,9 +21,14 @@ from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_plan import (
     INTENTS,
     EstimatorPlan,
+    LocalPlan,
     Preference,
     Priors,
+    QueuePlan,
+    Resilience,
+    RolloutPlan,
     RoutingPlan,
+    Speculating,
     TierPlan,
 )
 from curtilage.policy.errors import PolicyError, Problem
@@ -47,7 +54,9 @@ FILES = {
     "key.pem": PEM.replace("CERTIFICATE", "PRIVATE KEY").encode(),
     "binary.pem": b"\xff\xfe",
     "router.npz": b"weights",
+    "thresholds.json": b"certified",
 }
+CERTIFIED = f"sha256: {hashlib.sha256(b'certified').hexdigest()}"
 
 
 def load(section: str, files: Mapping[str, bytes] = FILES) -> Policy:
@@ -104,12 +113,12 @@ def test_the_section_is_read() -> None:
             trusted: ["health.*", identifier.direct.person, "uncertain.*"]
             context_tokens: 32768
             priors: {{ttft_ms: 300, tokens_per_s: 40, quality_permille: 850}}
-          - {{id: enclave, kind: attested, context_tokens: 8192}}
+          - {{id: enclave, kind: attested, context_tokens: 8192, questions_per_min: 9}}
           classes:
-            public: {{tiers: [device, enclave]}}
+            public: {{tiers: [device, enclave], queue: {{ttl_s: 60}}}}
             internal: {{history: safe_summary}}
             confidential: {{history: redacted_extract, consent: required}}
-            restricted: {{tiers: [device, ward], history: never}}
+            restricted: {{tiers: [device, ward], history: never, queue: {{ttl_s: 0}}}}
           demands:
           - {{classes: ["legal.*"], only: [enclave]}}
           - {{classes: [financial.pan, "export.*"], never: [device, ward]}}
@@ -121,6 +130,9 @@ def test_the_section_is_read() -> None:
           budgets: {{first_signal_ms: 500, total_ms: 9000}}
           breaker: {{fails: 1, window_s: 2, open_s: 3}}
           observe: true
+          queue: {{store: file, max_items: 9, max_bytes: 5000, key_file: /q.key}}
+          resilience: {{retry_after_max_s: 0, retry_budget_percent: 5}}
+          local: {{stall_s: 2, long_text: refuse}}
         """
     )
     tiering, plan = policy.rulebook.tiering, plan_of(policy)
@@ -151,6 +163,7 @@ def test_the_section_is_read() -> None:
         priors=Priors(ttft_ms=300, tokens_per_s=40, quality_permille=850),
     )
     assert plan.tier("enclave").context_tokens == 8192
+    assert plan.tier("enclave").questions_per_min == 9
     assert (plan.threshold_permille, plan.overrides) == (
         600,
         {"code": Preference.ONLY_HOME},
@@ -165,6 +178,8 @@ def test_the_section_is_read() -> None:
     breaker = plan.breaker
     assert (breaker.fails, breaker.window_s, breaker.open_s) == (1, 2, 3)
     assert plan.observe
+    assert plan.resilience == Resilience(retry_after_max_s=0, retry_budget_percent=5)
+    assert plan.local == LocalPlan(stall_s=2, shortens=False)
     assert plan.history == {
         RoutingClass.RESTRICTED: History.NEVER,
         RoutingClass.CONFIDENTIAL: History.REDACTED_EXTRACT,
@@ -172,6 +187,18 @@ def test_the_section_is_read() -> None:
         RoutingClass.PUBLIC: History.NEVER,
     }
     assert plan.consent == {RoutingClass.CONFIDENTIAL}
+    assert plan.queue == QueuePlan(
+        store="file",
+        max_items=9,
+        max_bytes=5000,
+        key_file="/q.key",
+        ttl_s={
+            RoutingClass.RESTRICTED: 0,
+            RoutingClass.CONFIDENTIAL: 28_800,
+            RoutingClass.INTERNAL: 86_400,
+            RoutingClass.PUBLIC: 60,
+        },
+    )
 
 
 def test_without_a_word_of_history_a_conversation_stays_whole() -> None:
@@ -330,6 +357,11 @@ def test_claimed_are_the_classes_with_a_demand() -> None:
             "says itself",
         ),
         (
+            "[{id: d, kind: in_process, questions_per_min: 9}]",
+            "tiers[0]",
+            "nobody limits",
+        ),
+        (
             "[{id: d, kind: in_process, cost_microusd_per_mtok: -1}]",
             "tiers[0].cost_microusd_per_mtok",
             "greater than or equal to 0",
@@ -382,6 +414,34 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
             "classes: {public: {consent: asked}}",
             "classes.public.consent",
             "expected 'required'",
+        ),
+        ("queue: {store: disk}", "queue.store", "expected 'none', 'memory' or 'file'"),
+        ("queue: {store: file}", "queue", "say its 'key_file'"),
+        (
+            "queue: {store: memory, key_file: /etc/q.key}",
+            "queue",
+            "of a queue in a file alone",
+        ),
+        (
+            "queue: {store: file, key_file: q.key}",
+            "queue.key_file",
+            "match pattern",
+        ),
+        ("queue: {store: memory, max_items: 0}", "queue.max_items", "greater than"),
+        (
+            "classes: {public: {queue: {ttl_s: -1}}}\n  queue: {store: memory}",
+            "classes.public.queue.ttl_s",
+            "greater than",
+        ),
+        (
+            "classes: {restricted: {queue: {ttl_s: 60}}}",
+            "classes.restricted.queue",
+            "nothing waits",
+        ),
+        (
+            "classes: {public: {queue: {ttl_s: 60}}}\n  queue: {store: none}",
+            "classes.public.queue",
+            "nothing waits",
         ),
         (
             "demands: [{classes: ['org.*'], only: [cloud]}]",
@@ -451,13 +511,96 @@ def test_tiers_are_refused_with_their_line(tiers: str, path: str, said: str) -> 
         ("budgets: {total_ms: 0}", "budgets.total_ms", "equal to 1"),
         ("breaker: {fails: 0}", "breaker.fails", "equal to 1"),
         ("observe: yes", "observe", "true or false"),
-        ("speculation: {mode: verify}", "speculation", "unknown key"),
+        ("weather: {mode: verify}", "weather", "unknown key"),
+        ("speculation: {mode: verify}", "speculation", "certified thresholds or not"),
+        ("speculation: {mode: race}", "speculation", "certified thresholds or not"),
+        ("speculation: {mode: maybe}", "speculation.mode", "'off', 'verify' or 'race'"),
+        (
+            "speculation: {thresholds: thresholds.json}",
+            "speculation",
+            "stand together",
+        ),
+        (f"speculation: {{sha256: {SPKI}}}", "speculation", "stand together"),
+        (
+            f"speculation: {{thresholds: thresholds.json, sha256: {SPKI}}}",
+            "speculation.sha256",
+            "another digest",
+        ),
+        (
+            f"speculation: {{thresholds: missing.json, sha256: {SPKI}}}",
+            "speculation.thresholds",
+            "cannot be read",
+        ),
+        (
+            "classes: {confidential: {speculation: allow}}",
+            "classes.confidential.speculation",
+            "drafts are for what may leave as it is",
+        ),
+        (
+            "classes: {restricted: {speculation: allow}}",
+            "classes.restricted.speculation",
+            "unknown key",
+        ),
+        (
+            "resilience: {retry_after_max_s: 11}",
+            "resilience.retry_after_max_s",
+            "equal to 10",
+        ),
+        (
+            "resilience: {retry_budget_percent: 101}",
+            "resilience.retry_budget_percent",
+            "equal to 100",
+        ),
+        ("local: {stall_s: 0}", "local.stall_s", "equal to 1"),
+        ("local: {long_text: cut}", "local.long_text", "'shorten' or 'refuse'"),
     ],
 )
 def test_routing_is_refused_with_its_line(inside: str, path: str, said: str) -> None:
     problems = problems_of(f"routing:\n  tiers: {ALL}\n  {inside}\n")
     assert [(each.path, each.line) for each in problems] == [(f"routing.{path}", 5)]
     assert said in problems[0].message
+
+
+@pytest.mark.parametrize("tiers", [f"[{DEVICE}, {PINNED}]", f"[{PINNED}, {ENCLAVE}]"])
+@pytest.mark.parametrize("mode", ["verify", "race"])
+def test_drafts_need_who_writes_and_who_answers_after(tiers: str, mode: str) -> None:
+    section = f"{{mode: {mode}, thresholds: thresholds.json, {CERTIFIED}}}"
+    (problem,) = problems_of(f"routing: {{tiers: {tiers}, speculation: {section}}}\n")
+    assert problem.path == "routing.speculation.mode"
+    assert "an attested one behind it" in problem.message
+
+
+def test_without_a_word_there_are_no_drafts() -> None:
+    plan = plan_of(load(f"routing: {{tiers: {ALL}}}\n"))
+    assert plan.speculation.mode is Speculating.OFF
+
+
+@pytest.mark.parametrize(
+    ("classes", "drafted"),
+    [
+        ("{}", {RoutingClass.PUBLIC, RoutingClass.INTERNAL}),
+        ("{internal: {speculation: deny}}", {RoutingClass.PUBLIC}),
+        ("{public: {speculation: deny}, internal: {speculation: allow}}",
+         {RoutingClass.INTERNAL}),
+        ("{confidential: {speculation: deny}}",
+         {RoutingClass.PUBLIC, RoutingClass.INTERNAL}),
+    ],
+)  # fmt: skip
+def test_drafts_are_of_classes_that_allow_them(
+    classes: str, drafted: set[RoutingClass]
+) -> None:
+    section = f"{{mode: verify, thresholds: thresholds.json, {CERTIFIED}}}"
+    text = f"routing: {{tiers: {ALL}, classes: {classes}, speculation: {section}}}\n"
+    plan = plan_of(load(text)).speculation
+    assert (plan.mode, plan.artifact) == (Speculating.VERIFY, b"certified")
+    assert plan.classes == drafted
+
+
+def test_the_thresholds_are_under_the_digest() -> None:
+    section = f"{{thresholds: thresholds.json, {CERTIFIED}}}"
+    text = f"routing: {{tiers: {ALL}, speculation: {section}}}\n"
+    without = f"routing: {{tiers: {ALL}, speculation: {{mode: off}}}}\n"
+    assert load(text).digest != load(without).digest
 
 
 def test_values_of_other_types_are_told_once() -> None:
@@ -483,3 +626,63 @@ def test_plain_http_on_this_machine_is_for_development() -> None:
     with pytest.raises(PolicyError) as caught:
         load_policy(text)
     assert not [each for each in caught.value.problems if "routing" in each.path]
+
+
+# Whose manifests name the model.
+
+KEYS = [base64.b64encode(bytes([number] * 32)).decode() for number in range(3)]
+WITNESS = f"{{name: w.example, key: '{KEYS[1]}'}}"
+LOG = f"origin: log.example/home, key: '{KEYS[0]}', witnesses: [{WITNESS}], quorum: 1"
+
+
+def test_a_rollout_names_a_line_and_a_log() -> None:
+    assert plan_of(load(f"routing: {{tiers: {ALL}}}\n")).rollout is None
+    policy = load(
+        f"routing:\n  tiers: {ALL}\n  rollout: {{name: home, log: {{{LOG}}}}}\n"
+    )
+    assert plan_of(policy).rollout == RolloutPlan(
+        name="home",
+        log=simple_policy(
+            log=NoteKey(name="log.example/home", public_key=bytes(32)),
+            witnesses=[NoteKey(name="w.example", public_key=bytes([1] * 32))],
+            quorum=1,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rollout", "path", "said"),
+    [
+        (f"{{log: {{{LOG}}}}}", "rollout.name", "missing"),
+        ("{name: home}", "rollout.log", "missing"),
+        (f"{{name: Home, log: {{{LOG}}}}}", "rollout.name", ""),
+        # Nobody else would have seen what this device is told to run.
+        (
+            f"{{name: home, log: {{{LOG.replace(WITNESS, '')}}}}}",
+            "rollout",
+            "not between 1 and the number of witnesses",
+        ),
+        (
+            f"{{name: home, log: {{{LOG.replace('quorum: 1', 'quorum: 2')}}}}}",
+            "rollout.log",
+            "larger than the number of witnesses",
+        ),
+        (
+            f"{{name: home, log: {{{LOG.replace('w.example', 'none')}}}}}",
+            "rollout",
+            "or is 'none'",
+        ),
+        (f"{{name: home, log: {{{LOG}}}, stage: 5}}", "rollout.stage", "unknown key"),
+    ],
+)
+def test_a_wrong_rollout_is_refused(rollout: str, path: str, said: str) -> None:
+    problems = problems_of(f"routing:\n  tiers: {ALL}\n  rollout: {rollout}\n")
+    assert [each.path for each in problems] == [f"routing.{path}"]
+    assert said in problems[0].message
+
+
+def test_a_rollout_needs_a_tier_that_runs_the_model() -> None:
+    problems = problems_of(
+        f"routing:\n  tiers: [{ENCLAVE}]\n  rollout: {{name: home, log: {{{LOG}}}}}\n"
+    )
+    assert [(each.path, each.line) for each in problems] == [("routing.rollout", 5)]

@@ -1,3 +1,4 @@
+import base64
 import json
 from textwrap import dedent
 
@@ -39,7 +40,7 @@ routing:
     spki_sha256: {"ab" * 32}
     trusted: ["health.*"]
     context_tokens: 32768
-  - {{id: enclave, kind: attested}}
+  - {{id: enclave, kind: attested, questions_per_min: 9}}
   classes: {{confidential: {{tiers: [device]}}}}
   demands:
   - {{classes: ["org.*"], only: [device]}}
@@ -104,7 +105,7 @@ def test_tiers_are_told() -> None:
         "32,768 tokens"
     )
     assert enclave.startswith("enclave: an enclave that was verified")
-    assert enclave.endswith(NOT_BELIEVED)
+    assert enclave.endswith(f"{NOT_BELIEVED}; 9 questions a minute")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,37 @@ def test_what_is_chosen_is_told() -> None:
     assert "observes" not in told
     observing = load_policy(RULES + ROUTING + "  observe: true\n")
     assert words(observing)["observes"] == [OBSERVES]
+
+
+def test_what_leaves_on_conditions_is_told() -> None:
+    assert not words(POLICY).keys() & {"consent", "history", "drafts"}
+    classes = "confidential: {consent: required, history: redacted_extract}"
+    section = ROUTING.replace("confidential: {tiers: [device]}", classes)
+    told = words(load_policy(RULES + section))
+    (consent,) = told["consent"]
+    assert consent.startswith("confidential, or more private: nothing leaves before")
+    assert "history" not in told, "without that of what stayed it has no effect"
+    section = section.replace(classes, f"{classes}, restricted: {{history: never}}")
+    assert [
+        each.partition(":")[0]
+        for each in words(load_policy(RULES + section))["history"]
+    ] == ["restricted turns", "confidential turns"]
+
+
+def test_who_names_the_model_is_told() -> None:
+    assert "model" not in words(POLICY)
+    key = base64.b64encode(bytes(32)).decode()
+    other = base64.b64encode(bytes([1] * 32)).decode()
+    rollout = (
+        "  rollout: {name: clinic-home, log: {origin: log.example/home, "
+        f"key: '{key}', witnesses: [{{name: w, key: '{other}'}}], quorum: 1}}}}\n"
+    )
+    assert words(load_policy(RULES + ROUTING + rollout))["model"] == [
+        (
+            "where none is named, the one that manifests 'clinic-home' say, logged in "
+            "log.example/home and cosigned by 1 of 1"
+        )
+    ]
 
 
 def test_fates_are_those_that_are_decided() -> None:

@@ -12,7 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from curtilage.attest.errors import RefusedError
-from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
 from curtilage.attest.log.note import Checkpoint
 from curtilage.transparency.errors import FileError
 from curtilage.transparency.log import LogFolder, Told, untold
@@ -41,13 +42,14 @@ class Leaf:
     Attributes:
         index: its number.
         sha256: of its bytes, hex: the release digest of bindings and receipts.
-        manifest: what it releases, or None where it is no manifest.
+        manifest: what it releases, for enclaves or for devices; None where it is no
+            manifest.
         flags: what is to be said about it.
     """
 
     index: int
     sha256: str
-    manifest: ReleaseManifest | None
+    manifest: ReleaseManifest | ModelManifest | None
     flags: tuple[Flag, ...]
 
 
@@ -187,7 +189,7 @@ def _signed(text: str, rules: ReleaseRules) -> Checkpoint:
 def _leaf(index: int, entry: bytes, rules: ReleaseRules, now: datetime) -> Leaf:
     sha256 = hashlib.sha256(entry).hexdigest()
     try:
-        manifest = parse_manifest(entry)
+        manifest = parse_leaf(entry)
     except RefusedError:
         return Leaf(
             index=index, sha256=sha256, manifest=None, flags=(Flag.NOT_A_MANIFEST,)

@@ -13,6 +13,7 @@ from typing import Final
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.log.model_manifest import ModelManifest
 from curtilage.attest.log.note import (
     NoteKey,
     TrustedLog,
@@ -126,7 +127,7 @@ def verify_release(
     )
 
 
-def is_expired(manifest: ReleaseManifest, now: datetime) -> bool:
+def is_expired(manifest: ReleaseManifest | ModelManifest, now: datetime) -> bool:
     """Return whether a release's time is over."""
     return now.timestamp() >= manifest.not_after
 

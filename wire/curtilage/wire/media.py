@@ -20,6 +20,10 @@ PROBLEM_DATE: Final = "https://iana.org/assignments/http-problem-types#date"
 # evidence bundle").
 EVIDENCE_BUNDLE: Final = "application/vnd.curtilage.evidence-bundle+json"
 
+# The same of all nodes of a pool, as a node list (docs/protocol.md, "Pools").
+EVIDENCE_BUNDLES: Final = "application/vnd.curtilage.evidence-bundles"
+KEY_LISTS: Final = "application/vnd.curtilage.key-lists"
+
 # RFC 9540, section 5, names the first; the other two are ours.
 GATEWAY_PATH: Final = "/.well-known/ohttp-gateway"
 KEYS_PATH: Final = "/ohttp-keys"

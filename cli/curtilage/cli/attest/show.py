@@ -9,7 +9,7 @@ from pathlib import Path
 from curtilage.attest.errors import RefusedError
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.tree import verdict_text
-from curtilage.cli.attest.verdict_json import key_object
+from curtilage.cli.attest.verdict_json import key_object, named
 from curtilage.cli.attest.words import (
     tell_refusal,
 )
@@ -26,32 +26,56 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.errors import EXPLAINED, ConfigError, UsageError
 from curtilage.client.files import read_start
 from curtilage.client.remote.keys import KeyStore, fetch_order
+from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
 from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk
 from curtilage.policy.expectations import expectations_from
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show; exit 1 where the evidence is refused."""
+    """Show, of a pool each node; exit 1 where any evidence is refused."""
     config = config_from(arguments)
     now = time_of(arguments.at)
     if arguments.at is not None and arguments.bundle is None:
         raise UsageError("--at needs --bundle: the live enclave is verified now")
-    book = KeyStore(expectations=expectations_from(config.policy))
     mirrored: bytes | None = None
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     else:
         bundle, mirrored = asyncio.run(_fetched(config))
+    bundles = bundles_of(bundle)
+    believed = [
+        _shown(config, (node, each), mirrored, now, as_json=arguments.json)
+        for node, each in bundles.items()
+    ]
+    return DONE if all(believed) else REFUSED
+
+
+def _shown(
+    config: ClientConfig,
+    served: tuple[str, bytes],
+    mirrored: bytes | None,
+    now: datetime,
+    *,
+    as_json: bool,
+) -> bool:
+    """Show one bundle, with the id of its node; return whether it is believed."""
+    node, bundle = served
+    book = KeyStore(expectations=expectations_from(config.policy))
+    if node and not as_json:
+        out(f"node {node}")
     try:
+        if mirrored is not None:
+            lists = key_lists_of(mirrored, pool=node != GATEWAY)
+            mirrored = lists.get(node, b"")
         key = book.accept(bundle, now, mirrored=mirrored)
     except RefusedError as refusal:
-        tell_refusal("bundle", refusal, at=now, as_json=arguments.json)
-        return REFUSED
-    if arguments.json:
-        out_json(key_object(key, at=now))
+        tell_refusal("bundle", refusal, at=now, as_json=as_json, node=node)
+        return False
+    if as_json:
+        out_json(key_object(key, at=now) | named(node))
     else:
         out(verdict_text(key))
-    return DONE
+    return True
 
 
 async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:

@@ -84,6 +84,11 @@ def _device(device: DeviceClaims) -> dict[str, object]:
     }
 
 
+def named(node: str) -> dict[str, object]:
+    """Say which of a pool's nodes an object is about; nothing, where there is none."""
+    return {"node": node} if node else {}
+
+
 def refusal_object(
     kind: str, refusal: RefusedError, *, at: datetime
 ) -> dict[str, object]:

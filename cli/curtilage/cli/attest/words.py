@@ -8,7 +8,7 @@ from typing import Final
 from curtilage.attest.claims import CpuClaims, Detail, DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError, Step
 from curtilage.cli.attest.refusals import MEANINGS
-from curtilage.cli.attest.verdict_json import refusal_object
+from curtilage.cli.attest.verdict_json import named, refusal_object
 from curtilage.cli.terminal import err, out, out_json
 
 _LONG: Final = 40
@@ -41,7 +41,7 @@ def claims_text(claims: CpuClaims | DeviceClaims) -> str:
 
 
 def tell_refusal(
-    kind: str, refusal: RefusedError, *, at: datetime, as_json: bool
+    kind: str, refusal: RefusedError, *, at: datetime, as_json: bool, node: str = ""
 ) -> None:
     """Tell each check that ran, what was refused, and what that means.
 
@@ -50,9 +50,10 @@ def tell_refusal(
         refusal: the one step that did not hold.
         at: as of when.
         as_json: one object for a program instead.
+        node: of a pool, whose it is.
     """
     if as_json:
-        out_json(refusal_object(kind, refusal, at=at))
+        out_json(refusal_object(kind, refusal, at=at) | named(node))
         return
     out(steps_text(refusal.steps))
     err(f"REFUSED: {refusal.code.value} ({refusal.detail})")

@@ -8,7 +8,10 @@ from curtilage.cli.terminal import Commands, add_command
 
 # ``curtilage.client.audit.record.Outcome`` says the same, and a test compares: to
 # import it takes ten times as long as to show how the command is used.
-OUTCOMES: Final = ("local", "house", "enclave", "blocked", "cut", "cover", "challenge")
+OUTCOMES: Final = (
+    *("local", "house", "enclave", "blocked", "cut", "cover", "challenge"),
+    *("queued", "escalated", "replaced", "degraded"),
+)
 
 ABOUT = """\
 Work with the audit trail. Every query that is asked (ask, serve, the library)
@@ -138,7 +141,9 @@ def _add_prove(actions: "Commands[argparse.ArgumentParser]") -> None:
         "--route",
         required=True,
         choices=OUTCOMES,
-        help="where it was answered; enclave: it was sealed and may have been sent",
+        help="where it was answered; enclave: it was sealed and may have been sent; "
+        "the last four, beside that: it waits here; a draft of the house was not good "
+        "enough; shown text was taken back; the answer is less than what was chosen",
     )
     _add_span(parser)
     parser.add_argument(

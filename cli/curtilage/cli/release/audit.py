@@ -88,7 +88,7 @@ def _leaf_object(leaf: Leaf) -> dict[str, object]:
         "sha256": leaf.sha256,
         "name": manifest.name if manifest else None,
         "version": manifest.version if manifest else None,
-        "source": manifest.source if manifest else None,
+        "source": getattr(manifest, "source", None),
         "not_after": unix_text(manifest.not_after) if manifest else None,
         "flags": [flag.value for flag in leaf.flags],
     }

@@ -6,7 +6,8 @@ from typing import Final
 
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
-from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
 from curtilage.cli.release.options import (
     Progress,
     key_of,
@@ -95,7 +96,7 @@ def run_cosign(arguments: argparse.Namespace) -> int:
 def _manifest(path: Path) -> bytes:
     data = read_bounded(path, MAX_MANIFEST_BYTES)
     try:
-        parse_manifest(data)
+        parse_leaf(data)
     except RefusedError as refusal:
         raise ConfigError(f"{path}: {refusal.detail}") from None
     return data
@@ -103,11 +104,11 @@ def _manifest(path: Path) -> bytes:
 
 def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -> None:
     """Refuse a second release of one name and version: nobody could tell them apart."""
-    fresh = {_release(parse_manifest(entry)): entry for entry in entries}
+    fresh = {_release(parse_leaf(entry)): entry for entry in entries}
     logged = [entry for _, bundle in folder.bundles(size) for entry in bundle]
     for index, entry in enumerate(logged):
         try:
-            release = _release(parse_manifest(entry))
+            release = _release(parse_leaf(entry))
         except RefusedError:
             continue  # a leaf of somebody's that is no manifest releases nothing
         if fresh.get(release, entry) != entry:
@@ -117,5 +118,5 @@ def _refuse_other_contents(folder: LogFolder, size: int, entries: list[bytes]) -
             )
 
 
-def _release(manifest: ReleaseManifest) -> str:
+def _release(manifest: ReleaseManifest | ModelManifest) -> str:
     return f"{manifest.name} {manifest.version}"

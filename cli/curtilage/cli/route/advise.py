@@ -1,17 +1,21 @@
 """``curtilage route advise``: whether routing pays on this traffic."""
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
-from curtilage.cli.route.stats import read_named
+from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, out, out_json, progress
-from curtilage.client.assemble import router_for
-from curtilage.client.errors import UsageError
+from curtilage.cli.terminal import DONE, err, out, out_json, progress
+from curtilage.client.assemble import router_for, thresholds_of
+from curtilage.client.config import ClientConfig
+from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.client.local.model import resolve
+from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.advise import (
@@ -29,21 +33,22 @@ from curtilage.client.routing.advise import (
     advise,
     repeatable,
 )
-from curtilage.client.routing.certify import lower_bound
+from curtilage.client.routing.certify import MIN_GRADED, lower_bound
 from curtilage.client.routing.drift import Drift
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.estimators import open_estimator
-from curtilage.client.routing.health import PRIORS
+from curtilage.client.routing.router import UNFIT
+from curtilage.client.routing.thresholds import Unfit
 from curtilage.client.routing.trace import TraceLine
 from curtilage.policy.decision.tiers import TierKind
 from curtilage.policy.document.model import Policy
+from curtilage.policy.document.routing_plan import Speculating
 
 SEED: Final = 1  # the same file gives the same advice
 DELTA: Final = 0.05
 FEW: Final = 30
 MAX_TOKENS: Final = 256
 GOOD: Final = 0.5
-MOST: Final = 1e6
 WHY_NOT: Final = {
     Against.HOMOGENEOUS: "nearly all of it is one kind of task, for which one model "
     "can be chosen once",
@@ -61,14 +66,20 @@ WHY_NOT: Final = {
 
 def run(arguments: argparse.Namespace) -> int:
     """Say whether it pays."""
-    policy = config_from(arguments).policy
+    config = config_from(arguments)
+    policy = config.policy
     if arguments.devices < 1:
         raise UsageError("--devices is at least 1")
     lines = read_named(arguments.trace)
     rows = () if arguments.graded is None else read_graded(Path(arguments.graded))
+    if 0 < len(rows) < MIN_GRADED:
+        err(
+            f"{arguments.graded}: {len(rows)} graded questions, and it takes "
+            f"{MIN_GRADED}: rely on nothing that is said of quality"
+        )
     tiers = figures_of(
-        policy, _amounts("--prices", arguments.prices),
-        _amounts("--energy", arguments.energy),
+        policy, amounts_of("--prices", arguments.prices),
+        amounts_of("--energy", arguments.energy),
     )  # fmt: skip
     with progress("judging graded questions"):
         judged = judged_of(rows, estimates_of(policy))
@@ -85,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         told = asdict(advice)
         told["hybrid"] = not advice.against
+        told["drafts"] = list(draft_words(policy, _model_of(config)))
         told["drift"] = None if drift is None else {
             "promised": drift.promised, "graded": drift.graded,
             "evidence": drift.evidence, "alarm": drift.alarm(),
@@ -93,9 +105,48 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     for line in words_of(advice, tiers, cover_share=_cover_share(policy)):
         out(line)
+    for line in draft_words(policy, _model_of(config)):
+        out(f"drafts    {line}")
     if drift is not None:
         out(drift_words(drift))
     return DONE
+
+
+def _model_of(config: ClientConfig) -> str | None:
+    """Return the digest of the model that would run; None: there is none."""
+    registry = Registry(data_directory(os.environ, Path.home()))
+    try:
+        named = resolve(config.model, sha256=config.model_sha256, registry=registry)
+    except (ConfigError, LocalUnavailableError):
+        return None
+    return named.sha256
+
+
+def draft_words(policy: Policy, model_sha256: str | None) -> Iterator[str]:
+    """Yield what is promised of drafts, or why there are none though they are wanted.
+
+    Args:
+        policy: names the thresholds.
+        model_sha256: of the model that would write them; None: there is none.
+    """
+    plan = policy.routing
+    if plan is None or plan.speculation.mode is Speculating.OFF:
+        return
+    thresholds = thresholds_of(plan)
+    if thresholds is None:
+        return
+    # The template is in the model's file, so that nothing has to be loaded here.
+    unfit = Unfit.NO_MODEL if model_sha256 is None else thresholds.unfit(
+        model_sha256=model_sha256, template_sha256=thresholds.template_sha256
+    )  # fmt: skip
+    if unfit is not None:
+        yield f"none are written: {UNFIT[unfit]}"
+        return
+    yield (
+        f"{thresholds.accepts:.0%} of them were accepted, and with "
+        f"{1 - thresholds.delta:.0%} confidence at most {thresholds.alpha:.0%} of "
+        f"these are bad ({thresholds.graded} graded answers)"
+    )
 
 
 def estimates_of(policy: Policy) -> Callable[[str], Estimate]:
@@ -121,42 +172,6 @@ def judged_of(
     )
 
 
-def figures_of(
-    policy: Policy, prices: dict[str, float], energy: dict[str, float]
-) -> tuple[TierFigures, ...]:
-    """Return what each tier of a policy costs.
-
-    Args:
-        policy: names the tiers, and may name prices.
-        prices: dollars for a million tokens; they come first.
-        energy: joules of a token.
-
-    Raises:
-        UsageError: a price or an energy names a tier that the policy has not.
-    """
-    tiers = policy.rulebook.tiering.tiers
-    if unknown := (prices.keys() | energy.keys()) - {tier.id for tier in tiers}:
-        raise UsageError(
-            f"the policy has no tier {', '.join(sorted(unknown))}; it has "
-            f"{', '.join(tier.id for tier in tiers)}"
-        )
-    plan = policy.routing
-    said = {} if plan is None else {
-        tier.id: tier.cost_microusd_per_mtok for tier in plan.tiers
-    }  # fmt: skip
-    return tuple(
-        TierFigures(
-            id=tier.id,
-            kind=tier.kind,
-            microusd_per_mtok=round(1e6 * prices[tier.id])
-            if tier.id in prices
-            else said.get(tier.id) or PRIORS[tier.kind].cost_microusd_per_mtok,
-            joules_per_token=energy.get(tier.id),
-        )
-        for tier in tiers
-    )
-
-
 def cover_of(policy: Policy) -> CoverShape | None:
     """Return what dummies look like under a policy: all of them, where it has none."""
     if not policy.document.transport.accept:
@@ -174,19 +189,6 @@ def cover_of(policy: Policy) -> CoverShape | None:
 def _cover_share(policy: Policy) -> int | None:
     cover = policy.document.transport.cover
     return None if cover is None else cover.share
-
-
-def _amounts(flag: str, text: str | None) -> dict[str, float]:
-    amounts: dict[str, float] = {}
-    for part in (text or "").split(",") if text else ():
-        name, _, amount = part.partition("=")
-        try:
-            amounts[name] = float(amount)
-        except ValueError:
-            amounts[name] = -1.0
-        if not 0 <= amounts[name] < MOST:
-            raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
-    return amounts
 
 
 def drift_of(

@@ -112,6 +112,45 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     return tuple(questions)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question that may be graded by a person.
+
+    Attributes:
+        text: what is asked.
+        expected: what the answer must be; None: somebody will say how good it is.
+    """
+
+    text: str = field(repr=False)
+    expected: Expected | None = field(repr=False)
+
+
+def read_asked(path: Path) -> tuple[Asked, ...]:
+    """Read questions, of which some say what their answer must be.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        UsageError: a line is wrong, or there is none; names it by its number.
+    """
+    asked: list[Asked] = []
+    for number, value in objects_in(path):
+        text, wanted = value.get("text"), value.get("expect")
+        expected = None if wanted is None else _expected_of(wanted)
+        if (
+            not value.keys() <= {"text", "task", "expect"}
+            or not isinstance(text, str)
+            or (expected is None and wanted is not None)
+        ):
+            raise UsageError(
+                f"{path}, line {number}: expected text, and at most task and expect "
+                f"(one of {', '.join(KINDS)})"
+            )
+        asked.append(Asked(text=text, expected=expected))
+    if not asked:
+        raise UsageError(f"{path}: holds no question")
+    return tuple(asked)
+
+
 def _question_of(value: Mapping[str, object]) -> Question | None:
     text, task = value.get("text"), value.get("task", "all")
     expected = _expected_of(value.get("expect"))

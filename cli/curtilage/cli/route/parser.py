@@ -52,6 +52,27 @@ A question is a line of JSON with what its answer must be:
 B is accepted where the whole interval of the difference lies above --margin (a loss
 of so many points is still accepted). Exits with 1 where it is not accepted."""
 
+ANSWER: Final = """\
+Have the local model answer your own questions, to grade the answers and to certify from
+which score on its drafts may be used. With each token it is noted how sure the model
+was. A question is a line of JSON; one that says what its answer must be, as for
+`route compare`, is graded at once, and the others by you:
+
+  {"text": "7 * 8 = ?", "expect": {"contains": "56"}}
+  {"text": "Say politely that we are closed on Monday"}
+
+The file that is written holds questions and answers in plain text, for you alone.
+Nothing leaves this machine."""
+CERTIFY: Final = """\
+Learn from graded answers of the local model what its good ones look like, and certify
+the score from which on a draft is the answer (`routing: {speculation: ...}`). The file
+is that of `curtilage route answer`, each line with a grade.
+
+It takes 700 of them at least: a part, drawn by chance, teaches the score; the others,
+500 at least, certify it. What is promised holds for this model, this quantisation and
+this chat template, and for questions like these. Nothing is written, and the exit code
+is 1, where the error rate cannot be promised for any share."""
+
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     """Add the command and its subcommands."""
@@ -95,13 +116,31 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "stats",
         summary="show each tier's share, times and failures",
         text="Show what a trace says of each tier: its share of the queries, times to "
-        "the first\ntext and speed, why another one answered in its place, and what "
-        "people thought of\nthe answers. Times are classes: '300 ms' means between "
+        "the first\ntext, speed, cost, why another one answered in its place, and what "
+        "people thought\nof the answers. Times are classes: '300 ms' means between "
         "200 and 300.",
         example="curtilage route stats\ncurtilage route stats --trace ward.jsonl",
     )
     _add_trace(stats)
+    add_policy_flag(stats)
+    _add_prices(stats)
     stats.add_argument("--json", action="store_true", help="one JSON object")
+    _add_answer(actions)
+    _add_certify(actions)
+
+    feedback = add_command(
+        actions,
+        "feedback",
+        summary="say whether the last answer was good",
+        text="Say what you think of the last answer, the one that ends your trace: a "
+        "line is added\nthat tells who gave it and what kind of task it was, and no "
+        "more. `route stats` counts\nsuch words; `route advise` rings where they "
+        "speak against what was promised. An\napplication says it with "
+        "`client.feedback`, or to /v1/curtilage/feedback.",
+        example="curtilage route feedback good\ncurtilage route feedback bad",
+    )
+    feedback.add_argument("opinion", choices=("good", "bad"), help="what you think")
+    _add_trace(feedback)
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +148,15 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
         "--trace",
         metavar="FILE",
         help="the trace (default: your own, which the client writes)",
+    )
+
+
+def _add_prices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prices",
+        metavar="TIER=USD,...",
+        help="dollars for a million tokens, read or written (default: the policy's, "
+        "else what is usual)",
     )
 
 
@@ -128,12 +176,7 @@ def _add_advise(actions: "Commands[argparse.ArgumentParser]") -> None:
     advise.add_argument(
         "--graded", metavar="FILE", help="graded questions, lines of JSON"
     )
-    advise.add_argument(
-        "--prices",
-        metavar="TIER=USD,...",
-        help="dollars for a million tokens, read or written (default: the policy's, "
-        "else what is usual)",
-    )
+    _add_prices(advise)
     advise.add_argument(
         "--energy",
         metavar="TIER=JOULES,...",
@@ -222,3 +265,70 @@ def _add_compare(actions: "Commands[argparse.ArgumentParser]") -> None:
     )
     add_client_flags(compare)
     compare.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_answer(actions: "Commands[argparse.ArgumentParser]") -> None:
+    answer = add_command(
+        actions,
+        "answer",
+        summary="have the local model answer questions that you will grade",
+        text=ANSWER,
+        example="curtilage route answer --data questions.jsonl --out answered.jsonl",
+    )
+    answer.add_argument(
+        "--data", required=True, metavar="FILE", help="questions, lines of JSON"
+    )
+    answer.add_argument(
+        "--out", required=True, metavar="FILE", help="where; no file is overwritten"
+    )
+    answer.add_argument(
+        "--max-tokens",
+        type=int,
+        default=512,
+        metavar="N",
+        help="how long each answer may be (default %(default)s)",
+    )
+    answer.add_argument(
+        "--temperature",
+        type=float,
+        default=0.7,
+        metavar="T",
+        help="as your own questions have it (default %(default)s)",
+    )
+    add_client_flags(answer)
+
+
+def _add_certify(actions: "Commands[argparse.ArgumentParser]") -> None:
+    certify = add_command(
+        actions,
+        "certify",
+        summary="certify from which score on a draft of the local model is used",
+        text=CERTIFY,
+        example="curtilage route certify --data answered.jsonl\n"
+        "curtilage route certify --data answered.jsonl --alpha 0.05 \\\n"
+        "  --out ward-thresholds.json",
+    )
+    certify.add_argument(
+        "--data", required=True, metavar="FILE", help="graded answers, lines of JSON"
+    )
+    certify.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the thresholds there, for `routing: {speculation: ...}` of a "
+        "policy; no file is overwritten",
+    )
+    certify.add_argument(
+        "--alpha",
+        type=float,
+        default=0.10,
+        metavar="SHARE",
+        help="at most so many of the accepted drafts are bad (default 0.10)",
+    )
+    certify.add_argument(
+        "--good",
+        type=float,
+        default=0.5,
+        metavar="GRADE",
+        help="an answer graded lower than this is bad (default 0.5)",
+    )
+    certify.add_argument("--json", action="store_true", help="one JSON object")

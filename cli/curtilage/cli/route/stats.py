@@ -3,14 +3,17 @@
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from curtilage.cli.start import config_from
 from curtilage.cli.terminal import DONE, out, out_json
 from curtilage.client.audit.directory import state_directory
 from curtilage.client.errors import EXPLAINED, UsageError
+from curtilage.client.routing.advise import TierFigures
+from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.trace import (
     TIMES_MS,
     TOKENS,
@@ -20,7 +23,9 @@ from curtilage.client.routing.trace import (
     below,
     read_trace_file,
 )
+from curtilage.policy.document.model import Policy
 
+MOST: Final = 1e6
 _EXPLAINED: Final = {reason.value: words for reason, words in EXPLAINED.items()}
 
 
@@ -35,6 +40,7 @@ class TierStats:
         incomplete: how many of its answers were cut.
         ttft_ms: class of the time to the first text, at the median and the 95th of 100.
         tokens_per_s: about, at the median; None where nothing tells.
+        cost_usd: of all its answers, about; None where nobody knows its price.
         instead: why it answered in another's place, and how often.
         good: how many of its answers were called good.
         bad: how many were not.
@@ -46,6 +52,7 @@ class TierStats:
     incomplete: int
     ttft_ms: tuple[int, int] | None
     tokens_per_s: float | None
+    cost_usd: float | None
     instead: dict[str, int]
     good: int
     bad: int
@@ -53,8 +60,11 @@ class TierStats:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what a trace says of each tier."""
+    figures = figures_of(
+        config_from(arguments).policy, amounts_of("--prices", arguments.prices), {}
+    )
     lines = read_named(arguments.trace)
-    stats = stats_of(lines)
+    stats = stats_of(lines, {each.id: each.microusd_per_mtok for each in figures})
     refused = Counter(
         line.why for line in lines if line.outcome is TraceOutcome.REFUSED
     )
@@ -80,6 +90,9 @@ def _words_of(stats: TierStats) -> Iterator[str]:
         yield f"  first text    up to {p50} ms for one half, {p95} ms for 95 of 100"
     if stats.tokens_per_s is not None:
         yield f"  speed         about {stats.tokens_per_s:.0f} tokens a second"
+    if stats.cost_usd is not None:
+        each_1000 = 1000 * stats.cost_usd / stats.queries
+        yield f"  cost          about ${stats.cost_usd:.2f}, ${each_1000:.2f} for 1,000"
     if stats.incomplete:
         yield f"  cut           {stats.incomplete} answers"
     for reason, count in stats.instead.items():
@@ -115,16 +128,84 @@ def read_named(given: str | None) -> tuple[TraceLine, ...]:
     return read_trace_file(path)
 
 
-def stats_of(lines: Sequence[TraceLine]) -> tuple[TierStats, ...]:
-    """Return what lines say of each tier that answered, the busiest first."""
+def figures_of(
+    policy: Policy, prices: dict[str, float], energy: dict[str, float]
+) -> tuple[TierFigures, ...]:
+    """Return what each tier of a policy costs.
+
+    Args:
+        policy: names the tiers, and may name prices.
+        prices: dollars for a million tokens; they come first.
+        energy: joules of a token.
+
+    Raises:
+        UsageError: a price or an energy names a tier that the policy has not.
+    """
+    tiers = policy.rulebook.tiering.tiers
+    if unknown := (prices.keys() | energy.keys()) - {tier.id for tier in tiers}:
+        raise UsageError(
+            f"the policy has no tier {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(tier.id for tier in tiers)}"
+        )
+    plan = policy.routing
+    said = {} if plan is None else {
+        tier.id: tier.cost_microusd_per_mtok for tier in plan.tiers
+    }  # fmt: skip
+    return tuple(
+        TierFigures(
+            id=tier.id,
+            kind=tier.kind,
+            microusd_per_mtok=round(1e6 * prices[tier.id])
+            if tier.id in prices
+            else said.get(tier.id) or PRIORS[tier.kind].cost_microusd_per_mtok,
+            joules_per_token=energy.get(tier.id),
+        )
+        for tier in tiers
+    )
+
+
+def amounts_of(flag: str, text: str | None) -> dict[str, float]:
+    """Read ``TIER=NUMBER,TIER=NUMBER``, as a flag gives it.
+
+    Raises:
+        UsageError: it is nothing of the kind, or a number is not usable.
+    """
+    amounts: dict[str, float] = {}
+    for part in (text or "").split(",") if text else ():
+        name, _, amount = part.partition("=")
+        try:
+            amounts[name] = float(amount)
+        except ValueError:
+            amounts[name] = -1.0
+        if not 0 <= amounts[name] < MOST:
+            raise UsageError(f"{flag} needs TIER=NUMBER,TIER=NUMBER")
+    return amounts
+
+
+def stats_of(
+    lines: Sequence[TraceLine], microusd_per_mtok: Mapping[str, int]
+) -> tuple[TierStats, ...]:
+    """Return what lines say of each tier that answered, the busiest first.
+
+    Args:
+        lines: the trace.
+        microusd_per_mtok: by tier, the price of a million tokens.
+    """
     tiers = Counter(line.tier for line in lines if line.answered and line.tier)
     return tuple(
-        _of_tier(tier, [line for line in lines if line.tier == tier], tiers.total())
+        _of_tier(
+            tier,
+            [line for line in lines if line.tier == tier],
+            tiers.total(),
+            microusd_per_mtok.get(tier),
+        )
         for tier, _ in tiers.most_common()
     )
 
 
-def _of_tier(tier: str, lines: Sequence[TraceLine], total: int) -> TierStats:
+def _of_tier(
+    tier: str, lines: Sequence[TraceLine], total: int, price: int | None
+) -> TierStats:
     answers = [line for line in lines if line.answered]
     first = sorted(each.ttft_ms for each in answers if each.ttft_ms is not None)
     speeds = sorted(speed for each in answers if (speed := _speed(each)) is not None)
@@ -136,6 +217,7 @@ def _of_tier(tier: str, lines: Sequence[TraceLine], total: int) -> TierStats:
         incomplete=sum(each.outcome is TraceOutcome.INCOMPLETE for each in answers),
         ttft_ms=(first[last // 2], first[round(0.95 * last)]) if first else None,
         tokens_per_s=speeds[(len(speeds) - 1) // 2] if speeds else None,
+        cost_usd=None if price is None else price / 1e12 * sum(map(_tokens, answers)),
         instead=dict(
             Counter(each.fallback for each in answers if each.fallback).most_common()
         ),
@@ -152,6 +234,11 @@ def _speed(line: TraceLine) -> float | None:
     if took_ms <= 0:  # both in one class: too short to tell
         return None
     return 1000 * _middle(line.answer_tokens, TOKENS) / took_ms
+
+
+def _tokens(line: TraceLine) -> float:
+    sizes = [each for each in (line.prompt_tokens, line.answer_tokens) if each]
+    return sum(_middle(each, TOKENS) for each in sizes)
 
 
 def _middle(size: int, edges: tuple[int, ...]) -> float:

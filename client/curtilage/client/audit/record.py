@@ -66,6 +66,14 @@ class Outcome(StrEnum):
     it. ``COVER`` is a request that no query stands behind,
     ``CHALLENGE`` asks the enclave for fresh evidence and says nothing else:
     whatever left without a record of one of the three kinds is a leak.
+
+    The last four tell what became of a query besides, each in a record of its own, so
+    that none of them hides where it was answered or sent. ``QUEUED``: it waits on this
+    device; what is asked when it no longer waits is a query with records of its own,
+    and the same commitment. ``ESCALATED``: an answer of the house was not good enough,
+    and another tier is to be asked; its own record follows. ``REPLACED``: text that had
+    been shown was taken back, and another answer stands in its place. ``DEGRADED``: the
+    answer is complete and less than what was chosen: by another tier, or of a part.
     """
 
     LOCAL = "local"
@@ -75,6 +83,16 @@ class Outcome(StrEnum):
     CUT = "cut"
     COVER = "cover"
     CHALLENGE = "challenge"
+    QUEUED = "queued"
+    ESCALATED = "escalated"
+    REPLACED = "replaced"
+    DEGRADED = "degraded"
+
+
+TELLING: Final = frozenset(
+    {Outcome.ENCLAVE, Outcome.HOUSE, Outcome.COVER, Outcome.CHALLENGE}
+)
+"""What somebody else is told by; recorded before that, or it does not happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +108,8 @@ class AuditEntry:
         outcome: where it was answered or sent.
         rule: the id of the rule that decided.
         verdict: id of the evidence relied upon; empty unless it was sent.
-        fallback: why the enclave does not answer; empty where it need not.
+        fallback: why the tier that was chosen does not answer, or not all of it;
+            empty where nothing failed.
         messages: how many messages the query has.
         payload_digest: SHA-256 of the payload; never written as it is.
         approved: SHA-256 of each text in it that the policy approves, in hex, sorted.

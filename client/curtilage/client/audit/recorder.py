@@ -13,6 +13,7 @@ from itertools import count
 from curtilage.client.audit.record import (
     QUERY_ID_BYTES,
     RECEIPT_ID_BYTES,
+    TELLING,
     AuditEntry,
     Outcome,
     ReceiptEntry,
@@ -119,7 +120,12 @@ class QueryRecorder:
         self._random = random
         self._id = random(QUERY_ID_BYTES).hex()
         self._attempts = count(1)
-        self._attempt = 0
+        self._let_out = list[Outcome]()
+
+    @property
+    def let_out(self) -> bool:
+        """Whether something of it may have been told to another machine."""
+        return bool(self._let_out)
 
     def of_part(
         self, policy: Policy, inspection: Inspection, decision: Decision
@@ -138,6 +144,7 @@ class QueryRecorder:
             random=self._random,
         )
         part._id, part._attempts = self._id, self._attempts
+        part._let_out = self._let_out
         return part
 
     async def leaves(self, allowed: Allowed, verdict_id: str) -> ReceiptSecret:
@@ -159,6 +166,7 @@ class QueryRecorder:
         )
         # First of all, and on the disk: nothing is sealed before this has returned.
         await _append_or_stay(self._trail, entry)
+        self._let_out.append(Outcome.ENCLAVE)
         receipt_id = self._random(RECEIPT_ID_BYTES)
         value = await self._trail.receipt_secret(receipt_id)
         # No key to make it again: the receipt is verified all the same, and nobody can
@@ -167,7 +175,8 @@ class QueryRecorder:
             return ReceiptSecret()
         return ReceiptSecret(
             receipt_id=receipt_id,
-            attempt=self._attempt,
+            # Its own: whoever writes beside it may have made another meanwhile.
+            attempt=entry.attempt,
             value=value,
             transcript=None if self._save_transcript is None else Transcript(),
         )
@@ -222,6 +231,7 @@ class QueryRecorder:
         # As if it left: who reads the trail must find every machine that was told.
         entry = self._next_entry(Outcome.HOUSE, allowed.payload_digest)
         await _append_or_stay(self._trail, entry)
+        self._let_out.append(Outcome.HOUSE)
 
     async def stays(
         self, outcome: Outcome, fallback: FailureReason | None = None
@@ -229,11 +239,11 @@ class QueryRecorder:
         """Record a step that sends nothing; return whether it is in the trail.
 
         Args:
-            outcome: ``LOCAL``, ``BLOCKED`` or ``CUT``.
-            fallback: why the enclave does not answer although it might have.
+            outcome: any that is not among ``TELLING``.
+            fallback: why the tier that was chosen does not answer, or not all of it.
         """
         # Those must raise where they cannot be recorded; this only says so.
-        if outcome not in {Outcome.LOCAL, Outcome.BLOCKED, Outcome.CUT}:
+        if outcome in TELLING:
             raise ValueError("what leaves is recorded before it does")
         try:
             await self._trail.append(
@@ -251,11 +261,10 @@ class QueryRecorder:
         verdict_id: str = "",
         fallback: FailureReason | None = None,
     ) -> AuditEntry:
-        self._attempt = next(self._attempts)
         decision = self.decision
         return AuditEntry(
             query=self._id,
-            attempt=self._attempt,
+            attempt=next(self._attempts),
             policy=decision.policy_digest,
             classes=self._classes,
             route=decision.route,

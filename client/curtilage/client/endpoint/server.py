@@ -9,7 +9,6 @@ may connect, and for how long, ``admission`` decides.
 import ipaddress
 import json
 import re
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -19,7 +18,8 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from curtilage.client import telemetry
-from curtilage.client.answer import AnswerStream
+from curtilage.client.answer import Answer, Delta, Progress, SessionEvent
+from curtilage.client.answer_stream import AnswerStream
 from curtilage.client.consent import Outbound
 from curtilage.client.endpoint.admission import (
     BACKLOG,
@@ -36,6 +36,8 @@ from curtilage.client.errors import (
     ConfigError,
     ConsentRequiredError,
     ListenError,
+    NotRoutedError,
+    QueuedError,
     UsageError,
 )
 from curtilage.client.fair_queue import ASKER
@@ -49,12 +51,18 @@ from curtilage.client.openai_chat import (
     completion_object,
     error_object,
     parse_completion_request,
+    parse_feedback,
     provenance_headers,
+    sse,
 )
+from curtilage.client.query import Query
 from curtilage.client.session import Session
 
 Handler: TypeAlias = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 """Answers a request whose content was read."""
+
+Refusal: TypeAlias = Callable[[Query, ClientError], Awaitable[tuple[int, JsonObject]]]
+"""Returns the status and the body that tell of an error."""
 
 SHUTDOWN_S = 5.0
 RETRY_AFTER_S: Final = 5
@@ -65,7 +73,9 @@ OWN_ORIGIN = re.compile(rf"https?://{OWN}", re.IGNORECASE)
 OWN_SITES = frozenset({"none", "same-origin", "same-site"})
 CHAT_PATH: Final = "/v1/chat/completions"
 MODELS_PATH: Final = "/v1/models"
+FEEDBACK_PATH: Final = "/v1/curtilage/feedback"
 HEALTH_PATH: Final = "/healthz"
+QUEUE_PATH: Final = "/v1/curtilage/queue/"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 NOT_FOUND: Final = page("no such resource")
 NOT_ALLOWED: Final = page("no such method here")
@@ -118,6 +128,7 @@ class _Endpoint:
         self._routes: Mapping[str, Mapping[str, Handler]] = {
             CHAT_PATH: {"POST": self._chat},
             MODELS_PATH: {"GET": self._models, "HEAD": self._models},
+            FEEDBACK_PATH: {"POST": self._feedback},
             HEALTH_PATH: {"GET": self._health, "HEAD": self._health},
         }
 
@@ -129,7 +140,7 @@ class _Endpoint:
             return await self._checked(request, connection)
         except ClientError as error:
             status, body = error_object(error)
-            return _json(body, status=status)
+            return _json(body, status=status, fields=_again(error))
         except (web.RequestPayloadError, HttpProcessingError):
             return _page(MALFORMED, 400)
         except ConnectionError:
@@ -165,6 +176,8 @@ class _Endpoint:
         path = request.rel_url.raw_path
         if path.startswith(f"{MODELS_PATH}/"):
             methods: Mapping[str, Handler] = {"GET": self._model, "HEAD": self._model}
+        elif path.startswith(QUEUE_PATH):
+            methods = {"GET": self._collect, "DELETE": self._drop}
         else:
             methods = self._routes.get(path, {})
         if not methods:
@@ -177,34 +190,44 @@ class _Endpoint:
     async def _chat(
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
-        # A page of a web site can post forms and plain text without asking a browser's
-        # leave, but not JSON; another bar behind ``_is_own``.
-        if request.content_type != "application/json":
-            raise UsageError("the content type must be application/json")
-        if "Content-Encoding" in request.headers:
-            raise UsageError("a compressed request is not accepted")
+        _require_json(request)
         chat = parse_completion_request(content)
         stream = self._session.stream(chat.query)
         try:
             if chat.query.stream:
-                return await _streamed(request, chat, stream)
+                return await _streamed(request, chat, stream, self._refusal)
             return await _whole(request, stream)
-        except ConsentRequiredError as refused:
-            # Who is to agree sees what to: he asked, and what leaves is of it.
-            shown = await self._session.outbound(chat.query)
-            # It was decided about anew, and a summary may be another: nobody gets a
-            # token for what he is not shown.
-            if (
-                isinstance(shown, Outbound)
-                and shown.payload_digest == refused.payload_digest
-            ):
-                status, body = error_object(refused)
-                body["outbound"] = shown.value()
-            else:
-                status, body = error_object(ConsentRequiredError(""))
-            return _json(body, status=status)
+        except ClientError as error:
+            status, body = await self._refusal(chat.query, error)
+            return _json(body, status=status, fields=_again(error))
         finally:
             await stream.aclose()
+
+    async def _refusal(
+        self, query: Query, refused: ClientError
+    ) -> tuple[int, JsonObject]:
+        """Return the status and the body that tell of an error."""
+        if not isinstance(refused, ConsentRequiredError):
+            return error_object(refused)
+        # Who is to agree sees what to: he asked, and what leaves is of it.
+        shown = await self._session.outbound(query)
+        # It was decided about anew, and a summary may be another: nobody gets a token
+        # for what he is not shown.
+        if (
+            isinstance(shown, Outbound)
+            and shown.payload_digest == refused.payload_digest
+        ):
+            status, body = error_object(refused)
+            return status, {**body, "outbound": shown.value()}
+        return error_object(ConsentRequiredError(""))
+
+    async def _feedback(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        _require_json(request)
+        answer_id, good = parse_feedback(content)
+        self._session.feedback(answer_id, good=good)
+        return _json({"object": "curtilage.feedback", "good": good})
 
     async def _models(
         self, request: web.BaseRequest, content: bytes
@@ -219,6 +242,26 @@ class _Endpoint:
         if request.path != f"{MODELS_PATH}/{MODEL_ID}":
             raise UsageError(f"the only model here is {MODEL_ID!r}", param="model")
         return _json(_model_object())
+
+    async def _collect(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del content
+        ticket = request.path.removeprefix(QUEUE_PATH)
+        try:
+            answer = await self._session.queue.collect(ticket)
+        except QueuedError as waits:
+            # RFC 9110, 15.3.3: accepted, and its processing has not been completed.
+            _, body = error_object(waits)
+            return _json(body, status=202, fields=_again(waits))
+        return await _answered(request, answer)
+
+    async def _drop(
+        self, request: web.BaseRequest, content: bytes
+    ) -> web.StreamResponse:
+        del content
+        dropped = await self._session.queue.drop(request.path.removeprefix(QUEUE_PATH))
+        return _json({"dropped": dropped}, status=200 if dropped else 404)
 
     async def _health(
         self, request: web.BaseRequest, content: bytes
@@ -239,6 +282,15 @@ class _Endpoint:
         )
 
 
+def _require_json(request: web.BaseRequest) -> None:
+    # A page of a web site can post forms and plain text without asking a browser's
+    # leave, but not JSON; another bar behind ``_is_own``.
+    if request.content_type != "application/json":
+        raise UsageError("the content type must be application/json")
+    if "Content-Encoding" in request.headers:
+        raise UsageError("a compressed request is not accepted")
+
+
 async def _body(request: web.BaseRequest) -> bytes:
     # Not ``request.read()``: the library keeps what that returns, and the request,
     # until the connection brings the next one.
@@ -253,13 +305,17 @@ async def _body(request: web.BaseRequest) -> bytes:
 async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamResponse:
     async for _ in stream:
         pass
-    body = completion_object(stream.answer, answer_id=_answer_id(), created=_unix_now())
+    return await _answered(request, stream.answer)
+
+
+async def _answered(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    body = completion_object(answer, answer_id=answer.id, created=_unix_now())
     content = json.dumps(body, ensure_ascii=False).encode()
     # Without a body of its own: the library keeps the response as well.
     response = web.StreamResponse(
         headers={
             **FIELDS,
-            **provenance_headers(stream.provenance),
+            **provenance_headers(answer.provenance),
             "Content-Type": "application/json",
         }
     )
@@ -271,35 +327,53 @@ async def _whole(request: web.BaseRequest, stream: AnswerStream) -> web.StreamRe
 
 
 async def _streamed(
-    request: web.BaseRequest, chat: ChatCompletionRequest, stream: AnswerStream
+    request: web.BaseRequest,
+    chat: ChatCompletionRequest,
+    stream: AnswerStream,
+    refusal: Refusal,
 ) -> web.StreamResponse:
-    provenance = await stream.begin()
-    response = web.StreamResponse(
-        headers={
-            **FIELDS,
-            **provenance_headers(provenance),
-            "Content-Type": "text/event-stream; charset=utf-8",
-        }
-    )
-    chunks = ChunkBuilder(
-        answer_id=_answer_id(), created=_unix_now(), provenance=provenance
-    )
-    await response.prepare(request)
-    await response.write(chunks.first())
-    try:
-        async with aclosing(aiter(stream)) as pieces:
-            async for piece in pieces:
-                await response.write(chunks.piece(piece))
-        end = b"".join(
-            chunks.last(stream.answer.finished, include_usage=chat.include_usage)
+    events = stream.events(retract=False)
+    async with aclosing(events):
+        # An error before anything was said has a status of its own.
+        event: SessionEvent | Progress | None = await anext(events)
+        provenance = None if isinstance(event, Progress) else stream.provenance
+        response = web.StreamResponse(
+            headers={
+                **FIELDS,
+                **({} if provenance is None else provenance_headers(provenance)),
+                "Content-Type": "text/event-stream; charset=utf-8",
+            }
         )
-    except ClientError as error:
-        # Half an answer is already shown: say so, and leave out the end mark.
-        _, body = error_object(error)
-        end = b"data: " + json.dumps(body).encode() + b"\n\n"
-    await response.write(end)
-    await response.write_eof()
-    return response
+        await response.prepare(request)
+        chunks = None
+        try:
+            while event is not None:
+                if isinstance(event, Progress):
+                    # A comment (HTML, 9.2.6): it keeps the connection alive, and who
+                    # looks sees what he waits for.
+                    await response.write(f": {event.phase.value}\n\n".encode())
+                elif chunks is None:
+                    chunks = ChunkBuilder(
+                        answer_id=stream.id,
+                        created=_unix_now(),
+                        provenance=stream.provenance,
+                    )
+                    await response.write(chunks.first())
+                if isinstance(event, Delta) and chunks is not None:
+                    await response.write(chunks.piece(event))
+                event = await anext(events, None)
+            if chunks is None:
+                raise RuntimeError("an answer has an end")
+            end = b"".join(
+                chunks.last(stream.answer.finished, include_usage=chat.include_usage)
+            )
+        except ClientError as error:
+            # Something is already shown: say so, and leave out the end mark.
+            _, body = await refusal(chat.query, error)
+            end = sse(body)
+        await response.write(end)
+        await response.write_eof()
+        return response
 
 
 def _model_object() -> JsonObject:
@@ -330,8 +404,23 @@ def _page(
     )
 
 
-def _json(body: JsonObject, *, status: int = 200) -> web.Response:
-    fields = {"Retry-After": str(RETRY_AFTER_S)} if status == TOO_MANY else {}
+def _again(error: ClientError) -> dict[str, str]:
+    """Say after how long to come back, where somebody waits, or that it is no use."""
+    if not isinstance(error, NotRoutedError):
+        return {}
+    # OpenAI's clients repeat 409 and 503 by themselves, twice: each time the question
+    # would wait once more, under a ticket that nobody is told.
+    fields = {"x-should-retry": "false"}
+    if isinstance(error, QueuedError):
+        fields["Retry-After"] = str(error.eta_s or RETRY_AFTER_S)
+    return fields
+
+
+def _json(
+    body: JsonObject, *, status: int = 200, fields: Mapping[str, str] | None = None
+) -> web.Response:
+    if status == TOO_MANY:
+        fields = {**(fields or {}), "Retry-After": str(RETRY_AFTER_S)}
     return _page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
 
 
@@ -341,10 +430,6 @@ def _is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
-
-
-def _answer_id() -> str:
-    return f"chatcmpl-{secrets.token_hex(12)}"
 
 
 def _unix_now() -> int:

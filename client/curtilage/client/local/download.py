@@ -234,7 +234,8 @@ def _download(
         )
     except _faults(hub) as problem:
         raise ModelPullError(
-            f"the download failed ({type(problem).__name__})"
+            f"the download failed ({type(problem).__name__}); where no hub is reached, "
+            f"bring the file: `curtilage models add {request.name} --from FILES`"
         ) from None
 
 

@@ -5,6 +5,7 @@ tell is None, and is said to be unknown: it is not guessed.
 """
 
 import os
+import resource
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ def available_memory(root: Path = Path("/")) -> int | None:
         used = int((group / "memory.current").read_text())
         droppable = _fields(group / "memory.stat")["inactive_file"]
         found.append(max(0, limit - used + droppable))
+    # What the process itself may have (ulimit -v), less what it has.
+    with suppress(OSError, ValueError, IndexError):
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int((root / "proc/self/statm").read_text().split()[0])
+        if most != resource.RLIM_INFINITY:
+            found.append(max(0, most - pages * resource.getpagesize()))
     return min(found, default=None)
 
 

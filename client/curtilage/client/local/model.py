@@ -9,12 +9,12 @@ in its place.
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.answer import AnswerEvent, Delta, Finished, TokenSignal
 from curtilage.client.errors import (
     ConfigError,
     FailureReason,
@@ -23,7 +23,7 @@ from curtilage.client.errors import (
 )
 from curtilage.client.fair_queue import FairQueue, TurnRefusedError
 from curtilage.client.local.machine import available_memory
-from curtilage.client.local.registry import Registry
+from curtilage.client.local.registry import ModelEntry, Registry
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Query
 from curtilage.inference.default_model import (
@@ -34,6 +34,7 @@ from curtilage.inference.default_model import (
 from curtilage.inference.errors import (
     ContextTooLongError,
     EngineBusyError,
+    EngineMemoryError,
     InferenceError,
     ModelDigestError,
     ModelFileError,
@@ -54,6 +55,11 @@ DEFAULT_NAME: Final = "default"
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """More must be asked for: two busy processors took 90 s to read 3,519 tokens, and a
 context is overwritten and made anew after each answer (docs/costs.md)."""
+
+LEAST_CONTEXT_TOKENS: Final = 1024
+"""Where memory is short and nobody asked for a context, it may shrink to this."""
+AGAIN_S: Final = 30.0
+"""How long a model that memory was too short for is left alone."""
 
 CHARS_PER_TOKEN: Final = 4  # of English; good enough to say who waits longer
 
@@ -80,6 +86,32 @@ class LocalModelBusyError(LocalModelError):
 
 class LocalModelFailedError(LocalModelError):
     """The engine failed, or was closed while it answered."""
+
+
+class LocalModelMemoryError(LocalModelError):
+    """There is too little memory for it just now; later it may answer."""
+
+    code = "local_out_of_memory"
+    reason = FailureReason.LOCAL_OUT_OF_MEMORY
+
+    def __init__(self, need_bytes: int | None = None, has_bytes: int = 0) -> None:
+        need = ""
+        if need_bytes is not None:
+            need = f" (it takes {need_bytes >> 20} MiB, {has_bytes >> 20} are free)"
+        super().__init__(
+            f"there is too little memory for the local model{need}: close what takes "
+            "it, or choose a smaller one (`curtilage models recommend`)"
+        )
+
+
+class LocalModelSlowError(LocalModelError):
+    """It did not begin in the time that it is given where others may answer."""
+
+    code = "local_slow"
+    reason = FailureReason.LOCAL_SLOW
+
+    def __init__(self) -> None:
+        super().__init__("the local model did not begin in time")
 
 
 class LocalContextTooLongError(LocalModelError):
@@ -115,11 +147,15 @@ class ModelChoice:
         model_id: its name for people.
         path: where it lies.
         sha256: its digest, hex.
+        adapter: where a LoRA adapter for it lies, or None.
+        adapter_sha256: the adapter's digest, hex; empty likewise.
     """
 
     model_id: str
     path: Path
     sha256: str
+    adapter: Path | None = None
+    adapter_sha256: str = ""
 
 
 def resolve(
@@ -149,15 +185,49 @@ def resolve(
         path = Path(model)
         return ModelChoice(model_id=path.stem, path=path, sha256=sha256.lower())
     else:
-        entry = registry.get(model)
-        choice = ModelChoice(
-            model_id=entry.name, path=Path(entry.path), sha256=entry.sha256
-        )
+        choice = _registered(registry.get(model), registry)
     if sha256 is not None and sha256.lower() != choice.sha256:
         raise LocalModelDigestError(
             f"{choice.model_id} has SHA-256 {choice.sha256}, not the one named"
         )
     return choice
+
+
+def resolve_digest(
+    sha256: str, *, adapter: str = "", registry: Registry
+) -> ModelChoice | None:
+    """Say where the files of some digests are; None: not all of them are here.
+
+    Args:
+        sha256: of the model's file, hex.
+        adapter: of a LoRA adapter that was registered for it; empty: none.
+        registry: see ``resolve``.
+
+    Raises:
+        ConfigError: the registry cannot be read.
+    """
+    base = sha256 if adapter else ""
+    if (entry := registry.find(adapter or sha256, base=base)) is not None:
+        with suppress(ConfigError, LocalModelMissingError):
+            return _registered(entry, registry)
+    if sha256 == DEFAULT_SHA256 and not adapter:
+        with suppress(LocalModelMissingError):
+            return _embedded()
+    return None
+
+
+def _registered(entry: ModelEntry, registry: Registry) -> ModelChoice:
+    """Return a registered model; of an adapter, the model that it was made for."""
+    path = Path(entry.path)
+    if not entry.base:
+        return ModelChoice(model_id=entry.name, path=path, sha256=entry.sha256)
+    base = resolve_digest(entry.base, registry=registry)
+    if base is None:
+        raise ConfigError(
+            f"{entry.name!r} is an adapter for a model that is not registered, "
+            f"sha256:{entry.base}"
+        )
+    return replace(base, model_id=entry.name, adapter=path, adapter_sha256=entry.sha256)
 
 
 def verify_choice(choice: ModelChoice) -> None:
@@ -169,6 +239,8 @@ def verify_choice(choice: ModelChoice) -> None:
     """
     try:
         verify_model_file(choice.path, choice.sha256).close()
+        if choice.adapter is not None:
+            verify_model_file(choice.adapter, choice.adapter_sha256).close()
     except InferenceError as problem:
         raise _translated(problem) from None
 
@@ -180,11 +252,24 @@ class LocalModel:
         make_engine: makes the engine when it is started; may take as long as
             reading the whole model file does, and runs in a thread.
         model_id: the model's name for people.
+        sha256: of its file; empty: only the engine knows.
+        context_tokens: what it will hold, about; None: only the engine knows.
     """
 
-    def __init__(self, make_engine: Callable[[], Engine], *, model_id: str) -> None:
+    def __init__(
+        self,
+        make_engine: Callable[[], Engine],
+        *,
+        model_id: str,
+        sha256: str = "",
+        context_tokens: int | None = None,
+    ) -> None:
         self._make_engine = make_engine
+        self._sha256 = sha256
+        self._expected_tokens = context_tokens
         self._engine: Engine | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._again_s: float | None = None
         self._turns = FairQueue()
         self.model_id = model_id
 
@@ -205,7 +290,7 @@ class LocalModel:
             sha256: see ``resolve``.
             registry: see ``resolve``.
             context_tokens: question and answer together; None: the default, or what
-                the model was trained for, where that is less.
+                the model was trained for or memory holds, where that is less.
             threads: of one decode; None: the processors this process may use.
 
         Raises:
@@ -214,21 +299,43 @@ class LocalModel:
                 is asked for is more than the model or the memory has.
         """
         choice = resolve(model, sha256=sha256, registry=registry)
+        return cls.of(choice, context_tokens=context_tokens, threads=threads)
+
+    @classmethod
+    def of(
+        cls,
+        choice: ModelChoice,
+        *,
+        context_tokens: int | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """Take a model that was chosen; as ``open``."""
 
         def make_engine() -> Engine:
             verified = verify_model_file(choice.path, choice.sha256)
-            tokens = context_tokens or DEFAULT_CONTEXT_TOKENS
+            adapter: VerifiedModel | None = None
             try:
-                if context_tokens and (shape := read_shape(verified.load_path)):
-                    shape.require_context(
-                        tokens, verified.size_bytes, available_memory()
-                    )
-            except ConfigError:
+                tokens, least = _context(verified, context_tokens)
+                if choice.adapter is not None:
+                    adapter = verify_model_file(choice.adapter, choice.adapter_sha256)
+            except BaseException:
                 verified.close()
                 raise
-            return _engine(verified, choice.model_id, tokens, threads)
+            return _engine(
+                verified,
+                choice.model_id,
+                adapter=adapter,
+                context_tokens=tokens,
+                least_context_tokens=least,
+                threads=threads,
+            )
 
-        return cls(make_engine, model_id=choice.model_id)
+        return cls(
+            make_engine,
+            model_id=choice.model_id,
+            sha256=choice.sha256,
+            context_tokens=_expected_tokens(choice.path, context_tokens),
+        )
 
     @property
     def info(self) -> EngineInfo:
@@ -240,8 +347,27 @@ class LocalModel:
         return self._running().info
 
     @property
-    def context_tokens(self) -> int:
-        """How much it reads and writes at once; only after ``start``, as ``info``."""
+    def sha256(self) -> str:
+        """Of its file, hex; empty where it is not known before ``start``."""
+        return self._sha256 or ("" if self._engine is None else self.info.model_sha256)
+
+    @property
+    def digests(self) -> tuple[str, str | None] | None:
+        """SHA-256 of the model's file and, once it is loaded, of its chat template.
+
+        With an adapter the first is two: what was certified of the model is not of it.
+        """
+        if self._engine is None:
+            return (self._sha256, None) if self._sha256 else None
+        info = self._engine.info
+        model = "+".join(filter(None, (info.model_sha256, info.adapter_sha256)))
+        return model, info.template_sha256
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How much it reads and writes at once; before ``start`` about."""
+        if self._engine is None:
+            return self._expected_tokens
         return self.info.context_tokens
 
     async def start(self) -> None:
@@ -252,9 +378,12 @@ class LocalModel:
             LocalModelDigestError: it is another file.
             LocalModelMissingError: there is no such file, or no engine for it.
             LocalModelFailedError: the engine will not do on this machine.
+            LocalModelMemoryError: it finds too little memory; ``generate`` tries
+                again, later.
         """
         if self._engine is not None:
             return
+        self._again_s = None
         try:
             engine = await asyncio.to_thread(self._make_engine)
             try:
@@ -273,45 +402,98 @@ class LocalModel:
                 "`curtilage models list` shows what is here"
             ) from None
         except InferenceError as problem:
+            if isinstance(problem, EngineMemoryError):
+                self._again_s = self._now_s() + AGAIN_S
             raise _translated(problem) from None
+        except LocalModelMemoryError:
+            self._again_s = self._now_s() + AGAIN_S
+            raise
         self._engine = engine
 
-    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+    def warm(self) -> None:
+        """Begin to ``start`` beside whatever is done meanwhile.
+
+        ``generate`` waits for that, and tells what came of it to each who asks.
+        """
+        self._again_s = None
+        self._loading = asyncio.ensure_future(self.start())
+        # Where nobody asks, nobody need know.
+        self._loading.add_done_callback(
+            lambda task: None if task.cancelled() else task.exception()
+        )
+
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query; closing the iterator stops the engine.
 
         Queries are answered one by one, in turn over those who ask (``fair_queue``).
+
+        Args:
+            query: what is asked.
+            signals: tell of each token how sure the model was of it, for who judges
+                the answer; that nobody asked for log-probabilities stays so.
 
         Raises:
             LocalContextTooLongError: it does not fit.
             LocalModelBusyError: too many wait already.
             LocalModelFailedError: the engine failed, or was not started.
+            LocalModelMemoryError: there is too little memory; half a minute later
+                it is tried again.
             UsageError: a setting is outside its range.
         """
-        engine = self._running()
+        engine = await self._ready()
         # The turn first, and given back last: this one's answer is stopped before the
         # next one's question reaches the engine.
         try:
             async with (
                 self._turns.turn(_cost(query)),
-                aclosing(engine.generate(_request(query))) as events,
+                aclosing(engine.generate(_request(query, signals))) as events,
             ):
                 async for event in events:
                     if isinstance(event, Done):
                         yield _finished(event)
-                    elif isinstance(event, Token) and (delta := _delta(event)):
+                    elif isinstance(event, Token) and (
+                        delta := _delta(event, query.settings.logprobs)
+                    ):
                         yield delta
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"
             ) from None
         except InferenceError as problem:
+            if isinstance(problem, EngineMemoryError) and self._engine is engine:
+                # It has ended; whatever took the memory may be gone later.
+                self._engine, self._again_s = None, self._now_s() + AGAIN_S
+                await engine.close()
             raise _translated(problem) from None
 
     async def close(self) -> None:
         """Stop whatever is being answered and free the model."""
-        engine, self._engine = self._engine, None
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            # What reads the file is a thread, which nothing stops.
+            await asyncio.gather(loading, return_exceptions=True)
+        engine, self._engine, self._again_s = self._engine, None, None
         if engine is not None:
             await engine.close()
+
+    async def _ready(self) -> Engine:
+        if self._again_s is not None:
+            if self._now_s() < self._again_s:
+                raise LocalModelMemoryError
+            self.warm()
+        if self._engine is None and self._loading is not None:
+            try:
+                # Shielded: who gives up waiting does not stop the loading.
+                await asyncio.shield(self._loading)
+            except LocalUnavailableError as error:
+                raise error.alone() from None
+        return self._running()
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
 
     def _running(self) -> Engine:
         if self._engine is None:
@@ -330,19 +512,61 @@ def _embedded() -> ModelChoice:
     return ModelChoice(model_id=DEFAULT_MODEL_ID, path=path, sha256=DEFAULT_SHA256)
 
 
+def _expected_tokens(path: Path, asked: int | None) -> int:
+    """Return about what the context will hold, as the unverified file says."""
+    with suppress(ConfigError):
+        if shape := read_shape(path):
+            return min(asked or DEFAULT_CONTEXT_TOKENS, shape.trained_context)
+    return asked or DEFAULT_CONTEXT_TOKENS
+
+
+def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | None]:
+    """Return how large a context to make, and the least where memory is short."""
+    shape, memory = read_shape(verified.load_path), available_memory()
+    size = verified.size_bytes
+    if asked is not None:
+        if shape is not None:
+            shape.require_context(asked, size, memory)
+        return asked, None
+    tokens = DEFAULT_CONTEXT_TOKENS
+    if shape is None or memory is None:
+        return tokens, LEAST_CONTEXT_TOKENS
+    # Looked at before: memory that is promised and not there is found out in the middle
+    # of an answer, and where the library can have none it ends the whole program.
+    # Nobody asked for this size, so a smaller one will do.
+    tokens = min(tokens, shape.trained_context)
+    while (need := shape.memory_bytes(size, tokens)) > memory:
+        if tokens <= LEAST_CONTEXT_TOKENS:
+            raise LocalModelMemoryError(need, memory)
+        tokens = max(tokens // 2, LEAST_CONTEXT_TOKENS)
+    return tokens, LEAST_CONTEXT_TOKENS
+
+
 def _engine(
-    verified: VerifiedModel, model_id: str, context_tokens: int, threads: int | None
+    verified: VerifiedModel,
+    model_id: str,
+    *,
+    adapter: VerifiedModel | None,
+    context_tokens: int,
+    least_context_tokens: int | None,
+    threads: int | None,
 ) -> Engine:
     try:
         # Here, not above: this part imports without the engine's library.
         from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     except ImportError as problem:
-        verified.close()
+        for file in filter(None, (verified, adapter)):
+            file.close()
         raise LocalModelMissingError(
             f"the local model needs the extra 'llm' ({problem.name or problem})"
         ) from None
     return LlamaCppEngine(
-        verified, model_id=model_id, context_tokens=context_tokens, threads=threads
+        verified,
+        model_id=model_id,
+        adapter=adapter,
+        context_tokens=context_tokens,
+        least_context_tokens=least_context_tokens,
+        threads=threads,
     )
 
 
@@ -352,7 +576,7 @@ def _cost(query: Query) -> int:
     return query.settings.max_tokens + read // CHARS_PER_TOKEN
 
 
-def _request(query: Query) -> GenerateRequest:
+def _request(query: Query, signals: bool) -> GenerateRequest:
     settings = query.settings
     return GenerateRequest(
         messages=tuple(
@@ -366,14 +590,22 @@ def _request(query: Query) -> GenerateRequest:
             seed=settings.seed,
             stop=settings.stop,
             logprobs=settings.logprobs,
+            margins=signals,
         ),
     )
 
 
-def _delta(token: Token) -> Delta | None:
-    if token.logprob is not None:
-        return Delta(text=token.text, logprobs=((token.text, token.logprob),))
-    return Delta(text=token.text) if token.text else None
+def _delta(token: Token, logprobs: bool) -> Delta | None:
+    if token.logprob is None:
+        return Delta(text=token.text) if token.text else None
+    sure = token.logprob
+    return Delta(
+        text=token.text,
+        logprobs=((token.text, sure),) if logprobs else (),
+        signals=()
+        if token.margin is None
+        else (TokenSignal(logprob=sure, margin=token.margin),),
+    )
 
 
 def _finished(done: Done) -> Finished:
@@ -387,7 +619,9 @@ def _finished(done: Done) -> Finished:
     )
 
 
-def _translated(problem: InferenceError) -> LocalModelError | UsageError:
+def _translated(  # noqa: PLR0911 - one error each
+    problem: InferenceError,
+) -> LocalModelError | UsageError:
     """Say an engine's error in the client's terms; it holds no content."""
     match problem:
         case ContextTooLongError():
@@ -404,5 +638,7 @@ def _translated(problem: InferenceError) -> LocalModelError | UsageError:
             return LocalModelMissingError(f"no local model: {problem}")
         case EngineBusyError():
             return LocalModelBusyError("too many queries wait for the local model")
+        case EngineMemoryError():
+            return LocalModelMemoryError()
         case _:
             return LocalModelFailedError(f"the local model failed: {problem}")

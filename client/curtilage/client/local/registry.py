@@ -59,6 +59,8 @@ class ModelEntry:
         sha256: its digest, hex.
         size_bytes: its size when it was registered.
         source: where it was downloaded from; empty if it was added.
+        base: of a LoRA adapter, the digest of the model's file that it was made for,
+            and on which alone it is loaded; else empty.
     """
 
     name: str
@@ -66,6 +68,7 @@ class ModelEntry:
     sha256: str
     size_bytes: int
     source: str = ""
+    base: str = ""
 
 
 def data_directory(environ: Mapping[str, str], home: Path) -> Path:
@@ -126,8 +129,26 @@ class Registry:
             "shows those that are, `curtilage models recommend` what can be fetched"
         )
 
-    def add(self, name: str, path: Path, sha256: str) -> ModelEntry:
+    def find(self, sha256: str, *, base: str = "") -> ModelEntry | None:
+        """Return a registered file by its digest, whatever it is called, or None.
+
+        Args:
+            sha256: of the file, hex.
+            base: of an adapter, as ``ModelEntry`` has it.
+        """
+        for entry in self.entries():
+            if (entry.sha256, entry.base) == (sha256, base):
+                return entry
+        return None
+
+    def add(self, name: str, path: Path, sha256: str, *, base: str = "") -> ModelEntry:
         """Register a file that is here already, if it has the named digest.
+
+        Args:
+            name: what it is called from now on.
+            path: the file, which stays where it is.
+            sha256: its digest, hex.
+            base: of an adapter, as ``ModelEntry`` has it.
 
         Raises:
             ModelRegistryError: name or digest is wrong, or the name is taken
@@ -135,7 +156,11 @@ class Registry:
         """
         check_name(name)
         entry = ModelEntry(
-            name=name, path=str(path.absolute()), sha256=sha256.lower(), size_bytes=0
+            name=name,
+            path=str(path.absolute()),
+            sha256=sha256.lower(),
+            size_bytes=0,
+            base=base.lower(),
         )
         entry = replace(entry, size_bytes=verified_size(entry))
         self.register(entry)
@@ -234,7 +259,8 @@ class Registry:
             ModelRegistryError: it does.
         """
         for other in self.entries():
-            if other.name == entry.name and other.sha256 != entry.sha256:
+            named = other.name == entry.name
+            if named and (other.sha256, other.base) != (entry.sha256, entry.base):
                 raise ModelRegistryError(
                     f"the name {entry.name!r} stands for another file already"
                 )
@@ -252,7 +278,13 @@ class Registry:
             others = [other for other in self.entries() if other.name != entry.name]
             document = {
                 "version": FORMAT_VERSION,
-                "models": [asdict(each) for each in (*others, entry)],
+                # What is no adapter is written as ever, so that an older version of
+                # this program can read it.
+                "models": [
+                    {key: value for key, value in asdict(each).items() if key != "base"}
+                    | ({"base": each.base} if each.base else {})
+                    for each in (*others, entry)
+                ],
             }
             with write_private_atomically(self._file) as file:
                 file.write(json.dumps(document, indent=2).encode() + b"\n")
@@ -269,14 +301,16 @@ class Registry:
 
 
 def _entry(item: Mapping[str, object]) -> ModelEntry:
-    texts = {key: item[key] for key in ("name", "path", "sha256", "source")}
+    keys = ("name", "path", "sha256", "source", *(("base",) if "base" in item else ()))
+    texts = {key: item[key] for key in keys}
     size = item["size_bytes"]
     if not all(isinstance(text, str) for text in texts.values()):
         raise TypeError
     if not isinstance(size, int) or len(item) != len(texts) + 1:
         raise TypeError
     entry = ModelEntry(size_bytes=size, **cast("dict[str, str]", texts))
-    if not (NAME.fullmatch(entry.name) and SHA256_HEX.fullmatch(entry.sha256)):
+    digests = (entry.sha256, entry.base) if "base" in item else (entry.sha256,)
+    if not (NAME.fullmatch(entry.name) and all(map(SHA256_HEX.fullmatch, digests))):
         raise ValueError
     return entry
 
@@ -302,7 +336,7 @@ def verified_size(entry: ModelEntry) -> int:
         ModelRegistryError: it is another one, or cannot be read.
     """
     path = Path(entry.path)
-    if SHA256_HEX.fullmatch(entry.sha256) is None:
+    if not all(map(SHA256_HEX.fullmatch, filter(None, (entry.sha256, entry.base)))):
         raise ModelRegistryError("the SHA-256 is not 64 hex digits")
     try:
         with path.open("rb") as file:

@@ -36,6 +36,8 @@ _REASONS: Final = {
     503: FailureReason.BUSY,
     504: FailureReason.TIMEOUT,
 }
+_SOON: Final = re.compile(rb"[0-9]|10")
+"""Seconds that are worth waiting for."""
 _REPLAYED: Final = "replayed"
 _JSON_SPACE: Final = b" \t\r\n"
 # What the depth of JSON hangs on, outside a string and inside of one. A single
@@ -320,18 +322,21 @@ def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
     if head.status == _BAD_REQUEST and media_type == media.PROBLEM_JSON.encode():
         return Problem(parse_date(fields.get(b"date", b"")))
     if head.status != _OK:
-        _refuse(head.status)
+        # Inside the seal: of a relay that says 'later' nobody knows whom it asked.
+        said = fields.get(b"retry-after", b"")
+        _refuse(head.status, int(said) if _SOON.fullmatch(said) else None)
     return media_type
 
 
-def _refuse(status: int | None) -> NoReturn:
+def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
     """Raise what a status means; without one, the answer was cut."""
     if status is None:
         raise EnclaveError(FailureReason.ANSWER_INCOMPLETE)
     # The number alone, and only where nothing better is known; it is three digits.
     reason = _REASONS.get(status, FailureReason.REFUSED)
     code = str(status) if reason is FailureReason.REFUSED else None
-    raise EnclaveError(reason, code=code)
+    later = retry_after_s if reason is FailureReason.BUSY else None
+    raise EnclaveError(reason, code=code, retry_after_s=later)
 
 
 def _broken() -> NoReturn:

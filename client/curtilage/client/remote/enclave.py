@@ -1,6 +1,9 @@
 """Ask the enclave: a verified key, one sealed request, its answer.
 
-A request is sealed and sent once, with two exceptions, each once a query and each
+What is behind one relay's name may be a pool of enclaves; which of its nodes is asked
+is drawn for each query (``nodes``), and whoever asks here does not notice.
+
+A request is sealed and sent once, with three exceptions, each once a query and each
 with a fresh seal (docs/protocol.md says when a client may send again):
 
 - The enclave no longer holds the key: it is fetched and verified again, and the
@@ -8,6 +11,7 @@ with a fresh seal (docs/protocol.md says when a client may send again):
 - The enclave finds our date outside its window: the date inside the seal is
   corrected by what its clock says (RFC 9458, section 6.5.2). The correction is for
   this one request; no other use is made of another's clock.
+- A node of a pool could not answer, and nothing of an answer came: another is drawn.
 
 A clock that is off marks its owner: each query, and each cover request, then goes out
 twice, in the same size class, which nobody else's do. The second is sent only once
@@ -20,11 +24,12 @@ clock; that alone ends it.
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from curtilage.attest.errors import RefusedError
+from curtilage.attest.requirements import unmet
 from curtilage.attest.verify import VerifiedKey
 from curtilage.client import telemetry
 from curtilage.client.answer import AnswerEvent
@@ -33,6 +38,7 @@ from curtilage.client.query import Query
 from curtilage.client.remote.challenges import Challenges
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.keys import KeySource, failure_of, not_permitted
+from curtilage.client.remote.nodes import Node
 from curtilage.client.remote.requests import (
     Attempt,
     ChallengeRequest,
@@ -44,6 +50,7 @@ from curtilage.client.remote.requests import (
 )
 from curtilage.client.remote.seal import NO_SKEW, AnswerReader, size_class_of
 from curtilage.client.remote.sealed import FetchOrder, SealedExchange
+from curtilage.client.routing.breaker import RETRY_PERMILLE, Budget
 from curtilage.policy.decision.permit import (
     PermitDesk,
     PermitRefusedError,
@@ -52,6 +59,30 @@ from curtilage.policy.decision.permit import (
 
 FIRST_EVENT_S: Final = 300.0  # a whole answer, when it is not streamed
 _MINUTE_S: Final = 60
+_SPARE_RETRIES: Final = 5
+_ANOTHER_MAY: Final = frozenset(
+    {
+        FailureReason.BUSY,
+        FailureReason.ENCLAVE_UNREACHABLE,
+        FailureReason.EVIDENCE_REFUSED,
+        FailureReason.KEY_UNKNOWN,
+        FailureReason.RELAY_KNOWS_NO_SUCH,
+        FailureReason.UNMET_CHALLENGE,
+    }
+)
+"""Another node may answer, and the query is sealed to it."""
+_RELAYS_OWN: Final = "429"
+_GATEWAY_SILENT: Final = "504"
+_SPOILT: Final = frozenset(
+    {
+        FailureReason.ANSWER_BROKEN,
+        FailureReason.ANSWER_INCOMPLETE,
+        FailureReason.ANSWER_LATE,
+        FailureReason.RECEIPT_INVALID,
+        FailureReason.TIMEOUT,
+    }
+)
+"""The node may have answered, or begun to: it is left out of the next draws only."""
 
 Notify = Callable[[str], None]
 """Takes a sentence for the person whose machine this is."""
@@ -87,8 +118,25 @@ class AttemptRecorded:
 Step = AttemptRecorded | AnswerEvent
 
 
+@dataclass(slots=True)
+class _Course:
+    """How one request is asked, as far as that changes from attempt to attempt.
+
+    Attributes:
+        node: that is asked.
+        skew: how far its clock is ahead, by what it said.
+        exceptions: why it was asked again, each reason once, the last one last.
+        begun: whether anything of an answer was passed on.
+    """
+
+    node: Node
+    skew: timedelta = NO_SKEW
+    exceptions: list[WireException] = field(default_factory=list[WireException])
+    begun: bool = False
+
+
 class Enclave:
-    """The one enclave of a client.
+    """The one enclave of a client, or the one pool of them.
 
     Args:
         transport: the way out.
@@ -99,6 +147,8 @@ class Enclave:
         lengths: how long its last answers were; None: none is known yet.
         supervisor: keeps the exchanges that run; None: one of its own.
         notify: called once where the clock is off.
+        retries: what is spent where a second node is asked, kept by whoever else
+            tries again; None: a tenth of all queries, kept here.
     """
 
     def __init__(
@@ -112,6 +162,7 @@ class Enclave:
         lengths: RecentLengths | None = None,
         supervisor: ExchangeSupervisor | None = None,
         notify: Notify | None = None,
+        retries: Budget | None = None,
     ) -> None:
         self._transport = transport
         self._keys = keys
@@ -121,7 +172,10 @@ class Enclave:
         self._lengths = lengths or RecentLengths()
         self._supervisor = supervisor or ExchangeSupervisor()
         self._notify = notify
-        self._challenges = Challenges(clock)
+        # Many that fail over at once would be a storm on the nodes that are left.
+        self._retries = retries or Budget(RETRY_PERMILLE, reserve=_SPARE_RETRIES)
+        self._earns = retries is None
+        self._challenges: dict[str, Challenges] = {}
 
     @property
     def running(self) -> int:
@@ -193,35 +247,87 @@ class Enclave:
         await self._transport.close()
 
     async def _attempts(self, request: Request) -> AsyncGenerator[Step]:
-        """Try, and once more each for another key and for a corrected date."""
-        # One key for all of an attempt: what is demanded of it, recorded about it and
-        # sealed to it must be one and the same, whatever is renewed meanwhile.
-        key, skew = await self._keys.current(), NO_SKEW
-        renewed = corrected = False
-        exception: WireException | None = None
+        """Try; once more each for another key, a corrected date and another node."""
+
+        def meets(key: VerifiedKey) -> bool:
+            # Drawn among those that show what the data need, since any other would only
+            # refuse. A challenge is asked of the one that is drawn.
+            return not isinstance(request, ChatRequest) or not unmet(
+                key, request.requirement, now=self._clock(), challenged=True
+            )
+
+        course = _Course(await self._keys.node(meets))
+        if self._earns:
+            self._retries.earn()
         while True:
             try:
-                exchange = self._exchange(request, key, skew, exception)
-                async with aclosing(exchange) as steps:
+                async with aclosing(self._exchange(request, course)) as steps:
                     async for step in steps:
+                        course.begun |= not isinstance(step, AttemptRecorded)
                         yield step
-            except DateRefusedError as refusal:
-                # Once, and for this request alone. A clock that others could set would
-                # keep old evidence in force; the enclave's is used for one field.
-                if corrected or refusal.date is None:
-                    raise
-                corrected, skew = True, refusal.date - self._clock()
-                exception = WireException.DATE_REFUSED
-                self._clock_is_off(skew)
             except EnclaveError as failure:
-                # Once, whatever comes back: a relay that says it of each key would
-                # otherwise collect as many copies of a query as it likes.
-                if renewed or failure.reason is not FailureReason.KEY_UNKNOWN:
+                if not await self._changed(course, failure, meets):
                     raise
-                renewed, key = True, await self._keys.after(key)
-                exception = WireException.KEY_UNKNOWN
             else:
                 return
+
+    async def _changed(
+        self,
+        course: "_Course",
+        failure: EnclaveError,
+        meets: Callable[[VerifiedKey], bool],
+    ) -> bool:
+        """Change what a failed attempt shows to be wrong; tell whether that was done.
+
+        Raises:
+            EnclaveError: what came of asking for another key.
+        """
+        # Nothing here holds on to a failure that it raises: it would hold the frames
+        # that it went through, and so the question.
+        done = course.exceptions
+        if isinstance(failure, DateRefusedError):
+            # For this request alone. A clock that others could set would keep old
+            # evidence in force; the enclave's is used for one field.
+            if WireException.DATE_REFUSED in done or failure.date is None:
+                return False
+            done.append(WireException.DATE_REFUSED)
+            course.skew = failure.date - self._clock()
+            self._clock_is_off(course.skew)
+            return True
+        # Once, whatever comes back: a relay that says it of each key would otherwise
+        # collect as many copies of a query as it likes.
+        unknown = failure.reason is FailureReason.KEY_UNKNOWN
+        if unknown and WireException.KEY_UNKNOWN not in done:
+            done.append(WireException.KEY_UNKNOWN)
+            try:
+                course.node = await self._keys.after(course.node)
+            except EnclaveError as none:
+                if not self._moved(course, none, meets):
+                    raise
+            return True
+        return self._moved(course, failure, meets)
+
+    def _moved(
+        self,
+        course: "_Course",
+        failure: EnclaveError,
+        meets: Callable[[VerifiedKey], bool],
+    ) -> bool:
+        """Note that a node failed, if it did; take the request to another, once."""
+        # What the relay refuses by itself, it refuses this client: no node failed.
+        gone = failure.reason in _ANOTHER_MAY or failure.code == _GATEWAY_SILENT
+        another_may = gone and failure.code != _RELAYS_OWN
+        if not another_may and failure.reason not in _SPOILT:
+            return False
+        busy = failure.reason is FailureReason.BUSY
+        other = self._keys.failed(course.node, meets, busy=busy)
+        # What one node began to answer, no other finishes.
+        moved = course.begun or WireException.NODE_FAILED in course.exceptions
+        if other is None or not another_may or moved or not self._retries.take():
+            return False
+        course.exceptions.append(WireException.NODE_FAILED)
+        course.node = other
+        return True
 
     def _clock_is_off(self, skew: timedelta) -> None:
         telemetry.clock_off()
@@ -233,36 +339,40 @@ class Enclave:
     async def _exchange(
         self,
         request: Request,
-        key: VerifiedKey,
-        skew: timedelta,
-        exception: WireException | None = None,
+        course: "_Course",
     ) -> AsyncGenerator[Step]:
-        """Record, seal and send one attempt; yield its answer.
-
-        ``exception``: for what it is sealed again, where it was sealed before.
-        """
+        """Record, seal and send one attempt; yield its answer."""
+        # One key for all of it: what is demanded of it, recorded about it and sealed to
+        # it must be one and the same, whatever is renewed meanwhile.
+        node, skew = course.node, course.skew
+        key, challenges = node.key, self._challenges_of(node)
         # First of all: what cannot be seen to the end of its bucket is not begun.
         self._supervisor.require_room(share=request.share)
         if isinstance(request, ChatRequest):
             # What is too large, or not for this enclave, leaves no record of having
             # left: so both are known before it is recorded.
             size_class_of(request.query, key, now=self._clock())
-            await self._require(request, key, skew)
+            await self._require(request, node, skew)
         # On the disk before a byte is sealed. A crash behind this line leaves a record
         # of what did not leave, never the other way round.
         await request.record(key)
         yield AttemptRecorded(key)
         if isinstance(request, ChatRequest):
             # Again, at the moment of sealing: evidence has grown older meanwhile.
-            self._challenges.require(key, request.requirement, challenged=False)
+            challenges.require(key, request.requirement, challenged=False)
         try:
             exchange, reader = request.seal(
-                self._desk, key, now=self._clock(), skew=skew, exception=exception
+                self._desk,
+                key,
+                now=self._clock(),
+                skew=skew,
+                exception=course.exceptions[-1] if course.exceptions else None,
             )
         except RefusedError as refusal:
             raise failure_of(refusal) from None
         except PermitRefusedError as refused:
             raise not_permitted(refused) from None
+        exchange.node = node.id
         attempt = Attempt(request=request, key=key, lengths=self._lengths)
         # For the first event only: a long answer is no late one.
         due = asyncio.get_running_loop().time() + self._first_s
@@ -280,28 +390,32 @@ class Enclave:
                 begun = True
                 yield event
 
-    async def _require(
-        self, request: ChatRequest, key: VerifiedKey, skew: timedelta
-    ) -> None:
+    async def _require(self, request: ChatRequest, node: Node, skew: timedelta) -> None:
         """Hold the key against what the query's data need; challenge if it is due."""
-        needs = request.requirement
+        key, needs = node.key, request.requirement
+        challenges = self._challenges_of(node)
         # What no challenge could mend is refused first, so that nothing is sent for
         # a query that stays here anyway.
-        self._challenges.require(key, needs, challenged=True)
+        challenges.require(key, needs, challenged=True)
         if needs.challenge_age_s is None:
             return
         # Asked again once it is our turn: the one before us may have been answered.
-        async with self._challenges.turn:
-            if self._challenges.is_fresh(key, needs):
+        async with challenges.turn:
+            if challenges.is_fresh(key, needs):
                 return
-            challenge = self._challenges.new(key, request.records)
+            challenge = challenges.new(key, request.records)
             try:
-                async with aclosing(self._exchange(challenge, key, skew)) as steps:
+                async with aclosing(
+                    self._exchange(challenge, _Course(node, skew))
+                ) as steps:
                     async for _ in steps:
                         pass
             except EnclaveError as failure:
-                raise self._challenges.failed(key, failure) from None
-            self._challenges.verify(challenge, key, self._keys.expectations)
+                raise challenges.failed(key, failure) from None
+            challenges.verify(challenge, key, self._keys.expectations)
+
+    def _challenges_of(self, node: Node) -> Challenges:
+        return self._challenges.setdefault(node.id, Challenges(self._clock))
 
     async def _drained(
         self, exchange: SealedExchange, reader: AnswerReader, attempt: Attempt

@@ -1,6 +1,8 @@
 """Which enclave key may be used: fetched, verified, pinned, renewed before it ends.
 
-``KeyStore`` knows what was verified and until when; ``KeySource`` fetches for it.
+``KeyStore`` knows what was verified and until when, of one enclave; ``KeySource``
+fetches for it, and for every node of a pool at once: a client fetches the same,
+whichever node it asks.
 
 A relay sees when evidence is fetched. Fetched when a query needs it, that would tell
 of queries; so the next time is drawn when a key is accepted, near four fifths of its
@@ -12,7 +14,7 @@ ends: a renewal takes nothing away.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -29,6 +31,13 @@ from curtilage.client.remote.key_consistency import (
     mirror_silent,
 )
 from curtilage.client.remote.log_history import LogHistory, view_of
+from curtilage.client.remote.nodes import (
+    GATEWAY,
+    Draw,
+    Node,
+    bundles_of,
+    key_lists_of,
+)
 from curtilage.client.remote.sealed import FETCH_DOOR, MIRROR, RELAY, FetchOrder
 from curtilage.policy.decision.permit import (
     Party,
@@ -36,13 +45,14 @@ from curtilage.policy.decision.permit import (
     PermitRefusedError,
     time_ms,
 )
+from curtilage.wire.node_list import MAX_NODES
 
 NEGATIVE_TTL = timedelta(seconds=60)
 
 
 @dataclass(slots=True, kw_only=True)
 class KeyStore:
-    """What is known of the one enclave's key: verified, in force, refused.
+    """What is known of one enclave's key: verified, in force, refused.
 
     Bytes and the time come in, a ``VerifiedKey`` or a refusal comes out; nothing is
     fetched here. A key is known by the policy's digest and that of its list; it is
@@ -66,6 +76,14 @@ class KeyStore:
         """The key that was pinned last, whether or not it is still in force."""
         return self._key
 
+    def holds(self, now: datetime) -> bool:
+        """Tell whether a key is pinned and in force."""
+        return self._key is not None and self._in_force(self._key, now)
+
+    def another(self) -> "KeyStore":
+        """Return a store for another enclave, under the same rules and of one log."""
+        return KeyStore(expectations=self.expectations, logs=self.logs)
+
     def current(self, now: datetime) -> VerifiedKey | None:
         """Return the pinned key, or None when one must be fetched.
 
@@ -80,9 +98,7 @@ class KeyStore:
             self._key = None
         until = self._refused_until
         if self._refusal is not None and until is not None and now < until:
-            # A new one: an exception raised again and again grows its traceback.
-            old = self._refusal
-            raise type(old)(old.code, old.detail, step=old.step, steps=old.steps)
+            raise _alone(self._refusal)
         return None
 
     def accept(
@@ -137,7 +153,7 @@ class KeyStore:
 
     def refuse(self, refusal: RefusedError, now: datetime) -> None:
         """Remember that no evidence was accepted, and why."""
-        self._key, self._refusal = None, refusal
+        self._key, self._refusal = None, _alone(refusal)
         self._refused_until = now + NEGATIVE_TTL
 
     def drop(self, key: VerifiedKey) -> None:
@@ -222,16 +238,17 @@ class KeyMirror(Protocol):
 
 
 class KeySource:
-    """The key that may be sealed to now, fetched and verified when there is none.
+    """The keys that may be sealed to now, fetched and verified when there are none.
 
     Args:
         evidence: where the bundle is fetched.
-        store: what was verified.
+        store: what was verified of the gateway; also begins the stores of a pool's
+            nodes.
         clock: the time, aware UTC.
         desk: where the permit of each fetch is minted and redeemed.
         mirror: an independent copy of the key list, where the policy names one.
         sleep: waits for the time of a renewal.
-        below: randomness of that time.
+        below: randomness of that time, and of the draw among nodes.
     """
 
     def __init__(
@@ -246,24 +263,31 @@ class KeySource:
         below: RandomBelow = secrets.randbelow,
     ) -> None:
         self._evidence = evidence
-        self._store = store
+        self._stores = {GATEWAY: store}
+        self._listed: tuple[str, ...] = (GATEWAY,)
+        self._unlisted = 0
+        self._fetched_at: datetime | None = None
         self._clock = clock
         self._desk = desk
         self._mirror = mirror
         self._sleep = sleep
         self._below = below
+        self._draw_of = Draw(below)
         self._fetching = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 
     @property
     def known(self) -> VerifiedKey | None:
-        """The key that was accepted last, whether or not it is still in force."""
-        return self._store.known
+        """The key in force that ends first; where there is none, one that was."""
+        keys = self._in_force() or [
+            key for node in self._listed if (key := self._stores[node].known)
+        ]
+        return min(keys, key=lambda key: key.expires_at, default=None)
 
     @property
     def expectations(self) -> Expectations:
         """What the policy demands of evidence."""
-        return self._store.expectations
+        return self._stores[GATEWAY].expectations
 
     async def current(self) -> VerifiedKey:
         """Return a key that is in force, fetching and verifying if need be.
@@ -271,58 +295,99 @@ class KeySource:
         Raises:
             EnclaveError: unreachable, or the evidence was refused.
         """
+        return (await self.node()).key
+
+    async def node(self, meets: Callable[[VerifiedKey], bool] = lambda _: True) -> Node:
+        """Draw a node whose key is in force, fetching and verifying if need be.
+
+        Args:
+            meets: whether a key meets what is demanded of it; see ``Draw.node``.
+
+        Raises:
+            EnclaveError: unreachable, the evidence was refused, or too few of a pool's
+                nodes could be verified.
+        """
         try:
-            key = self._store.current(self._clock())
-            if key is not None:
-                return key
-            async with self._fetching:
-                # Asked again: the one that held the lock may have fetched it for us.
-                key = self._store.current(self._clock())
-                return await self._fetch() if key is None else key
+            node = self._drawn(meets)
+            if node is None:
+                async with self._fetching:
+                    # Asked again: the one that held the lock may have fetched for us.
+                    node = self._drawn(meets)
+                    if node is None and self._may_fetch():
+                        await self._fetch()
+                        node = self._drawn(meets)
         except RefusedError as refusal:
             telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
             raise failure_of(refusal) from None
+        if node is None:
+            raise EnclaveError(FailureReason.TOO_FEW_NODES)
+        return node
 
-    async def after(self, old: VerifiedKey) -> VerifiedKey:
-        """Return the key that follows one which the enclave no longer holds.
+    def failed(
+        self, node: Node, meets: Callable[[VerifiedKey], bool], *, busy: bool
+    ) -> Node | None:
+        """Leave a node out for a while; return another one, where there is any."""
+        self._draw_of.failed(node.id, self._clock(), busy=busy)
+        try:
+            return self._drawn(meets, other_than=node.id)
+        except RefusedError:
+            return None
+
+    async def after(self, old: Node) -> Node:
+        """Return a node with the key that follows one which it no longer holds.
 
         Raises:
-            EnclaveError: as ``current``; ``KEY_UNKNOWN`` where it is the same key.
+            EnclaveError: as ``node``; ``KEY_UNKNOWN`` where it is the same key.
         """
-        self._store.drop(old)
-        fresh = await self.current()
+        # Of a node that was forgotten since there is nothing to go on from.
+        store = self._stores.get(old.id)
+        if store is None:
+            raise EnclaveError(FailureReason.KEY_UNKNOWN)
+        store.drop(old.key)
+        try:
+            async with self._fetching:
+                # Unless another query has fetched its successor already.
+                if store.current(self._clock()) is None:
+                    await self._fetch()
+        except RefusedError as refusal:
+            telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+            raise failure_of(refusal) from None
+        fresh = store.known
         # That the key is unknown was said outside of the seal, where a relay can say
         # anything. Sealing to the same key again would give it a second copy.
-        if fresh.key_configs == old.key_configs:
+        if fresh is None or fresh.key_configs == old.key.key_configs:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
-        return fresh
+        return Node(old.id, fresh)
 
     async def probe(self) -> None:
         """Find out whether the relay is there, without any query.
 
         Raises:
-            EnclaveError: as ``current``.
+            EnclaveError: as ``node``.
         """
-        known = self._store.known
-        if await self.current() is known:
+        before = self._fetched_at
+        await self.node()
+        if self._fetched_at is before:
             await self._bundle()  # a key in force says nothing of the way there
 
     async def renew(self, old: VerifiedKey) -> VerifiedKey | None:
-        """Fetch and verify before a key ends; None where that failed."""
+        """Fetch and verify before a key ends; None where that failed for any node."""
         # The same lock as for queries: two fetches side by side would be seen as one
         # that a query needed.
         async with self._fetching:
-            known = self._store.known
+            known = self.known
             if known is not None and known is not old:
                 return known  # it ended while we waited, and a query fetched another
             try:
-                bundle = await self._bundle()
-                mirrored = await self._mirrored()
-                fresh = self._store.renew(bundle, self._clock(), mirrored=mirrored)
+                bundle, mirrored = await self._bundle(), await self._mirrored()
+                refusals = self._take(bundle, mirrored, renewing=True)
             except EnclaveError:
                 return None
             except RefusedError as refusal:
-                telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
+                refusals = [refusal]
+            _count(refusals)
+            fresh = self.known
+            if refusals or fresh is old or self._has_gaps():
                 return None
         telemetry.attest(telemetry.AttestOutcome.VERIFIED)
         return fresh
@@ -335,23 +400,141 @@ class KeySource:
         if self._mirror is not None:
             await self._mirror.close()
 
-    async def _fetch(self) -> VerifiedKey:
-        """Fetch and verify because none is in force; plan its renewal."""
-        bundle = await self._bundle()
-        try:
-            mirrored = await self._mirrored()
-        except MirrorSilentError as silent:
-            # Remembered like a refusal: else each query would wait for the mirror anew.
-            self._store.refuse(silent, self._clock())
-            raise
-        key = self._store.accept(bundle, self._clock(), mirrored=mirrored)
+    def _drawn(
+        self,
+        meets: Callable[[VerifiedKey], bool],
+        other_than: str | None = None,
+    ) -> Node | None:
+        now = self._clock()
+        verified: list[Node] = []
+        refusals: list[RefusedError] = []
+        for node in self._listed:
+            try:
+                key = self._stores[node].current(now)
+            except RefusedError as refusal:
+                refusals.append(_alone(refusal))
+            else:
+                verified += [] if key is None else [Node(node, key)]
+        if refusals and not verified:
+            raise _alone(refusals[0])
+        return self._draw_of.node(
+            verified,
+            len(self._listed) - len(verified) + self._unlisted + len(self._gone(now)),
+            now,
+            meets=meets,
+            other_than=other_than,
+        )
+
+    def _gone(self, now: datetime) -> list[str]:
+        """Return the nodes that are listed no more and whose keys are in force."""
+        # A list that shrinks from one fetch to the next would otherwise do what hiding
+        # bundles may not. An operator may take away half of a pool at a time.
+        others = self._stores.keys() - {GATEWAY, *self._listed}
+        return [node for node in others if self._stores[node].holds(now)]
+
+    def _in_force(self) -> list[VerifiedKey]:
+        """Return the keys in force of the listed nodes."""
+        now = self._clock()
+        stores = (self._stores[node] for node in self._listed)
+        return [each.known for each in stores if each.known and each.holds(now)]
+
+    def _has_gaps(self) -> bool:
+        return len(self._in_force()) < len(self._listed)
+
+    def _may_fetch(self) -> bool:
+        """Tell whether it is time to fetch, for lack of a node that may be drawn."""
+        # A pool with too few is fetched again once a minute: fetched for each query, it
+        # would show when each was asked.
+        at, now = self._fetched_at, self._clock()
+        lately = at is not None and timedelta() <= now - at < NEGATIVE_TTL
+        return not (lately and self._in_force())
+
+    async def _fetch(self) -> None:
+        """Fetch and verify because one is needed; plan the renewal."""
+        with telemetry.timed(telemetry.Stage.ATTEST):
+            bundle = await self._bundle()
+            try:
+                mirrored = await self._mirrored()
+                refusals = self._take(bundle, mirrored, renewing=False)
+                if refusals and not self._in_force():
+                    raise _alone(refusals[0])
+            except RefusedError as refusal:
+                # Remembered, a mirror's silence too: else each query would have the
+                # same fetched and refused anew.
+                for store in (self._stores[node] for node in self._listed):
+                    if not store.holds(self._clock()):
+                        store.refuse(refusal, self._clock())
+                raise
+        key = self.known
+        if key is None:
+            raise EnclaveError(FailureReason.ENCLAVE_UNREACHABLE)
         telemetry.attest(telemetry.AttestOutcome.VERIFIED)
+        _count(refusals)
         if self._renewing is not None:
             self._renewing.cancel()  # what was drawn for the key before is void
         # Drawn at this moment, before any query can be sealed to the key.
         life_s, wait_s = self._draw(key)
+        if self._has_gaps():
+            wait_s = self._retry_s(life_s)
         self._renewing = asyncio.create_task(self._keep_renewing(key, life_s, wait_s))
-        return key
+
+    def _take(
+        self, served: bytes, mirrored: bytes | None, *, renewing: bool
+    ) -> list[RefusedError]:
+        """Verify what was fetched, each node's by itself; return what was refused.
+
+        Raises:
+            RefusedError: the mirror's list is none; nothing changes.
+        """
+        now = self._clock()
+        self._fetched_at = now
+        bundles = bundles_of(served)
+        pool = GATEWAY not in bundles
+        lists = None if mirrored is None else key_lists_of(mirrored, pool=pool)
+        refusals: list[RefusedError] = []
+        for node, bundle in bundles.items():
+            store = self._stores.setdefault(node, self._stores[GATEWAY].another())
+            # What the relay could not get, or refuses to show, takes no key away; nor
+            # does bad evidence, where there is a key: as for a renewal.
+            held = store.holds(now)
+            take = store.renew if held or renewing else store.accept
+            try:
+                if bundle:
+                    theirs = None if lists is None else lists.get(node, b"")
+                    self._require_own(node, take(bundle, now, mirrored=theirs), bundles)
+            except RefusedError as refusal:
+                refusals += [_alone(refusal)] if renewing or not held else []
+        # A list of nothing that can be verified takes nobody's place.
+        if any(self._stores[node].holds(now) for node in bundles):
+            self._listed = tuple(bundles)
+            hidden = (
+                each for node, each in (lists or {}).items() if node not in bundles
+            )
+            self._unlisted = sum(map(bool, hidden))
+        # Also where nothing of it can be verified: a relay names as many as it likes.
+        self._forget(bundles, now)
+        return refusals
+
+    def _require_own(self, node: str, key: VerifiedKey, listed: Iterable[str]) -> None:
+        """Refuse a node that has another one's key list."""
+        # Listed under two names, an enclave would be drawn twice as often.
+        for other in listed:
+            store = self._stores.get(other)
+            known = None if store is None or other == node else store.known
+            if known is not None and known.key_configs == key.key_configs:
+                refusal = RefusedError(
+                    RefusalCode.KEY_INCONSISTENT, f"the keys of node {other}"
+                )
+                self._stores[node].refuse(refusal, self._clock())
+                raise refusal
+
+    def _forget(self, served: Collection[str], now: datetime) -> None:
+        """Forget nodes that are listed no more, once there are many."""
+        # Not at once: what was seen of a node's keys holds when it comes back.
+        kept = {GATEWAY, *self._listed, *served, *self._gone(now)}
+        for node in [each for each in self._stores if each not in kept]:
+            if len(self._stores) > 2 * MAX_NODES:
+                del self._stores[node]
 
     async def _bundle(self) -> bytes:
         order = fetch_order(self._desk, Party.RELAY, self._clock())
@@ -372,12 +555,16 @@ class KeySource:
         self, key: VerifiedKey, life_s: float, wait_s: float
     ) -> None:
         while True:
+            early = self._has_gaps()
             await self._sleep(wait_s)
             fresh = await self.renew(key)
+            if early and not self._has_gaps():
+                # It was for the nodes that were missing; the others' keys are not due.
+                fresh = self.known
             # Drawn again, so that many clients of one relay that fails do not all come
             # back in the same second.
             if fresh is None:
-                wait_s = max(life_s * RETRY * (0.5 + self._share()), LEAST_RETRY_S)
+                key, wait_s = self.known or key, self._retry_s(life_s)
             else:
                 key = fresh
                 life_s, wait_s = self._draw(key)
@@ -388,6 +575,9 @@ class KeySource:
         # it is accepted must not be fetched in a loop.
         life_s = max((key.expires_at - self._clock()).total_seconds(), 0.0)
         return life_s, max(life_s * (EARLIEST + SPREAD * self._share()), 1.0)
+
+    def _retry_s(self, life_s: float) -> float:
+        return max(life_s * RETRY * (0.5 + self._share()), LEAST_RETRY_S)
 
     def _share(self) -> float:
         return self._below(_STEPS) / _STEPS
@@ -406,6 +596,22 @@ def fetch_order(desk: PermitDesk, party: Party, now: datetime) -> FetchOrder:
     except PermitRefusedError as refused:
         raise not_permitted(refused) from None
     return FetchOrder(FETCH_DOOR, RELAY if party is Party.RELAY else MIRROR)
+
+
+def _alone(refusal: RefusedError) -> RefusedError:
+    """Return the same refusal without where it came from, to be kept or raised again.
+
+    One that was raised holds the frames that it went through, and so the question that
+    a key was wanted for; raised again and again, it would hold more of them.
+    """
+    return type(refusal)(
+        refusal.code, refusal.detail, step=refusal.step, steps=refusal.steps
+    )
+
+
+def _count(refusals: Iterable[RefusedError]) -> None:
+    for refusal in refusals:
+        telemetry.attest(telemetry.AttestOutcome.REFUSED, refusal.code)
 
 
 def not_permitted(refused: PermitRefusedError) -> EnclaveError:

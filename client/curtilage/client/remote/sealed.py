@@ -28,11 +28,13 @@ class SealedExchange:
     reader of its answer.
 
     Attributes:
+        node: id of the pool's node that it is for, by which the relay finds it; empty:
+            the gateway is no pool. A wrong one makes it fail to open, and no more.
         parameters: the shape of the answer, as the evidence promises it.
         request_bytes: length of the sealed request.
     """
 
-    __slots__ = ("_body", "parameters", "request_bytes")
+    __slots__ = ("_body", "node", "parameters", "request_bytes")
 
     def __init__(
         self, door: object, body: bytes, parameters: TransportParameters
@@ -42,6 +44,7 @@ class SealedExchange:
         if door is not SEAL_DOOR:
             raise TypeError("only the seal door builds a SealedExchange")
         self._body: bytes | None = body
+        self.node = ""
         self.request_bytes = len(body)
         self.parameters = parameters
 

@@ -13,7 +13,7 @@ it learns nothing but that somebody wants the list.
 
 import asyncio
 import ssl  # noqa: TID251 - a door
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Container, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -32,10 +32,20 @@ from curtilage.client.remote.sealed import (
 )
 from curtilage.client.tls import is_loopback, tls_context
 from curtilage.wire import media
+from curtilage.wire.node_list import MAX_LIST_BYTES
 from curtilage.wire.shaping import TransportParameters
 
 MAX_BUNDLE_BYTES = 256 * 1024
 MAX_KEY_CONFIGS_BYTES = 16 * 1024
+BUNDLE_TYPES = {
+    media.EVIDENCE_BUNDLE: MAX_BUNDLE_BYTES,
+    media.EVIDENCE_BUNDLES: MAX_LIST_BYTES,
+}
+KEY_TYPES = {
+    media.OHTTP_KEYS: MAX_KEY_CONFIGS_BYTES,
+    media.KEY_LISTS: MAX_LIST_BYTES,
+}
+"""What may be served, of one enclave or of all nodes of a pool, and its most octets."""
 MAX_PROBLEM_BYTES = 4096
 MAX_REQUEST_BYTES = 1024 * 1024  # the largest size class
 SILENCE_S = 5.0
@@ -63,6 +73,9 @@ FAILED_STATUS = {
     503: FailureReason.BUSY,
     504: FailureReason.TIMEOUT,
 }
+OF_ONE_PARTY = frozenset({429, 504})
+"""Told with their status: 429 is the relay's own, 504 its word for the gateway's
+silence; the reason alone could be anybody's on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +187,7 @@ class RelayTransport:
         await self.close()
 
     async def fetch_bundle(self, order: FetchOrder) -> bytes:
-        """Fetch the attestation bundle, bounded.
+        """Fetch the attestation bundle, or those of a pool's nodes; bounded.
 
         Raises:
             EnclaveError: unreachable, or the answer is not a bundle.
@@ -184,8 +197,7 @@ class RelayTransport:
         return await self._connections.fetch(
             self._address.url + "/bundle",
             self._access.fields(),
-            media_type=media.EVIDENCE_BUNDLE,
-            most_bytes=MAX_BUNDLE_BYTES,
+            BUNDLE_TYPES,
             whole_s=self._fetch_s,
         )
 
@@ -214,7 +226,7 @@ class RelayTransport:
         }
         with _as_failure():
             response = await self._connections.open().post(
-                self._address.url,
+                "/".join(filter(None, (self._address.url, exchange.node))),
                 data=body,
                 headers=fields,
                 # Elsewhere is a party that was not named: it would learn that this
@@ -272,8 +284,7 @@ class MirrorTransport:
         return await self._connections.fetch(
             self._address.url,
             {},
-            media_type=media.OHTTP_KEYS,
-            most_bytes=MAX_KEY_CONFIGS_BYTES,
+            KEY_TYPES,
             whole_s=self._fetch_s,
         )
 
@@ -298,7 +309,12 @@ class _Connections:
         # No total: a padded answer takes as long as its bucket. A relay that drips
         # bytes to hold it open is cut off by the pace of its frames (``draining``).
         return aiohttp.ClientTimeout(
-            total=None, sock_connect=self._connect_s, sock_read=limit_s
+            total=None,
+            # Of all that it takes, a name that nobody resolves included; and of each
+            # of a name's addresses.
+            connect=self._connect_s,
+            sock_connect=self._connect_s,
+            sock_read=limit_s,
         )
 
     def open(self) -> aiohttp.ClientSession:  # noqa: TID251 - a door
@@ -327,12 +343,14 @@ class _Connections:
         self,
         url: str,
         fields: Mapping[str, str],
+        most: Mapping[str, int],
         *,
-        media_type: str,
-        most_bytes: int,
         whole_s: float,
     ) -> bytes:
-        """Fetch a small resource whole, following no redirect."""
+        """Fetch a small resource whole, following no redirect.
+
+        ``most``: the media types that will do, and the most octets of each.
+        """
         with _as_failure():
             # A limit for the whole: while evidence is fetched, every query that may
             # leave waits, and a drip of bytes never pauses.
@@ -340,7 +358,8 @@ class _Connections:
                 asyncio.timeout(whole_s),
                 self.open().get(url, headers=fields, allow_redirects=False) as response,
             ):
-                _require(response, media_type)
+                _require(response, most)
+                most_bytes = most[response.content_type]
                 # One byte more than is allowed, so that too much is seen as such and
                 # never taken for all of it. A read may return less than it could.
                 data = await response.content.read(most_bytes + 1)
@@ -419,17 +438,18 @@ async def _require_answer(response: aiohttp.ClientResponse) -> None:
         # verify again, once, and seal again only to another key.
         if media.PROBLEM_OHTTP_KEY.encode() in problem:
             raise EnclaveError(FailureReason.KEY_UNKNOWN)
-    _require(response, media.OHTTP_CHUNKED_RESPONSE)
+    _require(response, (media.OHTTP_CHUNKED_RESPONSE,))
 
 
-def _require(response: aiohttp.ClientResponse, media_type: str) -> None:
+def _require(response: aiohttp.ClientResponse, media_types: Container[str]) -> None:
     """Refuse another status than 200, or another type than is expected."""
     if response.status != HTTP_OK:
         reason = FAILED_STATUS.get(response.status, FailureReason.REFUSED)
-        code = str(response.status) if reason is FailureReason.REFUSED else None
+        told = reason is FailureReason.REFUSED or response.status in OF_ONE_PARTY
+        code = str(response.status) if told else None
         raise EnclaveError(reason, code=code)
     # A status says nothing of who answers: a captive portal says 200 as well.
-    if response.content_type != media_type:
+    if response.content_type not in media_types:
         raise EnclaveError(FailureReason.ANSWER_BROKEN)
 
 

@@ -49,6 +49,12 @@ class Breaker:
             return BreakerState.OPEN
         return BreakerState.HALF_OPEN
 
+    def open_ms(self, now_ms: float) -> float | None:
+        """Return how long it is open yet; None: it is not."""
+        if self._shut_until_ms is None or now_ms >= self._shut_until_ms:
+            return None
+        return self._shut_until_ms - now_ms
+
     def admit(self, now_ms: float) -> BreakerState:
         """Return the state for one that would pass; the probe, if ``HALF_OPEN``."""
         state = self.state(now_ms)
@@ -98,6 +104,11 @@ class Budget:
         self._permille = permille
         self._most = _ONE * most
         self._saved = _ONE * reserve
+
+    @property
+    def left(self) -> int:
+        """How many may be taken now."""
+        return self._saved // _ONE
 
     def earn(self) -> None:
         """Note a first attempt."""

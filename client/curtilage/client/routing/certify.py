@@ -14,6 +14,7 @@ comes is exchangeable with what was graded; ``drift`` looks for the end of that.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import exp, inf, lgamma, log, log1p
 from typing import Final
 
@@ -117,6 +118,29 @@ def least_abstention(error_rate: float, alpha: float) -> float:
     all, at most ``alpha`` times what is kept may be among it.
     """
     return max(0.0, (error_rate - alpha) / (1 - alpha))
+
+
+def auroc(graded: Sequence[Graded]) -> float:
+    """Return how often a good answer has the larger score of two; a tie is half.
+
+    Of answers that are all good, or all bad, it is one half: nothing is told apart.
+    """
+    good = sum(not each.bad for each in graded)
+    pairs = good * (len(graded) - good)
+    if not pairs:
+        return 0.5
+    wins, worse = 0.0, 0
+    for _, group in groupby(sorted(graded, key=_score), key=_score):
+        same = list(group)
+        right = sum(not each.bad for each in same)
+        wrong = len(same) - right
+        wins += right * (worse + wrong / 2)
+        worse += wrong
+    return wins / pairs
+
+
+def _score(graded: Graded) -> float:
+    return graded.score
 
 
 def upper_bound(errors: int, count: int, delta: float) -> float:

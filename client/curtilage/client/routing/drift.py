@@ -76,9 +76,15 @@ class Drift:
 
 
 def first_alarm(
-    promised: float, grades: Iterable[float], alpha: float = ALPHA
+    promised: float, grades: Iterable[float], alpha: float = ALPHA, *, least: int = 1
 ) -> int | None:
     """Return after how many grades the alarm rang first; None if it never did.
+
+    Args:
+        promised: as ``Drift``.
+        grades: as ``Drift.after``.
+        alpha: as ``Drift.alarm``.
+        least: before so many, nobody listens to it.
 
     Raises:
         UsageError: as ``Drift``.
@@ -86,6 +92,6 @@ def first_alarm(
     drift = Drift(promised=promised)
     for grade in grades:
         drift = drift.after((grade,))
-        if drift.alarm(alpha):
+        if drift.graded >= least and drift.alarm(alpha):
             return drift.graded
     return None

@@ -226,17 +226,17 @@ class Attempt:
 
     Attributes:
         prompt_tokens: of the question.
-        turn_ms: when its turn came, or it began.
+        began_ms: when it began.
         probe: it is the one that may try whether the tier is there again.
         cold: a model had to be loaded for it, or a key to be verified.
-        queued: others were before it, and nobody told when its turn came.
+        queued: others were before it, and its turn is not known.
         first_ms: when the first piece came.
         last_ms: when the last one did.
         over: its end was noted.
     """
 
     prompt_tokens: int
-    turn_ms: float
+    began_ms: float
     probe: bool
     cold: bool
     queued: bool
@@ -268,8 +268,7 @@ class TierHealth:
         self._kind = kind
         self._priors = priors or PRIORS[kind]
         self._breaker = Breaker(breaker or BreakerSettings())
-        self._context_tokens = context_tokens
-        self._memory_tokens: int | None = None
+        self.context_tokens = context_tokens
         self._begun_ms: deque[float] | None = (
             None if limit_per_min is None else deque(maxlen=limit_per_min)
         )
@@ -302,18 +301,13 @@ class TierHealth:
             self._begun_ms.append(now_ms)
         attempt = Attempt(
             prompt_tokens=prompt_tokens,
-            turn_ms=now_ms,
+            began_ms=now_ms,
             probe=state is BreakerState.HALF_OPEN,
             cold=now_ms >= self._ready_until_ms,
             queued=len(self._running) >= self._priors.parallel,
         )
         self._running.add(attempt)
         return attempt
-
-    def turn(self, attempt: Attempt, now_ms: float) -> None:
-        """Note that its turn came: what it waited until now was the queue."""
-        attempt.turn_ms = now_ms
-        attempt.queued = False
 
     def text(self, attempt: Attempt, now_ms: float) -> None:
         """Note a piece of the answer."""
@@ -336,8 +330,8 @@ class TierHealth:
             self._tokens_per_s.note(now_ms, 1000.0 * max(1, tokens - 1) / writing_ms)
         if attempt.cold or attempt.queued:
             return  # the rest of its time says nothing of another's
-        self._took_ms.note(now_ms, now_ms - attempt.turn_ms)
-        first_ms = attempt.first_ms - attempt.turn_ms
+        self._took_ms.note(now_ms, now_ms - attempt.began_ms)
+        first_ms = attempt.first_ms - attempt.began_ms
         if writing_ms == 0 and tokens > ONE_PIECE:
             return  # it was not streamed, and its first piece came with the last
         if attempt.prompt_tokens < LONG_PROMPT:
@@ -416,19 +410,16 @@ class TierHealth:
         *,
         on_battery: bool | None = None,
         metered: bool | None = None,
-        memory_tokens: int | None = None,
     ) -> None:
         """Note what the system tells; None: it does not.
 
         Args:
             on_battery: computing here empties it.
             metered: what goes over the network is paid by its size.
-            memory_tokens: what still fits into memory, question and answer together.
         """
         self._strained = bool(
             on_battery if self._kind is TierKind.IN_PROCESS else metered
         )
-        self._memory_tokens = memory_tokens
 
     def view(self, now_ms: float) -> TierView:
         """Return what is known of it now."""
@@ -442,11 +433,6 @@ class TierHealth:
         (reading,) = self._prompt_tokens_per_s.quantiles(
             now_ms, (0.5,), priors.prompt_tokens_per_s
         )
-        limits = [
-            each
-            for each in (self._context_tokens, self._memory_tokens)
-            if each is not None
-        ]
         state = self._breaker.state(now_ms)
         period_ms, first_bucket, buckets = self._frames
         return TierView(
@@ -464,11 +450,17 @@ class TierHealth:
             tokens_per_s_p05=speed_p05,
             rate_used=self._rate_used(now_ms),
             strained=self._strained,
-            context_tokens=min(limits, default=None),
+            context_tokens=self.context_tokens,
             period_ms=period_ms,
             first_bucket=first_bucket,
             buckets=buckets,
         )
+
+    def left_alone_ms(self, now_ms: float) -> float | None:
+        """Return for how long it is not asked yet; None: it may be."""
+        held_ms = self._held_until_ms - now_ms
+        left_ms = max(held_ms, self._breaker.open_ms(now_ms) or 0.0)
+        return left_ms if left_ms > 0 else None
 
     def _may_be_asked(self, now_ms: float) -> bool:
         """Tell whether anything but the breaker is against it."""

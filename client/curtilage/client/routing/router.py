@@ -8,15 +8,27 @@ conversations, which tier answered last; no word of a query.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from types import TracebackType
 from typing import Final, Self
 
 from curtilage.client.answer import AnswerEvent, Finished
-from curtilage.client.errors import EXPLAINED, UNMET, AnswererError, FailureReason
+from curtilage.client.errors import (
+    EXPLAINED,
+    UNMET,
+    AnswererError,
+    EnclaveError,
+    FailureReason,
+    HouseUnavailableError,
+)
 from curtilage.client.options import Require
-from curtilage.client.query import Query
-from curtilage.client.routing.breaker import BreakerSettings, BreakerState
+from curtilage.client.query import MESSAGE_TOKENS, Query
+from curtilage.client.routing.breaker import (
+    HEDGE_PERMILLE,
+    BreakerSettings,
+    BreakerState,
+    Budget,
+)
 from curtilage.client.routing.estimate import (
     GAIN,
     GAIN_SPREAD,
@@ -33,6 +45,8 @@ from curtilage.client.routing.health import (
     TierPriors,
     TierView,
 )
+from curtilage.client.routing.speculate import Speculation, wanted
+from curtilage.client.routing.thresholds import Thresholds, Unfit
 from curtilage.client.routing.utility import (
     Choice,
     Reason,
@@ -40,22 +54,22 @@ from curtilage.client.routing.utility import (
     UtilitySettings,
     choose,
 )
+from curtilage.policy.decision.decide import Allowed
 from curtilage.policy.decision.tiers import Denial, Permitted, Tier, TierKind
-from curtilage.policy.document.routing_plan import RoutingPlan, TierPlan
+from curtilage.policy.document.routing_plan import RoutingPlan, Speculating, TierPlan
 
 MAX_CONVERSATIONS: Final = 4096
 ROUTINE: Final = frozenset({Intent.CLASSIFICATION, Intent.EXTRACTION, Intent.TRANSFORM})
 """What small models do about as well as strong ones, of short texts."""
 SHORT_TOKENS: Final = 1000
 LOOK_MS: Final = 30_000.0
-TEMPLATE_TOKENS: Final = 8
-"""What a model's template adds to each message, about."""
 
 # What ends an attempt and says nothing of the tier: what this query or its data need,
 # or this machine's own disk. Everything else counts against it.
 _OF_THE_QUERY: Final = UNMET | {
     FailureReason.AUDIT_FAILED,
     FailureReason.DATE_REFUSED,
+    FailureReason.DRAFT_REJECTED,
     FailureReason.HOUSE_NO_LOGPROBS,
     FailureReason.HOUSE_REFUSED,
     FailureReason.LOCAL_TOO_LONG,
@@ -67,6 +81,7 @@ _FAILURES: Final[Mapping[FailureReason, Failure]] = {
     FailureReason.TOO_MANY_RUNNING: Failure.BUSY,
     FailureReason.LOCAL_BUSY: Failure.BUSY,
     FailureReason.EVIDENCE_REFUSED: Failure.EVIDENCE,
+    FailureReason.TOO_FEW_NODES: Failure.EVIDENCE,
     FailureReason.NOT_CONFIGURED: Failure.UNREACHABLE,
     FailureReason.NO_ENCLAVE_NAMED: Failure.UNREACHABLE,
     FailureReason.RELAY_UNREACHABLE: Failure.UNREACHABLE,
@@ -82,6 +97,7 @@ _FAILURES: Final[Mapping[FailureReason, Failure]] = {
     FailureReason.TIMEOUT: Failure.UNREACHABLE,
     FailureReason.ANSWER_LATE: Failure.UNREACHABLE,
     FailureReason.HOUSE_LATE: Failure.UNREACHABLE,
+    FailureReason.LOCAL_OUT_OF_MEMORY: Failure.UNREACHABLE,
     FailureReason.LOCAL_UNAVAILABLE: Failure.UNREACHABLE,
     FailureReason.HOUSE_BUSY: Failure.BUSY,
     FailureReason.HOUSE_UNREACHABLE: Failure.UNREACHABLE,
@@ -111,17 +127,24 @@ REMEDIES: Final[Mapping[Refusal, str]] = {
 """Why nobody answers, and what to do."""
 
 
+UNFIT: Final[Mapping[Unfit, str]] = {
+    Unfit.NO_MODEL: "there is no local model that could write one",
+    Unfit.LOADING: "the local model is not loaded yet",
+    Unfit.FEATURES: "the thresholds were certified by another version of Curtilage",
+    Unfit.MODEL: "the thresholds were certified for another model",
+    Unfit.TEMPLATE: "the thresholds were certified for another chat template",
+}
+"""Why no drafts are written, though the policy wants them."""
+
+
 WHY_NOT: Final[Mapping[Denial, str]] = {
     Denial.ROUTE: "the text may not leave as it stands",
     Denial.NOT_TRUSTED: "the policy does not trust it with what was found",
     Denial.CLASS: "the policy does not list it for texts of this class",
     Denial.DEMAND: "the policy demands another place for what was found",
-    Denial.CLAIMS: "it does not show what the policy wants",
-    Denial.CONSENT: "nobody consented",
     Denial.MODE: "the policy wants such tasks in the house alone",
     Denial.REQUIRED: "another kind was required",
     Denial.CONTEXT: "text and answer are longer than it takes",
-    Denial.CAPABILITY: "it cannot do what is asked",
     Denial.SLO: "it would be too late",
     Denial.COST: "it would cost too much",
     Denial.MISSING: "nothing is known of it",
@@ -179,12 +202,20 @@ class Routed:
 class Router:
     """Chooses among tiers, and remembers how they do.
 
+    Attributes:
+        plan: the policy's.
+        hedges: how often a second may be asked, since the first is late.
+        retries: how often one that said 'later' may be asked again.
+
     Args:
         plan: the policy's.
         estimator: tells of a text what it asks for.
         clock: the time in seconds, of any clock that does not jump.
-        contexts: by tier id, how many tokens a tier takes, where it says so itself.
+        home_tokens: tells how many tokens the home model takes, now; None: not known.
         device: tells of the machine, now; None: nobody does.
+        thresholds: by which drafts of the home model are judged; None: there are none.
+        running: tells the SHA-256 of the home model's file and of its chat template,
+            now; of the template None: it is not loaded yet; None: there is no model.
     """
 
     def __init__(
@@ -193,13 +224,20 @@ class Router:
         estimator: Estimator,
         *,
         clock: Callable[[], float],
-        contexts: Mapping[str, int] | None = None,
+        home_tokens: Callable[[], int | None] = lambda: None,
         device: Callable[[], Device] | None = None,
+        thresholds: Thresholds | None = None,
+        running: Callable[[], tuple[str, str | None] | None] = lambda: None,
     ) -> None:
         self.plan = plan
+        self.hedges = Budget(HEDGE_PERMILLE)
+        self.retries = Budget(10 * plan.resilience.retry_budget_percent, reserve=1)
+        self._thresholds = thresholds
+        self._running = running
         self._estimator = estimator
         self._clock = clock
         self._device = device
+        self._home_tokens = home_tokens
         self._looked_s = -inf
         breaker = BreakerSettings(
             fails=plan.breaker.fails,
@@ -211,9 +249,13 @@ class Router:
                 tier.kind,
                 _priors(tier),
                 breaker=breaker,
-                context_tokens=tier.context_tokens or (contexts or {}).get(tier.id),
+                context_tokens=tier.context_tokens,
+                limit_per_min=tier.questions_per_min,
             )
             for tier in plan.tiers
+        }
+        self._prices = {
+            tier.id: _priors(tier).cost_microusd_per_mtok for tier in plan.tiers
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
@@ -230,14 +272,11 @@ class Router:
 
     def estimate(self, query: Query) -> Estimate:
         """Return what is expected of a query; its last question says what it asks."""
-        asked = next(
-            (each for each in reversed(query.messages) if each.role == "user"), None
-        )
-        text = "" if asked is None else asked.content
+        text = question_of(query)
         estimate = self._estimator.estimate(text, query.settings.max_tokens)
         # All of it is read, also what was said before.
         whole = sum(
-            prompt_tokens(each.content) + TEMPLATE_TOKENS for each in query.messages
+            prompt_tokens(each.content) + MESSAGE_TOKENS for each in query.messages
         )
         estimate = replace(estimate, prompt_tokens=whole)
         shipped = not self.plan.estimator.artifact
@@ -282,6 +321,62 @@ class Router:
             fallback=next((each for each in missed if each is not None), None),
         )
 
+    def speculation(
+        self,
+        allowed: Allowed | None,
+        routed: Routed,
+        query: Query,
+        *,
+        conversation: bytes,
+    ) -> Speculation | None:
+        """Return the draft that is worth more than what was chosen; None: none is.
+
+        Args:
+            allowed: the decision's permission to leave; None: there is none, and so
+                nobody to ask if a draft does not do.
+            routed: what ``route`` returned.
+            query: what was asked.
+            conversation: as for ``route``.
+        """
+        if self.unfit() is not None:
+            return None
+        return wanted(
+            allowed,
+            routed.choice,
+            views=self.views(),
+            estimate=routed.estimate,
+            options=query.options,
+            settings=self._settings,
+            plan=self.plan.speculation,
+            thresholds=self._thresholds,
+            last=self._last_tier.get(conversation),
+        )
+
+    def unfit(self) -> Unfit | None:
+        """Return why drafts cannot be judged here, where the policy wants some.
+
+        Asked anew for every query: the home model may be another one since.
+        """
+        running, thresholds = self._running(), self._thresholds
+        if thresholds is None or self.plan.speculation.mode is Speculating.OFF:
+            return None
+        if running is None:
+            return Unfit.NO_MODEL
+        model, template = running
+        if template is None:
+            other = thresholds.unfit(
+                model_sha256=model, template_sha256=thresholds.template_sha256
+            )
+            return other or Unfit.LOADING
+        return thresholds.unfit(model_sha256=model, template_sha256=template)
+
+    @property
+    def certified(self) -> float | None:
+        """The share of bad ones among accepted drafts that is promised; None: none."""
+        if self._thresholds is None or self.plan.speculation.mode is Speculating.OFF:
+            return None
+        return self._thresholds.alpha
+
     def remedy(self, routed: Routed, require: Require | None = None) -> str:
         """Say why nobody was chosen, and what to do; empty where somebody was.
 
@@ -305,6 +400,10 @@ class Router:
         none = f"the policy names no tier of the kind {require.value!r}"
         return required_unmet(why[0] if why else none)
 
+    def price(self, tier: Tier) -> int:
+        """Return what a million tokens cost there, in millionths of a US dollar."""
+        return self._prices[tier.id]
+
     def views(self) -> dict[str, TierView]:
         """Return what is known of each tier now."""
         now_ms = self.now_ms()
@@ -313,7 +412,22 @@ class Router:
             now = self._device()
             for each in self._health.values():
                 each.note_device(on_battery=now.on_battery, metered=now.metered)
+        for tier in self.plan.tiers:
+            if tier.kind is TierKind.IN_PROCESS:
+                # Not once for all: memory may have been too short for the usual one,
+                # and another model may have taken over.
+                self._health[tier.id].context_tokens = self._home_tokens()
         return {name: each.view(now_ms) for name, each in self._health.items()}
+
+    def left_alone_s(self, tier: str) -> int | None:
+        """Return for how long a tier is left alone yet, by its id; None: it is not."""
+        left_ms = self._health[tier].left_alone_ms(self.now_ms())
+        return None if left_ms is None else ceil(left_ms / 1000)
+
+    def begins_s(self, tier: Tier, estimate: Estimate) -> float:
+        """Return by when a tier's first text is due once it is its turn, at worst."""
+        view = replace(self.views()[tier.id], queue_ms=0.0)
+        return view.ttft_ms(estimate.prompt_tokens, slow=True) / 1000
 
     def follow(self, tier: Tier, estimate: Estimate) -> "Following":
         """Begin to ask a tier of the mask."""
@@ -339,9 +453,9 @@ class Router:
                 if attempt is not None:
                     yield Following(self, tier.id, health, attempt)
 
-    def answered(self, conversation: bytes, tier: Tier) -> None:
+    def answered(self, conversation: bytes, tier: str) -> None:
         """Remember who answered in a conversation: another costs something."""
-        self._last_tier[conversation] = tier.id
+        self._last_tier[conversation] = tier
         self._last_tier.move_to_end(conversation)
         if len(self._last_tier) > MAX_CONVERSATIONS:
             self._last_tier.popitem(last=False)
@@ -414,7 +528,10 @@ class Following:
             self._router.failed(self._tier, error.reason)
             if self._attempt is not None:
                 failure = _FAILURES.get(error.reason, Failure.BROKEN)
-                self._health.failed(self._attempt, now_ms, failure)
+                later_ms = 1000.0 * (retry_after_s(error) or 0)
+                self._health.failed(
+                    self._attempt, now_ms, failure, retry_after_ms=later_ms
+                )
         elif self._attempt is not None:
             self._health.dropped(self._attempt, now_ms)  # unless it has ended
 
@@ -434,6 +551,20 @@ class Following:
                 self._health.finished(self._attempt, now_ms, tokens=tokens)
         elif self._attempt is not None:
             self._health.text(self._attempt, now_ms)
+
+
+def question_of(query: Query) -> str:
+    """Return the last turn of its sender; empty where there is none."""
+    turns = (each for each in reversed(query.messages) if each.role == "user")
+    asked = next(turns, None)
+    return "" if asked is None else asked.content
+
+
+def retry_after_s(error: AnswererError) -> int | None:
+    """Return after how long one that failed wants to be asked again, if it said so."""
+    if isinstance(error, EnclaveError | HouseUnavailableError):
+        return error.retry_after_s
+    return None
 
 
 def required_unmet(why: str) -> str:

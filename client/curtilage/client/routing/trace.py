@@ -17,7 +17,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum, unique
 from pathlib import Path
@@ -50,7 +50,8 @@ class TraceOutcome(StrEnum):
 
     ``ANSWERED``: in full. ``INCOMPLETE``: an answer began and was cut. ``REFUSED``: it
     had none. ``GRADED``: no query, but somebody's later word on an answer; the line
-    repeats the tier and the intent that the answer had.
+    repeats the tier, the intent and the routing class that the answer had, and nothing
+    else of it (``TraceLine.graded``).
     """
 
     ANSWERED = "answered"
@@ -72,6 +73,14 @@ def token_class(tokens: int) -> int:
 def time_class(seconds: float) -> int:
     """Return the class of a time in ms: the next of 10, 20, 30, 50, 70, 100, ..."""
     return _class_of(seconds * 1000, TIMES_MS)
+
+
+def model_tag(sha256: str, adapter: str = "") -> str:
+    """Return what the trace calls a model: enough of its digests to tell a few apart.
+
+    Never its name: whoever names a file may call it what they like.
+    """
+    return "-".join(("m", sha256[:16], *((adapter[:16],) if adapter else ())))
 
 
 def _class_of(value: float, edges: tuple[int, ...]) -> int:
@@ -105,6 +114,8 @@ class TraceLine:
         fallback: why another tier than the chosen one answered, or None.
         feedback: whether the answer was good, where somebody said so.
         would_choose: while observing, the tier that the router would have chosen.
+        model: the home model that answered, where one is rolled out: ``model_tag`` of
+            its file.
     """
 
     at: str
@@ -123,6 +134,7 @@ class TraceLine:
     fallback: str | None = None
     feedback: bool | None = None
     would_choose: str | None = None
+    model: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse whatever is no word of a set and no class of sizes or times.
@@ -139,6 +151,7 @@ class TraceLine:
             "tier": _there(self.tier),
             "fallback": _there(self.fallback),
             "would_choose": _there(self.would_choose),
+            "model": _there(self.model),
         }
         for name, found in words.items():
             if len(found) > _MOST_WORDS or not all(map(_WORD.fullmatch, found)):
@@ -177,6 +190,33 @@ class TraceLine:
             TraceOutcome.INCOMPLETE,
         }
 
+    def graded(self, *, good: bool, at: str) -> Self:
+        """Return what somebody's word on this answer leaves in the trace.
+
+        It tells who answered and what kind of task it was, and nothing else of the
+        answer: the more the two lines share, the sooner they could be joined.
+
+        Args:
+            good: the word.
+            at: the minute in which it was said.
+        """
+        return replace(
+            self,
+            at=at,
+            length=LENGTHS[0],
+            classes=(),
+            permitted=(),
+            why="graded",
+            ttft_ms=None,
+            total_ms=TIMES_MS[0],
+            prompt_tokens=TOKENS[0],
+            answer_tokens=None,
+            outcome=TraceOutcome.GRADED,
+            fallback=None,
+            feedback=good,
+            would_choose=None,
+        )
+
     def encoded(self) -> bytes:
         """Return the line, its end included."""
         said = {"v": VERSION} | {
@@ -211,7 +251,7 @@ class TraceLine:
 
 _KINDS: Final[dict[str, type]] = {
     **dict.fromkeys(("at", "intent", "routing_class", "tier", "why"), str),
-    **dict.fromkeys(("outcome", "fallback", "would_choose"), str),
+    **dict.fromkeys(("outcome", "fallback", "would_choose", "model"), str),
     **dict.fromkeys(("classes", "permitted"), list),
     **dict.fromkeys(("length", "total_ms", "ttft_ms"), int),
     **dict.fromkeys(("prompt_tokens", "answer_tokens"), int),
@@ -285,6 +325,35 @@ def read_trace_file(path: Path) -> tuple[TraceLine, ...]:
         except UsageError as error:
             raise UsageError(f"{part}: {error}") from None
     return tuple(lines)
+
+
+def read_grades(path: Path, model: str) -> tuple[bool, ...]:
+    """Read what was said of a home model's answers, oldest first; no trace: nothing.
+
+    Args:
+        path: of the trace; the part that was put aside is read first.
+        model: as ``model_tag``.
+
+    Raises:
+        ConfigError: the trace cannot be read.
+        UsageError: a line with a grade is none.
+    """
+    grades: list[bool] = []
+    for part in (_aside(path), path):
+        try:
+            with open_ordinary(part) as file:
+                # Few lines are, and only these are worth being parsed.
+                for data in (line for line in file if b'"graded"' in line):
+                    line = TraceLine.parse(data)
+                    if line.model == model and line.feedback is not None:
+                        grades.append(line.feedback)
+        except FileNotFoundError:
+            continue
+        except OSError as failure:
+            raise ConfigError(f"{part}: {failure.strerror}") from None
+        except UsageError as error:
+            raise UsageError(f"{part}: a line {error}") from None
+    return tuple(grades)
 
 
 class TraceFile:

@@ -3,10 +3,19 @@
 Pure: what happens is told to it, with the time. It keeps no text.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
-from curtilage.client.answer import AnswerEvent, Finished, Provenance
+from curtilage.client.answer import (
+    Delta,
+    Finished,
+    Provenance,
+    Retract,
+    SessionEvent,
+)
+from curtilage.client.errors import UsageError
 from curtilage.client.query import Query
 from curtilage.client.routing.estimate import Estimate
 from curtilage.client.routing.trace import (
@@ -20,6 +29,41 @@ from curtilage.client.routing.trace import (
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import Permitted
 
+MOST_ANSWERS: Final = 4096
+"""Of so many answers it is remembered who gave them."""
+
+
+class Gradable:
+    """Who gave the last answers, so that each can be called good or bad, once.
+
+    In memory alone: an answer's id stands in no file of ours.
+    """
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, tuple[str, TraceLine | None]] = OrderedDict()
+
+    def note(self, answer_id: str, tier: str, line: TraceLine | None) -> None:
+        """Remember who gave an answer, and its line in the trace, if it has one."""
+        self._answers[answer_id] = (tier, line)
+        if len(self._answers) > MOST_ANSWERS:
+            self._answers.popitem(last=False)
+
+    def take(self, answer_id: str) -> tuple[str, TraceLine | None]:
+        """Return what was noted of an answer, and forget it.
+
+        Raises:
+            UsageError: nothing is known of it: it is too old, or of another run, or
+                somebody said already how it was.
+        """
+        try:
+            return self._answers.pop(answer_id)
+        except KeyError:
+            raise UsageError(
+                f"no such answer is remembered (the last {MOST_ANSWERS} are, until "
+                "somebody says how they were)",
+                param="id",
+            ) from None
+
 
 @dataclass(slots=True, kw_only=True)
 class Tracing:
@@ -30,7 +74,7 @@ class Tracing:
         estimate: what was expected of it; None: nothing was chosen yet.
         why: the reason for the choice, or for there being none.
         would_choose: while observing, what would have been chosen.
-        first_s: when the first text came.
+        first_s: when the first text came that was not taken back.
         finished: its end.
     """
 
@@ -41,11 +85,13 @@ class Tracing:
     first_s: float | None = None
     finished: Finished | None = None
 
-    def saw(self, event: AnswerEvent, now_s: float) -> None:
+    def saw(self, event: SessionEvent, now_s: float) -> None:
         """Note an event of the answer."""
         if isinstance(event, Finished):
             self.finished = event
-        elif self.first_s is None:
+        elif isinstance(event, Retract) and not event.from_char:
+            self.first_s = None  # it is not the one who answers that wrote it
+        elif isinstance(event, Delta) and self.first_s is None:
             self.first_s = now_s
 
     def line(
@@ -97,4 +143,5 @@ class Tracing:
                 TraceOutcome.INCOMPLETE if tokens is None else TraceOutcome.ANSWERED
             ),
             fallback=None if fallback is None else fallback.value,
+            model=provenance.home_model or None,
         )

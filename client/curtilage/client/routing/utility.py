@@ -140,7 +140,7 @@ def choose(
     known = tuple(tier for tier in permitted.tiers if tier.id in views)
     scores = _Scores(
         terms={
-            tier.id: _terms(tier, views, estimate, options, settings, last=last)
+            tier.id: terms_of(tier, views, estimate, options, settings, last=last)
             for tier in known
         },
         gain=estimate.gain,
@@ -213,10 +213,8 @@ def _shortcomings(
 ) -> Iterator[Denial]:
     """Yield what a tier lacks for this query, whatever it would score."""
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
-    if not view.available:
-        yield Denial.UNAVAILABLE
-    if view.context_tokens is not None and prompt + answer > view.context_tokens:
-        yield Denial.CONTEXT
+    # What its sender would not have comes first: who lacks something may be tried all
+    # the same, where there is no other, and these limits hold for him as well.
     most = options.max_cost_microusd
     if most is not None and view.cost_microusd(prompt, answer) > most:
         yield Denial.COST
@@ -225,6 +223,10 @@ def _shortcomings(
         or view.total_ms(prompt, answer, slow=True) > (options.total_ms or inf)
     ):
         yield Denial.SLO
+    if not view.available:
+        yield Denial.UNAVAILABLE
+    if view.context_tokens is not None and prompt + answer > view.context_tokens:
+        yield Denial.CONTEXT
 
 
 # In the order in which they are looked at.
@@ -280,8 +282,8 @@ def _wishes(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Terms:
-    """What a tier's number is made of, in units of quality.
+class Terms:
+    """What the number of a tier, or of several together, is made of; as quality.
 
     Attributes:
         strength: its share of the gain: of the weakest tier 0, of the strongest 1.
@@ -302,7 +304,7 @@ class _Terms:
         return self.strength * gain - self.latency - self.cost - self.risk - self.switch
 
 
-def _terms(
+def terms_of(
     tier: Tier,
     views: Mapping[str, TierView],
     estimate: Estimate,
@@ -310,29 +312,52 @@ def _terms(
     settings: UtilitySettings,
     *,
     last: str | None,
-) -> _Terms:
+) -> Terms:
+    """Return what a tier's number is made of; arguments as for ``choose``."""
     view = views[tier.id]
     prompt, answer = estimate.prompt_tokens, estimate.answer_tokens
     qualities = [each.quality_permille for each in views.values()]
     weakest = min(qualities)
     span = max(qualities) - weakest
-    total_ms = settings.total_ms if options.total_ms is None else options.total_ms
-    late = 0.0
-    for slow in (False, True):
-        over = view.total_ms(prompt, answer, slow=slow) / total_ms
-        if options.ttft_ms is not None:
-            over = max(over, view.ttft_ms(prompt, slow=slow) / options.ttft_ms)
-        late += max(0.0, over - 1) / 2
+    times = [
+        (
+            view.ttft_ms(prompt, slow=slow),
+            view.total_ms(prompt, answer, slow=slow),
+        )
+        for slow in (False, True)
+    ]
     risk = max(0.0, (view.rate_used - _USED_FREELY) / (1 - _USED_FREELY))
     risk += (view.state is BreakerState.HALF_OPEN) + view.strained
     cost = view.cost_microusd(prompt, answer) / settings.ref_microusd
-    return _Terms(
+    return Terms(
         strength=(view.quality_permille - weakest) / span if span else 0.0,
-        latency=settings.latency_permille * late / 1000,
+        latency=lateness(times, options, settings),
         cost=settings.cost_permille * cost / 1000,
         risk=settings.risk_permille * risk / 1000,
         switch=settings.switch_permille * (last not in {None, tier.id}) / 1000,
     )
+
+
+def lateness(
+    times: Sequence[tuple[float, float]],
+    options: RoutingOptions,
+    settings: UtilitySettings,
+) -> float:
+    """Return what it is worth to be as late as some times, in the mean over them.
+
+    Args:
+        times: in milliseconds, until the first text and until the end.
+        options: when they should be there.
+        settings: the same, where the sender does not say.
+    """
+    most_ms = settings.total_ms if options.total_ms is None else options.total_ms
+    late = 0.0
+    for first_ms, total_ms in times:
+        over = total_ms / most_ms
+        if options.ttft_ms is not None:
+            over = max(over, first_ms / options.ttft_ms)
+        late += max(0.0, over - 1) / len(times)
+    return settings.latency_permille * late / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +371,7 @@ class _Scores:
         least: the difference that is one.
     """
 
-    terms: Mapping[str, _Terms]
+    terms: Mapping[str, Terms]
     gain: float
     gains: tuple[float, ...]
     least: float

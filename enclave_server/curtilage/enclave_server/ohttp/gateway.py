@@ -53,7 +53,7 @@ from curtilage.wire.media import (
 )
 from curtilage.wire.shaping import Shape, TransportParameters
 
-RETRY_LATER: Final[Fields] = ((b"retry-after", b"30"),)
+RETRY_LATER: Final[Fields] = ((b"retry-after", b"10"),)
 """Coarse on purpose: a finer hint would tell how busy others keep us."""
 
 REQUEST_LIMITS: Final = bhttp.Limits(max_content_chunks=512)

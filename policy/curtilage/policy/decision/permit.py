@@ -10,7 +10,7 @@ that opens the seal door.
 What says nothing of any query has permits of its own kinds: a cover request, a
 challenge, a fetch of public bytes. None of them has a place for a payload's digest, so
 that no query fits in. A query may be sealed a second time where the wire says that the
-first was of no use (``WireException``): each of the two once, and only after the
+first was of no use (``WireException``): each reason once, and only after the
 permit of the attempt before was redeemed.
 
 ``lp(x)`` is a u32 big-endian length and x, integers are big-endian, texts are UTF-8;
@@ -66,10 +66,12 @@ class WireException(StrEnum):
 
     ``KEY_UNKNOWN``: the enclave no longer holds the key, and there is another.
     ``DATE_REFUSED``: the date inside the seal was outside of the enclave's window.
+    ``NODE_FAILED``: one of a pool's nodes could not answer, and there is another.
     """
 
     KEY_UNKNOWN = "key_unknown"
     DATE_REFUSED = "date_refused"
+    NODE_FAILED = "node_failed"
 
 
 @unique
@@ -381,7 +383,7 @@ class PermitDesk:
 
         Args:
             after: the permit of the attempt before, redeemed; it may have expired.
-            exception: why; an unknown key needs another key, a refused date the same.
+            exception: why; a refused date needs the same key, all else another.
             enclave_key_digest: as for ``mint``.
             release_digest: as for ``mint``.
             now_ms: the time.
@@ -397,10 +399,11 @@ class PermitDesk:
         _require_attempt(after.attempt + 1)
         if exception in after.exceptions:
             raise PermitRefusedError(PermitRefusal.ATTEMPT)
-        # That a key is unknown is said outside of the seal, where a relay can say
-        # anything: sealed to the same key again, it would have a second copy.
+        # That a key is unknown, or a node gone, is said outside of the seal, where a
+        # relay can say anything: sealed to the same key again, it would have a second
+        # copy.
         same = hmac.compare_digest(after.enclave_key_digest, enclave_key_digest)
-        if same is (exception is WireException.KEY_UNKNOWN):
+        if same is not (exception is WireException.DATE_REFUSED):
             raise PermitRefusedError(PermitRefusal.KEY)
         self._open.discard(after)
         return self._issued(

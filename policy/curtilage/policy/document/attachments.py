@@ -136,16 +136,20 @@ class Attachments:
                 decode_certificates(self._content(tier.ca))
             except ValueError as error:
                 yield ("routing", "tiers", index, "ca"), str(error)
-        estimator = section.estimator
-        if estimator.file is None:
-            return
-        try:
-            # The policy's digest is over the file already; this one is for its author,
-            # who names the weights that he measured.
-            if _sha256(self._content(estimator.file)) != estimator.sha256:
-                yield ("routing", "estimator", "sha256"), "the file has another digest"
-        except ValueError as error:
-            yield ("routing", "estimator", "file"), str(error)
+        estimator, drafts = section.estimator, section.speculation
+        for part, key, file, sha256 in (
+            ("estimator", "file", estimator.file, estimator.sha256),
+            ("speculation", "thresholds", drafts.thresholds, drafts.sha256),
+        ):
+            if file is None:
+                continue
+            try:
+                # The policy's digest is over the file already; this one is for its
+                # author, who names what he measured.
+                if _sha256(self._content(file)) != sha256:
+                    yield ("routing", part, "sha256"), "the file has another digest"
+            except ValueError as error:
+                yield ("routing", part, key), str(error)
 
     def _content(self, name: str) -> bytes:
         # Once: a file that changes between two readings would put other words in force

@@ -9,6 +9,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.log.note import NoteKey
+from curtilage.attest.log.witness_policy import LogPolicy, simple_policy
 from curtilage.policy.decision.classes import CLASSES, expand
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import (
@@ -19,13 +22,21 @@ from curtilage.policy.decision.tiers import (
     TierKind,
 )
 from curtilage.policy.document.addresses import house_address
+from curtilage.policy.document.attestation import Log
 from curtilage.policy.document.routing_plan import (
+    TTL_S,
     Breaker,
     Budgets,
     EstimatorPlan,
+    LocalPlan,
     Preference,
     Priors,
+    QueuePlan,
+    Resilience,
+    RolloutPlan,
     RoutingPlan,
+    Speculating,
+    SpeculationPlan,
     TierPlan,
     Weights,
 )
@@ -83,6 +94,7 @@ class TierEntry(Section):
         tuple[Annotated[str, AfterValidator(_trusted)], ...], Field(max_length=100)
     ] = ()
     context_tokens: Annotated[int, Field(ge=256, le=100_000_000)] | None = None
+    questions_per_min: Annotated[int, Field(ge=1, le=100_000)] | None = None
     cost_microusd_per_mtok: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
     priors: PriorFigures = PriorFigures()
 
@@ -97,6 +109,8 @@ class TierEntry(Section):
                 )
             if self.kind == "in_process" and self.context_tokens is not None:
                 raise ValueError("the local model says itself how much it holds")
+            if self.kind == "in_process" and self.questions_per_min is not None:
+                raise ValueError("nobody limits how often the local model is asked")
             return self
         if self.address is None or self.model is None:
             raise ValueError("a tier in the house has 'address' and 'model'")
@@ -116,12 +130,20 @@ class TierEntry(Section):
         return frozenset[str]().union(*(expand(each, own=own) for each in self.trusted))
 
 
+class ClassQueue(Section):
+    """How long a question of one routing class may wait for an answer; 0: not."""
+
+    ttl_s: Annotated[int, Field(ge=0, le=604_800)]
+
+
 class ClassEntry(Section):
     """Which tiers may answer queries of one routing class, and what they need."""
 
     tiers: TierIds | None = None
     history: Literal["never", "redacted_extract", "safe_summary"] = "never"
     consent: Literal["required"] | None = None
+    queue: ClassQueue | None = None
+    speculation: Literal["allow", "deny"] | None = None
 
 
 class RestrictedEntry(Section):
@@ -131,6 +153,7 @@ class RestrictedEntry(Section):
     # Not as an extract: who reads "my sister has [...]" needs no name. In a summary a
     # model leaves out what was not asked for, and it is judged like any other text.
     history: Literal["never", "safe_summary"] | None = None
+    queue: ClassQueue | None = None
 
 
 class Classes(Section):
@@ -213,6 +236,88 @@ class BreakerEntry(Section):
     open_s: Annotated[int, Field(ge=1, le=3600)] = 30
 
 
+class Queue(Section):
+    """Where questions wait that nobody can answer just now."""
+
+    store: Literal["none", "memory", "file"] = "none"
+    max_items: Annotated[int, Field(ge=1, le=100_000)] = 256
+    max_bytes: Annotated[int, Field(ge=4096, le=1_073_741_824)] = 8_388_608
+    key_file: Annotated[str, Field(pattern=r"^/[^\x00]{1,1000}$")] | None = None
+
+    @model_validator(mode="after")
+    def _sealed(self) -> Self:
+        # Not even what may leave: whoever finds the disk is not whom it left for.
+        if self.store == "file" and self.key_file is None:
+            raise ValueError("a queue on the disk is sealed: say its 'key_file'")
+        if self.store != "file" and self.key_file is not None:
+            raise ValueError("'key_file' is of a queue in a file alone")
+        return self
+
+
+class Speculation(Section):
+    """Whether the home model writes drafts, and by which thresholds they are judged."""
+
+    mode: Speculating = Speculating.OFF
+    thresholds: FileName | None = None
+    sha256: Sha256 | None = None
+
+    @model_validator(mode="after")
+    def _certified(self) -> Self:
+        if (self.thresholds is None) != (self.sha256 is None):
+            raise ValueError("'thresholds' and 'sha256' stand together")
+        if self.mode is not Speculating.OFF and self.thresholds is None:
+            raise ValueError(
+                "drafts are judged by certified thresholds or not written: name the "
+                "file that `curtilage route certify` wrote"
+            )
+        return self
+
+
+class ResilienceEntry(Section):
+    """When a tier that says 'later' is asked again rather than another one."""
+
+    # A longer wait than this could be kept up by whoever says it.
+    retry_after_max_s: Annotated[int, Field(ge=0, le=10)] = 10
+    retry_budget_percent: Annotated[int, Field(ge=0, le=100)] = 10
+
+
+class LocalEntry(Section):
+    """What the local model does where it cannot do all."""
+
+    stall_s: Annotated[int, Field(ge=1, le=600)] = 8
+    long_text: Literal["shorten", "refuse"] = "shorten"
+
+
+class Rollout(Section):
+    """Whose manifests say which model this device runs."""
+
+    name: Id
+    log: Log
+
+    @model_validator(mode="after")
+    def _believable(self) -> Self:
+        try:
+            self.log_policy()
+        except RefusedError as refusal:
+            raise ValueError(refusal.detail) from None
+        return self
+
+    def log_policy(self) -> LogPolicy:
+        """Return whose log is believed, and whose cosignatures suffice.
+
+        Raises:
+            RefusedError: ``policy_invalid``; never once it was loaded.
+        """
+        return simple_policy(
+            log=NoteKey(name=self.log.origin, public_key=self.log.key),
+            witnesses=[
+                NoteKey(name=each.name, public_key=each.key)
+                for each in self.log.witnesses
+            ],
+            quorum=self.log.quorum,
+        )
+
+
 class Routing(Section):
     """Where answers may be made, the most private place first, and what to prefer."""
 
@@ -227,6 +332,11 @@ class Routing(Section):
     budgets: BudgetsEntry = BudgetsEntry()
     breaker: BreakerEntry = BreakerEntry()
     observe: bool = False
+    queue: Queue = Queue()
+    speculation: Speculation = Speculation()
+    resilience: ResilienceEntry = ResilienceEntry()
+    local: LocalEntry = LocalEntry()
+    rollout: Rollout | None = None
 
     def tiering(self, own: frozenset[str], claimed: frozenset[str]) -> Tiering:
         """Return the mask.
@@ -271,6 +381,7 @@ class Routing(Section):
                     ca=b"" if each.ca is None else files[each.ca],
                     spki_sha256=each.spki_sha256 or "",
                     context_tokens=each.context_tokens,
+                    questions_per_min=each.questions_per_min,
                     cost_microusd_per_mtok=each.cost_microusd_per_mtok,
                     priors=Priors(**each.priors.model_dump()),
                 )
@@ -299,4 +410,41 @@ class Routing(Section):
                 for each, entry in self.classes.entries()
                 if isinstance(entry, ClassEntry) and entry.consent is not None
             ),
+            queue=QueuePlan(
+                store=self.queue.store,
+                max_items=self.queue.max_items,
+                max_bytes=self.queue.max_bytes,
+                key_file=self.queue.key_file or "",
+                ttl_s={
+                    **TTL_S,
+                    **{
+                        each: entry.queue.ttl_s
+                        for each, entry in self.classes.entries()
+                        if entry.queue is not None
+                    },
+                },
+            ),
+            speculation=SpeculationPlan(
+                mode=self.speculation.mode,
+                artifact=b""
+                if self.speculation.thresholds is None
+                else files[self.speculation.thresholds],
+                sha256=self.speculation.sha256 or "",
+                classes=frozenset(
+                    each
+                    for each, entry in (
+                        (RoutingClass.PUBLIC, self.classes.public),
+                        (RoutingClass.INTERNAL, self.classes.internal),
+                    )
+                    if entry is None or entry.speculation != "deny"
+                ),
+            ),
+            resilience=Resilience(**self.resilience.model_dump()),
+            local=LocalPlan(
+                stall_s=self.local.stall_s,
+                shortens=self.local.long_text == "shorten",
+            ),
+            rollout=None
+            if self.rollout is None
+            else RolloutPlan(name=self.rollout.name, log=self.rollout.log_policy()),
         )

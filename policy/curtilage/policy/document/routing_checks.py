@@ -42,7 +42,17 @@ def routing_complaints(tree: Tree, *, development: bool) -> Iterator[Complaint]:
         for each in tiers
         if isinstance(name := each.get("id"), str)
     }
-    yield from _classes(mapping_in(routing, "classes"), kinds)
+    classes = mapping_in(routing, "classes")
+    yield from _classes(classes, kinds)
+    if mapping_in(routing, "queue").get("store", "none") == "none":
+        for name in classes:
+            # Its author would believe that such questions wait.
+            if "queue" in mapping_in(classes, name):
+                yield (
+                    (_SECTION, "classes", name, "queue"),
+                    "nothing waits: 'routing.queue' has no store",
+                )
+    yield from _speculation(routing, kinds)
     for index, demand in enumerate(list_in(routing, "demands")):
         place: Location = (_SECTION, "demands", index)
         named = demand if isinstance(demand, dict) else {}
@@ -50,6 +60,8 @@ def routing_complaints(tree: Tree, *, development: bool) -> Iterator[Complaint]:
             yield from _known(list_in(named, key), (*place, key), kinds)
         if kinds and all(name in list_in(named, "never") for name in kinds):
             yield (*place, "never"), "leaves no tier: a rule with 'then: block' says so"
+    if "rollout" in routing and "in_process" not in kinds.values():
+        yield (_SECTION, "rollout"), "there is no tier in this process"
 
 
 def _tiers(
@@ -96,6 +108,27 @@ def _classes(
                         (*place, index),
                         f"{other!r} is less private, and does not list it",
                     )
+
+
+def _speculation(
+    routing: Mapping[str, Tree], kinds: Mapping[str, Tree]
+) -> Iterator[Complaint]:
+    entry = mapping_in(mapping_in(routing, "classes"), RoutingClass.CONFIDENTIAL)
+    # That a draft did not do tells the enclave that a question was hard, and whoever
+    # watches that it took longer. What is restricted has no such key: it goes nowhere.
+    if entry.get("speculation") == "allow":
+        yield (
+            (_SECTION, "classes", RoutingClass.CONFIDENTIAL, "speculation"),
+            "drafts are for what may leave as it is: 'public' and 'internal'",
+        )
+    mode = mapping_in(routing, "speculation").get("mode")
+    if mode in {"verify", "race"} and not {"in_process", "attested"} <= {
+        each for each in kinds.values() if isinstance(each, str)
+    }:
+        yield (
+            (_SECTION, "speculation", "mode"),
+            "needs a tier in this process that drafts, and an attested one behind it",
+        )
 
 
 def _less_private(name: str) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final, Literal
 
+from curtilage.attest.log.witness_policy import LogPolicy
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 
@@ -24,6 +25,15 @@ INTENTS: Final = (
     "unknown",
 )
 """What a question can be, for a policy's ``overrides``; the estimator's words."""
+
+# What must stay lies about no longer than somebody waits for it.
+TTL_S: Final[Mapping[RoutingClass, int]] = {
+    RoutingClass.RESTRICTED: 600,
+    RoutingClass.CONFIDENTIAL: 28_800,
+    RoutingClass.INTERNAL: 86_400,
+    RoutingClass.PUBLIC: 86_400,
+}
+"""How long a question of each class waits, where a policy says nothing."""
 
 
 @unique
@@ -70,6 +80,7 @@ class TierPlan:
             hexadecimal digits; empty likewise.
         context_tokens: how long question and answer may be together; None: the tier
             says itself.
+        questions_per_min: that it takes of one device; None: nobody said.
         cost_microusd_per_mtok: of a million tokens, in millionths of a dollar.
         priors: what to take for its figures before any was measured.
     """
@@ -81,6 +92,7 @@ class TierPlan:
     ca: bytes = field(default=b"", repr=False)
     spki_sha256: str = ""
     context_tokens: int | None = None
+    questions_per_min: int | None = None
     cost_microusd_per_mtok: int = 0
     priors: Priors = Priors()
 
@@ -134,6 +146,100 @@ class Breaker:
     open_s: int = 30
 
 
+@unique
+class Speculating(StrEnum):
+    """Whether the home model writes a draft that may be discarded.
+
+    ``VERIFY``: if the draft does not do, an enclave is asked. ``RACE``: it is asked at
+    once, beside the draft.
+    """
+
+    OFF = "off"
+    VERIFY = "verify"
+    RACE = "race"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationPlan:
+    """When the home model writes a draft.
+
+    Attributes:
+        mode: how.
+        artifact: the certified thresholds by which drafts are judged, as a file; empty
+            where there are no drafts.
+        sha256: of ``artifact``; empty likewise.
+        classes: the routing classes of which there may be drafts; never one that is
+            more private than internal.
+    """
+
+    mode: Speculating = Speculating.OFF
+    artifact: bytes = field(default=b"", repr=False)
+    sha256: str = ""
+    classes: frozenset[RoutingClass] = frozenset(
+        {RoutingClass.PUBLIC, RoutingClass.INTERNAL}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlan:
+    """Where questions wait that nobody can answer just now, if their sender wants it.
+
+    Attributes:
+        store: ``memory``: until this process ends. ``file``: sealed, on this machine's
+            disk. ``none``: nothing waits.
+        max_items: how many may wait, or be answered and not collected.
+        max_bytes: how much they may take.
+        key_file: where the key lies that seals the file; else empty.
+        ttl_s: how long one of a routing class waits at most; 0: not at all.
+    """
+
+    store: Literal["none", "memory", "file"] = "none"
+    max_items: int = 256
+    max_bytes: int = 8_388_608
+    key_file: str = ""
+    ttl_s: Mapping[RoutingClass, int] = field(default_factory=lambda: dict(TTL_S))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resilience:
+    """When a tier that says 'later' is asked again rather than another one.
+
+    Attributes:
+        retry_after_max_s: where it wants no longer a wait; 0: never.
+        retry_budget_percent: of all first attempts, so many may be followed by another.
+    """
+
+    retry_after_max_s: int = 10
+    retry_budget_percent: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPlan:
+    """What the local model does where it cannot do all.
+
+    Attributes:
+        stall_s: so long after it should have begun, the next one is asked, if any may.
+        shortens: of a text that it cannot hold and nobody else may be told, it reads
+            a part; else there is no answer.
+    """
+
+    stall_s: int = 8
+    shortens: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPlan:
+    """Whose manifests say which model this device runs.
+
+    Attributes:
+        name: of the line of manifests that is followed.
+        log: where each must stand, and whose cosignatures suffice.
+    """
+
+    name: str
+    log: LogPolicy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPlan:
     """The section ``routing`` of a policy, made ready.
@@ -151,6 +257,12 @@ class RoutingPlan:
         history: in which form turns of a class may enter what leaves of a conversation
             of which another turn had to stay. Without ``RESTRICTED`` it stays whole.
         consent: the classes of which nothing leaves before a person agreed to it.
+        queue: where questions wait.
+        speculation: when the home model writes a draft that may be discarded.
+        resilience: when a tier is asked again.
+        local: what the local model does where it cannot do all.
+        rollout: whose manifests say which model the tier in this process runs, where
+            none is named; None: nobody's.
     """
 
     tiers: tuple[TierPlan, ...]
@@ -165,6 +277,11 @@ class RoutingPlan:
         default_factory=dict[RoutingClass, History]
     )
     consent: frozenset[RoutingClass] = frozenset()
+    queue: QueuePlan = QueuePlan()
+    speculation: SpeculationPlan = SpeculationPlan()
+    resilience: Resilience = Resilience()
+    local: LocalPlan = LocalPlan()
+    rollout: RolloutPlan | None = None
 
     def tier(self, name: str) -> TierPlan:
         """Return what is known of a tier.

@@ -9,8 +9,8 @@ from curtilage.policy.decision.findings import Finding, Normalization, Where
 from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 from curtilage.policy.document.model import Policy
-from curtilage.policy.document.routing import ANYTHING, Routing, TierEntry
-from curtilage.policy.document.routing_plan import Preference
+from curtilage.policy.document.routing import ANYTHING, ClassEntry, Routing, TierEntry
+from curtilage.policy.document.routing_plan import Preference, Speculating
 
 ABSENT: Final = (
     "nothing is chosen: what may leave leaves, and where it cannot be sent, or must "
@@ -27,6 +27,20 @@ _PREFERENCES: Final = {
     Preference.PREFER_HOME: "rather in the house",
     Preference.PREFER_STRONG: "rather by an enclave",
     Preference.ONLY_HOME: "in the house alone",
+}
+_QUEUES: Final = {
+    "memory": "who asks to wait (defer) waits in memory, until the process ends",
+    "file": "who asks to wait (defer) waits in a sealed file on this machine",
+}
+_HISTORIES: Final = {
+    "never": "nothing of them goes along with a later question",
+    "redacted_extract": "redacted they may, where they left before",
+    "safe_summary": "a summary that the local model makes may, or what is redacted",
+}
+_DRAFTS: Final = {
+    Speculating.VERIFY: "the local model writes one where an enclave may be asked; if "
+    "it does not do, the enclave is asked",
+    Speculating.RACE: "the local model writes one while an enclave is asked as well",
 }
 _MICRO: Final = 1_000_000
 
@@ -121,6 +135,7 @@ def routing_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
         found = ", ".join(fate.patterns) or "what nothing is found in"
         anew = f" ({ANEW})" if fate.route is Route.DEIDENTIFY else ""
         yield "found", f"{', '.join(fate.tiers) or NOBODY} may answer{anew}: {found}"
+    yield from _conditions(section)
     yield from _preferences(section)
 
 
@@ -159,6 +174,8 @@ def _tier(tier: TierEntry, policy: Policy) -> str:
         words += NOT_BELIEVED if policy.attestation is None else ""
     if tier.context_tokens is not None:
         words += f"; up to {tier.context_tokens:,} tokens"
+    if tier.questions_per_min is not None:
+        words += f"; {tier.questions_per_min:,} questions a minute"
     if tier.cost_microusd_per_mtok:
         dollars = tier.cost_microusd_per_mtok / _MICRO
         words += f"; {dollars:g} US$ a million tokens"
@@ -178,6 +195,17 @@ def _house(tier: TierEntry) -> str:
     return f"{words}; trusted with {', '.join(tier.trusted)}, and nothing else"
 
 
+def _conditions(section: Routing) -> Iterator[tuple[str, str]]:
+    kept = section.classes.restricted
+    for each, entry in section.classes.entries():
+        if isinstance(entry, ClassEntry) and entry.consent is not None:
+            what = f"{each.value}, or more private"
+            yield "consent", f"{what}: nothing leaves before a person saw it and agreed"
+        # Without an entry of what had to stay, such a conversation stays whole.
+        if entry.history is not None and kept is not None and kept.history is not None:
+            yield "history", f"{each.value} turns: {_HISTORIES[entry.history]}"
+
+
 def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
     if section.observe:
         yield "observes", OBSERVES
@@ -187,6 +215,8 @@ def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
         yield "intent", f"{intent} ({words}): {_PREFERENCES[preference]}"
     weights = {"ngram": "learned weights", "rules": "rules"}[section.estimator.kind]
     file = section.estimator.file
+    if section.speculation.mode is not Speculating.OFF:
+        yield "drafts", _DRAFTS[section.speculation.mode]
     yield (
         "hardness",
         f"estimated by {weights}{'' if file is None else f' of {file}'}",
@@ -199,3 +229,16 @@ def _preferences(section: Routing) -> Iterator[tuple[str, str]]:
             f"alone for {breaker.open_s} s"
         ),
     )
+    queue = section.queue
+    if queue.store != "none":
+        yield "queue", _QUEUES[queue.store]
+    if section.rollout is not None:
+        log = section.rollout.log
+        yield (
+            "model",
+            (
+                f"where none is named, the one that manifests {section.rollout.name!r} "
+                f"say, logged in {log.origin} and cosigned by {log.quorum} of "
+                f"{len(log.witnesses)}"
+            ),
+        )

@@ -103,6 +103,10 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
         problems.append(
             "access.keys: nginx cannot check salted hashes; use tls.client_ca"
         )
+    problems += [
+        f"gateways.{pool}: nginx cannot put the bundles of a pool's nodes together"
+        for pool in config.pools
+    ]
     files = {
         "--folder": setting.folder,
         "upstream_ca_file": config.upstream_ca_file,

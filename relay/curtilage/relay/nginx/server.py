@@ -10,7 +10,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from curtilage.relay import forward, refusals
-from curtilage.relay.config import Listen, RelayConfig, UnixAddress, Upstream
+from curtilage.relay.config import (
+    Listen,
+    RelayConfig,
+    TLSSettings,
+    UnixAddress,
+    Upstream,
+)
 from curtilage.relay.nginx.text import Lines, comment, indented, ms, pages, quoted
 from curtilage.relay.refusals import Refusal
 
@@ -103,7 +109,7 @@ def server(config: RelayConfig) -> Lines:
     """Write the server block: every path and every refusal."""
     hosts = [_refuse("$curtilage_host = ''", Refusal.MISDIRECTED)]
     lines = [
-        *_listening(config),
+        *listening(config.listen, config.tls),
         "server_name _;",
         "",
         # In the order of ``forward``: what a request is about, before what it brings.
@@ -137,8 +143,9 @@ def server(config: RelayConfig) -> Lines:
     return ["server {", *indented(lines), "}"]
 
 
-def _listening(config: RelayConfig) -> Lines:
-    tls, address = config.tls, listen_text(config.listen)
+def listening(listen: Listen, tls: TLSSettings | None) -> Lines:
+    """Say where clients come in, and how; no session of theirs is kept."""
+    address = listen_text(listen)
     if tls is None:
         return [f"listen {address} default_server;"]
     lines = [

@@ -1,0 +1,136 @@
+"""``curtilage queue``: the questions that wait in the policy's file."""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+
+from curtilage.cli.provenance import answer_object, provenance_line
+from curtilage.cli.start import config_from, session_from
+from curtilage.cli.terminal import (
+    COULD_NOT,
+    DONE,
+    REFUSED,
+    err,
+    out,
+    out_json,
+    time_text,
+)
+from curtilage.client.assemble import queue_of
+from curtilage.client.config import ClientConfig
+from curtilage.client.deferred import OUT_THERE, Deferred, State
+from curtilage.client.deferred_store import DeferredStore
+from curtilage.client.deferring import collected
+from curtilage.client.errors import UsageError
+
+
+@contextmanager
+def _opened(config: ClientConfig) -> Generator[DeferredStore]:
+    store = queue_of(config.policy)
+    if store is None:
+        raise UsageError("the policy has no queue (routing.queue), so nothing waits")
+    with closing(store):
+        if store.in_memory:
+            raise UsageError(
+                "the policy's queue is in memory: what waits is known to the process "
+                "that serves, under GET /v1/curtilage/queue/TICKET"
+            )
+        yield store
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List what waits, without a word of it."""
+    with _opened(config_from(arguments)) as store:
+        items = store.items(_now_ms())
+    if arguments.json:
+        out_json([_object(each) for each in items])
+        return DONE
+    if not items:
+        err("nothing waits")
+    for each in items:
+        told = _object(each)
+        line = "{ticket}  {state}  {class}  {cause}  since {put}  until {until}"
+        out(line.format_map(told))
+    return DONE
+
+
+def _object(item: Deferred) -> dict[str, object]:
+    put, until = (
+        time_text(datetime.fromtimestamp(ms / 1000, UTC))
+        for ms in (item.put_ms, item.until_ms)
+    )
+    return {
+        "ticket": item.ticket,
+        "state": item.state.value,
+        "class": item.routing_class.value,
+        "cause": item.cause,
+        "put": put,
+        "until": until,
+    }
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show an answer."""
+    with _opened(config_from(arguments)) as store:
+        answer = collected(store, arguments.ticket, _now_ms())
+    if arguments.json:
+        out_json(answer_object(answer))
+    else:
+        err(provenance_line(answer.provenance))
+        out(answer.text)
+    return DONE
+
+
+def run_drop(arguments: argparse.Namespace) -> int:
+    """Forget questions and their answers."""
+    tickets: list[str] = arguments.tickets
+    if bool(tickets) == arguments.all:
+        raise UsageError("say which tickets, or --all")
+    with _opened(config_from(arguments)) as store:
+        if arguments.all:
+            tickets = [each.ticket for each in store.items(_now_ms())]
+        missing = [each for each in tickets if not store.drop(each)]
+    for each in missing:
+        err(f"{each}: nothing waits under this ticket")
+    err(f"{len(tickets) - len(missing)} forgotten")
+    return COULD_NOT if missing else DONE
+
+
+def run_drain(arguments: argparse.Namespace) -> int:
+    """Ask all that waits again."""
+    config = config_from(arguments)
+    with _opened(config) as store:
+        waiting = [
+            each for each in store.items(_now_ms()) if each.state is State.WAITING
+        ]
+    if not waiting:
+        err("nothing waits")
+        return DONE
+    if config.relay is None and any(each.cause in OUT_THERE for each in waiting):
+        # Asked now, what requires the enclave would be refused for good.
+        raise UsageError(
+            "some of it waits for an enclave: say by which relay (--relay, or "
+            "$CURTILAGE_RELAY), as when it was asked"
+        )
+    return asyncio.run(_drain(config))
+
+
+async def _drain(config: ClientConfig) -> int:
+    async with session_from(config) as session:
+        drained = await session.queue.drain()
+    if drained.elsewhere:
+        err("another process is asking them again just now")
+        return COULD_NOT
+    err(
+        f"{drained.answered} answered, {drained.refused} refused, "
+        f"{drained.waiting} still waiting"
+    )
+    if drained.waiting:
+        return COULD_NOT
+    return REFUSED if drained.refused else DONE

@@ -1,0 +1,269 @@
+"""``curtilage models rollout``: which model devices take next, for both who do it."""
+
+import argparse
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.evidence import MAX_MANIFEST_BYTES
+from curtilage.attest.log.model_manifest import (
+    STAGES,
+    Arm,
+    ModelFiles,
+    ModelManifest,
+    encode_model_manifest,
+    parse_model_manifest,
+)
+from curtilage.cli.start import config_from
+from curtilage.cli.terminal import DONE, err, out, out_bytes, out_json, unix_text
+from curtilage.client.assemble import rollout_for
+from curtilage.client.errors import ClientError, ConfigError, UsageError
+from curtilage.client.files import read_bounded, read_text
+from curtilage.client.local.catalogue import by_digest
+from curtilage.client.local.model import resolve, verify_choice
+from curtilage.client.local.registry import Registry, data_directory
+from curtilage.client.local.rollout import (
+    LEAST_GRADED,
+    FilesMissingError,
+    Rollout,
+    Standing,
+)
+from curtilage.client.routing.certify import lower_bound, upper_bound
+from curtilage.client.routing.trace import model_tag, read_grades
+from curtilage.transparency.publisher import moment_of
+
+MAX_PROOF_BYTES: Final = 512 * 1024
+_PERCENT: Final = 100
+_UNSURE: Final = 0.025  # at each end: an interval of 95 %
+
+
+def run_manifest(arguments: argparse.Namespace) -> int:
+    """Write a manifest, or that of the next stage."""
+    not_after = moment_of(arguments.not_after, datetime.now(UTC))
+    manifest = (
+        _first(arguments, not_after)
+        if arguments.next is None
+        else _next(arguments, not_after)
+    )
+    data = encode_model_manifest(manifest)
+    try:
+        # The parser is the judge of what it may say.
+        parse_model_manifest(data)
+    except RefusedError as refusal:
+        raise UsageError(refusal.detail) from None
+    for arm in manifest.arms:
+        err(f"{arm.percent} % of the devices take sha256:{arm.model.sha256}")
+    err(f"number {manifest.serial}, expires {unix_text(not_after)}")
+    if arguments.out is None:
+        out_bytes(data)
+        return DONE
+    try:
+        Path(arguments.out).write_bytes(data)
+    except OSError as failure:
+        raise ConfigError(f"{arguments.out}: {failure.strerror}") from None
+    return DONE
+
+
+def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
+    if not (arguments.name and arguments.previous and arguments.arm):
+        raise UsageError(
+            "name --name, --previous and --arm, or the stage before: --next"
+        )
+    numbers: list[tuple[str, int, int]] = []
+    for model, percent, promised in arguments.arm:
+        if not (percent.isdecimal() and promised.isdecimal()):
+            raise UsageError("--arm: MODEL, percent of the devices, good of a thousand")
+        numbers.append((model, int(percent), int(promised)))
+    return ModelManifest(
+        name=arguments.name,
+        serial=arguments.serial,
+        not_after=not_after,
+        previous=_files(arguments.previous),
+        arms=tuple(
+            Arm(percent=percent, promised_permille=promised, model=_files(model))
+            for model, percent, promised in numbers
+        ),
+    )
+
+
+def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
+    if arguments.name or arguments.previous or arguments.arm:
+        raise UsageError("--next says all the rest")
+    data = read_bounded(Path(arguments.next), MAX_MANIFEST_BYTES)
+    try:
+        manifest = parse_model_manifest(data)
+    except RefusedError as refusal:
+        raise ConfigError(f"{arguments.next}: {refusal.detail}") from None
+    arm, *others = manifest.arms
+    if others:
+        raise UsageError("two models are compared there: say which goes on, with --arm")
+    percent = next((stage for stage in STAGES if stage > arm.percent), None)
+    if percent is None:
+        raise UsageError("all devices take it already")
+    return replace(
+        manifest,
+        serial=manifest.serial + 1,
+        not_after=not_after,
+        arms=(replace(arm, percent=percent),),
+    )
+
+
+def _files(name: str) -> ModelFiles:
+    """Return a model of this machine, whose files are hashed first."""
+    choice = resolve(name, registry=_registry())
+    verify_choice(choice)
+    adapter = choice.adapter
+    return ModelFiles(
+        sha256=choice.sha256,
+        size_bytes=choice.path.stat().st_size,
+        adapter=choice.adapter_sha256,
+        adapter_bytes=0 if adapter is None else adapter.stat().st_size,
+    )
+
+
+def run_take(arguments: argparse.Namespace) -> int:
+    """Put a manifest in force on this device."""
+    leaf = read_bounded(Path(arguments.manifest), MAX_MANIFEST_BYTES)
+    proof = read_text(Path(arguments.proof), MAX_PROOF_BYTES)
+    rollout, now = _rollout(arguments), datetime.now(UTC)
+    try:
+        rollout.take(leaf, proof, now=now)
+    except FilesMissingError as failure:
+        # What asks about size, memory and network is `models pull`; nothing is fetched
+        # by what others sign.
+        for model in failure.missing:
+            err(_how_to_get(model))
+        raise
+    _tell(rollout, rollout.standing(now))
+    return DONE
+
+
+def _how_to_get(model: ModelFiles) -> str:
+    if model.adapter:
+        return (
+            f"  curtilage models add NAME FILE --sha256 {model.adapter} "
+            f"--adapter-of MODEL   (of sha256:{model.sha256})"
+        )
+    if (known := by_digest(model.sha256)) is not None and known.repository:
+        return f"  curtilage models pull {known.name}"
+    return f"  curtilage models add NAME --from FILES --sha256 {model.sha256}"
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """Say how the rollout stands here, and how its models were graded."""
+    rollout = _rollout(arguments)
+    standing = rollout.standing(datetime.now(UTC))
+    graded = _graded(standing, [Path(each) for each in arguments.trace])
+    if arguments.json:
+        out_json(_object(standing, graded))
+        return DONE
+    _tell(rollout, standing)
+    for each in graded:
+        out(
+            f"graded     {each['model']}: {each['good']} of {each['graded']} good"
+            + (
+                f" ({each['low']:.1%} to {each['high']:.1%})".replace("%", " %")
+                if each["graded"]
+                else ""
+            )
+        )
+    return DONE
+
+
+def run_rollback(arguments: argparse.Namespace) -> int:
+    """Take back here what is rolled out, for all of its stages."""
+    rollout = _rollout(arguments)
+    rollout.withdraw()
+    _tell(rollout, rollout.standing(datetime.now(UTC)))
+    return DONE
+
+
+def _tell(rollout: Rollout, standing: Standing) -> None:
+    if standing.problem:
+        err(standing.problem)
+    manifest, files = standing.manifest, standing.run
+    if manifest is None or files is None:
+        out("no rollout is followed: the embedded model runs")
+        return
+    out(f"manifest   {manifest.name} {manifest.serial}")
+    out(f"expires    {unix_text(manifest.not_after)}")
+    shares = " and ".join(f"{arm.percent} %" for arm in manifest.arms)
+    taken = "among them" if standing.arm is not None else "not among them"
+    out(f"stage      {shares} of the devices; this one is {taken}")
+    if standing.arm is not None:
+        promised = standing.arm.promised_permille / 10
+        out(
+            f"promised   {promised:g} % good; {standing.good} of {standing.graded} "
+            f"were, {LEAST_GRADED} are needed to judge"
+        )
+    if standing.withdrawn:
+        out("taken back here; the model before it runs")
+    elif standing.alarm is not None:
+        out(f"ALARM      worse than promised, after {standing.alarm}: it is taken back")
+    choice = rollout.choice(files)
+    name = "NOT HERE" if choice is None else choice.model_id
+    out(f"runs       {name}, {model_tag(files.sha256, files.adapter)}")
+
+
+def _graded(standing: Standing, traces: Sequence[Path]) -> list[dict[str, Any]]:
+    """Count the grades of each model, in traces of as many devices as there are."""
+    if standing.manifest is None or not traces:
+        return []
+    rows: list[dict[str, Any]] = []
+    models = (standing.manifest.previous, *(a.model for a in standing.manifest.arms))
+    for model in models:
+        tag = model_tag(model.sha256, model.adapter)
+        grades = [grade for path in traces for grade in read_grades(path, tag)]
+        bad, count = grades.count(False), len(grades)
+        row: dict[str, Any] = {"model": tag, "graded": count, "good": count - bad}
+        if count:
+            row["low"] = 1 - upper_bound(bad, count, _UNSURE)
+            row["high"] = 1 - lower_bound(bad, count, _UNSURE)
+        rows.append(row)
+    return rows
+
+
+def _object(standing: Standing, graded: list[dict[str, Any]]) -> dict[str, object]:
+    manifest, run = standing.manifest, standing.run
+    return {
+        "manifest": None
+        if manifest is None
+        else {
+            "name": manifest.name,
+            "serial": manifest.serial,
+            "not_after": unix_text(manifest.not_after),
+            "sha256": hashlib.sha256(encode_model_manifest(manifest)).hexdigest(),
+            "percent": [arm.percent for arm in manifest.arms],
+        },
+        "taken": standing.arm is not None,
+        "withdrawn": standing.withdrawn,
+        "graded": standing.graded,
+        "good": standing.good,
+        "alarm": standing.alarm,
+        "runs": None if run is None else model_tag(run.sha256, run.adapter),
+        "problem": standing.problem,
+        "models": graded,
+    }
+
+
+def _rollout(arguments: argparse.Namespace) -> Rollout:
+    config = config_from(arguments)
+    plan = config.policy.routing
+    if plan is None or plan.rollout is None:
+        raise UsageError(
+            f"{config.policy_source}: follows no rollout: `routing.rollout` says whose"
+        )
+    # Who may sign manifests stands in the policy; one that is not signed says nothing.
+    problem = config.currency and config.currency.problem(datetime.now(UTC))
+    if problem:
+        raise ClientError(f"{config.policy_source}: {problem}")
+    return rollout_for(plan.rollout)
+
+
+def _registry() -> Registry:
+    return Registry(data_directory(os.environ, Path.home()))

@@ -1,0 +1,30 @@
+"""``curtilage route feedback``: what somebody thought of the last answer."""
+
+import argparse
+from datetime import UTC, datetime
+
+from curtilage.cli.route.stats import read_named, trace_path
+from curtilage.cli.terminal import DONE, out
+from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.routing.trace import TraceFile, TraceOutcome, minute_of
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Add a line about the last answer of a trace."""
+    lines = read_named(arguments.trace)
+    last = lines[-1] if lines else None
+    if last is None or not last.answered:
+        graded = last is not None and last.outcome is TraceOutcome.GRADED
+        raise UsageError(
+            "the last answer has its word already"
+            if graded
+            else "the trace does not end with an answer: ask something first"
+        )
+    good = arguments.opinion == "good"
+    word = last.graded(good=good, at=minute_of(datetime.now(UTC)))
+    path = trace_path(arguments.trace)
+    if not TraceFile(path).append(word):
+        raise ConfigError(f"{path}: cannot be written")
+    # Of whose answer, since another program may have asked meanwhile.
+    out(f"{arguments.opinion}: the answer of {last.tier} ({last.intent}, {last.at})")
+    return DONE

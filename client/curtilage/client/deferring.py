@@ -1,0 +1,388 @@
+"""Puts questions by that nobody can answer just now, asks them again, gives answers.
+
+A question that goes on goes through the whole session again, as if its sender asked
+it now: it is inspected, decided and permitted anew, by the policy in force. It may be
+asked twice, where a crash came between its answer and the disk; it has one answer.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from curtilage.client import telemetry
+from curtilage.client.answer import Answer
+from curtilage.client.deferred import (
+    OUT_THERE,
+    TICKET_BYTES,
+    TRANSIENT,
+    Deferred,
+    State,
+    answer_of,
+    goes_on,
+    outcome_of,
+    query_of,
+    refusal_of,
+    refused_as,
+    request_of,
+    worth_waiting,
+)
+from curtilage.client.deferred_store import (
+    DeferredStore,
+    QueueDamagedError,
+    QueueStoreError,
+)
+from curtilage.client.errors import (
+    EXPLAINED,
+    BlockedError,
+    BusyError,
+    ClientError,
+    FailureReason,
+    IncompleteAnswerError,
+    NotRoutedError,
+    QueuedError,
+    TicketError,
+    UsageError,
+)
+from curtilage.client.query import Query
+from curtilage.policy.decision.decide import Decision
+from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.routing_plan import QueuePlan
+
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 60.0
+NOT_FOUND: Final = 404
+GONE: Final = 410
+_SPREAD: Final = 1000
+
+
+class Asks(Protocol):
+    """What asking again needs of the session."""
+
+    async def decide(self, query: Query) -> Decision:
+        """Inspect and decide, and nothing else."""
+        ...
+
+    async def ask(self, query: Query) -> Answer:
+        """Answer, whole.
+
+        Raises:
+            ClientError: it cannot.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What came of asking all that waits again.
+
+    Attributes:
+        answered: so many have an answer now.
+        refused: so many were refused for good.
+        waiting: so many wait on.
+        elsewhere: another process is at it, so nothing was done.
+    """
+
+    answered: int = 0
+    refused: int = 0
+    waiting: int = 0
+    elsewhere: bool = False
+
+
+class Deferring:
+    """One session's queue.
+
+    Args:
+        store: where the questions wait.
+        plan: for how long.
+        asks: the session.
+        now_ms: Unix time.
+        sleep: waits for so many seconds.
+        below: randomness, a number below another.
+        way_out: an enclave can be asked here. In another process, perhaps.
+    """
+
+    def __init__(
+        self,
+        store: DeferredStore,
+        plan: QueuePlan,
+        asks: Asks,
+        *,
+        now_ms: Callable[[], int],
+        sleep: Callable[[float], Awaitable[None]],
+        below: Callable[[int], int] = secrets.randbelow,
+        way_out: bool = True,
+    ) -> None:
+        self._way_out = way_out
+        self._store = store
+        self._plan = plan
+        self._asks = asks
+        self._now_ms = now_ms
+        self._sleep = sleep
+        self._below = below
+        self._loop: asyncio.Task[None] | None = None
+        self._closed = False
+        # What is being asked again has its place already.
+        self._ticket: ContextVar[str] = ContextVar("ticket", default="")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether what waits here is gone when this process ends."""
+        return self._store.in_memory
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether what is asked just now has waited, and would wait on."""
+        return bool(self._ticket.get())
+
+    async def put(
+        self,
+        query: Query,
+        decision: Decision,
+        failures: Sequence[FailureReason],
+        *,
+        eta_s: int | None = None,
+        left: bool,
+    ) -> QueuedError | None:
+        """Put a query by that nobody could answer, and begin to ask again.
+
+        Returns what to tell its sender; None where waiting would not help, or such a
+        query may not wait: then he is told why nobody answered.
+
+        Args:
+            query: as it was asked.
+            decision: about it.
+            failures: why nobody answered.
+            eta_s: after how long whoever failed is asked again, where that is known.
+            left: something of it may have left this device.
+
+        Raises:
+            QueueFullError: as much waits already as may.
+        """
+        routing_class = decision.permitted.routing_class
+        cause = worth_waiting(failures, routing_class)
+        ttl_s = self._plan.ttl_s[routing_class]
+        if not query.options.defer or cause is None or not ttl_s:
+            return None
+        # One that is asked again has its place, and goes on to have it.
+        if ticket := self._ticket.get():
+            return QueuedError(ticket, cause, eta_s=eta_s, left=left)
+        request = request_of(query)
+        with suppress(UsageError, QueueStoreError):
+            query_of(request)  # what could not be read again is not put by
+            now_ms = self._now_ms()
+            item = Deferred(
+                ticket=secrets.token_hex(TICKET_BYTES),
+                routing_class=routing_class,
+                policy=decision.policy_digest,
+                cause=cause,
+                put_ms=now_ms,
+                until_ms=now_ms + 1000 * ttl_s,
+            )
+            # Before anybody is told that it waits. Whoever stops waiting for an answer
+            # meanwhile has no ticket, and nobody asks it again.
+            await _whole(
+                self._put(item, request, EXPLAINED[cause]),
+                lambda: self._store.drop(item.ticket),
+            )
+            self.keep_on()
+            return QueuedError(item.ticket, cause, eta_s=eta_s, left=left)
+        return None
+
+    async def _put(self, item: Deferred, request: bytes, why: str) -> None:
+        await asyncio.to_thread(self._store.put, item, request, why)
+        # It waits now, whether or not it can be counted: told that it failed, its
+        # sender would have no ticket for what leaves later all the same.
+        with suppress(QueueStoreError):
+            await self._count()
+
+    async def items(self) -> tuple[Deferred, ...]:
+        """Return what waits, and what became of the rest.
+
+        Raises:
+            QueueStoreError: the queue cannot be read.
+        """
+        return await asyncio.to_thread(self._store.items, self._now_ms())
+
+    async def collect(self, ticket: str) -> Answer:
+        """Return the answer that a ticket is for; it stays until it is dropped.
+
+        Raises:
+            QueuedError: it waits on.
+            TicketError: there is none, and there will be none.
+            QueueStoreError: the queue cannot be read.
+        """
+        return await asyncio.to_thread(collected, self._store, ticket, self._now_ms())
+
+    async def drop(self, ticket: str) -> bool:
+        """Forget a question and its answer; tell whether there was one.
+
+        Raises:
+            QueueStoreError: the queue cannot be written.
+        """
+        return await asyncio.to_thread(self._store.drop, ticket)
+
+    async def drain(self) -> Drained:
+        """Ask all that waits again, one after the other, the oldest first.
+
+        Where one finds nobody, others of its class that wait for the same are not
+        tried: they would find nobody either, and a network that is just coming back
+        would be asked by all.
+
+        Raises:
+            QueueStoreError: the queue cannot be read or written.
+        """
+        with self._store.draining() as alone:
+            if not alone:
+                return Drained(elsewhere=True)
+            told = Drained()
+            stuck = set[tuple[RoutingClass, str]]()
+            for item in await self.items():
+                if item.state is not State.WAITING:
+                    continue
+                state, alike = None, (item.routing_class, item.cause)
+                # Without a way out, what waits for one would be refused for good.
+                here = self._way_out or item.cause not in OUT_THERE
+                if here and alike not in stuck:
+                    # Those before it may have taken minutes: it was dropped meanwhile,
+                    # or its time is over, and it must not leave any more.
+                    if not await self._waits(item):
+                        continue
+                    state = await self._once(item)
+                if state is None:
+                    stuck.add(alike)
+                    told = replace(told, waiting=told.waiting + 1)
+                elif state is State.ANSWERED:
+                    told = replace(told, answered=told.answered + 1)
+                else:
+                    told = replace(told, refused=told.refused + 1)
+            await self._count()
+            return told
+
+    async def _waits(self, item: Deferred) -> bool:
+        now = await asyncio.to_thread(self._store.item, item.ticket, self._now_ms())
+        return now is not None and now.state is State.WAITING
+
+    async def _count(self) -> None:
+        """Tell how many wait, and how long the oldest has."""
+        waiting = [each for each in await self.items() if each.state is State.WAITING]
+        oldest_ms = min((each.put_ms for each in waiting), default=0)
+        telemetry.queued(len(waiting), (self._now_ms() - oldest_ms) / 1000)
+
+    async def _once(self, item: Deferred) -> State | None:
+        """Ask one again, and note what came of it; None: it waits on."""
+        token = self._ticket.set(item.ticket)
+        try:
+            query = query_of(await asyncio.to_thread(self._store.content, item))
+            decision = await self._asks.decide(query)
+            is_now = decision.permitted.routing_class
+            again = goes_on(query, put_as=item.routing_class, is_now=is_now)
+            answer = await self._asks.ask(again)
+        except QueueStoreError as error:
+            if not isinstance(error, QueueDamagedError):
+                raise
+            state, outcome = State.REFUSED, refusal_of("queue_damaged", str(error))
+        except ClientError as error:
+            if _passes(error):
+                return None
+            state, outcome = State.REFUSED, refusal_of(_code(error), str(error))
+        else:
+            state, outcome = State.ANSWERED, outcome_of(answer)
+        finally:
+            self._ticket.reset(token)
+        # False: it was dropped meanwhile, or waited too long. Nobody is told then.
+        await asyncio.to_thread(
+            self._store.settle, item, state, outcome, now_ms=self._now_ms()
+        )
+        return state
+
+    def keep_on(self) -> None:
+        """Ask again and again, beside the questions, while something may wait."""
+        if not self._closed and (self._loop is None or self._loop.done()):
+            self._loop = asyncio.ensure_future(self._again_and_again())
+
+    async def _again_and_again(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            # Not all at the same moment: many clients lost the same network.
+            spread = 0.5 + self._below(_SPREAD) / _SPREAD
+            await self._sleep(pause_s * spread)
+            # A disk that is full just now may not be so later; nobody is here to tell.
+            drained = Drained(waiting=1)
+            with suppress(QueueStoreError):
+                drained = await self.drain()
+            none = not drained.waiting and not drained.elsewhere
+            if none and self._store.in_memory:
+                return  # into a file, another process may put one by
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if drained.answered:
+                pause_s = FIRST_PAUSE_S
+
+    async def close(self) -> None:
+        """Stop asking again, and close the store; what waits in a file waits on."""
+        self._closed = True
+        if self._loop is not None:
+            self._loop.cancel()
+            # Whatever it came to: what else the session has open is closed as well.
+            await asyncio.gather(self._loop, return_exceptions=True)
+        await asyncio.to_thread(self._store.close)
+
+
+def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
+    """Return the answer that a ticket is for; see ``Deferring.collect``."""
+    item = store.item(ticket, now_ms)
+    if item is None:
+        raise TicketError(
+            "queue_unknown",
+            "nothing waits under this ticket: it was dropped, or nobody came for "
+            "its answer",
+            http_status=NOT_FOUND,
+        )
+    if item.state is State.WAITING:
+        raise QueuedError(ticket, FailureReason(item.cause))
+    if item.state is State.EXPIRED:
+        raise TicketError(
+            "queue_expired",
+            "it waited as long as the policy lets one of its class, and nobody "
+            "could answer: ask anew",
+            http_status=GONE,
+        )
+    outcome = store.content(item)
+    if item.state is State.REFUSED:
+        raise TicketError(*refused_as(outcome))
+    try:
+        return answer_of(outcome)
+    except ValueError:
+        raise QueueStoreError(
+            "another version of this program wrote the answer"
+        ) from None
+
+
+async def _whole(work: Coroutine[None, None, None], undo: Callable[[], object]) -> None:
+    """Wait for work that runs in a thread; whoever is cancelled has it undone."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(ClientError):
+            await task
+            await asyncio.to_thread(undo)
+        raise
+
+
+def _passes(error: ClientError) -> bool:
+    """Tell whether waiting on may help against a failure."""
+    if isinstance(error, IncompleteAnswerError):
+        return error.reason in TRANSIENT
+    return isinstance(error, QueuedError | BusyError)
+
+
+def _code(error: ClientError) -> str:
+    if isinstance(error, NotRoutedError):
+        return error.code
+    if isinstance(error, BlockedError):
+        return "blocked_by_policy"
+    return "refused"

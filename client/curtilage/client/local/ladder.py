@@ -1,0 +1,212 @@
+"""What the local model does where it cannot do all: less of it, or another's turn.
+
+Where somebody else may answer, a model that does not begin is not waited for. Where
+nobody else may, of a text that its context does not hold a part is left out, and said:
+the passages that say most about the question remain, word for word and in their order.
+One pass over the text: to have the model read all of it, part by part, would take
+minutes on the machines that this is for (docs/costs.md).
+"""
+
+import asyncio
+import math
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+from curtilage.client.answer import AnswerEvent
+from curtilage.client.local.model import (
+    LocalContextTooLongError,
+    LocalModelSlowError,
+)
+from curtilage.client.query import MESSAGE_TOKENS, Message, Query
+
+GAP: Final = "\n[…]\n"
+"""Stands where something was left out; the model is to know."""
+PASSAGE_CHARS: Final = 400
+LEAST_ROOM_TOKENS: Final = 64
+"""What is left of a question in less is none."""
+ROUNDS: Final = 4
+"""How often to shorten: how long a text is in tokens is known once it was refused."""
+_MOST_CHARS_PER_TOKEN: Final = 3.5
+_CAREFUL: Final = 0.9
+_PROMPTS: Final = frozenset({"system", "developer"})
+_PASSAGE: Final = re.compile(
+    rf".{{{PASSAGE_CHARS // 4},{PASSAGE_CHARS}}}?(?:[.!?]\s|\n)|.{{1,{PASSAGE_CHARS}}}",
+    re.DOTALL,
+)
+_WORD: Final = re.compile(r"[^\W_]{3,}")
+# Multiples of it lie evenly in 0..1, wherever one stops.
+_GOLDEN: Final = 0.6180339887
+
+
+async def begun_within(
+    first_s: float, events: AsyncGenerator[AnswerEvent]
+) -> AsyncGenerator[AnswerEvent]:
+    """Yield an answer that begins in time; what has begun is waited for to its end.
+
+    Args:
+        first_s: how long to wait for the first piece.
+        events: the local model's answer; stopped where it is late.
+
+    Raises:
+        LocalModelSlowError: it did not begin.
+        LocalUnavailableError: as ``events``.
+    """
+    async with aclosing(events):
+        try:
+            async with asyncio.timeout(first_s):
+                first = await anext(events)
+        except TimeoutError:
+            raise LocalModelSlowError from None
+        yield first
+        async for event in events:
+            yield event
+
+
+async def shortened_to_fit(
+    generate: Callable[[Query], AsyncGenerator[AnswerEvent]],
+    query: Query,
+    left_out: Callable[[int], None],
+) -> AsyncGenerator[AnswerEvent]:
+    """Answer a query here; one that does not fit, from the part that does.
+
+    Args:
+        generate: the local model's; it refuses what is too long before the first piece.
+        query: what is asked.
+        left_out: told before the first piece how many characters were not read.
+
+    Raises:
+        LocalContextTooLongError: there is no room for a question.
+        LocalUnavailableError: as ``generate``.
+    """
+    asked = query
+    for rounds in count(1):
+        try:
+            async with aclosing(generate(asked)) as events:
+                async for event in events:
+                    yield event
+        except LocalContextTooLongError as problem:
+            shorter = shortened(
+                asked,
+                prompt_tokens=problem.prompt_tokens,
+                context_tokens=problem.context_tokens,
+            )
+            if shorter is None or rounds > ROUNDS:
+                raise
+            asked = shorter
+            left_out(_chars(query) - _chars(asked))
+        else:
+            return
+
+
+def shortened(query: Query, *, prompt_tokens: int, context_tokens: int) -> Query | None:
+    """Return about as much of a query as fits, or None where no question would.
+
+    Args:
+        query: what does not fit.
+        prompt_tokens: how long it is.
+        context_tokens: how long question and answer may be together.
+    """
+    room = context_tokens - query.settings.max_tokens
+    room -= MESSAGE_TOKENS * len(query.messages)
+    if room < LEAST_ROOM_TOKENS:
+        return None
+    chars = _chars(query)
+    per_token = min(chars / max(prompt_tokens, 1), _MOST_CHARS_PER_TOKEN)
+    # Less than there is in any case: the estimate that it would fit was wrong.
+    budget = int(_CAREFUL * min(room * per_token, chars))
+    passages = list(_passages(query))
+    kept: set[int] = set()
+    for at, passage in sorted(enumerate(passages), key=lambda each: each[1].rank):
+        cost = len(passage.text) + len(GAP)
+        if cost <= budget:
+            budget -= cost
+            kept.add(at)
+    # A question of which nothing but its surroundings remain is another one.
+    if not any(passages[at].asks for at in kept):
+        return None
+    return replace(query, messages=tuple(_joined(query, passages, kept)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passage:
+    """A piece of a message.
+
+    Attributes:
+        message: which message.
+        text: the piece, with the space behind it.
+        asks: it is a part of what is asked.
+        rank: what is kept first has the lowest.
+    """
+
+    message: int
+    text: str
+    asks: bool
+    rank: tuple[float, float]
+
+
+def _passages(query: Query) -> Iterator[_Passage]:
+    """Yield every piece of every message in order, which together are all of it."""
+    messages = query.messages
+    pieces = [_PASSAGE.findall(each.content) for each in messages]
+    last = max(
+        (at for at, each in enumerate(messages) if each.role == "user"),
+        default=len(messages) - 1,
+    )
+    # What is asked stands before a long text or behind it.
+    some = len(pieces[last])
+    ends = {at for at in (0, 1, some - 2, some - 1) if 0 <= at < some}
+    asked = {word for at in ends for word in _words(pieces[last][at])}
+    seen = Counter(
+        word for each in pieces for text in each for word in set(_words(text))
+    )
+    whole = sum(map(len, pieces))
+    number = 0
+    for message, texts in enumerate(pieces):
+        for at, text in enumerate(texts):
+            number += 1
+            asks = message == last and at in ends
+            told = messages[message].role in _PROMPTS
+            shared = asked.intersection(_words(text))
+            weight = sum(math.log(1 + whole / seen[word]) for word in shared)
+            # Where words do not tell, the pieces are taken from everywhere alike.
+            yield _Passage(
+                message=message,
+                text=text,
+                asks=asks,
+                rank=(
+                    -math.inf if asks else -1e6 if told else -weight,
+                    number * _GOLDEN % 1.0,
+                ),
+            )
+
+
+def _joined(
+    query: Query, passages: list[_Passage], kept: set[int]
+) -> Iterator[Message]:
+    """Yield the messages with what is kept of each, from the first user's turn on."""
+    texts = [""] * len(query.messages)
+    gaps = [False] * len(query.messages)
+    for at, passage in enumerate(passages):
+        index = passage.message
+        if at in kept:
+            texts[index] += (GAP if gaps[index] else "") + passage.text
+        gaps[index] = at not in kept
+    begun = False
+    for message, text, gap in zip(query.messages, texts, gaps, strict=True):
+        # Templates want a user's turn first, and then the others in turn.
+        begun = begun or (message.role == "user" and bool(text))
+        if begun or (message.role in _PROMPTS and text):
+            yield replace(message, content=text + (GAP if gap else ""))
+
+
+def _chars(query: Query) -> int:
+    return sum(len(each.content) for each in query.messages)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

@@ -1,0 +1,253 @@
+"""The local model of a rollout: another one takes over between answers.
+
+Looks now and then how the rollout stands. Where it says another model, that one is
+loaded beside the one that answers, and takes the questions that come from then on; the
+old one is freed when its last answer has ended. What cannot be loaded changes nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from curtilage.client.answer import AnswerEvent
+from curtilage.client.errors import ClientError, LocalUnavailableError
+from curtilage.client.local.machine import available_memory
+from curtilage.client.local.model import (
+    DEFAULT_CONTEXT_TOKENS,
+    LocalModel,
+    LocalModelMemoryError,
+    ModelChoice,
+)
+from curtilage.client.local.rollout import Rollout
+from curtilage.client.local.shape import read_shape
+from curtilage.client.query import Query
+from curtilage.client.routing.trace import model_tag
+
+LOOK_S: Final = 300.0
+"""How long a grade or a new manifest may go unnoticed."""
+
+Open = Callable[[ModelChoice | None, int | None], LocalModel]
+"""Makes a model that is not loaded yet, with a context of so many tokens; of no choice
+the one that runs without a rollout."""
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A loaded model, and how many answers it is writing."""
+
+    model: LocalModel
+    tag: str
+    answering: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RolledOutModel:
+    """Answers queries with the model that a rollout names.
+
+    Args:
+        rollout: says which.
+        open_model: see ``Open``.
+        context_tokens: question and answer together; None: the default.
+        clock: the time, aware.
+        sleep: waits for the next look.
+        notify: takes what the person at this machine should know.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        open_model: Open,
+        *,
+        context_tokens: int | None,
+        clock: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        notify: Callable[[str], object],
+    ) -> None:
+        self._rollout = rollout
+        self._open = open_model
+        self._tokens = context_tokens
+        self._clock = clock
+        self._sleep = sleep
+        self._notify = notify
+        self._told = ""
+        self._broken: set[str] = set()
+        self._held: _Held | None = None
+        self._leaving: _Held | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def model_id(self) -> str:
+        """The name of the model that the next question is answered by."""
+        return self._now.model.model_id
+
+    @property
+    def sha256(self) -> str:
+        """Of its file, hex."""
+        return self._now.model.sha256
+
+    @property
+    def tag(self) -> str:
+        """What the trace calls it."""
+        return self._now.tag
+
+    @property
+    def digests(self) -> tuple[str, str | None] | None:
+        """As ``LocalModel.digests``."""
+        return self._now.model.digests
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How much it reads and writes at once."""
+        return self._now.model.context_tokens
+
+    async def start(self) -> None:
+        """Load the model that the rollout says, else the one before, else the usual.
+
+        Raises:
+            ConfigError: the registry or the file of the rollout cannot be read.
+            LocalUnavailableError: none of them can be had.
+        """
+        standing = await asyncio.to_thread(self._rollout.look, self._clock())
+        if standing.problem:
+            self._tell(standing.problem)
+        wanted = [
+            standing.run,
+            None if standing.manifest is None else standing.manifest.previous,
+        ]
+        for files in dict.fromkeys(each for each in wanted if each is not None):
+            tag = model_tag(files.sha256, files.adapter)
+            choice = self._rollout.choice(files)
+            if choice is None:
+                self._tell(f"the rollout's model {tag} is not here any more")
+                continue
+            model = self._open(choice, self._tokens)
+            try:
+                await _started(model)
+            except LocalUnavailableError as failure:
+                self._broken.add(tag)
+                self._tell(f"the rollout's model {choice.model_id} fails: {failure}")
+            else:
+                break
+        else:
+            model = self._open(None, self._tokens)
+            await _started(model)
+            tag = model_tag(model.sha256)
+        self._held = _Held(model, tag)
+        self._looking = asyncio.create_task(self._look_now_and_then())
+
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Answer a query, by one model to its end; as ``LocalModel.generate``."""
+        # Before anything is waited for: who has just read ``model_id`` is answered by
+        # that model.
+        held = self._now
+        held.answering += 1
+        try:
+            async with aclosing(held.model.generate(query, signals=signals)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            held.answering -= 1
+            if not held.answering:
+                held.idle.set()
+
+    async def close(self) -> None:
+        """Stop looking and whatever is being answered, and free the models."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for held in (self._leaving, self._held):
+            if held is not None:
+                await held.model.close()
+
+    async def look(self) -> None:
+        """Look how the rollout stands, and change the model where it says another.
+
+        Raises:
+            ClientError: it cannot be read, or the other model cannot be had; the one
+                that answers goes on.
+            OSError: what was taken back cannot be remembered.
+        """
+        standing = await asyncio.to_thread(self._rollout.look, self._clock())
+        if standing.problem:
+            self._tell(standing.problem)
+        files = standing.run
+        if files is None:
+            return
+        tag = model_tag(files.sha256, files.adapter)
+        if tag == self.tag or tag in self._broken:
+            return
+        choice = self._rollout.choice(files)
+        if choice is None:
+            self._tell(f"the rollout's model {tag} is not here any more")
+            return
+        try:
+            model = await self._loaded_beside(choice)
+        except LocalUnavailableError as failure:
+            if not isinstance(failure, LocalModelMemoryError):  # later it may do
+                self._broken.add(tag)
+            raise
+        self._tell(f"the local model is now {model.model_id}")
+        self._leaving, self._held = self._held, _Held(model, tag)
+        await self._free_old()
+
+    async def _loaded_beside(self, choice: ModelChoice) -> LocalModel:
+        """Load a model while another answers."""
+        tokens = self._tokens or DEFAULT_CONTEXT_TOKENS
+        # Both are there for a while. Where they cannot be, it is not even hashed.
+        if shape := await asyncio.to_thread(read_shape, choice.path):
+            if self._tokens is None:
+                tokens = min(tokens, shape.trained_context)
+            size = choice.path.stat().st_size
+            shape.require_context(tokens, size, available_memory())
+        model = self._open(choice, tokens)
+        starting = asyncio.ensure_future(model.start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Else what is being loaded would have nobody to free it.
+            await asyncio.gather(starting, return_exceptions=True)
+            await model.close()
+            raise
+        return model
+
+    async def _free_old(self) -> None:
+        old = self._leaving
+        if old is not None:
+            # Nobody new comes to it, and it is looked at no more before it is gone: so
+            # there are never three.
+            if old.answering:
+                old.idle.clear()
+                await old.idle.wait()
+            await old.model.close()
+            self._leaving = None
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await self._sleep(LOOK_S)
+            try:
+                await self.look()
+            except (ClientError, OSError) as failure:
+                self._tell(f"the rollout changes nothing: {failure}")
+
+    def _tell(self, text: str) -> None:
+        # Once, and not with every look.
+        if text != self._told:
+            self._told = text
+            self._notify(text)
+
+    @property
+    def _now(self) -> _Held:
+        if self._held is None:
+            raise LocalUnavailableError("the local model is not running")
+        return self._held
+
+
+async def _started(model: LocalModel) -> None:
+    """Load a model; one that memory is short for now tries again by itself."""
+    with suppress(LocalModelMemoryError):
+        await model.start()

@@ -1,0 +1,313 @@
+"""The rollout that this device follows: which model, since when, and until when.
+
+A manifest comes into force here when somebody takes it, and holds until a newer one is
+taken. Every look verifies it again. What is remembered is one private file: the
+manifest and its proof, the random number by which this device has its place among all,
+and what was taken back here. None of that leaves; a rollout sends nothing and fetches
+nothing.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+from curtilage.attest.encoding.strict_json import (
+    canonical_json,
+    encode_base64,
+    parse_object,
+)
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.evidence import MAX_MANIFEST_BYTES
+from curtilage.attest.log.model_manifest import (
+    DEVICE_BYTES,
+    Arm,
+    ModelFiles,
+    ModelManifest,
+    parse_model_manifest,
+    require_next,
+    verify_model_manifest,
+)
+from curtilage.client.errors import ClientError, ConfigError
+from curtilage.client.files import locked, read_bounded, write_private_atomically
+from curtilage.client.local.model import ModelChoice, resolve_digest
+from curtilage.client.local.registry import Registry, make_private
+from curtilage.client.routing.drift import first_alarm
+from curtilage.client.routing.trace import model_tag, read_grades
+from curtilage.policy.document.routing_plan import RolloutPlan
+
+LEAST_GRADED: Final = 100
+"""So many answers must have been graded before a model is taken back by itself."""
+_MAX_BYTES: Final = 1 << 20
+_MOST_WITHDRAWN: Final = 64
+_VERSION: Final = 1
+
+
+class RolloutError(ConfigError):
+    """A manifest was not taken; nothing has changed."""
+
+
+class FilesMissingError(RolloutError):
+    """A manifest was not taken, since files of its models are not here.
+
+    Attributes:
+        missing: which models; the device runs one, and goes back to the other.
+    """
+
+    def __init__(self, missing: tuple[ModelFiles, ...]) -> None:
+        super().__init__(
+            "the model and the one before it must both be here; missing: "
+            + ", ".join(f"sha256:{each.adapter or each.sha256}" for each in missing)
+        )
+        self.missing = missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How things stand.
+
+    Attributes:
+        manifest: the one in force; None: there is none that can be followed.
+        arm: what it gives to this device; None: the model before.
+        withdrawn: that was taken back here.
+        graded: how many answers of the arm's model were graded here.
+        good: how many of these were good.
+        alarm: after how many grades it was clear that the model is not as good as
+            promised; None: it is not.
+        problem: what a person should know; empty: nothing.
+    """
+
+    manifest: ModelManifest | None = None
+    arm: Arm | None = None
+    withdrawn: bool = False
+    graded: int = 0
+    good: int = 0
+    alarm: int | None = None
+    problem: str = ""
+
+    @property
+    def run(self) -> ModelFiles | None:
+        """The model to run; None: no rollout says any."""
+        if self.manifest is None:
+            return None
+        gone = self.withdrawn or self.alarm is not None
+        return self.manifest.previous if self.arm is None or gone else self.arm.model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """What is remembered.
+
+    Attributes:
+        device: the random number of this device.
+        leaf: the manifest in force; so also the largest number that ever was.
+        proof: that it was logged.
+        withdrawn: subjects of manifests that were taken back here, oldest first.
+    """
+
+    device: bytes
+    leaf: bytes = b""
+    proof: str = ""
+    withdrawn: tuple[str, ...] = ()
+
+    def encoded(self) -> bytes:
+        return canonical_json(
+            {
+                "v": _VERSION,
+                "device": encode_base64(self.device),
+                "leaf": encode_base64(self.leaf),
+                "proof": self.proof,
+                "withdrawn": list(self.withdrawn),
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Raise RefusedError where it is anything but what was written."""
+        fields = parse_object(data, where="rollout", limit_bytes=_MAX_BYTES)
+        fields.require(("v", "device", "leaf", "proof", "withdrawn"))
+        state = cls(
+            device=fields.octets("device", limit=DEVICE_BYTES),
+            leaf=fields.octets("leaf", limit=MAX_MANIFEST_BYTES),
+            proof=fields.text("proof", limit=_MAX_BYTES),
+            withdrawn=fields.texts("withdrawn", limit=_MOST_WITHDRAWN, item_limit=64),
+        )
+        if state.encoded() != data or len(state.device) != DEVICE_BYTES:
+            raise RefusedError(RefusalCode.MALFORMED, "rollout: not as it was written")
+        return state
+
+
+class Rollout:
+    """What one line of manifests means for this device.
+
+    Args:
+        plan: whose manifests are followed.
+        folder: where it is remembered; made, for its owner alone, when first written.
+        registry: the models that are here.
+        trace: where answers are graded.
+        draw: randomness, so many bytes.
+    """
+
+    def __init__(
+        self,
+        plan: RolloutPlan,
+        *,
+        folder: Path,
+        registry: Registry,
+        trace: Path,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._file = folder / f"{plan.name}.json"
+        self._registry = registry
+        self._trace = trace
+        self._draw = draw
+
+    def choice(self, model: ModelFiles) -> ModelChoice | None:
+        """Return where the files of a model are; None: not all of them are here.
+
+        Raises:
+            ConfigError: the registry cannot be read.
+        """
+        return resolve_digest(
+            model.sha256, adapter=model.adapter, registry=self._registry
+        )
+
+    def take(self, leaf: bytes, proof: str, *, now: datetime) -> ModelManifest:
+        """Put a manifest in force.
+
+        Args:
+            leaf: the manifest's bytes.
+            proof: that it was logged.
+            now: the time, aware.
+
+        Raises:
+            RolloutError: it does not verify, has expired, or is not newer than one
+                that was in force; or what is remembered cannot be read.
+            FilesMissingError: a model of it is not here.
+            OSError: it cannot be written.
+        """
+        with self._locked():
+            state = self._read()
+            try:
+                manifest = self._verified(leaf, proof)
+                # Whoever signs now: the number goes on.
+                serial = None
+                if state is not None and state.leaf:
+                    serial = parse_model_manifest(state.leaf).serial
+                require_next(manifest, serial=serial, now=now)
+            except RefusedError as refusal:
+                raise RolloutError(f"{refusal.code}: {refusal.detail}") from None
+            if state is None:
+                # Remembered before it is known which files are missing: who tries again
+                # until another number needs none would not be a share of all.
+                state = _State(device=self._draw(DEVICE_BYTES))
+                self._write(state)
+            arm = manifest.arm_of(state.device)
+            wanted = (manifest.previous, *(() if arm is None else (arm.model,)))
+            if missing := tuple(each for each in wanted if self.choice(each) is None):
+                raise FilesMissingError(missing)
+            self._write(replace(state, leaf=leaf, proof=proof))
+        return manifest
+
+    def withdraw(self) -> ModelManifest:
+        """Take back here what the manifest in force rolls out; all its stages.
+
+        Raises:
+            RolloutError: none is in force.
+            OSError: it cannot be written.
+        """
+        with self._locked():
+            state = self._read()
+            manifest = self._standing(state, now=None).manifest
+            if state is None or manifest is None:
+                raise RolloutError("no manifest is in force here")
+            kept = [each for each in state.withdrawn if each != manifest.subject]
+            withdrawn = (*kept, manifest.subject)[-_MOST_WITHDRAWN:]
+            self._write(replace(state, withdrawn=withdrawn))
+        return manifest
+
+    def standing(self, now: datetime) -> Standing:
+        """Return how things stand; changes nothing.
+
+        Args:
+            now: the time, aware.
+
+        Raises:
+            RolloutError: what is remembered cannot be read.
+        """
+        return self._standing(self._read(), now=now)
+
+    def look(self, now: datetime) -> Standing:
+        """Return how things stand, and take back a model that is not as good.
+
+        Raises:
+            RolloutError: as ``standing``.
+            OSError: as ``withdraw``.
+        """
+        standing = self.standing(now)
+        if standing.alarm is not None and not standing.withdrawn:
+            self.withdraw()
+        return standing
+
+    def _standing(self, state: _State | None, *, now: datetime | None) -> Standing:
+        if state is None or not state.leaf:
+            return Standing(problem="no manifest was taken yet")
+        try:
+            manifest = self._verified(state.leaf, state.proof)
+        except RefusedError as refusal:
+            # The policy believes another log now, or somebody changed the file.
+            return Standing(
+                problem="the manifest that was taken is not believed any more: "
+                f"{refusal.code}: {refusal.detail}"
+            )
+        arm = manifest.arm_of(state.device)
+        standing = Standing(
+            manifest=manifest, arm=arm, withdrawn=manifest.subject in state.withdrawn
+        )
+        if now is not None and now.timestamp() >= manifest.not_after:
+            standing = replace(
+                standing,
+                problem="the manifest has expired; until a newer one is taken, all "
+                "stays as it is",
+            )
+        if arm is None:
+            return standing
+        tag = model_tag(arm.model.sha256, arm.model.adapter)
+        try:
+            grades = read_grades(self._trace, tag)
+        except ClientError as failure:
+            return replace(standing, problem=f"grades cannot be read: {failure}")
+        alarm = first_alarm(
+            arm.promised_permille / 1000, map(float, grades), least=LEAST_GRADED
+        )
+        return replace(standing, graded=len(grades), good=sum(grades), alarm=alarm)
+
+    def _verified(self, leaf: bytes, proof: str) -> ModelManifest:
+        return verify_model_manifest(
+            leaf, proof, log=self._plan.log, name=self._plan.name
+        )
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        make_private(self._folder.parent)
+        make_private(self._folder)
+        with locked(self._file.with_suffix(".lock"), math.inf):
+            yield
+
+    def _read(self) -> _State | None:
+        if not self._file.exists():
+            return None
+        try:
+            return _State.parse(read_bounded(self._file, _MAX_BYTES))
+        except RefusedError:
+            raise RolloutError(f"{self._file} is damaged") from None
+
+    def _write(self, state: _State) -> None:
+        with write_private_atomically(self._file) as file:
+            file.write(state.encoded())

@@ -1,0 +1,108 @@
+"""Runs an asynchronous generator in a task of its own, so that one can wait in turns.
+
+A generator cannot be asked for its next item with a limit of time: to give up waiting
+is to break it. And two that are to run side by side need a task each.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar, final
+
+_Item = TypeVar("_Item")
+
+
+@final
+class Ended:
+    """Stands for the end of what a generator yields."""
+
+
+ENDED: Final = Ended()
+
+
+class Pump(Generic[_Item]):
+    """One generator that runs; use it as a context, which ends it.
+
+    Args:
+        events: it is drawn one item ahead, and no further.
+    """
+
+    def __init__(self, events: AsyncGenerator[_Item]) -> None:
+        self._events = events
+        self._ready: asyncio.Queue[_Item | Ended | Exception] = asyncio.Queue(maxsize=1)
+        # One task from the first item to the last: a time limit that a generator set in
+        # one task would stop the wrong thing in the next.
+        self._task = asyncio.ensure_future(self._run())
+        self._waiting: asyncio.Task[_Item | Ended | Exception] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Return it."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the generator, and wait until it has ended."""
+        await self.aclose()
+
+    async def next(self, timeout_s: float | None = None) -> _Item | Ended | None:
+        """Return the next item, ``ENDED``, or None where the time is over.
+
+        Raises:
+            Exception: what the generator raised.
+        """
+        task = self.waiting()
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            return None
+        self._waiting = None
+        found = task.result()
+        try:
+            if isinstance(found, Exception):
+                raise found
+            return found
+        finally:
+            # An error holds the frames that it went through, and what they hold: were
+            # it held by one of them, the question would stay until cycles are looked
+            # for.
+            del found, task
+
+    def waiting(self) -> "asyncio.Task[_Item | Ended | Exception]":
+        """Return what ends when ``next`` has something at once; to wait for several."""
+        if self._waiting is None:
+            self._waiting = asyncio.ensure_future(self._ready.get())
+        return self._waiting
+
+    async def aclose(self) -> None:
+        """End the generator where it stands, and wait until it has ended."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.wait({self._waiting})
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        # A task that was cancelled keeps the error that ended it, with all the frames
+        # it went through, this pump's among them, until somebody takes it.
+        with suppress(asyncio.CancelledError):
+            self._task.exception()
+
+    async def _run(self) -> None:
+        try:
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    await self._ready.put(event)
+        except Exception as error:  # noqa: BLE001  whoever waits is told, whatever it is
+            await self._ready.put(error)
+        else:
+            await self._ready.put(ENDED)
+
+
+async def ready(*pumps: Pump[_Item]) -> Pump[_Item]:
+    """Return a pump whose ``next`` has something at once; of several the first."""
+    await asyncio.wait(
+        {each.waiting() for each in pumps}, return_when=asyncio.FIRST_COMPLETED
+    )
+    return next(each for each in pumps if each.waiting().done())

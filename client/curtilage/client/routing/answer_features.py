@@ -1,0 +1,253 @@
+"""What can be seen of an answer, as numbers: how sure the model was, and its text.
+
+Pure and standard library alone. The work is bounded whatever was answered: of a long
+text two ends are looked at, and no pattern repeats what repeats. Heads are learned for
+exactly these numbers, in this order; ``FEATURES_SHA256`` says which they are.
+
+Sums and means of log-probabilities favour short answers; tenths and windows do not
+(arXiv:2404.10136).
+"""
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from curtilage.client.answer import Delta, TokenSignal
+
+VERSION: Final = 1
+MAX_CHARS: Final = 8000
+TAIL_CHARS: Final = 2000
+MAX_SIGNALS: Final = 4096
+NAMES: Final = (
+    *("logprob mean", "logprob tenth", "logprob window", "logprob end"),
+    *("margin mean", "margin tenth", "unsure tokens", "log tokens"),
+    *("log characters", "compressed", "repeated", "cut", "open end"),
+    *("refuses", "hedges", "digits", "sums right", "sums wrong", "of the question"),
+    *("question characters", "question words", "question numbers"),
+    *("question formulas", "question code", "question brackets"),
+)
+FEATURES_SHA256: Final = sha256("\n".join((str(VERSION), *NAMES)).encode()).hexdigest()
+
+_WINDOW: Final = 8
+_END: Final = 16
+_UNSURE: Final = math.log(2)  # the first is less than twice as likely as the second
+_LEAST_LOGPROB: Final = -20.0
+_MOST_MARGIN: Final = 20.0
+_LEAST_COMPRESSED: Final = 64  # characters; what is shorter has no room to repeat in
+_SHORT_WORD: Final = 3
+_CLOSE: Final = 1e-2
+
+# At most five numbers, each of at most 12 and 6 digits, and none begins inside of
+# another: a row of 8,000 digits is walked through once.
+_NUMBER: Final = r"\d{1,12}(?:\.\d{1,6})?"
+_SUM: Final = re.compile(
+    rf"(?<![\d.+*/x=%-])(?<![+*/x=%-] )({_NUMBER}(?: ?[-+*/x] ?{_NUMBER}){{1,4}})"
+    rf" ?= ?({_NUMBER})(?![\d%]| ?[-+*/x])"
+)
+_TERM: Final = re.compile(rf"{_NUMBER}|[-+*/x]")
+_FIGURE: Final = re.compile(r"\d{1,12}")
+_CODE: Final = re.compile(r"\b(?:def|return|import|for|if|lambda|assert|class)\b")
+_WORD: Final = re.compile(r"[^\W_]{1,32}")
+_JSON_WANTED: Final = re.compile(r"\bjson\b", re.IGNORECASE)
+_FENCE: Final = re.compile(r"```(?:json|JSON)?\n(.*?)(?:```|\Z)", re.DOTALL)
+_ENDS: Final = frozenset(".!?:;…。\uff01\uff1f)]}\"'»”`*|")
+_REFUSES: Final = (
+    "i can't", "i cannot", "i can not", "i'm sorry", "i am sorry", "i'm unable",
+    "i am unable", "as an ai", "as a language model", "i'm not able", "i am not able",
+    "i don't have access", "i do not have access", "sorry, ",
+    "es tut mir leid", "ich kann nicht", "ich kann ihnen nicht", "als ki",
+    "je suis désolé", "je ne peux pas", "lo siento", "no puedo", "mi dispiace",
+    "non posso", "het spijt me", "ik kan niet", "desculpe", "não posso",
+)  # fmt: skip
+_HEDGES: Final = (
+    "not sure", "i think", "i believe", "perhaps", "maybe", "it depends", "might be",
+    "unclear", "i don't know", "i do not know", "probably", "possibly", "however, it",
+    "vielleicht", "möglicherweise", "ich weiß nicht", "peut-être", "je ne sais pas",
+    "quizás", "no lo sé", "forse", "non lo so", "misschien", "talvez", "não sei",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is seen of an answer at one moment.
+
+    Attributes:
+        values: the numbers that ``NAMES`` names.
+        sound: it has a text, of every token it is known how sure the model was, and
+            JSON that was asked for is whole; else no score makes it one to be taken.
+    """
+
+    values: tuple[float, ...] = field(repr=False)
+    sound: bool
+
+
+class Draft:
+    """An answer as it grows, kept only as far as it is looked at.
+
+    Args:
+        question: what was asked; the last turn of its sender.
+
+    Attributes:
+        wants_json: whether it asks for JSON, of which a beginning says little.
+        chars: of the answer, all of them.
+        tokens: of the answer, as far as it is known how sure the model was.
+    """
+
+    def __init__(self, question: str) -> None:
+        self._question = question[:MAX_CHARS]
+        self.wants_json = _JSON_WANTED.search(self._question) is not None
+        self._asked = frozenset(_long_words(self._question))
+        self._of_question = tuple(
+            math.log1p(count)
+            for count in (
+                len(self._question),
+                len(self._question.split()),
+                len(_FIGURE.findall(self._question)),
+                self._question.count("\\"),
+                len(_CODE.findall(self._question)),
+                self._question.count("("),
+            )
+        )
+        self._head = self._tail = ""
+        self._signals: list[TokenSignal] = []
+        self._silent = False
+        self.chars = 0
+        self.tokens = 0
+
+    def add(self, delta: Delta) -> None:
+        """Take one more piece."""
+        self.chars += len(delta.text)
+        self.tokens += len(delta.signals)
+        room = MAX_CHARS - TAIL_CHARS - len(self._head)
+        self._head += delta.text[:room]
+        self._tail = (self._tail + delta.text[room:])[-TAIL_CHARS:]
+        # The end of an answer may release text that no token stands behind; of the
+        # rest, none may be without.
+        self._silent = self._silent or not (delta.signals or self._signals)
+        # What is no number is below no threshold, and held within bounds it is sure.
+        for each in delta.signals:
+            self._silent |= math.isnan(each.logprob) or math.isnan(each.margin)
+        self._signals.extend(delta.signals[: MAX_SIGNALS - len(self._signals)])
+
+    def seen(self, *, finish_reason: str | None = None) -> Seen:
+        """Return what is seen now; ``finish_reason`` says how it ended, if it did."""
+        text = self._head + self._tail
+        lowered = text.lower()
+        right, wrong = _sums(text)
+        words = _WORD.findall(lowered)
+        own = frozenset(_long_words(lowered))
+        ended = finish_reason is not None
+        values = (
+            *_sureness(self._signals),
+            math.log1p(self.chars),
+            _compressed(text),
+            _repeated(words),
+            float(finish_reason == "length"),
+            float(ended and text.rstrip()[-1:] not in _ENDS),
+            float(any(each in lowered[:200] for each in _REFUSES)),
+            math.log1p(sum(lowered.count(each) for each in _HEDGES)),
+            sum(map(str.isdigit, text)) / max(1, len(text)),
+            math.log1p(right),
+            math.log1p(wrong),
+            len(own & self._asked) / max(1, len(own)),
+            *self._of_question,
+        )
+        sound = not self._silent and bool(self._signals)
+        if ended:
+            sound = sound and bool(text.strip()) and self._is_whole(text)
+        return Seen(values=values, sound=sound)
+
+    def _is_whole(self, text: str) -> bool:
+        """Whether JSON that was asked for can be read; True where none was."""
+        if not self.wants_json:
+            return True
+        fenced = _FENCE.search(text)
+        value = (fenced[1] if fenced else text).strip()
+        if value[:1] not in {"{", "["}:
+            return True  # it asked about JSON, and not for it
+        if self.chars > MAX_CHARS:
+            return False  # its middle was not kept
+        try:
+            json.loads(value)
+        except (ValueError, RecursionError):
+            return False
+        return True
+
+
+def _sureness(signals: Sequence[TokenSignal]) -> Iterator[float]:
+    if not signals:
+        yield from (0.0,) * 8
+        return
+    # Held within what any model writes: an impossible token has no logarithm.
+    logs = [max(_LEAST_LOGPROB, min(0.0, each.logprob)) for each in signals]
+    margins = [max(0.0, min(_MOST_MARGIN, each.margin)) for each in signals]
+    count = len(signals)
+    width = min(_WINDOW, count)
+    window = least = sum(logs[:width])
+    for gone, come in zip(logs, logs[width:], strict=False):
+        window += come - gone
+        least = min(least, window)
+    yield sum(logs) / count
+    yield sorted(logs)[count // 10]
+    yield least / width
+    yield sum(logs[-_END:]) / min(_END, count)
+    yield sum(margins) / count
+    yield sorted(margins)[count // 10]
+    yield sum(each < _UNSURE for each in margins) / count
+    yield math.log1p(count)
+
+
+def _compressed(text: str) -> float:
+    """Return to which part a text can be compressed; what repeats itself, to little."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) < _LEAST_COMPRESSED:
+        return 1.0
+    return len(zlib.compress(data, 1)) / len(data)
+
+
+def _repeated(words: Sequence[str]) -> float:
+    """Return which part of its runs of three words a text had before."""
+    runs = list(zip(words, words[1:], words[2:], strict=False))
+    return 1 - len(set(runs)) / len(runs) if runs else 0.0
+
+
+def _long_words(text: str) -> Iterator[str]:
+    return (each for each in _WORD.findall(text.lower()) if len(each) > _SHORT_WORD)
+
+
+def _sums(text: str) -> tuple[int, int]:
+    """Return how many sums that a text writes out are right, and how many wrong."""
+    right = wrong = 0
+    plain = text.replace(",", "").replace("$", "").replace("\u00d7", "*")
+    for match in _SUM.finditer(plain):
+        value = _value(_TERM.findall(match[1]))
+        if value is None:
+            continue
+        said = float(match[2])
+        # As people round: to two digits behind the point, or a hundredth.
+        if math.isclose(value, said, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            right += 1
+        else:
+            wrong += 1
+    return right, wrong
+
+
+def _value(terms: Sequence[str]) -> float | None:
+    """Return what numbers with signs between them make; None where by zero."""
+    total, last = 0.0, float(terms[0])
+    for sign, number in zip(terms[1::2], map(float, terms[2::2]), strict=True):
+        match sign:
+            case "*" | "x":
+                last *= number
+            case "/":
+                if not number:
+                    return None
+                last /= number
+            case _:
+                total, last = total + last, number if sign == "+" else -number
+    return total + last

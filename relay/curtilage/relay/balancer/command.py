@@ -1,0 +1,104 @@
+"""The command curtilage-relay balancer-config: a file in, a program's text out."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from curtilage.relay.balancer.config import SAFE_TEXT, BalancerConfig, parse_balancer
+from curtilage.relay.balancer.envoy import envoy_balancer
+from curtilage.relay.balancer.nginx import nginx_balancer
+from curtilage.relay.errors import ConfigError
+from curtilage.relay.process import parse, read_config_file, say
+
+RUNTIME_FOLDER: Final = Path("/run/curtilage-balancer")
+EXIT_CONFIG: Final = 2
+PROGRAMS: Final[Mapping[str, Callable[[BalancerConfig, Path], str]]] = {
+    "nginx": nginx_balancer,
+    "envoy": envoy_balancer,
+}
+
+DESCRIPTION: Final = """\
+Write the configuration of a header-only balancer to standard output, for nginx
+(1.22 or later) or for Envoy (1.36 or later).
+
+It passes requests on by the name in Host, and reads no content. Before relays,
+which are all alike, it takes one that is up and has the fewest requests, and
+sends a question once. Before enclaves it chooses nothing: each has a key and a
+name of its own, and which one is asked, the client drew. The head of each text
+says how to check, run and drain it, and what this program does otherwise.
+"""
+EPILOG: Final = """\
+example (balancer.toml):
+  listen = "0.0.0.0:8443"                  # or "unix:/run/x.sock"
+  upstream_ca_file = "/etc/ca.pem"         # absent: the system's certificates
+  [tls]                                    # needed where other machines ask
+  certificate = "/etc/balancer/chain.pem"
+  key = "/etc/balancer/key.pem"
+  client_ca = "/etc/balancer/clients.pem"  # then only with a certificate of these
+  [relays]                                 # by name; several relays are alike, and
+  "relay.example" = ["https://10.0.0.11:8443", "https://10.0.0.12:8443"]
+  [clients]                                # the relays' own caps must be off (0):
+  exchanges = 8                            # they see the balancer's address alone
+  requests_per_s = 50
+  burst = 200
+  [limits]                                 # each has a default
+  max_per_backend = 56
+  check_s = 5                              # between two looks at /healthz
+
+before enclaves, instead of [relays] and [clients]:
+  [enclaves]                               # one address behind each name
+  "a.enclaves.example" = "https://10.1.0.11:8443"
+  "b.enclaves.example" = "https://10.1.0.12:8443"
+
+  curtilage-relay balancer-config envoy --config balancer.toml > envoy.yaml
+
+What is behind must have a certificate for the name in quotes, also where it is
+reached by an address.
+
+exit codes: 0 written; 2 wrong usage or configuration;
+            3 standard output cannot be written.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the subcommand; return its exit code.
+
+    Raises:
+        OutputError: a standard stream cannot be written to.
+    """
+    parser = argparse.ArgumentParser(
+        prog="curtilage-relay balancer-config",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("program", choices=sorted(PROGRAMS), help="which one will run")
+    parser.add_argument(
+        "--config", metavar="FILE", required=True, help="the balancer's configuration"
+    )
+    parser.add_argument(
+        "--folder",
+        metavar="FOLDER",
+        type=Path,
+        default=RUNTIME_FOLDER,
+        help="where it keeps its pid or its socket; best on a tmpfs, and it must "
+        f"exist (default: {RUNTIME_FOLDER})",
+    )
+    options = parse(parser, arguments)
+    folder = Path(options.folder)
+    config, problems = None, list[str]()
+    try:
+        config = parse_balancer(read_config_file(options.config))
+    except ConfigError as error:
+        problems += error.problems
+    if not folder.is_absolute() or SAFE_TEXT.fullmatch(str(folder)) is None:
+        problems.append("--folder: expected an absolute path of plain characters")
+    for problem in problems:
+        say(sys.stderr, f"curtilage-relay balancer-config: {problem}\n")
+    if config is None or problems:
+        return EXIT_CONFIG
+    say(sys.stdout, PROGRAMS[options.program](config, folder))
+    return 0

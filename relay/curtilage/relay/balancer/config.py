@@ -1,0 +1,280 @@
+"""What stands behind a balancer: relays that are alike, or enclaves that are not.
+
+Knows names, addresses and bounds. A file that would let the balancer choose an
+enclave, or see both who asks and who answers, is refused as a whole.
+"""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+from curtilage.relay.config import (
+    Environment,
+    Listen,
+    TCPAddress,
+    TLSSettings,
+    TreeReader,
+    UnixAddress,
+    Upstream,
+    is_remote,
+    parse_upstream,
+)
+from curtilage.relay.errors import ConfigError
+
+KEYS: Final = frozenset(
+    {
+        "clients",
+        "enclaves",
+        "environment",
+        "limits",
+        "listen",
+        "relays",
+        "tls",
+        "upstream_ca_file",
+    }
+)
+NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
+SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
+"""What may stand in either program's text without meaning something to it."""
+DROPPED: Final = (
+    "Forwarded",
+    "Via",
+    "X-Envoy-External-Address",
+    "X-Envoy-Internal",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Real-IP",
+    "X-Request-ID",
+)
+"""Fields of a request that stop here: those by which proxies tell who asked. All
+others go on as they came, to a relay that reads three of them."""
+PROBLEM_TITLE: Final = "The balancer cannot pass this on."
+"""One sentence for whatever it refuses: which backend failed, and how, is not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """What one client may take, where relays stand behind; 0 turns a cap off.
+
+    The relays see the balancer's address alone, so their own caps must be off.
+
+    Attributes:
+        exchanges: requests of one client under way at once.
+        requests_per_s: in the long run.
+        burst: requests at once, after a pause.
+    """
+
+    exchanges: int = 8
+    requests_per_s: float = 50.0
+    burst: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerLimits:
+    """Every bound of a balancer, each with its reason.
+
+    Attributes:
+        max_connections: of clients, at once.
+        max_per_backend: requests at one backend at once; the next one is refused.
+            Below the 64 connections that an enclave takes by default, so that
+            whoever looks at its health still finds room; of a relay's places (48)
+            as many are under way, the others wait there for their turn.
+        connect_timeout_s: to reach a backend. Short: meanwhile a person waits.
+        header_timeout_s: from a connection's begin to the end of a head.
+        idle_timeout_s: how long a connection may wait for its next request.
+        silence_s: the longest silence within a request or an answer; as long as a
+            relay waits for an enclave.
+        check_s: between two looks at a backend's health, and how long each may take:
+            one that is only busy must not be left out. A relay's ``drain_delay_s``
+            must be longer.
+        shutdown_grace_s: time for running requests after the signal to stop.
+    """
+
+    max_connections: int = 1024
+    max_per_backend: int = 56
+    connect_timeout_s: float = 2.0
+    header_timeout_s: float = 10.0
+    idle_timeout_s: float = 30.0
+    silence_s: float = 120.0
+    check_s: float = 5.0
+    shutdown_grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerConfig:
+    """What one balancer does.
+
+    Attributes:
+        listen: where requests come in.
+        tls: TLS towards whoever asks; None for this machine alone.
+        names: what Host may say, to the backends behind it. Several are relays:
+            each can answer any request. An enclave is always alone behind its name.
+        chooses: whether relays stand behind, so that the balancer may choose.
+        shares: what one client may take; only relays' clients are counted.
+        limits: bounds.
+        upstream_ca_file: trust these certificates for backends, not the system's.
+    """
+
+    listen: Listen
+    tls: TLSSettings | None
+    names: Mapping[str, tuple[Upstream, ...]]
+    chooses: bool
+    shares: Shares = field(default_factory=Shares)
+    limits: BalancerLimits = field(default_factory=BalancerLimits)
+    upstream_ca_file: Path | None = None
+
+
+def parse_balancer(text: str) -> BalancerConfig:
+    """Read a balancer's configuration file.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    try:
+        tree: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    return _BalancerReader(tree).balancer()
+
+
+class _BalancerReader(TreeReader):
+    def balancer(self) -> BalancerConfig:
+        for key in sorted(self._tree.keys() - KEYS):
+            self._problems.append(
+                f"{key}: unknown key; known: {', '.join(sorted(KEYS))}"
+            )
+        listen = self._listen()
+        tls = self._tls(listen)
+        chooses = "relays" in self._tree
+        # One that stands before both sees who asks and which enclave answers: what
+        # two parties were to know apart.
+        if chooses == ("enclaves" in self._tree):
+            both = ", not both: who sees the clients must not see the enclaves"
+            self._problems.append(
+                f"expected [relays] or [enclaves]{both if chooses else ''}"
+            )
+        names = self._names("relays" if chooses else "enclaves")
+        if not chooses and "clients" in self._tree:
+            self._problems.append(
+                "clients: before enclaves each client is a relay with all its own"
+            )
+        shares = self._numbers("clients", Shares())
+        limits = self._numbers("limits", BalancerLimits())
+        ca_file = self._path(self._tree, "upstream_ca_file")
+        self._check_listen(listen, tls)
+        self._check_files(tls, ca_file)
+        if self._problems or listen is None:
+            raise ConfigError(*self._problems)
+        return BalancerConfig(
+            listen=listen,
+            tls=tls,
+            names=names,
+            chooses=chooses,
+            shares=shares,
+            limits=limits,
+            upstream_ca_file=ca_file,
+        )
+
+    def _names(self, table: str) -> Mapping[str, tuple[Upstream, ...]]:
+        named = self._tree.get("environment", Environment.PRODUCTION.value)
+        if named not in list(Environment):
+            self._problems.append('environment: expected "production" or "development"')
+            named = Environment.PRODUCTION
+        environment = Environment(str(named))
+        rows = self._table(table)
+        if not rows and table in self._tree:
+            self._problems.append(f"{table}: expected at least one name")
+        names = {
+            name: self._backends(table, name, value, environment)
+            for name, value in rows.items()
+        }
+        seen = [backend for backends in names.values() for backend in backends]
+        # Named twice, it would get twice its share.
+        self._problems += [
+            f"{table}: {_text(backend)!r} is named twice"
+            for backend in dict.fromkeys(seen)
+            if seen.count(backend) > 1
+        ]
+        return names
+
+    def _backends(
+        self, table: str, name: str, value: object, environment: Environment
+    ) -> tuple[Upstream, ...]:
+        label = f"{table}.{name}"
+        if NAME.fullmatch(name) is None:
+            self._problems.append(
+                f"{label}: expected a name in lower case, without a port"
+            )
+        if table == "enclaves":
+            # A question is sealed to one enclave's key and opens nowhere else; and
+            # whoever could choose could lead a person to an enclave.
+            texts: object = [value]
+            wanted = "expected one address: each enclave has a key of its own"
+        else:
+            texts, wanted = value, "expected a list of addresses"
+        if not isinstance(texts, list) or not texts:
+            self._problems.append(f"{label}: {wanted}")
+            return ()
+        backends: list[Upstream] = []
+        for text in cast("list[object]", texts):
+            if not isinstance(text, str):
+                self._problems.append(f"{label}: {wanted}")
+                continue
+            try:
+                backends.append(parse_upstream(text, environment))
+            except ConfigError as error:
+                self._problems.append(f"{label}: {error}")
+            self._check_text(label, text)
+        # One transport to all that stand behind one name: the next address to be tried
+        # must not be a weaker one.
+        if len({_text(backend).partition(":")[0] for backend in backends}) > 1:
+            self._problems.append(f"{label}: expected one kind of address for all")
+        return tuple(backends)
+
+    def _check_listen(self, listen: Listen | None, tls: TLSSettings | None) -> None:
+        if not isinstance(listen, TCPAddress):
+            return
+        if tls is None and is_remote(listen):
+            # Whoever is on the line would see names, media types and where each
+            # message ends, and a relay's keys of access.
+            self._problems.append("tls: needed where other machines reach this")
+        if listen.port == 0:
+            self._problems.append("listen: expected a port; 0 lets nobody find it")
+        try:
+            ipaddress.ip_address(listen.host)
+        except ValueError:
+            self._problems.append("listen: expected an address, not a name")
+
+    def _check_files(self, tls: TLSSettings | None, ca_file: Path | None) -> None:
+        files = {"upstream_ca_file": ca_file}
+        if tls is not None:
+            files["tls.certificate"] = tls.certificate
+            files["tls.key"] = tls.key
+            files["tls.client_ca"] = tls.client_ca
+        for key, path in files.items():
+            if path is not None:
+                self._check_text(key, str(path))
+                if not path.is_absolute():
+                    self._problems.append(f"{key}: expected an absolute path")
+        listen = self._tree.get("listen")
+        if isinstance(listen, str):
+            self._check_text("listen", listen)
+
+    def _check_text(self, key: str, text: str) -> None:
+        # A semicolon or a brace in a path would end our line and begin one of its own.
+        if SAFE_TEXT.fullmatch(text) is None:
+            self._problems.append(
+                f"{key}: {text!r} has characters that nginx or Envoy would read as "
+                "its own"
+            )
+
+
+def _text(backend: Upstream) -> str:
+    if isinstance(backend, UnixAddress):
+        return f"unix:{backend.path}"
+    return backend.origin

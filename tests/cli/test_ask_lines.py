@@ -1,0 +1,275 @@
+import asyncio
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from curtilage.cli.ask_lines import (
+    Question,
+    Results,
+    Tally,
+    ask_lines,
+    read_questions,
+    results,
+)
+from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.client.errors import (
+    BlockedError,
+    ConfigError,
+    EnclaveError,
+    FailureReason,
+    UsageError,
+)
+from curtilage.client.openai_chat import MAX_REQUEST_BYTES
+from curtilage.client.query import Query
+from curtilage.policy.decision.tiers import RoutingClass
+
+CANARY = "canary-2b51"
+USUAL: dict[str, object] = {"max_tokens": 9, "preset": "batch"}
+DOWN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+BLOCKED = BlockedError(rule="r", reason="no", classes=(), policy_digest="sha256:00")
+
+
+def read(*lines: object, system: str | None = None) -> list[Question]:
+    data = [
+        each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines
+    ]
+    return list(read_questions(data, USUAL, system=system))
+
+
+def answer_to(query: Query) -> Answer:
+    return Answer(
+        text=f"Answer: {query.messages[-1].content}",
+        provenance=Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            rule="default",
+            reason="because",
+            policy_digest="sha256:00",
+            tier="device",
+        ),
+        finished=Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1),
+    )
+
+
+class Asked:
+    """Answers what it is asked, or fails as it is told to for a text."""
+
+    def __init__(self, fails: dict[str, Exception] | None = None) -> None:
+        self.fails = fails or {}
+        self.seen: list[str] = []
+
+    async def __call__(self, query: Query) -> Answer:
+        text = query.messages[-1].content
+        self.seen.append(text)
+        await asyncio.sleep(0)
+        if text in self.fails:
+            raise self.fails[text]
+        return answer_to(query)
+
+
+async def asked(
+    path: Path, questions: Iterable[Question], ask: Asked, *, parallel: int = 2
+) -> Tally:
+    with results(path) as out:
+        return await ask_lines(
+            tuple(questions), ask, out, parallel=parallel, told=lambda _: None
+        )
+
+
+def written(path: Path) -> dict[object, dict[str, object]]:
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    found = {line["id"]: line for line in lines}
+    assert len(found) == len(lines), "an id has two lines"
+    return found
+
+
+THREE = [{"id": number, "text": f"q{number}"} for number in (1, 2, 3)]
+
+
+def test_a_line_is_a_question() -> None:
+    (one,) = read({"id": "a", "text": "Hello?", "floor": "internal"})
+    assert one.id == "a"
+    assert [(each.role, each.content) for each in one.query.messages] == [
+        ("user", "Hello?")
+    ]
+    assert one.query.options.floor is RoutingClass.INTERNAL
+    assert one.query.settings.max_tokens == 9
+    assert not one.query.stream
+
+
+def test_what_a_line_says_comes_before_what_is_usual() -> None:
+    (one,) = read({"id": 1, "text": "Hello?", "max_tokens": 3})
+    assert one.query.settings.max_tokens == 3
+
+
+def test_a_line_may_be_a_conversation() -> None:
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    (one,) = read({"id": 1, "messages": turns}, system="Be brief.")
+    assert [each.content for each in one.query.messages] == ["a", "b", "c"]
+
+
+def test_a_system_message_goes_before_each_text() -> None:
+    for one in read(*THREE, system="Be brief."):
+        assert one.query.messages[0].role == "system"
+
+
+def test_blank_lines_are_no_questions() -> None:
+    assert [each.id for each in read(b"", *THREE, b" \n")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (CANARY.encode(), "no JSON object"),
+        (b'{"id": 1, "id": 2, "text": "x"}', "key twice"),
+        (b" " * MAX_REQUEST_BYTES + b'{"id": 1, "text": "x"}', "too long"),
+        ([CANARY], "no JSON object"),
+        ({"text": CANARY}, "id must be"),
+        ({"id": True, "text": CANARY}, "id must be"),
+        ({"id": "x" * 257, "text": CANARY}, "id must be"),
+        ({"id": 1}, "has id, text or messages"),
+        ({"id": 1, "text": CANARY, "messages": []}, "has id, text or messages"),
+        ({"id": 1, "text": CANARY, CANARY: 1}, "has id, text or messages"),
+        ({"id": 1, "text": CANARY, "consent": "x"}, "has id, text or messages"),
+        ({"id": 1, "text": CANARY, "defer": True}, "has id, text or messages"),
+        ({"id": 1, "messages": [CANARY]}, "a list of objects"),
+        ({"id": 1, "messages": CANARY}, "a list of objects"),
+        ({"id": 1, "text": 7}, "content must be"),
+        ({"id": 1, "text": " "}, "text is empty"),
+        ({"id": 1, "text": CANARY, "max_tokens": 0}, "max_tokens"),
+        ({"id": 1, "text": CANARY, "floor": CANARY}, "floor"),
+    ],
+)
+def test_a_line_that_is_none_is_told_with_its_number(line: object, said: str) -> None:
+    with pytest.raises(UsageError, match=r"^line 2: ") as refused:
+        read({"id": 9, "text": "fine"}, line)
+    assert said in str(refused.value)
+    assert CANARY not in str(refused.value)
+
+
+def test_an_id_stands_once() -> None:
+    with pytest.raises(UsageError, match="line 4: line 1 has the same id"):
+        read(*THREE, THREE[0])
+
+
+async def test_each_question_has_its_answer(tmp_path: Path) -> None:
+    tally = await asked(tmp_path / "out", read(*THREE), Asked())
+    lines = written(tmp_path / "out")
+    for number in (1, 2, 3):
+        answer = lines[number]["answer"]
+        assert isinstance(answer, dict)
+        assert answer["text"] == f"Answer: q{number}"
+        assert answer["route"] == "local"
+    assert tally.told() == "3 answered (3 by device)"
+
+
+async def test_what_is_refused_says_so_and_is_not_asked_again(tmp_path: Path) -> None:
+    ask = Asked({"q2": BLOCKED})
+    tally = await asked(tmp_path / "out", read(*THREE), ask)
+    error = written(tmp_path / "out")[2]["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "blocked_by_policy"
+    assert tally.told() == "2 answered (2 by device); 1 refused"
+    again = Asked()
+    await asked(tmp_path / "out", read(*THREE), again)
+    assert again.seen == []
+
+
+async def test_what_has_no_answer_is_asked_again_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    tally = await asked(tmp_path / "out", read(*THREE), Asked({"q1": DOWN, "q3": DOWN}))
+    assert tally.told() == (
+        "1 answered (1 by device); 2 without an answer (relay_unreachable: 2)"
+    )
+    again = Asked()
+    await asked(tmp_path / "out", read(*THREE), again)
+    assert again.seen == ["q1", "q3"]
+    assert written(tmp_path / "out").keys() == {1, 2, 3}
+
+
+async def test_whoever_was_killed_in_a_line_has_not_written_it(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    await asked(path, read(*THREE[:2]), Asked(), parallel=1)
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole[:cut])
+        again = Asked()
+        await asked(path, read(*THREE[:2]), again, parallel=1)
+        assert path.read_bytes() == whole
+        assert len(again.seen) == 2 - whole[:cut].count(b"\n")
+
+
+@pytest.mark.parametrize(
+    "content", ["a letter", "a letter\n", '{"id": 1}\n', '{"id": 1, "text": "x"}']
+)
+async def test_a_file_that_holds_something_else_is_left_alone(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "letter"
+    path.write_text(content)
+    with pytest.raises(ConfigError), results(path):
+        pass
+    assert path.read_text() == content
+
+
+def test_only_its_owner_can_read_the_answers(tmp_path: Path) -> None:
+    with results(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out").stat().st_mode & 0o077 == 0
+
+
+def test_one_process_writes_it_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with (
+        results(path),
+        pytest.raises(ConfigError, match="another process"),
+        results(path),
+    ):
+        pass
+
+
+async def test_so_many_are_asked_side_by_side(tmp_path: Path) -> None:
+    running, most = 0, 0
+
+    class Counting(Asked):
+        @override
+        async def __call__(self, query: Query) -> Answer:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            try:
+                return await super().__call__(query)
+            finally:
+                running -= 1
+
+    many = [{"id": number, "text": f"q{number}"} for number in range(20)]
+    await asked(tmp_path / "out", read(*many), Counting(), parallel=3)
+    assert most == 3
+
+
+async def test_where_nothing_can_be_written_nothing_more_is_asked(
+    tmp_path: Path,
+) -> None:
+    path, ask = tmp_path / "out", Asked()
+    path.touch()
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(OSError, match=r"descriptor|argument"):
+        await ask_lines(
+            read(*THREE),
+            ask,
+            Results(descriptor, set()),
+            parallel=1,
+            told=lambda _: None,
+        )
+    os.close(descriptor)
+    assert ask.seen == ["q1"]

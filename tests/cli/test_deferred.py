@@ -1,0 +1,178 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from curtilage.cli import main as cli
+from curtilage.client.answer import Answer, Answerer, Finished, Provenance
+from curtilage.client.deferred import Deferred, State, outcome_of
+from curtilage.client.deferred_store import DeferredStore, queue_store
+from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.load import profile_text
+from curtilage.policy.document.routing_plan import QueuePlan
+
+CANARY = b"canary-7e19"
+TICKETS = ("0a" * 16, "0b" * 16)
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy with a queue in a file, in force."""
+    key = tmp_path / "queue.key"
+    key.write_text("5a" * 32)
+    key.chmod(0o600)
+    file = tmp_path / "policy.yaml"
+    plain = profile_text("default").partition("\nrouting:")[0]
+    file.write_text(
+        f"{plain}\nrouting:\n  tiers: [{{id: device, kind: in_process}}]\n"
+        f"  queue: {{store: file, key_file: {key}}}\n"
+    )
+    monkeypatch.setenv("CURTILAGE_POLICY", str(file))
+    return file
+
+
+@pytest.fixture
+def store(policy: Path, state_home: Path) -> DeferredStore:
+    """Two questions wait in it."""
+    plan = QueuePlan(store="file", key_file=str(policy.with_name("queue.key")))
+    store = queue_store(plan, state_home / "curtilage")
+    now_ms = time.time_ns() // 1_000_000
+    for number, ticket in enumerate(TICKETS):
+        item = Deferred(
+            ticket=ticket,
+            routing_class=RoutingClass.PUBLIC,
+            policy="sha256:00",
+            cause="relay_unreachable",
+            put_ms=now_ms + number,
+            until_ms=now_ms + 3_600_000,
+        )
+        store.put(item, CANARY, "")
+    return store
+
+
+def answered(store: DeferredStore) -> None:
+    first, _ = store.items(0)
+    answer = Answer(
+        text="Twelve.",
+        provenance=Provenance(
+            route=Answerer.LOCAL,
+            model="m",
+            classes=(),
+            rule="default",
+            reason="because",
+            policy_digest="sha256:00",
+            recorded=True,
+        ),
+        finished=Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1),
+    )
+    store.settle(first, State.ANSWERED, outcome_of(answer), now_ms=first.put_ms)
+
+
+@pytest.mark.usefixtures("store")
+def test_what_waits_is_listed_without_a_word_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["queue", "list"]) == 0
+    shown = capsys.readouterr().out
+    for ticket, line in zip(TICKETS, shown.splitlines(), strict=True):
+        assert line.startswith(f"{ticket}  waiting  public  relay_unreachable  since")
+    assert CANARY.decode() not in shown
+
+
+@pytest.mark.usefixtures("store")
+def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["queue", "list", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert [each["ticket"] for each in value] == list(TICKETS)
+    assert {each["state"] for each in value} == {"waiting"}
+
+
+@pytest.mark.usefixtures("policy")
+def test_nothing_waits_in_a_queue_that_nobody_used(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["queue", "list"]) == 0
+    assert "nothing waits" in capsys.readouterr().err
+    assert cli.main(["queue", "drain"]) == 0
+
+
+def test_an_answer_is_shown(
+    store: DeferredStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["queue", "show", TICKETS[0]]) == 3
+    said = capsys.readouterr().err
+    assert "I need more time" in said
+    # This process ends: nobody asks it again "by itself".
+    assert "`curtilage queue drain`" in said
+    assert f"`curtilage queue show {TICKETS[0]}`" in said
+    answered(store)
+    assert cli.main(["queue", "show", TICKETS[0]]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "Twelve.\n"
+    assert "answered here" in shown.err
+    assert cli.main(["queue", "show", "--json", TICKETS[0]]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "Twelve."
+
+
+def test_a_question_is_forgotten(
+    store: DeferredStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["queue", "drop", TICKETS[0]]) == 0
+    assert [each.ticket for each in store.items(0)] == [TICKETS[1]]
+    assert cli.main(["queue", "drop", TICKETS[0]]) == 3
+    assert "nothing waits under this ticket" in capsys.readouterr().err
+    assert cli.main(["queue", "show", TICKETS[0]]) == 3
+
+
+def test_all_are_forgotten(
+    store: DeferredStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["queue", "drop", "--all"]) == 0
+    assert store.items(0) == ()
+    assert "2 forgotten" in capsys.readouterr().err
+
+
+def test_what_waits_for_an_enclave_is_not_asked_without_a_relay(
+    store: DeferredStore,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CURTILAGE_RELAY", raising=False)
+    assert cli.main(["queue", "drain"]) == 2
+    assert "--relay" in capsys.readouterr().err
+    assert {each.state for each in store.items(0)} == {State.WAITING}
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("wrong", [[], ["--all", TICKETS[0]]])
+def test_it_has_to_be_said_what_to_forget(wrong: list[str]) -> None:
+    assert cli.main(["queue", "drop", *wrong]) == 2
+
+
+@pytest.mark.parametrize("store_kind", ["none", "memory"])
+def test_what_waits_in_another_process_is_not_here(
+    policy: Path, store_kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = policy.read_text()
+    policy.write_text(text[: text.index("store: file")] + f"store: {store_kind}}}\n")
+    assert cli.main(["queue", "list"]) == 2
+    said = {"none": "no queue", "memory": "is in memory"}[store_kind]
+    assert said in capsys.readouterr().err
+
+
+def test_a_question_waits_in_a_file_or_not_at_all(
+    policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = policy.read_text()
+    policy.write_text(text[: text.index("store: file")] + "store: memory}\n")
+    assert cli.main(["ask", "--defer", "hello"]) == 2
+    assert "ends with this command" in capsys.readouterr().err
+
+
+def test_a_key_that_others_read_opens_nothing(
+    policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy.with_name("queue.key").chmod(0o644)
+    assert cli.main(["queue", "list"]) == 2
+    assert "chmod 600" in capsys.readouterr().err

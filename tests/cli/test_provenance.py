@@ -1,0 +1,45 @@
+"""What a person is told of where an answer comes from."""
+
+import pytest
+
+from curtilage.cli.provenance import provenance_line
+from curtilage.client.answer import Answerer, Provenance
+
+
+def _line(route: Answerer, evidence: str | None, *, beside: bool = False) -> str:
+    return provenance_line(
+        Provenance(
+            route=route,
+            model="m",
+            classes=(),
+            rule="default",
+            reason="because",
+            policy_digest="sha256:00",
+            evidence=evidence,
+            recorded=True,
+            beside=beside,
+        )
+    )
+
+
+@pytest.mark.parametrize("evidence", ["sev-snp", "tdx", "nitro", "azure-snp"])
+def test_hardware_is_called_attested(evidence: str) -> None:
+    assert _line(Answerer.ENCLAVE, evidence) == (
+        "[answered by the attested enclave; found: nothing; rule default: because]"
+    )
+
+
+@pytest.mark.parametrize("evidence", ["emulated-sev-snp", "emulated-tdx"])
+def test_emulated_evidence_is_never_called_attested(evidence: str) -> None:
+    line = _line(Answerer.ENCLAVE, evidence)
+    assert "EMULATED and proves nothing" in line
+    assert "attested" not in line
+
+
+def test_the_local_model_has_no_evidence() -> None:
+    assert _line(Answerer.LOCAL, None).startswith("[answered here, by the local model;")
+
+
+def test_that_another_was_asked_as_well_is_said() -> None:
+    line = _line(Answerer.LOCAL, None, beside=True)
+    assert line.startswith("[answered here, by the local model, and another was asked")

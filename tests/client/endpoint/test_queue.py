@@ -1,0 +1,119 @@
+"""What a program sees of a question that waits, over HTTP."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+from curtilage.client.deferred_store import KEY_BYTES, DeferredStore
+from curtilage.client.endpoint import server as gateway
+from curtilage.client.errors import EnclaveError, FailureReason
+from curtilage.client.parts import ClientParts, UnavailableLocal
+from curtilage.client.session import Session
+from curtilage.policy.document.load import load_policy, profile_text
+from support.client_parts import MemoryTrail, ScriptedInspector
+from support.memory_enclave import Clock, MemoryEnclave, key_store
+
+POLICY = (
+    profile_text("default").partition("\nrouting:")[0]
+    + """
+routing:
+  tiers:
+  - {id: device, kind: in_process}
+  - {id: enclave, kind: attested}
+  queue: {store: memory}
+"""
+)
+ASK = {
+    "messages": [{"role": "user", "content": "What is HIV?"}],
+    "curtilage": {"defer": True},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An endpoint whose relay is down until it is told otherwise."""
+
+    http: aiohttp.ClientSession
+    session: Session
+    enclave: MemoryEnclave
+
+    async def put(self) -> str:
+        async with self.http.post("/v1/chat/completions", json=ASK) as response:
+            assert response.status == 503
+            assert int(response.headers["Retry-After"]) > 0
+            # Else OpenAI's client asks twice more, and two tickets are nobody's.
+            assert response.headers["x-should-retry"] == "false"
+            error = (await response.json())["error"]
+        assert error["code"] == "queued"
+        assert error["message"].startswith("I need more time: the relay cannot")
+        ticket = error["ticket"]
+        assert isinstance(ticket, str)
+        return f"/v1/curtilage/queue/{ticket}"
+
+    async def back(self) -> None:
+        self.enclave.fetch_fails = None
+        assert (await self.session.queue.drain()).answered == 1
+
+
+@asynccontextmanager
+async def served() -> AsyncGenerator[Served]:
+    policy = load_policy(POLICY)
+    enclave = MemoryEnclave()
+    enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    session = Session(
+        ClientParts(
+            policy=policy,
+            inspector=ScriptedInspector(),
+            local=UnavailableLocal("there is no model"),
+            transport=enclave,
+            keys=key_store(policy=policy),
+            audit=MemoryTrail(),
+            clock=Clock(),
+            queue=DeferredStore(None, bytes(KEY_BYTES), max_items=9, max_bytes=99_999),
+        )
+    )
+    async with (
+        session,
+        gateway.serving(session, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        yield Served(http, session, enclave)
+
+
+async def test_a_question_that_waits_is_collected_once_it_is_answered() -> None:
+    async with served() as client:
+        path = await client.put()
+        async with client.http.get(path) as response:
+            assert response.status == 202
+            assert int(response.headers["Retry-After"]) > 0
+            assert (await response.json())["error"]["code"] == "queued"
+        await client.back()
+        for _ in range(2):  # an answer that was lost on the way is still there
+            async with client.http.get(path) as response:
+                assert response.status == 200
+                assert response.headers["x-curtilage-route"] == "enclave"
+                body = await response.json()
+            assert body["choices"][0]["message"]["content"] == "From afar."
+
+
+async def test_who_has_the_answer_drops_it() -> None:
+    async with served() as client:
+        path = await client.put()
+        async with client.http.delete(path) as response:
+            assert (response.status, await response.json()) == (200, {"dropped": True})
+        async with client.http.delete(path) as response:
+            assert response.status == 404
+        async with client.http.get(path) as response:
+            assert response.status == 404
+            assert (await response.json())["error"]["code"] == "queue_unknown"
+
+
+async def test_tickets_are_not_listed() -> None:
+    """Who knows a ticket reads the answer: it is nobody's who did not ask."""
+    async with served() as client:
+        await client.put()
+        for path in ("/v1/curtilage/queue", "/v1/curtilage/queue/"):
+            async with client.http.get(path) as response:
+                assert response.status == 404

@@ -1,0 +1,197 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.client.answer import AnswerEvent, Delta, Finished
+from curtilage.client.local.ladder import (
+    GAP,
+    LEAST_ROOM_TOKENS,
+    begun_within,
+    shortened,
+    shortened_to_fit,
+)
+from curtilage.client.local.model import (
+    LocalContextTooLongError,
+    LocalModelFailedError,
+    LocalModelSlowError,
+)
+from curtilage.client.query import Message, Query, Settings
+
+ASKED = "Which remedy did the patient get against her headache?"
+TOLD = "On the ward the patient got sumatriptan, a remedy against headache."
+OCTETS = 16  # of a token, at most: ``decoding.MAX_BYTES_PER_TOKEN``
+DULL = "Nothing of note happened on that day, and everybody went home at five. "
+
+
+def conversation(*texts: str, max_tokens: int = 100, prompt: str = "") -> Query:
+    system = (Message(role="system", content=prompt),) if prompt else ()
+    turns = (
+        Message(role=("user", "assistant")[at % 2], content=text)
+        for at, text in enumerate(texts)
+    )
+    settings = Settings(max_tokens=max_tokens)
+    return Query(messages=(*system, *turns), settings=settings)
+
+
+def long(words: str, *, prompt: str = "") -> Query:
+    return conversation(ASKED + "\n\n" + DULL * 200 + words + DULL * 200, prompt=prompt)
+
+
+class Model:
+    """Holds so many characters of a question, each a token, and answers with it.
+
+    One that is absurdly long is refused before it is counted (``decoding``).
+    """
+
+    def __init__(self, context_tokens: int) -> None:
+        self.context_tokens = context_tokens
+        self.asked: list[Query] = []
+
+    async def generate(self, query: Query) -> AsyncGenerator[AnswerEvent]:
+        self.asked.append(query)
+        size = sum(len(each.content) for each in query.messages)
+        if size + query.settings.max_tokens > self.context_tokens:
+            counted = size <= OCTETS * self.context_tokens
+            raise LocalContextTooLongError(
+                prompt_tokens=size if counted else size // OCTETS,
+                max_tokens=query.settings.max_tokens,
+                context_tokens=self.context_tokens,
+            )
+        yield Delta(text=query.messages[-1].content)
+        yield Finished(finish_reason="stop", prompt_tokens=size, completion_tokens=1)
+
+
+async def told(model: Model, query: Query) -> tuple[str, list[int]]:
+    left: list[int] = []
+    text = ""
+    answer = shortened_to_fit(model.generate, query, left.append)
+    async with aclosing(answer) as events:
+        async for event in events:
+            text += event.text if isinstance(event, Delta) else ""
+    return text, left
+
+
+async def test_what_fits_is_asked_as_it_is() -> None:
+    query = conversation(ASKED)
+    model = Model(4096)
+    assert await told(model, query) == (ASKED, [])
+    assert model.asked == [query]
+
+
+async def test_of_a_long_text_what_the_question_is_about_is_read() -> None:
+    query = long(TOLD, prompt="Be brief.")
+    text, left = await told(model := Model(3000), query)
+    assert text.startswith(ASKED)
+    assert TOLD in text
+    assert GAP in text
+    assert model.asked[-1].messages[0].content == "Be brief."
+    assert left == [
+        sum(len(each.content) for each in query.messages)
+        - sum(len(each.content) for each in model.asked[-1].messages)
+    ]
+
+
+async def test_a_text_that_was_not_counted_is_shortened_again() -> None:
+    text, left = await told(model := Model(1500), long(TOLD))
+    assert TOLD in text
+    assert len(model.asked) > 2
+    assert left == sorted(left)
+
+
+async def test_the_end_of_a_conversation_remains_before_its_beginning() -> None:
+    turns = [f"Turn {at}. {DULL}" for at in range(60)]
+    text, _ = await told(model := Model(2000), conversation(*turns, "Go on."))
+    asked = model.asked[-1].messages
+    assert text == asked[-1].content == "Go on."
+    assert "Turn 59." in asked[-2].content
+    assert asked[0].role == "user"
+    assert all(first.role != then.role for first, then in pairwise(asked))
+
+
+@pytest.mark.parametrize("room", [LEAST_ROOM_TOKENS, 20])
+async def test_where_no_question_would_fit_none_is_asked(room: int) -> None:
+    model = Model(100 + room)
+    with pytest.raises(LocalContextTooLongError):
+        await told(model, long(""))
+
+
+async def test_a_model_that_never_holds_it_is_asked_a_few_times_only() -> None:
+    model = Model(3000)
+
+    async def never(query: Query) -> AsyncGenerator[AnswerEvent]:
+        model.asked.append(query)
+        for _ in ():
+            yield Delta(text="")
+        raise LocalContextTooLongError(
+            prompt_tokens=10**6, max_tokens=100, context_tokens=3000
+        )
+
+    with pytest.raises(LocalContextTooLongError):
+        async for _ in shortened_to_fit(never, long(""), lambda _: None):
+            pass
+    assert len(model.asked) <= 6
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab .!?\n"), min_size=1, max_size=2000)),
+    st.integers(0, 5000),
+    st.integers(1, 9000),
+)
+def test_nothing_is_said_that_was_not_there(
+    texts: list[str], context: int, prompt: int
+) -> None:
+    query = conversation(*texts, "What is a?", max_tokens=10)
+    less = shortened(query, prompt_tokens=prompt, context_tokens=context)
+    if less is None:
+        return
+    whole = "\n".join(each.content for each in query.messages)
+    for each in less.messages:
+        for piece in each.content.split(GAP):
+            assert piece in whole
+    size = sum(len(each.content) for each in less.messages)
+    assert size <= sum(len(each.content) for each in query.messages)
+    assert less.settings == query.settings
+
+
+# Waiting.
+
+
+async def answering(*pieces: str, go: asyncio.Event) -> AsyncGenerator[AnswerEvent]:
+    for piece in pieces:
+        yield Delta(text=piece)
+    await go.wait()
+    yield Finished(finish_reason="stop", prompt_tokens=1, completion_tokens=1)
+
+
+async def test_an_answer_that_does_not_begin_is_given_up_and_stopped() -> None:
+    source = answering(go=asyncio.Event())
+    with pytest.raises(LocalModelSlowError):
+        await anext(begun_within(0.01, source))
+    with pytest.raises(StopAsyncIteration):
+        await anext(source)
+
+
+async def test_an_answer_that_began_is_waited_for() -> None:
+    go = asyncio.Event()
+    events = begun_within(0.01, answering("a", go=go))
+    assert await anext(events) == Delta(text="a")
+    last = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0.05)
+    assert not last.done()
+    go.set()
+    assert isinstance(await last, Finished)
+
+
+async def test_a_failure_is_told_as_it_is() -> None:
+    async def failing() -> AsyncGenerator[AnswerEvent]:
+        for _ in ():
+            yield Delta(text="")
+        raise LocalModelFailedError("it failed")
+
+    with pytest.raises(LocalModelFailedError, match="it failed"):
+        await anext(begun_within(60, failing()))

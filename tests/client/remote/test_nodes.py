@@ -1,0 +1,212 @@
+"""The draw of a node: even, without a favourite, and no way to choose by hiding."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.verify import VerifiedKey
+from curtilage.client.remote.nodes import (
+    BUSY_FOR,
+    FAILED_FOR,
+    GATEWAY,
+    Draw,
+    Node,
+    bundles_of,
+    key_lists_of,
+)
+from curtilage.relay.forward import node_list
+from support.memory_enclave import NOW, MemoryEnclave, verified
+
+KEYS = [verified(MemoryEnclave(key_id=number)) for number in range(1, 5)]
+SECOND = timedelta(seconds=1)
+
+
+def nodes(count: int) -> list[Node]:
+    return [Node(f"n{number}", KEYS[number % len(KEYS)]) for number in range(count)]
+
+
+def anybody(key: VerifiedKey) -> bool:
+    del key
+    return True
+
+
+def only(*keys: VerifiedKey) -> Callable[[VerifiedKey], bool]:
+    return lambda key: any(key is each for each in keys)
+
+
+class Scripted:
+    """Draws what it is told to, and notes of how many."""
+
+    def __init__(self) -> None:
+        self.chosen = 0
+        self.bounds: list[int] = []
+
+    def __call__(self, bound: int) -> int:
+        self.bounds.append(bound)
+        return self.chosen % bound
+
+
+class Bench:
+    """A draw of which every outcome can be asked for."""
+
+    def __init__(self, count: int, missing: int = 0) -> None:
+        self.below = Scripted()
+        self.draw = Draw(self.below)
+        self.verified = nodes(count)
+        self.missing = missing
+        self.now = NOW
+        self.meets: Callable[[VerifiedKey], bool] = anybody
+        self.other_than: str | None = None
+
+    def chances(self) -> dict[str, int]:
+        """Return how many of all outcomes lead to which node."""
+        found: Counter[str] = Counter()
+        for chosen in range(60):  # a multiple of 1 to 6
+            self.below.chosen = chosen
+            node = self.draw.node(
+                self.verified,
+                self.missing,
+                self.now,
+                meets=self.meets,
+                other_than=self.other_than,
+            )
+            found["none" if node is None else node.id] += 1
+        return dict(found)
+
+    def fail(self, *numbers: int, busy: bool = False) -> None:
+        for number in numbers:
+            self.draw.failed(f"n{number}", self.now, busy=busy)
+
+
+def test_every_node_has_the_same_chance() -> None:
+    assert Bench(3).chances() == {"n0": 20, "n1": 20, "n2": 20}
+
+
+def test_the_one_enclave_of_a_gateway_is_drawn_without_a_draw() -> None:
+    """So that nothing changes for it, and no randomness is spent."""
+    bench = Bench(1)
+    bench.fail(0)
+    assert bench.chances() == {"n0": 60}
+    assert bench.below.bounds == []
+
+
+@pytest.mark.parametrize(("busy", "lasts"), [(False, FAILED_FOR), (True, BUSY_FOR)])
+def test_a_node_that_failed_is_left_out_for_a_while(
+    busy: bool, lasts: timedelta
+) -> None:
+    bench = Bench(3)
+    bench.fail(1, busy=busy)
+    bench.now += lasts - SECOND
+    assert bench.chances() == {"n0": 30, "n2": 30}
+    bench.now += SECOND
+    assert len(bench.chances()) == 3
+
+
+def test_a_busy_node_does_not_come_back_sooner_than_one_that_failed() -> None:
+    bench = Bench(3)
+    bench.fail(1)
+    bench.fail(1, busy=True)
+    bench.now += BUSY_FOR
+    assert len(bench.chances()) == 2
+
+
+def test_a_clock_that_is_set_back_leaves_nobody_out() -> None:
+    bench = Bench(3)
+    bench.fail(1)
+    bench.now -= timedelta(days=1)
+    assert len(bench.chances()) == 3
+
+
+def test_half_are_always_left_of_those_that_failed_longest_ago() -> None:
+    bench = Bench(4)
+    bench.fail(0, 1)
+    assert bench.chances() == {"n2": 30, "n3": 30}
+    bench.now += SECOND
+    bench.fail(2)
+    assert bench.chances() == {"n0": 30, "n3": 30}
+    bench.now += SECOND
+    bench.fail(3, 0)
+    assert bench.chances() == {"n1": 30, "n2": 30}
+
+
+def test_where_fewer_than_half_could_be_verified_none_is_drawn() -> None:
+    assert Bench(2, missing=2).chances() == {"n0": 30, "n1": 30}
+    assert Bench(2, missing=3).chances() == {"none": 60}
+
+
+def test_the_missing_count_where_nodes_fail_as_well() -> None:
+    """Or half of half of them could be chosen by whoever is on the way."""
+    bench = Bench(3, missing=1)
+    bench.fail(0)
+    assert bench.chances() == {"n1": 30, "n2": 30}
+    bench.now += SECOND
+    bench.fail(1)
+    assert bench.chances() == {"n0": 30, "n2": 30}
+
+
+def test_only_nodes_that_meet_the_demand_are_drawn() -> None:
+    bench = Bench(4)
+    bench.meets = only(KEYS[0], KEYS[1])
+    assert bench.chances() == {"n0": 30, "n1": 30}
+
+
+def test_nodes_that_do_not_meet_the_demand_do_not_count() -> None:
+    bench = Bench(4, missing=1)
+    bench.meets = only(KEYS[0])
+    assert bench.chances() == {"n0": 60}
+    bench.missing = 2
+    assert bench.chances() == {"none": 60}
+
+
+def test_where_no_node_meets_the_demand_one_is_drawn_to_tell_so() -> None:
+    bench = Bench(2)
+    bench.meets = only()
+    assert len(bench.chances()) == 2
+
+
+def test_after_a_failure_another_node_is_drawn() -> None:
+    bench = Bench(3)
+    bench.other_than = "n0"
+    assert bench.chances() == {"n1": 30, "n2": 30}
+    alone = Bench(1)
+    alone.other_than = "n0"
+    assert alone.chances() == {"none": 60}
+
+
+@given(
+    st.integers(min_value=1, max_value=6).flatmap(
+        lambda count: st.tuples(
+            st.just(count),
+            st.integers(min_value=0, max_value=6),
+            st.frozensets(st.integers(min_value=0, max_value=count - 1)),
+        )
+    )
+)
+def test_whoever_takes_nodes_out_at_most_doubles_a_nodes_chance(
+    case: tuple[int, int, frozenset[int]],
+) -> None:
+    count, missing, failed = case
+    bench = Bench(count, missing)
+    bench.fail(*failed)
+    chances = bench.chances()
+    if chances.pop("none", None) is None:
+        assert max(chances.values()) <= 2 * 60 / (count + missing)
+
+
+def test_what_is_no_list_is_one_gateways_bundle() -> None:
+    assert bundles_of(b'{"v":3}') == {GATEWAY: b'{"v":3}'}
+    assert bundles_of(b"\x01\x01") == {GATEWAY: b"\x01\x01"}, "verified, and refused"
+    assert bundles_of(node_list({"a": b"1", "b": b""})) == {"a": b"1", "b": b""}
+
+
+def test_a_mirror_of_a_pool_serves_a_list_of_its_nodes() -> None:
+    assert key_lists_of(b"keys", pool=False) == {GATEWAY: b"keys"}
+    assert key_lists_of(node_list({"a": b"keys"}), pool=True) == {"a": b"keys"}
+    with pytest.raises(RefusedError) as refused:
+        key_lists_of(b"keys", pool=True)
+    assert refused.value.code is RefusalCode.KEY_INCONSISTENT

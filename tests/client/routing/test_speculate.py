@@ -1,0 +1,304 @@
+"""A draft is worth its cost or is not written; what must stay is never escalated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.query import single_query
+from curtilage.client.routing.estimate import Estimate, Intent, RulesEstimator
+from curtilage.client.routing.health import TierView
+from curtilage.client.routing.router import UNFIT, Router
+from curtilage.client.routing.speculate import Speculation, wanted
+from curtilage.client.routing.thresholds import Thresholds, Unfit
+from curtilage.client.routing.utility import UtilitySettings, choose
+from curtilage.client.routing.verifier import Verdict
+from curtilage.policy.decision.decide import (
+    Allowed,
+    AllowedInHouse,
+    Inspection,
+    decide,
+)
+from curtilage.policy.decision.tiers import (
+    Permitted,
+    RoutingClass,
+    Tier,
+    Tiering,
+    TierKind,
+)
+from curtilage.policy.document.load import load_profile
+from curtilage.policy.document.routing_plan import (
+    Preference,
+    RoutingPlan,
+    Speculating,
+    SpeculationPlan,
+    TierPlan,
+)
+from support.drafts import STOPPED, THRESHOLDS, thresholds, written
+from support.tier_views import (
+    DEVICE,
+    DEVICE_VIEW,
+    ENCLAVE,
+    ENCLAVE_VIEW,
+    VIEWS,
+    WARD,
+    expects,
+)
+
+MEDIUM, HARD = expects(0.2), expects(0.5)
+SETTINGS, ANYHOW = UtilitySettings(), RoutingOptions()
+PLAN = SpeculationPlan(
+    mode=Speculating.VERIFY,
+    classes=frozenset({RoutingClass.PUBLIC, RoutingClass.INTERNAL}),
+)
+RULEBOOK = replace(
+    load_profile("default").rulebook, tiering=Tiering(tiers=(DEVICE, WARD, ENCLAVE))
+)
+
+
+def decided(floor: RoutingClass) -> tuple[Allowed | None, AllowedInHouse | None]:
+    inspection = Inspection(
+        findings=(), payload_digest=bytes(32), messages=1, floor=floor
+    )
+    decision = decide(RULEBOOK, inspection)
+    return decision.allowed, decision.in_house
+
+
+def allowed(floor: RoutingClass = RoutingClass.PUBLIC) -> Allowed:
+    found, _ = decided(floor)
+    assert found is not None
+    return found
+
+
+LEAVES = allowed()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A query that has a draft, unless it is changed."""
+
+    tiers: tuple[Tier, ...] = (DEVICE, ENCLAVE)
+    allowed: Allowed | None = LEAVES
+    views: Mapping[str, TierView] = field(default_factory=lambda: VIEWS)
+    estimate: Estimate = MEDIUM
+    options: RoutingOptions = ANYHOW
+    settings: UtilitySettings = SETTINGS
+    plan: SpeculationPlan = PLAN
+    thresholds: Thresholds | None = THRESHOLDS
+
+    def wanted(self) -> Speculation | None:
+        mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=self.tiers)
+        known, options = (self.views, self.estimate), (self.options, self.settings)
+        return wanted(
+            self.allowed,
+            choose(mask, *known, *options, last=None),
+            views=self.views,
+            estimate=self.estimate,
+            options=self.options,
+            settings=self.settings,
+            plan=self.plan,
+            thresholds=self.thresholds,
+            last=None,
+        )
+
+
+def test_a_draft_is_written_where_it_is_worth_more() -> None:
+    speculation = Case().wanted()
+    assert speculation is not None
+    assert (speculation.draft, speculation.escalation) == (DEVICE, ENCLAVE)
+    assert not speculation.race
+
+
+def test_its_verifier_is_that_of_the_thresholds() -> None:
+    speculation = Case().wanted()
+    assert speculation is not None
+    verifier = speculation.verifier("Why?")
+    for piece in written("Because", " it", " is."):
+        assert verifier.feed(piece) is Verdict.WAIT
+    assert verifier.end(STOPPED) is Verdict.ACCEPT
+
+
+def test_none_is_written_that_is_hardly_ever_accepted() -> None:
+    rarely = thresholds(accepted=60, errors=0, graded=1000, bad=300, share=0.1)
+    assert Case(thresholds=rarely, estimate=HARD).wanted() is None
+
+
+def test_none_is_written_by_a_model_that_is_about_always_right() -> None:
+    good = thresholds(bad=20, errors=20)
+    assert Case(thresholds=good, estimate=expects(0.0)).wanted() is None
+
+
+def test_none_is_written_that_would_make_the_answer_late() -> None:
+    slow = replace(DEVICE_VIEW, tokens_per_s=2, tokens_per_s_p05=1)
+    views = {"device": slow, "enclave": ENCLAVE_VIEW}
+    hurried = RoutingOptions(total_ms=8000)
+    assert Case(views=views, options=hurried).wanted() is None
+    assert Case(options=hurried).wanted() is not None
+
+
+@pytest.mark.parametrize("limit", [{"ttft_ms": 4500}, {"total_ms": 6500}])
+def test_none_is_written_where_both_together_may_break_a_hard_promise(
+    limit: dict[str, int],
+) -> None:
+    soft = replace(ANYHOW, **limit)  # type: ignore[arg-type]
+    hard = replace(soft, slo_hard=True)
+    # Each of the two alone would keep it.
+    order = choose(
+        Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE)),
+        VIEWS, MEDIUM, hard, SETTINGS, last=None,
+    ).order  # fmt: skip
+    assert set(order) == {DEVICE, ENCLAVE}
+    assert Case(options=soft).wanted() is not None
+    assert Case(options=hard).wanted() is None
+
+
+def test_a_race_loses_no_time_and_costs_both() -> None:
+    race = replace(PLAN, mode=Speculating.RACE)
+    dear = {
+        "device": DEVICE_VIEW,
+        "enclave": replace(ENCLAVE_VIEW, cost_microusd_per_mtok=10_000_000),
+    }
+    assert Case(plan=PLAN, views=dear).wanted() is not None
+    assert Case(plan=race, views=dear).wanted() is None
+    soon: dict[str, Any] = {
+        "options": RoutingOptions(total_ms=5000),
+        "settings": UtilitySettings(latency_permille=100, cost_permille=0),
+    }
+    raced = Case(plan=race, **soon).wanted()
+    verified = Case(plan=PLAN, **soon).wanted()
+    assert raced is not None
+    assert raced.race
+    assert verified is None or verified.utility < raced.utility
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": replace(PLAN, mode=Speculating.OFF)},
+        {"plan": replace(PLAN, classes=frozenset({RoutingClass.INTERNAL}))},
+        {"thresholds": None},
+        {"allowed": None},
+        {"options": RoutingOptions(mode=Mode.HOME)},
+        {"options": RoutingOptions(mode=Mode.ENCLAVE_IF_ALLOWED)},
+        {"options": RoutingOptions(require=Require.ENCLAVE)},
+        {"options": RoutingOptions(max_cost_microusd=610)},
+        {"settings": UtilitySettings(overrides={Intent.QA: Preference.PREFER_STRONG})},
+        {"views": {"device": DEVICE_VIEW,
+                   "enclave": replace(ENCLAVE_VIEW, available=False)}},
+        {"views": {"enclave": ENCLAVE_VIEW}},
+    ],
+)  # fmt: skip
+def test_without_one_of_these_there_is_none(changes: dict[str, Any]) -> None:
+    assert Case(**changes).wanted() is None
+
+
+def test_the_cost_of_both_may_be_what_was_allowed() -> None:
+    assert Case(options=RoutingOptions(max_cost_microusd=620)).wanted() is not None
+
+
+def test_a_tier_that_was_denied_writes_no_draft() -> None:
+    assert Case(tiers=(WARD, ENCLAVE)).wanted() is None
+    assert Case(tiers=(DEVICE, WARD)).wanted() is None
+
+
+@pytest.mark.parametrize("floor", [RoutingClass.PUBLIC, RoutingClass.INTERNAL])
+def test_what_may_leave_as_it_is_has_drafts(floor: RoutingClass) -> None:
+    assert Case(allowed=allowed(floor)).wanted() is not None
+
+
+def test_confidential_queries_have_none() -> None:
+    confidential = allowed(RoutingClass.CONFIDENTIAL)
+    everything = replace(PLAN, classes=frozenset(RoutingClass))
+    assert Case(allowed=confidential, plan=everything).wanted() is None
+    with pytest.raises(ValueError, match="no drafts"):
+        speculation(allowed=confidential)
+
+
+def test_what_must_stay_has_no_permission_to_escalate_with() -> None:
+    leaving, in_house = decided(RoutingClass.RESTRICTED)
+    assert leaving is None
+    assert Case(allowed=leaving).wanted() is None
+    for no_permission in (in_house, None, object(), object.__new__(Allowed)):
+        with pytest.raises(TypeError):
+            speculation(allowed=no_permission)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"escalation": Tier(id="other", kind=TierKind.ATTESTED)},
+        {"escalation": Tier(id="enclave", kind=TierKind.HOUSE)},
+        {"draft": WARD},
+        {"draft": ENCLAVE},
+    ],
+)
+def test_an_escalation_goes_where_the_decision_permits(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no drafts"):
+        speculation(**changes)
+
+
+def speculation(**changes: object) -> Speculation:
+    values: dict[str, Any] = {
+        "draft": DEVICE,
+        "escalation": ENCLAVE,
+        "allowed": allowed(),
+        "thresholds": THRESHOLDS,
+        "race": False,
+        "utility": 0.1,
+    }
+    values.update(changes)
+    return Speculation(**values)
+
+
+def routed_by(
+    *, running: tuple[str, str | None] | None, mode: Speculating = Speculating.VERIFY
+) -> tuple[Unfit | None, Speculation | None]:
+    """Return what a router says of drafts of the model that runs."""
+    tiers = tuple(TierPlan(id=each.id, kind=each.kind) for each in (DEVICE, ENCLAVE))
+    router = Router(
+        RoutingPlan(tiers=tiers, speculation=replace(PLAN, mode=mode)),
+        RulesEstimator(),
+        clock=lambda: 0.0,
+        thresholds=THRESHOLDS,
+        running=lambda: running,
+    )
+    mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(DEVICE, ENCLAVE))
+    query = single_query("Why does ice float?")
+    routed = router.route(mask, query, conversation=b"")
+    speculation = router.speculation(LEAVES, routed, query, conversation=b"")
+    return router.unfit(), speculation
+
+
+OWN = (THRESHOLDS.model_sha256, THRESHOLDS.template_sha256)
+
+
+def test_the_model_that_was_certified_writes_drafts() -> None:
+    unfit, speculation = routed_by(running=OWN)
+    assert unfit is None
+    assert speculation is not None
+
+
+@pytest.mark.parametrize(
+    ("running", "why"),
+    [
+        (None, Unfit.NO_MODEL),
+        (("11" * 32, OWN[1]), Unfit.MODEL),
+        ((OWN[0], "11" * 32), Unfit.TEMPLATE),
+        ((OWN[0], None), Unfit.LOADING),
+        (("11" * 32, None), Unfit.MODEL),
+    ],
+)
+def test_no_other_model_does(
+    running: tuple[str, str | None] | None, why: Unfit
+) -> None:
+    assert routed_by(running=running) == (why, None)
+
+
+def test_where_the_policy_wants_none_nothing_is_missing() -> None:
+    assert routed_by(running=None, mode=Speculating.OFF) == (None, None)
+
+
+def test_every_reason_for_none_is_told() -> None:
+    assert UNFIT.keys() == set(Unfit)

@@ -1,0 +1,672 @@
+"""A session under a policy that lets questions wait, of in-memory parts."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from curtilage.client import telemetry
+from curtilage.client.answer import Answerer, AnswerEvent
+from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.deferred import Deferred, State
+from curtilage.client.deferred_store import (
+    KEY_BYTES,
+    DeferredStore,
+    QueueFullError,
+    QueueStoreError,
+)
+from curtilage.client.deferring import LONGEST_PAUSE_S, Drained
+from curtilage.client.errors import (
+    AnswererError,
+    EnclaveError,
+    FailureReason,
+    LocalUnavailableError,
+    QueuedError,
+    TicketError,
+    UsageError,
+)
+from curtilage.client.options import Mode, Require, RoutingOptions
+from curtilage.client.parts import ClientParts
+from curtilage.client.query import Message, Query
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.router import Router
+from curtilage.client.routing.trace import TraceLine, TraceOutcome
+from curtilage.client.session import Session
+from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.load import load_policy, profile_text
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal, finding
+from support.counts import Counts
+from support.memory_enclave import NOW, MemoryEnclave, Reply, key_store
+
+TEXT = "What does a nurse have to know about vaccines?"
+SECTION = """
+routing:
+  tiers:
+  - {id: device, kind: in_process}
+  - {id: enclave, kind: attested}
+  classes: {internal: {queue: {ttl_s: 0}}, public: {queue: {ttl_s: 3600}}}
+  queue: {store: memory}
+"""
+PLAIN = (
+    profile_text("default")
+    .partition("\nrouting:")[0]
+    .replace(
+        "\nrules:\n",
+        "\nrules:\n- {id: no-keys, when: secret.private_key, then: block}\n",
+    )
+)
+DOWN = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+
+
+def query(text: str = TEXT, **options: object) -> Query:
+    asked = RoutingOptions(defer=True)
+    return Query(
+        messages=(Message(role="user", content=text),),
+        stream=True,
+        options=replace(asked, **options),  # type: ignore[arg-type]
+    )
+
+
+class BusyLocal(ScriptedLocal):
+    """Too many wait for it, until it is told otherwise."""
+
+    busy = True
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        if self.busy:
+            error = LocalUnavailableError("too many wait")
+            error.reason = FailureReason.LOCAL_BUSY
+            raise error
+        async for event in super().generate(query, signals=signals):
+            yield event
+
+
+class Bench:
+    """One client, whose relay is down."""
+
+    def __init__(
+        self,
+        *found: str,
+        local: ScriptedLocal | None = None,
+        store: DeferredStore | None = None,
+        max_items: int = 9,
+        trail: MemoryTrail | None = None,
+        way_out: bool = True,
+    ) -> None:
+        policy = load_policy(f"{PLAIN}\n{SECTION}")
+        assert policy.routing is not None
+        self.now = NOW
+        self.router = Router(
+            policy.routing, RulesEstimator(), clock=lambda: self.clock().timestamp()
+        )
+        self.inspector = ScriptedInspector(*found)
+        self.local = local or ScriptedLocal(broken=True)
+        self.enclave = MemoryEnclave()
+        self.enclave.fetch_fails = DOWN
+        self.store = store or DeferredStore(
+            None, bytes(KEY_BYTES), max_items=max_items, max_bytes=100_000
+        )
+        self.trail = trail or MemoryTrail()
+        self.slept: list[float] = []
+        self.traced: list[TraceLine] = []
+        self.awake = asyncio.Event()
+        self.session = Session(
+            ClientParts(
+                policy=policy,
+                inspector=self.inspector,
+                local=self.local,
+                transport=self.enclave if way_out else None,
+                keys=key_store(policy=policy),
+                audit=self.trail,
+                clock=self.clock,
+                router=self.router,
+                queue=self.store,
+                trace=self.traced.append,
+                sleep=self.sleep,
+                below=lambda most: most // 2,
+            )
+        )
+
+    def clock(self) -> datetime:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds > LONGEST_PAUSE_S:  # until a key is renewed
+            await asyncio.Event().wait()
+        self.slept.append(seconds)
+        await self.awake.wait()
+        self.awake.clear()
+
+    def later(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def queued(self, asked: Query | None = None) -> QueuedError:
+        with pytest.raises(QueuedError) as caught:
+            await self.session.ask(asked or query())
+        return caught.value
+
+    async def back(self) -> None:
+        """The network is there again, and was found to be."""
+        self.enclave.fetch_fails = None
+        self.later(31)
+        await self.session.queue.drain()  # finds out, beside the questions
+        await self.session.settle()
+
+
+async def test_what_nobody_can_answer_waits_where_it_is_asked_to() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    assert (told.code, told.http_status) == ("queued", 503)
+    (item,) = await bench.session.queue.items()
+    assert (item.ticket, item.cause) == (told.ticket, "relay_unreachable")
+    with pytest.raises(QueuedError, match="I need more time"):
+        await bench.session.queue.collect(told.ticket)
+
+
+async def test_without_a_word_it_is_refused_as_ever() -> None:
+    bench = Bench()
+    with pytest.raises(AnswererError):
+        await bench.session.ask(query(defer=False))
+    assert await bench.session.queue.items() == ()
+
+
+async def test_it_is_asked_again_and_answered_once() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    assert (await bench.session.queue.drain()).waiting == 1
+    await bench.back()
+    drained = await bench.session.queue.drain()
+    assert (drained.answered, drained.waiting) == (1, 0)
+    # That it waits is in the trail, once however often it is asked again.
+    outcomes = [each.outcome for each in bench.trail.entries]
+    assert outcomes.count(Outcome.QUEUED) == outcomes.count(Outcome.ENCLAVE) == 1
+    for _ in range(2):  # it stays until it is dropped
+        answer = await bench.session.queue.collect(told.ticket)
+        assert answer.text == "From afar."
+        assert answer.route is Answerer.ENCLAVE
+    assert len(bench.enclave.sealed) == 1
+    assert await bench.session.queue.drop(told.ticket)
+    with pytest.raises(TicketError) as gone:
+        await bench.session.queue.collect(told.ticket)
+    assert (gone.value.code, gone.value.http_status) == ("queue_unknown", 404)
+
+
+async def test_what_waits_is_counted_once_and_its_answer_may_be_graded() -> None:
+    counts = Counts()
+    telemetry.use(counts.telemetry)
+    bench = Bench()
+    told = await bench.queued()
+    assert counts.of("queue.depth") == {"": 1}
+    await bench.session.queue.drain()
+    await bench.back()
+    await bench.session.queue.drain()
+    assert counts.of("refuse") == {"queued": 1}
+    assert counts.of("queue.depth") == {"": 0}
+    answer = await bench.session.queue.collect(told.ticket)
+    bench.session.feedback(answer.id, good=True)
+    telemetry.use(None)
+    assert counts.of("feedback") == {"enclave good": 1}
+
+
+async def test_it_is_asked_again_beside_the_questions_until_none_waits() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    await _until(lambda: bench.slept == [5.0])
+    bench.awake.set()
+    await _until(lambda: bench.slept == [5.0, 10.0])
+    bench.enclave.fetch_fails = None
+    bench.later(31)
+    bench.awake.set()
+    await _until(lambda: len(bench.slept) == 3)
+    await bench.session.settle()
+    bench.awake.set()
+    await _until(lambda: bench.store.items(0)[0].state is State.ANSWERED)
+    assert (await bench.session.queue.collect(told.ticket)).text == "From afar."
+    assert len(bench.slept) == 3
+    await bench.session.close()
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - it waits for threads too
+        await asyncio.sleep(0.001)
+
+
+async def test_nothing_of_it_has_left_is_said_where_that_is_so() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    assert not told.left
+    assert str(told) == (
+        "I need more time: the relay cannot be reached; it waits, and is asked again "
+        f"by itself in about 30 s (ticket {told.ticket}); nothing of it has left this "
+        "device"
+    )
+
+
+async def test_nothing_is_promised_of_what_was_sealed() -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = None
+    bench.enclave.reply = Reply(content=b"{}", status=503, media_type=b"x/y")
+    told = await bench.queued()
+    assert len(bench.enclave.sealed) == 1
+    assert told.left
+    assert "device" not in str(told)
+
+
+@pytest.mark.parametrize(
+    "reason", [FailureReason.EVIDENCE_REFUSED, FailureReason.RELAY_DENIED]
+)
+async def test_what_waiting_does_not_help_is_refused_at_once(
+    reason: FailureReason,
+) -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = EnclaveError(reason)
+    with pytest.raises(AnswererError):
+        await bench.session.ask(query())
+    assert await bench.session.queue.items() == ()
+
+
+async def test_a_class_may_not_wait() -> None:
+    bench = Bench()
+    internal = query(floor=RoutingClass.INTERNAL)
+    with pytest.raises(AnswererError):
+        await bench.session.ask(internal)
+    assert await bench.session.queue.items() == ()
+
+
+async def test_what_is_required_waits_for_it() -> None:
+    """Though another could answer: whoever requires one would rather wait."""
+    bench = Bench(local=ScriptedLocal())
+    required = query(require=Require.ENCLAVE)
+    told = [await bench.queued(required) for _ in range(2)]  # failed; left alone
+    await bench.back()
+    assert (await bench.session.queue.drain()).answered == 2
+    for each in told:
+        answer = await bench.session.queue.collect(each.ticket)
+        assert answer.route is Answerer.ENCLAVE
+
+
+async def test_who_waits_for_another_keeps_nobody_waiting() -> None:
+    local = BusyLocal()
+    bench = Bench(local=local)
+    required = await bench.queued(query(require=Require.ENCLAVE))
+    other = await bench.queued(query("And what of tetanus?", mode=Mode.HOME))
+    assert other.reason is FailureReason.LOCAL_BUSY
+    bench.later(31)
+    local.busy = False
+    drained = await bench.session.queue.drain()
+    assert (drained.answered, drained.waiting) == (1, 1)
+    assert (await bench.session.queue.collect(other.ticket)).text == "At home."
+    with pytest.raises(QueuedError):
+        await bench.session.queue.collect(required.ticket)
+
+
+async def test_what_waits_for_the_same_is_tried_once() -> None:
+    bench = Bench()
+    for _ in range(3):
+        await bench.queued()
+    seen = len(bench.inspector.seen)
+    assert (await bench.session.queue.drain()).waiting == 3
+    assert len(bench.inspector.seen) == seen + 2  # decided, and asked
+
+
+async def test_so_many_may_wait() -> None:
+    bench = Bench(max_items=1)
+    await bench.queued()
+    with pytest.raises(QueueFullError) as full:
+        await bench.session.ask(query())
+    assert full.value.code == "queue_full"
+
+
+async def test_what_waits_too_long_is_told_so() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    bench.later(3600)
+    with pytest.raises(TicketError) as over:
+        await bench.session.queue.collect(told.ticket)
+    assert (over.value.code, over.value.http_status) == ("queue_expired", 410)
+    await bench.back()
+    assert (await bench.session.queue.drain()).answered == 0
+    assert bench.enclave.sealed == []
+
+
+async def test_what_must_stay_now_stays() -> None:
+    """A list was extended, or a policy changed, while it waited."""
+    bench = Bench(local=BusyLocal())
+    told = await bench.queued()
+    bench.inspector.findings = (finding("financial.pan"),)
+    assert isinstance(bench.local, BusyLocal)
+    bench.local.busy = False
+    await bench.back()
+    answer = await bench.session.queue.collect(told.ticket)
+    assert answer.route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+
+
+async def test_what_had_to_stay_stays_though_nothing_is_found_now() -> None:
+    bench = Bench("financial.pan", local=BusyLocal())
+    bench.enclave.fetch_fails = None
+    told = await bench.queued()
+    bench.inspector.findings = ()
+    assert (await bench.session.queue.drain()).waiting == 1
+    assert isinstance(bench.local, BusyLocal)
+    bench.local.busy = False
+    bench.later(31)
+    assert (await bench.session.queue.drain()).answered == 1
+    answer = await bench.session.queue.collect(told.ticket)
+    assert answer.route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+
+
+async def test_what_is_blocked_now_is_refused() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    bench.inspector.findings = (finding("secret.private_key", score=100),)
+    assert (await bench.session.queue.drain()).refused == 1
+    assert bench.enclave.sealed == []
+    with pytest.raises(TicketError) as blocked:
+        await bench.session.queue.collect(told.ticket)
+    assert blocked.value.code == "blocked_by_policy"
+
+
+async def test_what_became_impossible_is_refused_with_its_reason() -> None:
+    bench = Bench()
+    told = await bench.queued()
+    bench.enclave.fetch_fails = EnclaveError(FailureReason.EVIDENCE_REFUSED)
+    bench.later(31)
+    await bench.session.queue.drain()
+    await bench.session.settle()
+    assert (await bench.session.queue.drain()).refused == 1
+    with pytest.raises(TicketError) as refused:
+        await bench.session.queue.collect(told.ticket)
+    assert (refused.value.code, refused.value.http_status) == ("refused", 503)
+
+
+async def test_what_was_changed_on_the_disk_is_asked_of_nobody(
+    tmp_path: Path,
+) -> None:
+    class Swapped(DeferredStore):
+        """Each row holds the other's content."""
+
+        @override
+        def content(self, item: object) -> bytes:
+            first, second = self.items(0)
+            other = second if item == first else first
+            return super().content(replace(other, ticket=first.ticket))
+
+    store = Swapped(tmp_path / "q", bytes(KEY_BYTES), max_items=9, max_bytes=9_999)
+    bench = Bench(store=store)
+    await bench.queued()
+    await bench.queued()
+    await bench.back()
+    assert bench.enclave.sealed == []
+
+
+async def test_without_a_queue_nobody_waits_for_one() -> None:
+    bench = Bench()
+    bare = Session(
+        ClientParts(
+            policy=load_policy(PLAIN),
+            inspector=bench.inspector,
+            local=bench.local,
+            transport=bench.enclave,
+            keys=key_store(),
+            audit=MemoryTrail(),
+        )
+    )
+    with pytest.raises(UsageError, match="no queue"):
+        await bare.ask(query())
+    with pytest.raises(UsageError):
+        await bare.queue.collect("00")
+    assert bench.inspector.seen == []
+
+
+def stored(path: Path) -> DeferredStore:
+    return DeferredStore(path, bytes(KEY_BYTES), max_items=9, max_bytes=100_000)
+
+
+class _DiesAfter(DeferredStore):
+    """Is killed before, or after, it notes what came of a question."""
+
+    noted = False
+
+    @override
+    def settle(self, *arguments: object, **named: object) -> bool:
+        if self.noted:
+            super().settle(*arguments, **named)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+
+def _drain_and_die(path: Path, *, noted: bool) -> None:
+    store = _DiesAfter(path, bytes(KEY_BYTES), max_items=9, max_bytes=100_000)
+    store.noted = noted
+
+    async def drain() -> None:
+        bench = Bench(store=store)
+        bench.enclave.fetch_fails = None
+        await bench.session.queue.drain()
+
+    asyncio.run(drain())
+
+
+def _killed(what: Callable[[], None]) -> None:
+    process = multiprocessing.get_context("fork").Process(target=what)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_killed_while_it_drains_no_question_is_lost_and_none_has_two_answers(
+    tmp_path: Path, *, noted: bool
+) -> None:
+    path = tmp_path / "queue.db"
+
+    async def put() -> str:
+        bench = Bench(store=stored(path))
+        told = await bench.queued()
+        await bench.session.close()
+        return told.ticket
+
+    async def after(ticket: str) -> None:
+        bench = Bench(store=stored(path))
+        bench.enclave.fetch_fails = None
+        drained = await bench.session.queue.drain()
+        # Noted: it has its answer, and is not asked again.
+        assert drained.answered == (0 if noted else 1)
+        assert len(bench.enclave.sealed) == (0 if noted else 1)
+        (item,) = await bench.session.queue.items()
+        assert (item.ticket, item.state) == (ticket, State.ANSWERED)
+        assert (await bench.session.queue.collect(ticket)).text == "From afar."
+        await bench.session.close()
+
+    ticket = asyncio.run(put())
+    _killed(partial(_drain_and_die, path, noted=noted))
+    asyncio.run(after(ticket))
+
+
+async def test_a_disk_that_fails_queues_nothing() -> None:
+    class Full(DeferredStore):
+        @override
+        def put(self, item: Deferred, content: bytes, why: str) -> None:
+            raise QueueStoreError("the queue: database or disk is full")
+
+    store = Full(None, bytes(KEY_BYTES), max_items=9, max_bytes=9_999)
+    with pytest.raises(AnswererError):
+        await Bench(store=store).session.ask(query())
+
+
+class Unreadable(DeferredStore):
+    """Takes a question, and then cannot be read for a while."""
+
+    readable = False
+
+    @override
+    def items(self, now_ms: int) -> tuple[Deferred, ...]:
+        if not self.readable:
+            raise QueueStoreError("the queue: database is locked")
+        return super().items(now_ms)
+
+
+async def test_what_was_put_by_has_a_ticket_though_it_cannot_be_counted() -> None:
+    """Else it would leave later, after its sender was told that it had failed."""
+    store = Unreadable(None, bytes(KEY_BYTES), max_items=9, max_bytes=9_999)
+    bench = Bench(store=store)
+    told = await bench.queued()
+    store.readable = True
+    assert [each.ticket for each in store.items(0)] == [told.ticket]
+
+
+class Counting(DeferredStore):
+    """Says when it is counted, and waits to be told to go on."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__(*arguments, **named)  # type: ignore[arg-type]
+        self.counts, self.go = threading.Event(), threading.Event()
+
+    @override
+    def items(self, now_ms: int) -> tuple[Deferred, ...]:
+        if not self.go.is_set():
+            self.counts.set()
+            self.go.wait()
+        return super().items(now_ms)
+
+
+async def test_who_gives_up_while_it_is_counted_has_nothing_that_waits() -> None:
+    store = Counting(None, bytes(KEY_BYTES), max_items=9, max_bytes=9_999)
+    bench = Bench(store=store)
+    asked = asyncio.ensure_future(bench.session.ask(query()))
+    await _until(store.counts.is_set)
+    asked.cancel()
+    store.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert store.items(0) == ()
+
+
+class Meanwhile(BusyLocal):
+    """While it answers, something else happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happens: Callable[[], object] = lambda: None
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        if not self.busy:
+            self.happens()
+        async for event in super().generate(query, signals=signals):
+            yield event
+
+
+async def test_what_waited_too_long_while_others_were_asked_is_not_asked() -> None:
+    bench = Bench(local=(local := Meanwhile()))
+    for _ in range(2):
+        await bench.queued()
+    local.busy, local.happens = False, lambda: bench.later(3600)
+    bench.later(31)
+    assert (await bench.session.queue.drain()).answered == 1
+    assert len(local.asked) == 1
+
+
+async def test_one_that_is_dropped_while_others_are_asked_stops_no_others() -> None:
+    bench = Bench(local=(local := Meanwhile()))
+    told = [await bench.queued() for _ in range(3)]
+    local.busy, local.happens = False, lambda: bench.store.drop(told[1].ticket)
+    bench.later(31)
+    drained = await bench.session.queue.drain()
+    assert (drained.answered, drained.refused, drained.waiting) == (2, 0, 0)
+
+
+async def test_a_queue_that_came_to_grief_keeps_nothing_else_open() -> None:
+    class Grief(DeferredStore):
+        @override
+        def items(self, now_ms: int) -> tuple[Deferred, ...]:
+            if bench.slept:
+                raise ZeroDivisionError
+            return super().items(now_ms)
+
+    bench = Bench(store=Grief(None, bytes(KEY_BYTES), max_items=9, max_bytes=9_999))
+    await bench.queued()
+    await _until(lambda: bench.slept == [5.0])
+    bench.awake.set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    await bench.session.close()
+    assert bench.enclave.closed
+
+
+async def test_nobody_is_asked_again_once_it_is_closed() -> None:
+    bench = Bench()
+    await bench.session.queue.close()
+    bench.session.queue.keep_on()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert bench.slept == []
+
+
+class NeverRecords(MemoryTrail):
+    """Says when it is told that something waits, and does not come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    @override
+    async def append(self, entry: AuditEntry) -> None:
+        if entry.outcome is Outcome.QUEUED:
+            self.asked.set()
+            await asyncio.Event().wait()
+        await super().append(entry)
+
+
+async def test_who_gives_up_while_it_is_recorded_has_nothing_that_waits() -> None:
+    bench = Bench(trail=(trail := NeverRecords()))
+    asked = asyncio.ensure_future(bench.session.ask(query()))
+    await trail.asked.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert bench.store.items(0) == ()
+
+
+async def test_whoever_has_no_way_out_refuses_nothing_that_waits_for_one(
+    tmp_path: Path,
+) -> None:
+    """An endpoint that was started without its relay finds the file of one that was."""
+    path = tmp_path / "queue.db"
+    bench = Bench(store=stored(path))
+    told = await bench.queued(query(require=Require.ENCLAVE))
+    await bench.session.close()
+    bench = Bench(store=stored(path), way_out=False)
+    assert await bench.session.queue.drain() == Drained(waiting=1)
+    with pytest.raises(QueuedError):
+        await bench.session.queue.collect(told.ticket)
+    await bench.session.close()
+
+
+async def test_what_waits_on_is_one_line_of_the_trace_and_its_answer_another() -> None:
+    bench = Bench()
+    await bench.queued()
+    for _ in range(3):
+        bench.later(60)
+        await bench.session.queue.drain()
+    await bench.back()
+    await bench.session.queue.drain()
+    await bench.session.close()
+    outcomes = [line.outcome for line in bench.traced]
+    assert outcomes == [TraceOutcome.REFUSED, TraceOutcome.ANSWERED]

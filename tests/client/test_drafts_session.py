@@ -1,0 +1,489 @@
+"""A session whose local model writes first, and one whose first is late."""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+from typing_extensions import override
+
+from curtilage.client import telemetry
+from curtilage.client.answer import (
+    Answerer,
+    AnswerEvent,
+    Delta,
+    Finished,
+    Phase,
+    Progress,
+    Replaced,
+    Retract,
+    RetractReason,
+    SessionEvent,
+    TokenSignal,
+    Verified,
+)
+from curtilage.client.audit.record import AuditEntry, Outcome
+from curtilage.client.errors import (
+    EnclaveError,
+    FailureReason,
+    IncompleteAnswerError,
+    LocalUnavailableError,
+    NotRoutedError,
+)
+from curtilage.client.options import Require, RoutingOptions
+from curtilage.client.parts import ClientParts
+from curtilage.client.query import Message, Query
+from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.routing.breaker import Budget
+from curtilage.client.routing.estimate import RulesEstimator
+from curtilage.client.routing.router import Router
+from curtilage.client.routing.thresholds import packed
+from curtilage.client.session import Session
+from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.load import load_policy, profile_text
+from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
+from support.counts import Counts
+from support.drafts import THRESHOLDS
+from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
+
+EASY = "Is this mail spam or not? Classify it: 'You have won a prize.'"
+HARD = (
+    "Prove step by step that the square root of two is irrational, then write a Python "
+    "function that approximates it and explain why its error shrinks."
+)
+PLAIN = profile_text("default").partition("\nrouting:")[0]
+THRESHOLDS_FILE = packed(THRESHOLDS)
+DIGEST = hashlib.sha256(THRESHOLDS_FILE).hexdigest()
+# Of a home model that may be as good and costs nothing, so that a draft is worth it.
+SECTION = """
+routing:
+  tiers:
+  - {id: device, kind: in_process, priors: {quality_permille: 700}}
+  - {id: enclave, kind: attested, cost_microusd_per_mtok: 9000000}
+  weights_permille: {hysteresis: 0}
+"""
+SURE = TokenSignal(logprob=math.log(0.99), margin=4.6)
+UNSURE = TokenSignal(logprob=math.log(0.01), margin=0.0)
+
+
+def query(text: str, **options: object) -> Query:
+    """Return a question."""
+    return Query(
+        messages=(Message(role="user", content=text),),
+        stream=True,
+        options=replace(RoutingOptions(), **options),  # type: ignore[arg-type]
+    )
+
+
+def drafting(mode: str) -> str:
+    """Return a section that wants drafts; a race pays both, so both are cheap."""
+    section = SECTION.replace("9000000", "1") if mode == "race" else SECTION
+    return (
+        f"{section}  speculation: {{mode: {mode}, thresholds: t.json, "
+        f"sha256: {DIGEST}}}\n"
+    )
+
+
+class Slow(ScriptedLocal):
+    """Begins when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        await self.go.wait()
+        async for event in super().generate(query, signals=signals):
+            yield event
+
+
+class Breaking(ScriptedLocal):
+    """Breaks off after its first word."""
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        async for event in super().generate(query, signals=signals):
+            yield event
+            raise LocalUnavailableError("the engine is gone")
+
+
+class Bench:
+    """A session of in-memory parts."""
+
+    def __init__(
+        self,
+        *found: str,
+        section: str = SECTION,
+        sure: TokenSignal = SURE,
+        local: ScriptedLocal | None = None,
+        trail: MemoryTrail | None = None,
+        cover: CoverSettings | None = None,
+    ) -> None:
+        policy = load_policy(f"{PLAIN}\n{section}", files=lambda _: THRESHOLDS_FILE)
+        assert policy.routing is not None
+        self.local = local or ScriptedLocal()
+        self.local.sure = sure
+        self.enclave = MemoryEnclave()
+        self.trail = trail or MemoryTrail()
+        self.router = Router(
+            policy.routing,
+            RulesEstimator(),
+            clock=lambda: 0.0,
+            thresholds=THRESHOLDS,
+            running=lambda: self.local.digests,
+        )
+        self.session = Session(
+            ClientParts(
+                policy=policy,
+                inspector=ScriptedInspector(*found),
+                local=self.local,
+                transport=self.enclave,
+                keys=key_store(policy=policy),
+                audit=self.trail,
+                clock=Clock(),
+                router=self.router,
+                cover=cover,
+            )
+        )
+
+    async def events(self, text: str = HARD) -> list[SessionEvent]:
+        """Return all that happens, but for signs of life."""
+        found = self.session.stream(query(text)).events()
+        return [
+            event
+            async for event in found
+            if isinstance(event, Delta | Finished | Verified | Retract | Replaced)
+        ]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What was recorded."""
+        return [entry.outcome for entry in self.trail.entries]
+
+
+async def test_a_draft_that_will_do_keeps_a_question_at_home() -> None:
+    bench = Bench(section=drafting("verify"))
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.LOCAL
+    assert answer.text == "At home."
+    assert bench.enclave.sealed == []
+
+
+async def test_a_draft_is_covered_once_it_answers_and_not_where_it_is_given_up() -> (
+    None
+):
+    for sure, sealed in (SURE, [b"/v1/cover"]), (UNSURE, [b"/v1/chat/completions"]):
+        cover = CoverSettings(delay_s=(0, 0), share=100)
+        bench = Bench(section=drafting("verify"), sure=sure, cover=cover)
+        await bench.session.verified_key()
+        await bench.session.ask(query(HARD))
+        await bench.session.settle()
+        assert [each.path for each in bench.enclave.requests] == sealed
+
+
+async def test_a_draft_that_will_not_do_is_answered_by_the_enclave() -> None:
+    bench = Bench(section=drafting("verify"), sure=UNSURE)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.ENCLAVE
+    assert "home" not in answer.text
+    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+    assert answer.provenance.why == "hard"
+    assert len(bench.enclave.sealed) == 1
+
+
+async def test_who_reads_events_sees_the_draft_and_that_it_is_taken_back() -> None:
+    bench = Bench(section=drafting("verify"), sure=UNSURE)
+    events = await bench.events()
+    assert events[0] == Delta(text="At ", logprobs=(("At ", -0.5),), tentative=True)
+    at = events.index(Retract(from_char=0, reason=RetractReason.NOT_GOOD_ENOUGH))
+    assert events[at + 1] == Replaced(tier="enclave")
+    assert isinstance(events[-1], Finished)
+
+
+async def test_a_race_asks_the_enclave_at_once() -> None:
+    bench = Bench(section=drafting("race"), sure=UNSURE)
+    answer = await bench.session.ask(query(EASY))
+    assert answer.route is Answerer.ENCLAVE
+    assert len(bench.enclave.sealed) == len(bench.local.asked) == 1
+
+
+async def test_what_must_stay_is_never_a_draft() -> None:
+    bench = Bench("financial.pan", section=drafting("verify"), sure=UNSURE)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is None
+    assert bench.enclave.sealed == []
+
+
+async def test_a_rejected_draft_is_better_than_nobody() -> None:
+    bench = Bench(section=drafting("verify"), sure=UNSURE)
+    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+
+
+async def test_there_is_no_draft_of_a_model_that_was_not_certified() -> None:
+    local = ScriptedLocal()
+    local.digests = ("f" * 64, "f" * 64)
+    bench = Bench(section=drafting("verify"), local=local)
+    assert Verified() not in await bench.events(HARD)
+
+
+async def test_there_is_no_draft_of_what_a_person_is_to_agree_to() -> None:
+    section = drafting("verify") + "  classes: {public: {consent: required}}\n"
+    bench = Bench(section=section)
+    assert Verified() not in await bench.events(HARD)
+    with pytest.raises(NotRoutedError, match="consent"):
+        await bench.session.ask(query(HARD, require=Require.ENCLAVE))
+
+
+async def test_a_cut_answer_begins_anew_for_who_can_be_told() -> None:
+    bench = Bench(local=Breaking())
+    events = await bench.events(EASY)
+    at = events.index(Retract(from_char=0, reason=RetractReason.BROKE_OFF))
+    assert isinstance(events[at - 1], Delta)
+    assert events[at + 1] == Replaced(tier="enclave")
+    assert isinstance(events[-1], Finished)
+
+
+async def test_a_cut_answer_is_an_error_for_who_cannot_be_told() -> None:
+    bench = Bench(local=Breaking())
+    with pytest.raises(LocalUnavailableError):
+        await bench.session.ask(query(EASY))
+    assert bench.enclave.sealed == []
+
+
+async def test_an_enclave_that_is_cut_is_answered_at_home_for_who_can_be_told() -> None:
+    half = Reply(content=sse(chunk("From "), done=False))
+    bench = Bench(section=SECTION.replace("9000000", "1"))
+    bench.enclave.reply = half
+    events = await bench.events(HARD)
+    at = events.index(Retract(from_char=0, reason=RetractReason.BROKE_OFF))
+    assert Delta(text="From ") in events[:at]
+    texts = [each.text for each in events[at:] if isinstance(each, Delta)]
+    assert texts == ["At ", "home."]
+    bench = Bench(section=SECTION.replace("9000000", "1"))
+    bench.enclave.reply = half
+    with pytest.raises(IncompleteAnswerError):
+        await bench.session.ask(query(HARD))
+
+
+async def test_a_late_tier_is_helped_out() -> None:
+    bench = Bench(local=(slow := Slow()))
+    bench.router.hedges = Budget(1000, reserve=1)
+    answer = await bench.session.ask(query(EASY))
+    assert answer.route is Answerer.ENCLAVE
+    assert answer.provenance.why == "faster"
+    assert not slow.go.is_set()
+
+
+async def test_who_waits_for_one_that_may_be_helped_out_is_told_for_whom() -> None:
+    bench = Bench(local=(slow := Slow()))
+    stream = bench.session.stream(query(EASY))
+    stream.first_signal_s = 0.01
+    async with asyncio.timeout(60), aclosing(stream.events()) as events:
+        while await anext(events) != Progress(phase=Phase.ASKING_HERE):
+            pass
+        slow.go.set()
+
+
+async def test_at_most_one_question_in_twenty_is_helped_out() -> None:
+    bench = Bench(local=(slow := Slow()))
+    asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
+    done, _ = await asyncio.wait({asked}, timeout=3)
+    assert not done
+    assert bench.enclave.sealed == []
+    slow.go.set()
+    assert (await asked).route is Answerer.LOCAL
+
+
+async def test_what_must_stay_is_never_helped_out() -> None:
+    bench = Bench("financial.pan", local=(slow := Slow()))
+    bench.router.hedges = Budget(1000, reserve=9)
+    asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
+    done, _ = await asyncio.wait({asked}, timeout=3)
+    assert not done
+    slow.go.set()
+    assert (await asked).route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+
+
+@pytest.mark.parametrize("retracts", [False, True])
+async def test_a_draft_that_is_given_up_is_recorded_before_another_is_asked(
+    *, retracts: bool
+) -> None:
+    bench = Bench(section=drafting("verify"), sure=UNSURE)
+    stream = bench.session.stream(query(HARD))
+    async for _ in stream.events(retract=retracts):
+        pass
+    assert stream.provenance.route is Answerer.ENCLAVE
+    shown = [Outcome.REPLACED] if retracts else []
+    assert [each.outcome for each in bench.trail.entries] == [
+        Outcome.LOCAL,
+        Outcome.ESCALATED,
+        *shown,
+        Outcome.ENCLAVE,
+    ]
+
+
+@pytest.mark.parametrize("local", [Slow, ScriptedLocal])
+async def test_what_is_more_private_is_neither_drafted_nor_helped_out(
+    local: type[ScriptedLocal],
+) -> None:
+    """Of a discarded draft an observer sees a delay, and of two questions both."""
+    slow = local()
+    bench = Bench(section=drafting("verify"), local=slow, sure=UNSURE)
+    bench.router.hedges = Budget(1000, reserve=9)
+    private = query(EASY, floor=RoutingClass.CONFIDENTIAL)
+    asked = asyncio.ensure_future(bench.session.ask(private))
+    if isinstance(slow, Slow):
+        done, _ = await asyncio.wait({asked}, timeout=3)
+        assert not done
+        slow.go.set()
+    assert (await asked).route is Answerer.LOCAL
+    assert bench.enclave.sealed == []
+
+
+async def test_nobody_is_helped_out_for_whom_it_must_not_cost_twice() -> None:
+    bench = Bench(section=SECTION.replace("9000000", "1"), local=(slow := Slow()))
+    bench.router.hedges = Budget(1000, reserve=9)
+    limited = query(EASY, max_cost_microusd=1_000_000)
+    asked = asyncio.ensure_future(bench.session.ask(limited))
+    done, _ = await asyncio.wait({asked}, timeout=3)
+    assert not done
+    slow.go.set()
+    assert (await asked).route is Answerer.LOCAL
+
+
+async def test_an_empty_draft_is_given_up_as_any_other() -> None:
+    """Nobody saw a word of it, and the enclave's answer is no worse for that."""
+    local = ScriptedLocal(words=())
+    bench = Bench(section=drafting("verify"), local=local)
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.ENCLAVE
+    assert bench.outcomes == [Outcome.LOCAL, Outcome.ESCALATED, Outcome.ENCLAVE]
+
+
+class SlowToFail(Slow):
+    """Says nothing until it is told to, and then that it cannot."""
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        await self.go.wait()
+        raise LocalUnavailableError("the engine is gone")
+        yield  # type: ignore[unreachable]
+
+
+async def test_who_helped_out_says_that_the_other_failed() -> None:
+    local = SlowToFail()
+    bench = Bench(local=local)
+    bench.router.hedges = Budget(1000, reserve=1)
+    bench.enclave.held = 0
+    asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
+    await bench.enclave.begun.wait()
+    local.go.set()
+    for _ in range(99):
+        await asyncio.sleep(0)
+    bench.enclave.go.set()
+    answer = await asked
+    assert answer.route is Answerer.ENCLAVE
+    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+    assert answer.provenance.why == "unavailable"
+    assert bench.outcomes[-1] is Outcome.DEGRADED
+
+
+async def test_in_a_race_the_enclave_says_why_the_draft_is_not_the_answer() -> None:
+    bench = Bench(section=drafting("race"), sure=UNSURE)
+    answer = await bench.session.ask(query(EASY))
+    assert answer.provenance.why == "hard"
+    assert answer.provenance.fallback is FailureReason.DRAFT_REJECTED
+    assert Outcome.DEGRADED not in bench.outcomes
+    bench = Bench(section=drafting("race"), local=Breaking())
+    answer = await bench.session.ask(query(EASY))
+    assert answer.route is Answerer.ENCLAVE
+    assert answer.provenance.why == "unavailable"
+    assert answer.provenance.fallback is FailureReason.LOCAL_UNAVAILABLE
+
+
+async def test_in_a_race_that_both_lose_nothing_was_escalated() -> None:
+    bench = Bench(section=drafting("race"), sure=UNSURE, local=(slow := Slow()))
+    bench.enclave.fetch_fails = EnclaveError(FailureReason.RELAY_UNREACHABLE)
+    asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
+    for _ in range(99):
+        await asyncio.sleep(0)
+    slow.go.set()
+    answer = await asked
+    assert answer.route is Answerer.LOCAL
+    assert answer.provenance.fallback is FailureReason.RELAY_UNREACHABLE
+    assert bench.outcomes == [Outcome.LOCAL, Outcome.LOCAL, Outcome.DEGRADED]
+
+
+@pytest.mark.parametrize(("sure", "opinion"), [(SURE, "good"), (UNSURE, "bad")])
+async def test_what_is_said_of_drafts_is_counted(
+    sure: TokenSignal, opinion: str
+) -> None:
+    counts = Counts()
+    telemetry.use(counts.telemetry)
+    bench = Bench(section=drafting("verify"), sure=sure)
+    await bench.session.ask(query(HARD))
+    telemetry.use(None)
+    said = " ".join(sorted((opinion, "device")))
+    assert counts.of("verifier.accept") == {said: 1}
+    assert counts.of("escalations") == ({} if opinion == "good" else {"device": 1})
+    assert counts.of("verifier.certified") == {f"{THRESHOLDS.alpha:g}": 1}
+    assert counts.of("fallback") == {}, "a rejected draft is no failure"
+
+
+class SwapsWhileItIsRecorded(MemoryTrail):
+    """Another home model takes over while the first step is recorded."""
+
+    local: ScriptedLocal
+
+    @override
+    async def append(self, entry: AuditEntry) -> None:
+        await super().append(entry)
+        self.local.model_id = "another"
+        self.local.digests = ("f" * 64, "f" * 64)
+
+
+async def test_the_model_that_is_told_is_the_one_that_answers() -> None:
+    bench = Bench("financial.pan", trail=(trail := SwapsWhileItIsRecorded()))
+    trail.local = bench.local
+    answer = await bench.session.ask(query(EASY))
+    assert answer.provenance.model == "another"
+
+
+async def test_no_draft_is_judged_of_a_model_that_took_over_meanwhile() -> None:
+    trail = SwapsWhileItIsRecorded()
+    bench = Bench(section=drafting("verify"), trail=trail)
+    trail.local = bench.local
+    answer = await bench.session.ask(query(HARD))
+    assert answer.route is Answerer.ENCLAVE
+    assert bench.local.asked == []
+
+
+async def test_an_answer_of_this_machine_says_that_another_was_asked_as_well() -> None:
+    raced = await Bench(section=drafting("race")).session.ask(query(EASY))
+    assert raced.route is Answerer.LOCAL
+    assert raced.provenance.beside
+    bench = Bench(local=(slow := Slow()))
+    bench.router.hedges = Budget(1000, reserve=1)
+    bench.enclave.held = 0
+    asked = asyncio.ensure_future(bench.session.ask(query(EASY)))
+    await bench.enclave.begun.wait()
+    slow.go.set()
+    helped = await asked
+    assert (helped.route, helped.provenance.beside) == (Answerer.LOCAL, True)
+    alone = await Bench(section=drafting("verify")).session.ask(query(HARD))
+    assert (alone.route, alone.provenance.beside) == (Answerer.LOCAL, False)

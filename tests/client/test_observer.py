@@ -1,0 +1,199 @@
+"""What is counted of queries, and recorded besides."""
+
+from collections.abc import AsyncGenerator, Iterator
+
+import pytest
+
+from curtilage.client import telemetry
+from curtilage.client.answer import (
+    Answerer,
+    Delta,
+    Finished,
+    Provenance,
+    Replaced,
+    Retract,
+    RetractReason,
+    SessionEvent,
+    Verified,
+)
+from curtilage.client.answer_stream import AnswerStream
+from curtilage.client.audit.record import Outcome
+from curtilage.client.audit.recorder import QueryRecorder
+from curtilage.client.errors import (
+    BlockedError,
+    ClientError,
+    EnclaveError,
+    FailureReason,
+    IncompleteAnswerError,
+    LocalUnavailableError,
+    NotRoutedError,
+    UsageError,
+)
+from curtilage.client.observer import Observed, Observer
+from curtilage.policy.decision.decide import Inspection, decide
+from curtilage.policy.decision.tiers import ENCLAVE_TIER, LOCAL_TIER, Tier
+from curtilage.policy.document.load import load_profile
+from support.client_parts import MemoryTrail
+from support.counts import Counts
+
+POLICY = load_profile("default")
+DONE = Finished(finish_reason="stop", prompt_tokens=3, completion_tokens=2)
+DRAFT = Delta(text="At", tentative=True)
+TEXT = Delta(text="At")
+NOT_GOOD = Retract(from_char=0, reason=RetractReason.NOT_GOOD_ENOUGH)
+BROKE_OFF = Retract(from_char=0, reason=RetractReason.BROKE_OFF)
+
+
+@pytest.fixture
+def counts() -> Iterator[Counts]:
+    counts = Counts()
+    telemetry.use(counts.telemetry)
+    yield counts
+    telemetry.use(None)
+
+
+class Bench:
+    """One query that is observed."""
+
+    def __init__(self, *, retracts: bool = False, chosen: bool = True) -> None:
+        inspection = Inspection(payload_digest=bytes(32), findings=(), messages=1)
+        self.trail = MemoryTrail()
+        recorder = QueryRecorder(
+            self.trail, POLICY, inspection, decide(POLICY.rulebook, inspection)
+        )
+        self.stream = AnswerStream(_nothing)
+        self.stream.retracts = retracts
+        self.observed: Observed = Observer([LOCAL_TIER, ENCLAVE_TIER], None).of(
+            self.stream, recorder, chosen=chosen
+        )
+
+    def told(
+        self, tier: Tier, fallback: FailureReason | None = None, *, left_out: int = 0
+    ) -> None:
+        """Say who answers from here on."""
+        self.stream.tell(
+            Provenance(
+                route=Answerer.LOCAL if tier is LOCAL_TIER else Answerer.ENCLAVE,
+                model="m",
+                classes=(),
+                rule="r",
+                reason="",
+                policy_digest="",
+                fallback=fallback,
+                tier=tier.id,
+                left_out=left_out,
+            )
+        )
+
+    async def saw(self, *events: SessionEvent) -> None:
+        for event in events:
+            await self.observed.saw(event)
+
+    @property
+    def recorded(self) -> list[tuple[Outcome, str]]:
+        return [(each.outcome, each.fallback) for each in self.trail.entries]
+
+
+async def _nothing(stream: AnswerStream) -> AsyncGenerator[SessionEvent]:
+    del stream
+    for _ in ():
+        yield DONE
+
+
+async def test_an_answer_is_counted_by_who_gave_it(counts: Counts) -> None:
+    bench = Bench()
+    bench.told(LOCAL_TIER)
+    await bench.saw(TEXT, DONE)
+    assert counts.of("answered") == {"local": 1}
+    assert counts.of("local_share") == {"": 1}
+    assert bench.recorded == []
+
+
+async def test_a_draft_that_will_do_is_counted(counts: Counts) -> None:
+    bench = Bench()
+    bench.told(LOCAL_TIER)
+    await bench.saw(DRAFT, Verified(), DONE)
+    assert counts.of("verifier.accept") == {"good local": 1}
+    assert counts.of("escalations") == {}
+    assert bench.recorded == []
+
+
+@pytest.mark.parametrize("retracts", [False, True])
+async def test_a_draft_that_will_not_do_is_escalated(
+    counts: Counts, *, retracts: bool
+) -> None:
+    bench = Bench(retracts=retracts)
+    bench.told(LOCAL_TIER)
+    await bench.saw(DRAFT, NOT_GOOD, Replaced(tier="enclave"))
+    # Before the other one is asked; and taken back is only what was shown.
+    shown = [(Outcome.REPLACED, "")] if retracts else []
+    assert bench.recorded == [(Outcome.ESCALATED, ""), *shown]
+    bench.told(ENCLAVE_TIER, FailureReason.DRAFT_REJECTED)
+    await bench.saw(TEXT, DONE)
+    assert len(bench.recorded) == 1 + len(shown), "a better answer is not less"
+    assert counts.of("verifier.accept") == {"bad local": 1}
+    assert counts.of("escalations") == {"local": 1}
+    assert counts.of("answered") == {"enclave": 1}
+
+
+async def test_a_draft_that_is_the_answer_after_all_is_less(counts: Counts) -> None:
+    del counts
+    bench = Bench()
+    bench.told(LOCAL_TIER)
+    await bench.saw(DRAFT, NOT_GOOD, Replaced(tier="enclave"))
+    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    await bench.saw(TEXT, DONE)
+    assert bench.recorded == [(Outcome.ESCALATED, ""), (Outcome.DEGRADED, "busy")]
+
+
+async def test_an_answer_that_broke_off_is_replaced_and_not_escalated(
+    counts: Counts,
+) -> None:
+    bench = Bench(retracts=True)
+    bench.told(ENCLAVE_TIER)
+    await bench.saw(TEXT, BROKE_OFF, Replaced(tier="local"))
+    bench.told(LOCAL_TIER, FailureReason.ANSWER_INCOMPLETE)
+    await bench.saw(TEXT, DONE)
+    assert bench.recorded == [
+        (Outcome.REPLACED, ""),
+        (Outcome.DEGRADED, "answer_incomplete"),
+    ]
+    assert counts.of("escalations") == {}
+
+
+async def test_an_answer_about_a_part_of_the_question_is_less() -> None:
+    bench = Bench()
+    bench.told(LOCAL_TIER, left_out=9000)
+    await bench.saw(TEXT, DONE)
+    assert bench.recorded == [(Outcome.DEGRADED, "local_too_long")]
+
+
+async def test_where_nobody_chose_nothing_is_less_than_what_was_chosen() -> None:
+    bench = Bench(chosen=False)
+    bench.told(LOCAL_TIER, FailureReason.BUSY)
+    await bench.saw(TEXT, DONE)
+    assert bench.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (EnclaveError(FailureReason.BUSY), "busy"),
+        (LocalUnavailableError("it is missing"), "local_unavailable"),
+        (IncompleteAnswerError(FailureReason.TIMEOUT), "cut"),
+        (NotRoutedError("required_unmet", "..."), "required_unmet"),
+        (NotRoutedError("queued", "..."), "queued"),
+        (NotRoutedError("a word from elsewhere", "..."), "other"),
+        (BlockedError(rule="r", reason="", classes=(), policy_digest=""), "blocked"),
+    ],
+)
+def test_a_refusal_is_counted_by_its_code(
+    counts: Counts, error: ClientError, code: str
+) -> None:
+    Observer([LOCAL_TIER], None).refused(error)
+    assert counts.of("refuse") == {code: 1}
+
+
+def test_what_was_asked_wrongly_is_no_refusal(counts: Counts) -> None:
+    Observer([LOCAL_TIER], None).refused(UsageError("no"))
+    assert counts.of("refuse") == {}

@@ -1,0 +1,92 @@
+"""Ask one question of each kind in a world that was made poor; print what came of it.
+
+Of its own process: what is taken from it, memory or every network, is taken for good.
+"""
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from degradation.conftest import Kind, Seen, ask, patient
+from end_to_end.conftest import patient_profile
+
+from curtilage.client.assemble import local_model, router_for
+from curtilage.client.config import ClientConfig
+from curtilage.client.deferred_store import KEY_BYTES, DeferredStore
+from curtilage.client.parts import ClientParts
+from curtilage.client.remote.access import read_access
+from curtilage.client.remote.transport import RelayAddress, RelayTransport
+from curtilage.client.session import Session
+from curtilage.policy.document.load import load_policy
+from support.client_parts import MemoryTrail, WordInspector
+from support.memory_enclave import Clock, MemoryEnclave, key_store
+
+FOUND = {"Smith": "identifier.direct.person", "4111": "financial.pan"}
+
+
+def told(seen: Seen) -> dict[str, object]:
+    """Return what who asked got to see, as JSON holds it."""
+    if seen.error is not None:
+        return {"refusal": str(seen.error)}
+    fallback = seen.fallback
+    return {"route": seen.route, "fallback": fallback}
+
+
+def limit_memory(spare_mib: int) -> None:
+    """Leave this process so much more than it has, its engine's library counted in."""
+    import_module("curtilage.inference.engine")
+    taken = int(Path("/proc/self/statm").read_text().split()[0])
+    most = taken * resource.getpagesize() + (spare_mib << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+async def main(model: Path, sha256: str, spare_mib: int, relay: str) -> None:
+    """Take away what is to be taken, and ask."""
+    queue = "\nrouting:\n  queue: {store: memory}\n"
+    policy = load_policy(patient_profile().replace("\nrouting:\n", queue))
+    config = ClientConfig(
+        policy=policy, policy_source="", model=str(model), model_sha256=sha256
+    )
+    transport: RelayTransport | MemoryEnclave
+    if relay:
+        address = RelayAddress.parse(relay, plain_loopback=True)
+        transport = RelayTransport(address, access=read_access(), connect_s=1)
+    else:
+        transport = MemoryEnclave()
+    if spare_mib:
+        limit_memory(spare_mib)
+    local = await local_model(config)
+    outcome: dict[str, object] = {}
+    async with Session(
+        ClientParts(
+            policy=policy,
+            inspector=WordInspector(FOUND),
+            local=local,
+            transport=transport,
+            keys=key_store(policy=policy),
+            audit=MemoryTrail(),
+            router=router_for(policy, local),
+            clock=Clock(),
+            queue=DeferredStore(None, bytes(KEY_BYTES), max_items=1, max_bytes=100_000),
+        )
+    ) as session:
+        for kind in (Kind.C, Kind.A, Kind.B):
+            asked = kind.abroad if relay else kind.at_home
+            outcome[kind.name] = told(await ask(session, asked))
+        outcome["C, with time"] = told(await ask(session, patient(Kind.C)))
+        outcome["context_tokens"] = local.context_tokens
+    json.dump(outcome, sys.stdout)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--sha256", required=True)
+    parser.add_argument("--spare-mib", type=int, default=0)
+    parser.add_argument("--relay", default="")
+    given = parser.parse_args()
+    asyncio.run(main(given.model, given.sha256, given.spare_mib, given.relay))
