@@ -34,6 +34,7 @@ class Pump(Generic[_Item]):
         # One task from the first item to the last: a time limit that a generator set in
         # one task would stop the wrong thing in the next.
         self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(_take_error)
         self._waiting: asyncio.Task[_Item | Ended | Exception] | None = None
 
     async def __aenter__(self) -> Self:
@@ -79,15 +80,11 @@ class Pump(Generic[_Item]):
 
     async def aclose(self) -> None:
         """End the generator where it stands, and wait until it has ended."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-            await asyncio.wait({self._waiting})
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        # A task that was cancelled keeps the error that ended it, with all the frames
-        # it went through, this pump's among them, until somebody takes it.
-        with suppress(asyncio.CancelledError):
-            self._task.exception()
+        ending = {each for each in (self._task, self._waiting) if each is not None}
+        # First all of them: whoever closes it may be cancelled while he waits.
+        for each in ending:
+            each.cancel()
+        await asyncio.wait(ending)
 
     async def _run(self) -> None:
         try:
@@ -98,6 +95,17 @@ class Pump(Generic[_Item]):
             await self._ready.put(error)
         else:
             await self._ready.put(ENDED)
+
+
+def _take_error(ended: asyncio.Task[None]) -> None:
+    """Take from a cancelled task the error that ended it.
+
+    The task keeps it until then, with all the frames that it went through, the pump's
+    among them, and so the question. Whoever closes the pump may be cancelled while he
+    waits: he cannot be the one who takes it.
+    """
+    with suppress(asyncio.CancelledError):
+        ended.exception()
 
 
 async def ready(*pumps: Pump[_Item]) -> Pump[_Item]:

@@ -99,10 +99,10 @@ async def test_what_another_try_cannot_change_is_not_tried_again(status: int) ->
 
     async with answering(answer) as base, Fetcher(sleep=Sleeps()) as fetcher:
         with pytest.raises(FetchError, match=f"status {status}") as caught:
-            await fetcher.get(f"{base}/chip/0123", limit=1)
-    assert asked == ["/chip/0123"]
+            await fetcher.get(f"{base}/chip/c0ffee", limit=1)
+    assert asked == ["/chip/c0ffee"]
     # An address names a chip; what is told names the host alone.
-    assert "0123" not in str(caught.value)
+    assert "c0ffee" not in str(caught.value)
 
 
 async def test_body_beyond_the_limit_is_not_read() -> None:
