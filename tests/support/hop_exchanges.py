@@ -42,7 +42,7 @@ async def record(folder: Path) -> Hops:
             record=False,
             enclave_extra="[challenge]\nenabled = true\nleast_interval_s = 1\n",
             relay_extra="[clients]\nexchanges = 0\n[limits]\n"
-            f"cache_s = {CACHE_S}\nmax_upstream = 2\nplace_wait_s = 0\n",
+            f"cache_s = {CACHE_S}\nmax_upstream = 4\nplace_wait_s = 0\n",
         )
         stack.start_evidence()
         stack.publish()
@@ -60,7 +60,9 @@ async def ours(hops: Hops) -> None:
         for kind, stream in (("streamed", True), ("whole", False)):
             async with hops.capturing(kind, ours=True):
                 answer = await session.ask(query(stream=stream))
-                assert answer.provenance.route is Answerer.ENCLAVE
+                assert answer.provenance.route is Answerer.ENCLAVE, (
+                    answer.provenance.fallback
+                )
                 await session.settle()
         async with hops.capturing("a longer class", ours=True):
             await session.ask(query("Why? " * 900))
@@ -75,7 +77,7 @@ async def ours(hops: Hops) -> None:
         hops.capturing("pool", ours=True),
     ):
         answer = await session.ask(query())
-        assert answer.provenance.route is Answerer.ENCLAVE
+        assert answer.provenance.route is Answerer.ENCLAVE, answer.provenance.fallback
         await session.settle()
     async with (
         hops.session(finds=(REGULATED,), cover=COVER) as session,
@@ -89,7 +91,7 @@ async def ours(hops: Hops) -> None:
         hops.capturing("date corrected", ours=True),
     ):
         answer = await session.ask(query())
-        assert answer.provenance.route is Answerer.ENCLAVE
+        assert answer.provenance.route is Answerer.ENCLAVE, answer.provenance.fallback
         await session.settle()
 
 
@@ -101,7 +103,7 @@ async def challenged(hops: Hops) -> None:
         hops.capturing("challenged", ours=True),
     ):
         answer = await session.ask(query())
-        assert answer.provenance.route is Answerer.ENCLAVE
+        assert answer.provenance.route is Answerer.ENCLAVE, answer.provenance.fallback
         assert answer.finished.receipted
         await session.settle()
 
@@ -124,7 +126,7 @@ async def others(hops: Hops) -> None:
     await hops.raw("coded", post(b"x", OHTTP_REQUEST, "Content-Encoding: gzip"))
     await hops.raw("expectant", post(b"x", OHTTP_REQUEST, "Expect: 100-continue"))
     await hops.raw("too large", post(bytes(2 * 1024 * 1024), OHTTP_REQUEST))
-    many = [post(plain_request(keys.body), OHTTP_REQUEST) for _ in range(4)]
+    many = [post(plain_request(keys.body), OHTTP_REQUEST) for _ in range(8)]
     await hops.raw("too many", *many)
 
 
@@ -137,7 +139,9 @@ async def late(hops: Hops) -> None:
         await asyncio.sleep(CACHE_S + 0.2)
         async with hops.capturing("keys replaced", ours=True):
             answer = await session.ask(query())
-            assert answer.provenance.route is Answerer.ENCLAVE
+            assert answer.provenance.route is Answerer.ENCLAVE, (
+                answer.provenance.fallback
+            )
             await session.settle()
         hops.stack.running["enclave"].stop()
         async with hops.capturing("enclave gone", ours=True):
