@@ -52,8 +52,10 @@ async def test_9_offline_everything_is_answered_here_and_says_why(
 
 @pytest.fixture(scope="module")
 def hasty() -> Generator[Inspector]:
-    """Detectors of their own, which get a second."""
-    text = patient_profile().replace("deadline_ms: 30000", "deadline_ms: 1000")
+    """Detectors of their own, which get a second, and three where they hang."""
+    text = patient_profile()
+    for limit, ms in (("deadline_ms", 1000), ("deadline_wall_ms", 3000)):
+        text = text.replace(f"  {limit}: 30000\n", f"  {limit}: {ms}\n")
     own = Inspector.start(load_policy(text))
     yield own
     own.close()
