@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from benchmarks.report import Table
 from curtilage.client.routing.certify import (
-    GRID,
     Bound,
     Graded,
+    auroc,
     bounds_of,
     certified,
     least_abstention,
@@ -64,17 +64,19 @@ def shared() -> Path:
     return base / "data" / "routing"
 
 
+def responses() -> Iterator[tuple[str, str, bool]]:
+    """Yield GSM8K's questions, Mixtral's answers, and whether each is right."""
+    with (shared() / "routellm" / "gsm8k_responses.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            yield row["prompt"], row[f"{MIXTRAL}_response"], row[MIXTRAL] == "True"
+
+
 def mixtral() -> list[Answered]:
     """Return Mixtral's answers to GSM8K."""
-    with (shared() / "routellm" / "gsm8k_responses.csv").open(newline="") as file:
-        return [
-            Answered(
-                text=f"{row['prompt']}\n{row[f'{MIXTRAL}_response']}",
-                length=len(row[f"{MIXTRAL}_response"]),
-                bad=row[MIXTRAL] != "True",
-            )
-            for row in csv.DictReader(file)
-        ]
+    return [
+        Answered(text=f"{prompt}\n{said}", length=len(said), bad=not right)
+        for prompt, said, right in responses()
+    ]
 
 
 def zeroeval(model: str) -> list[Answered]:
@@ -108,22 +110,18 @@ def _features(items: Sequence[Answered]) -> Floats:
     return rows
 
 
-def scored(items: Sequence[Answered], seed: int = 7) -> tuple[list[Graded], float]:
-    """Learn a score on some items, by ridge; return the others, and its AUROC there."""
+def scored(items: Sequence[Answered], seed: int = 7) -> list[Graded]:
+    """Learn a score on some items, by ridge; return the others with theirs."""
     order = _shuffled(len(items), seed)
     rows = _features([items[at] for at in order])
     good = np.array([float(not items[at].bad) for at in order])
     fit, rest = slice(0, FITTED), slice(FITTED, None)
     gram = rows[fit].T @ rows[fit] + PENALTY * np.eye(rows.shape[1])
     scores = rows[rest] @ np.linalg.solve(gram, rows[fit].T @ good[fit])
-    graded = [
+    return [
         Graded(score=float(score), bad=not right)
         for score, right in zip(scores, good[rest], strict=True)
     ]
-    ranks = np.argsort(np.argsort(scores))
-    right = good[rest] > 0
-    wins = ranks[right].sum() - right.sum() * (right.sum() - 1) / 2
-    return graded, float(wins / (right.sum() * (~right).sum()))
 
 
 def _shuffled(count: int, seed: int) -> list[int]:
@@ -167,6 +165,27 @@ def tried(
         yield _Outcome(share=len(taken) / len(graded), risk=risk, broken=risk > alpha)
 
 
+KEPT: Final = (
+    *("answers", "alpha", "least abstention"),
+    *("accepted", "errors among them", "broken %"),
+)
+
+
+def kept_row(
+    name: str, graded: Sequence[Graded], alpha: float
+) -> tuple[str | float, ...]:
+    """Return a row of ``KEPT``: what certified thresholds are worth."""
+    outcomes = list(tried(graded, alpha, certified))
+    return (
+        f"{name} (AUROC {auroc(graded):.2f})",
+        alpha,
+        least_abstention(fmean(each.bad for each in graded), alpha),
+        fmean(each.share for each in outcomes),
+        fmean(each.risk for each in outcomes),
+        100 * fmean(each.broken for each in outcomes),
+    )
+
+
 def measure_certified() -> Table:
     """Measure how often a threshold keeps its promise on real answers."""
     sets = {"Mixtral, GSM8K": mixtral()} | {
@@ -174,35 +193,19 @@ def measure_certified() -> Table:
     }
     rows: list[tuple[str | float, ...]] = []
     for name, items in sets.items():
-        graded, auroc = scored(items)
-        bad = fmean(each.bad for each in graded)
+        graded = scored(items)
         for alpha in ALPHAS:
-            ours = list(tried(graded, alpha, certified))
             theirs = list(tried(graded, alpha, naive))
             rows.append(
                 (
-                    f"{name} (AUROC {auroc:.2f})",
-                    alpha,
-                    least_abstention(bad, alpha),
-                    fmean(each.share for each in ours),
-                    fmean(each.risk for each in ours),
-                    100 * fmean(each.broken for each in ours),
+                    *kept_row(name, graded, alpha),
                     fmean(each.share for each in theirs),
                     100 * fmean(each.broken for each in theirs),
                 )
             )
     return Table(
         title=f"Certified thresholds: {CALIBRATED} graded, {REPETITIONS} repetitions",
-        columns=(
-            "answers",
-            "alpha",
-            "least abstention",
-            "accepted",
-            "errors among them",
-            "broken %",
-            "naive: accepted",
-            "naive: broken %",
-        ),
+        columns=(*KEPT, "naive: accepted", "naive: broken %"),
         rows=tuple(rows),
         note="broken: errors beyond alpha on all answers that had no part in the score",
     )
@@ -246,7 +249,7 @@ def _made_up(
         Graded(score=float(score), bad=bool(wrong))
         for score, wrong in zip(ease, bad, strict=True)
     ]
-    chosen = choose(bounds_of(graded, grid=GRID), alpha)
+    chosen = choose(bounds_of(graded), alpha)
     if chosen is None:
         return _Outcome(share=0.0, risk=0.0, broken=False)
     start = max(chosen.threshold, 0.0)

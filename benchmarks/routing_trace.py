@@ -379,24 +379,20 @@ class Policy:
         """Note that the enclave did not answer."""
 
 
-class NaiveBinary(Policy):
-    """What looks routine stays, all else leaves."""
+class Binary(Policy):
+    """What looks routine stays, all else leaves.
+
+    Args:
+        stays: tells what looks so.
+    """
+
+    def __init__(self, stays: Callable[[Question], bool]) -> None:
+        self._stays = stays
 
     @override
     def order(self, day: Day, now: float, question: Question) -> list[Place]:
         """Return where to ask, in order."""
-        if question.looks_short:
-            return ["local"]
-        return super().order(day, now, question)
-
-
-class BinaryBySameEstimate(Policy):
-    """The same, with the estimator that the shipped policy has."""
-
-    @override
-    def order(self, day: Day, now: float, question: Question) -> list[Place]:
-        """Return where to ask, in order."""
-        if question.looks_routine:
+        if self._stays(question):
             return ["local"]
         return super().order(day, now, question)
 
@@ -440,16 +436,15 @@ class Utility(Policy):
 
     def __init__(self, settings: UtilitySettings | None = None) -> None:
         self._settings = settings or UtilitySettings()
-        priors = {kind: PRIORS[kind] for kind in TierKind}
         self._health: dict[Place, TierHealth] = {
             "local": TierHealth(
                 TierKind.IN_PROCESS,
-                replace(priors[TierKind.IN_PROCESS], parallel=2),
+                replace(PRIORS[TierKind.IN_PROCESS], parallel=2),
             ),
             "enclave": TierHealth(
                 TierKind.ATTESTED,
                 replace(
-                    priors[TierKind.ATTESTED], cost_microusd_per_mtok=ENCLAVE_PRICE
+                    PRIORS[TierKind.ATTESTED], cost_microusd_per_mtok=ENCLAVE_PRICE
                 ),
                 limit_per_min=RATE_PER_MIN,
             ),
@@ -537,8 +532,10 @@ def measure_routing_trace() -> list[Table]:
 def _table(title: str, *, per_s: float, routine: float) -> Table:
     policies: Mapping[str, Callable[[], Policy]] = {
         "cloud first": Policy,
-        "binary": NaiveBinary,
-        "binary, the router's estimate": BinaryBySameEstimate,
+        "binary": lambda: Binary(lambda question: question.looks_short),
+        "binary, the router's estimate": lambda: Binary(
+            lambda question: question.looks_routine
+        ),
         "static table": Static,
         "utility (shipped)": Utility,
         "utility, cost three times": lambda: Utility(

@@ -5,7 +5,6 @@ own model there is also how sure it was of each token: ``curtilage route answer`
 such a file, and ``CURTILAGE_ANSWERED`` names it.
 """
 
-import csv
 import os
 import random
 import time
@@ -16,12 +15,12 @@ from statistics import fmean
 from typing import Final
 
 from benchmarks.report import Table, quantile
-from benchmarks.routing_certify import MIXTRAL, mixtral, scored, shared, tried
+from benchmarks.routing_certify import KEPT, kept_row, mixtral, responses, scored
 from curtilage.cli.route.answered_file import read_answered
 from curtilage.client.answer import Delta, TokenSignal
 from curtilage.client.routing.answer_features import MAX_CHARS, NAMES
 from curtilage.client.routing.answer_heads import Looks, fit_heads
-from curtilage.client.routing.certify import Graded, auroc, certified, least_abstention
+from curtilage.client.routing.certify import Graded, auroc
 from curtilage.client.routing.verifier import Head, looks_at, score_by
 
 SPLITS: Final = 20
@@ -37,19 +36,10 @@ Marked = tuple[Looks, bool]
 def texts() -> list[Marked]:
     """Return Mixtral's answers as they are seen, and whether each is right."""
     nothing = (TokenSignal(logprob=0.0, margin=0.0),)  # of each token the same
-    path = shared() / "routellm" / "gsm8k_responses.csv"
-    with path.open(newline="") as file:
-        return [
-            (
-                looks_at(
-                    row["prompt"],
-                    [Delta(text=row[f"{MIXTRAL}_response"], signals=nothing)],
-                    "stop",
-                ),
-                row[MIXTRAL] == "True",
-            )
-            for row in csv.DictReader(file)
-        ]
+    return [
+        (looks_at(prompt, [Delta(text=said, signals=nothing)], "stop"), right)
+        for prompt, said, right in responses()
+    ]
 
 
 def recorded() -> list[Marked]:
@@ -103,7 +93,7 @@ def judged(answers: Sequence[Marked], seed: int, share: float = 0.5) -> list[Gra
 def measure_told_apart() -> Table:
     """Measure how often a good answer has the larger score of two."""
     rows: list[tuple[str | float, ...]] = []
-    words = fmean(scored(mixtral(), seed)[1] for seed in range(3))
+    words = fmean(auroc(scored(mixtral(), seed)) for seed in range(3))
     sets = {"Mixtral, GSM8K": texts(), "own model, recorded": recorded()}
     for name, answers in sets.items():
         if not answers:
@@ -150,29 +140,10 @@ def measure_certified_drafts() -> Table:
         if not answers:
             continue
         graded = judged(answers, seed=7, share=0.3)
-        bad = fmean(each.bad for each in graded)
-        for alpha in ALPHAS:
-            outcomes = list(tried(graded, alpha, certified))
-            rows.append(
-                (
-                    f"{name} (AUROC {auroc(graded):.2f})",
-                    alpha,
-                    least_abstention(bad, alpha),
-                    fmean(each.share for each in outcomes),
-                    fmean(each.risk for each in outcomes),
-                    100 * fmean(each.broken for each in outcomes),
-                )
-            )
+        rows += [kept_row(name, graded, alpha) for alpha in ALPHAS]
     return Table(
         title="Verifier: certified thresholds, 500 graded, 200 repetitions",
-        columns=(
-            "answers",
-            "alpha",
-            "least abstention",
-            "accepted",
-            "errors among them",
-            "broken %",
-        ),
+        columns=KEPT,
         rows=tuple(rows),
         note="broken: errors beyond alpha on all answers that had no part in the score",
     )

@@ -7,19 +7,12 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse.linalg import lsqr
 
-from curtilage.client.routing.features import (
-    BUCKETS,
-    CUES,
-    DENSE,
-    features_of,
-)
+from curtilage.client.routing.features import BUCKETS, CUES, features_of
 from curtilage.client.routing.ngram import even_dense
+from curtilage.client.routing.refit import DENSE_SCALE, PENALTY, PLAIN
 
-GAIN_DENSE_SCALE = 0.07  # of a dense number, against a text's hashed ones, of norm 1
-GAIN_PENALTY = 15.0
 INTENT_DENSE_SCALE = 0.05
 INTENT_INVERSE_PENALTY = 60.0
-PLAIN = len(DENSE) - CUES  # dense numbers that the gain is told from
 _LEAST_SPREAD = 1e-3
 
 Floats = npt.NDArray[np.float32]
@@ -80,10 +73,10 @@ def ridge(
 ) -> tuple[Numbers, Numbers, float]:
     """Return weights of buckets, of dense numbers (of cues: 0), and the bias."""
     bias = float(wanted.mean())
-    plain = dense[:, :PLAIN] * GAIN_DENSE_SCALE
+    plain = dense[:, :PLAIN] * DENSE_SCALE
     both = sparse.hstack([hashed, sparse.csr_matrix(plain)]).tocsr()
-    found = lsqr(both, wanted - bias, damp=GAIN_PENALTY**0.5, iter_lim=200)[0]
-    head = np.concatenate([found[BUCKETS:] * GAIN_DENSE_SCALE, np.zeros(CUES)])
+    found = lsqr(both, wanted - bias, damp=PENALTY**0.5, iter_lim=200)[0]
+    head = np.concatenate([found[BUCKETS:] * DENSE_SCALE, np.zeros(CUES)])
     return found[:BUCKETS], head, bias
 
 

@@ -5,10 +5,9 @@ python -m evaluation.training.router.train --data DIR --out WEIGHTS
 
 import argparse
 import hashlib
-import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,16 +35,16 @@ from evaluation.training.router.train_router import held_out_scores, parts
 from sklearn.isotonic import IsotonicRegression
 
 from curtilage.client.routing.estimate import KNOWN, THRESHOLD, prompt_tokens
+from curtilage.client.routing.estimators import FILE
 from curtilage.client.routing.features import VERSION
-from curtilage.client.routing.ngram import prior_of
+from curtilage.client.routing.ngram import Weights, prior_of
+from curtilage.client.routing.refit import CHANCE, packed
 
-FILE = "router.npz"
 # Whether a model follows a program by hand cannot be told from the program: the set
 # says how much is gained on such tasks, not on which of them.
 CURVE_ONLY = "crux"
 _KNOTS = 12
 _ROUNDS = 1000
-_CHANCE_APGR = 0.5
 _LEAST_ROWS = 20  # of a set in a bin, to say how sets differ there
 _NINETY_FIVE = 1.96
 _STEPS = 127
@@ -136,13 +135,6 @@ def lower_bound(right: npt.NDArray[np.bool_], origins: Sequence[str]) -> float:
     return float(np.percentile(drawn, 2.5))
 
 
-def packed(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
-    """Return a file of arrays."""
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
-    return file.getvalue()
-
-
 @dataclass(frozen=True, slots=True)
 class Intents:
     """What intents are learned from, and how sure one may be of them."""
@@ -228,12 +220,12 @@ def main() -> int:
     texts = Texts([row.text for row in outcomes])
     unseen, bound = learn_gain(outcomes, texts, figures)
     print("all heads on everything", file=sys.stderr)
-    arrays = weights_of(intents, outcomes, texts, unseen, bound)
-    data = packed(arrays)
+    weights = weights_of(intents, outcomes, texts, unseen, bound)
+    data = packed(weights)
     read.out.mkdir(parents=True, exist_ok=True)
     (read.out / FILE).write_bytes(data)
     figures["temperature"] = round(intents.temperature, 3)
-    figures["curve"] = np.round(arrays["curve"].astype(float), 3).tolist()
+    figures["curve"] = np.round(weights.curve.astype(float), 3).tolist()
     figures["prompts with two outcomes"] = len(outcomes)
     figures["octets"] = len(data)
     print(json.dumps(figures, indent=1))
@@ -247,8 +239,8 @@ def weights_of(
     texts: Texts,
     unseen: Numbers,
     bound: float,
-) -> dict[str, npt.NDArray[np.generic]]:
-    """Learn all heads on all rows; return the arrays of the file."""
+) -> Weights:
+    """Learn all heads on all rows; return what the file holds."""
     joined = intents.texts.joined(texts)
     rare, (mean, wide) = rarity(joined.hashed), spread(joined.dense)
     buckets, plain, bias, order = logits(
@@ -279,20 +271,20 @@ def weights_of(
     both = (unseen - scale[0]) / scale[1] + (priors - scale[2]) / scale[3]
     columns = np.column_stack([buckets[:, turn], gain_buckets])
     steps = np.abs(columns).max(axis=0) / _STEPS
-    return {
-        "version": np.array([VERSION], dtype=np.int32),
-        "rarity": rare,
-        "heads": np.round(columns / steps).astype(np.int8),
-        "steps": steps.astype(np.float32),
-        "mean": mean.astype(np.float32),
-        "spread": wide.astype(np.float32),
-        "dense": np.column_stack([plain[:, turn], gain_plain]).astype(np.float32),
-        "bias": np.array([*bias[turn], gain_bias], dtype=np.float32),
-        "temperature": np.array([intents.temperature], dtype=np.float32),
-        "scale": np.array(scale, dtype=np.float32),
-        "curve": gain_curve(both, gains, sets),
-        "beats": np.array([intents.beats, (bound, _CHANCE_APGR)], dtype=np.float32),
-    }
+    return Weights(
+        version=np.array([VERSION], dtype=np.int32),
+        rarity=rare,
+        heads=np.round(columns / steps).astype(np.int8),
+        steps=steps.astype(np.float32),
+        mean=mean.astype(np.float32),
+        spread=wide.astype(np.float32),
+        dense=np.column_stack([plain[:, turn], gain_plain]).astype(np.float32),
+        bias=np.array([*bias[turn], gain_bias], dtype=np.float32),
+        temperature=np.array([intents.temperature], dtype=np.float32),
+        scale=np.array(scale, dtype=np.float32),
+        curve=gain_curve(both, gains, sets),
+        beats=np.array([intents.beats, (bound, CHANCE)], dtype=np.float32),
+    )
 
 
 def _moments(values: Numbers, weight: Numbers) -> tuple[float, float]:

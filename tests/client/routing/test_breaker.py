@@ -7,10 +7,10 @@ from curtilage.client.routing.breaker import (
     HEDGE_PERMILLE,
     RETRY_PERMILLE,
     Breaker,
-    BreakerSettings,
     BreakerState,
     Budget,
 )
+from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 WINDOW_MS = OPEN_MS = 30_000.0
 
@@ -98,7 +98,7 @@ def test_what_began_before_it_opened_neither_closes_it_nor_keeps_the_probe_away(
 
 
 def test_after_it_closed_old_failures_are_forgotten() -> None:
-    breaker = Breaker(BreakerSettings(open_s=1.0))
+    breaker = Breaker(BreakerSettings(open_s=1))
     for _ in range(3):
         breaker.failed(0.0, probe=False, dead=False)
     breaker.admit(1000.0)

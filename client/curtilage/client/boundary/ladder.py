@@ -171,7 +171,8 @@ def narrowed(
         for message, each in zip(query.messages, taint, strict=True)
         if each is RoutingClass.RESTRICTED
     ]
-    obstacle = _obstacle(query, taint, stayed)
+    said = {run for each in stayed for run in _runs(each)}
+    obstacle = _obstacle(query, taint, stayed, said)
     if obstacle is not None:
         return obstacle
     asked = Message(role="user", content=query.messages[-1].content)
@@ -185,13 +186,16 @@ def narrowed(
     prompts = _prompts(query, taint, history)
     if isinstance(context, NotPossible) or isinstance(prompts, NotPossible):
         return context if isinstance(context, NotPossible) else NotPossible.PROMPT
-    if any(_quotes(each.content, stayed) for each in (*prompts, *context)):
+    if any(not said.isdisjoint(_runs(each.content)) for each in (*prompts, *context)):
         return NotPossible.REPEATS
     return replace(query, messages=(*prompts, *context, asked))
 
 
 def _obstacle(  # noqa: PLR0911 - one reason each
-    query: Query, taint: Sequence[RoutingClass], stayed: Sequence[str]
+    query: Query,
+    taint: Sequence[RoutingClass],
+    stayed: Sequence[str],
+    said: set[tuple[str, ...]],
 ) -> NotPossible | None:
     """Return why the question cannot be asked apart from its conversation, if so."""
     if len(query.messages) < 2 or query.messages[-1].role != "user":  # noqa: PLR2004
@@ -209,7 +213,7 @@ def _obstacle(  # noqa: PLR0911 - one reason each
     if not all(map(is_english, (question, *filter(str.strip, stayed)))):
         return NotPossible.LANGUAGE
     told = frozenset[str]().union(*map(own_words, stayed))
-    if not told.isdisjoint(own_words(question)) or _quotes(question, stayed):
+    if not told.isdisjoint(own_words(question)) or not said.isdisjoint(_runs(question)):
         return NotPossible.REPEATS
     return None
 
@@ -280,11 +284,7 @@ def _left_of(
     return None if content is None else Message(role=message.role, content=content)
 
 
-def _quotes(text: str, stayed: Sequence[str]) -> bool:
-    runs = set(_runs(text))
-    return any(not runs.isdisjoint(_runs(each)) for each in stayed)
-
-
 def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the runs of words of which a turn that stayed may share none."""
     words = _WORD.findall(text.casefold())
     return zip(*(words[at:] for at in range(MAX_RUN + 1)), strict=False)

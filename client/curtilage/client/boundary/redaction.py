@@ -47,6 +47,7 @@ _INSIDE: Final = re.compile(r"(?<=[^\s.?!:] )([A-Z][^\W_]+)")
 _DIGITS: Final = words(
     "zero oh one two three four five six seven eight nine double triple"
 )
+_MAYBE_NAMES: Final = AMBIGUOUS | NOT_IN_LOWER_CASE
 # They begin no name, so that their capital says nothing, as in a title. "Will" and
 # "May" do, and "New" begins a place.
 _FUNCTION: Final = words(
@@ -99,7 +100,7 @@ def own_words(text: str) -> frozenset[str]:
     names = {
         word.casefold()
         for word in _LETTERS.findall(plain)
-        if word[0].isupper() and word.casefold() in AMBIGUOUS | NOT_IN_LOWER_CASE
+        if word[0].isupper() and word.casefold() in _MAYBE_NAMES
     }
     return frozenset((own - _ENDS) | ((inside | names) - _FUNCTION))
 
@@ -170,8 +171,7 @@ def _is_listed(word: str, *, begins: bool) -> bool:
         return True
     if word[1:] != low[1:]:
         return False
-    may_be_name = base in AMBIGUOUS or base in NOT_IN_LOWER_CASE
-    return low in _FUNCTION or (begins and not may_be_name)
+    return low in _FUNCTION or (begins and base not in _MAYBE_NAMES)
 
 
 def _without_told_numbers(words: list[str]) -> list[str]:

@@ -265,6 +265,7 @@ def advise(
     def home(part: Sequence[_Way]) -> Interval:
         return proportion(sum(each.after in house for each in part), len(part))
 
+    at_home, at_home_of_free = home(ways), home(free)
     minutes = [each.line.minute for each in ways]
     days = max((max(minutes) - min(minutes)).total_seconds() / _DAY_S, 1.0)
     scale = devices / days
@@ -277,10 +278,10 @@ def advise(
     graded = len(judged) >= MIN_GRADED or feedback >= MIN_FEEDBACK
     reasons = {
         Against.HOMOGENEOUS: _one_kind(each.line.intent for each in ways),
-        Against.ONE_TIER: not free or home(free).value >= ONE_KIND,
+        Against.ONE_TIER: not free or at_home_of_free.value >= ONE_KIND,
         Against.HARD: bool(free)
         and (
-            home(free).value <= 1 - ONE_KIND
+            at_home_of_free.value <= 1 - ONE_KIND
             or any(
                 each.quality == QUALITY_KEPT and each.share.value < WORTH_KEEPING
                 for each in feasible
@@ -296,8 +297,8 @@ def advise(
         queries_per_day=len(ways) * scale,
         tokens_per_day=tokens,
         may_leave=proportion(len(free), len(ways)),
-        at_home=home(ways),
-        at_home_of_free=home(free),
+        at_home=at_home,
+        at_home_of_free=at_home_of_free,
         intents=_parts(ways, home, lambda way: way.line.intent),
         lengths=_parts(ways, home, lambda way: f"up to {way.line.length:,} characters"),
         cost=_spent(ways, price, scale, draw),
@@ -305,11 +306,9 @@ def advise(
         ratio=_ratio(judged),
         feasible=feasible,
         kept=tuple(quality_at(judged, each) for each in PROMISED_AT_HOME if judged),
-        cover=tuple(
-            _cover(ways, cover, share)
-            for share in (home(ways).value, *PROMISED_AT_HOME)
-            if cover is not None
-        ),
+        cover=()
+        if cover is None
+        else _cover(ways, house, cover, (at_home.value, *PROMISED_AT_HOME)),
         against=tuple(each for each, holds in reasons.items() if holds),
     )
 
@@ -474,7 +473,9 @@ def _interval(values: Sequence[float], *, value: float | None = None) -> Interva
     )
 
 
-def _cover(ways: Sequence[_Way], cover: CoverShape, at_home: float) -> CoverCost:
+def _cover(
+    ways: Sequence[_Way], house: set[str], cover: CoverShape, shares: Iterable[float]
+) -> tuple[CoverCost, ...]:
     sealed = [
         next(
             (each for each in _REQUESTS if way.line.length + _AROUND_A_TEXT <= each),
@@ -485,13 +486,17 @@ def _cover(ways: Sequence[_Way], cover: CoverShape, at_home: float) -> CoverCost
     # A dummy's answer is as long as those of real queries: of those that were answered
     # outside, or, while none was, the shortest.
     frames = [
-        _frames(way.line.total_ms, cover)
-        for way in ways
-        if way.line.tier == way.before != way.line.permitted[0]
+        _frames(way.line.total_ms, cover) for way in ways if way.line.tier not in house
     ] or [cover.first_bucket]
     octets = sum(sealed) / len(sealed) + cover.frame_bytes * sum(frames) / len(frames)
-    dummies = 100 * at_home * cover.percent / 100
-    return CoverCost(at_home=at_home, dummies=dummies, octets=dummies * octets)
+    return tuple(
+        CoverCost(
+            at_home=at_home,
+            dummies=at_home * cover.percent,
+            octets=at_home * cover.percent * octets,
+        )
+        for at_home in shares
+    )
 
 
 def _frames(total_ms: int, cover: CoverShape) -> int:

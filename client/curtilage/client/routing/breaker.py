@@ -4,9 +4,10 @@ Pure: all times are arguments, milliseconds of a clock that does not jump.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
+
+from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 RETRY_PERMILLE: Final = 100
 HEDGE_PERMILLE: Final = 50
@@ -20,15 +21,6 @@ class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerSettings:
-    """When a tier is no longer asked: so many failures in so long, and for how long."""
-
-    fails: int = 3
-    window_s: float = 30.0
-    open_s: float = 30.0
 
 
 class Breaker:

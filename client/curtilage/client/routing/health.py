@@ -13,8 +13,9 @@ from math import inf
 from typing import Final
 from weakref import WeakSet
 
-from curtilage.client.routing.breaker import Breaker, BreakerSettings, BreakerState
+from curtilage.client.routing.breaker import Breaker, BreakerState
 from curtilage.policy.decision.tiers import TierKind
+from curtilage.policy.document.routing_plan import Breaker as BreakerSettings
 
 MOST_SAMPLES: Final = 32
 NEWER: Final = 0.9

@@ -162,7 +162,7 @@ class NgramEstimator:
         if not (self._knows_intent or self._knows_gain):
             return ruled
         raw = raw_scores(self._weights, features_of(query_text, signs))
-        chances = _chances(raw[:-1] / self._weights.temperature[0])
+        chances = chances_of(self._weights, raw)
         intent, confidence = ruled.intent, ruled.intent_confidence
         if self._knows_intent:
             best = KNOWN[int(chances.argmax())]
@@ -231,7 +231,9 @@ def standard_gain(learned: float, prior: float, scale: Floats) -> float:
     return (learned - mean) / spread + (prior - prior_mean) / prior_spread
 
 
-def _chances(logits: Floats) -> Floats:
+def chances_of(weights: Weights, raw: Floats) -> Floats:
+    """Return how likely each intent is, by the heads' scores."""
+    logits = raw[:-1] / weights.temperature[0]
     powers: Floats = np.exp(logits - logits.max())
     return cast("Floats", powers / powers.sum())
 

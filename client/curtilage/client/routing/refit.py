@@ -26,6 +26,7 @@ from curtilage.client.routing.features import (
 )
 from curtilage.client.routing.ngram import (
     Weights,
+    chances_of,
     even_dense,
     prior_of,
     raw_scores,
@@ -35,7 +36,7 @@ from curtilage.client.routing.ngram import (
 CHANCE: Final = 0.5
 PENALTY: Final = 15.0
 DENSE_SCALE: Final = 0.07  # of a dense number, against a text's hashed ones of norm 1
-_PLAIN: Final = len(DENSE) - CUES
+PLAIN: Final = len(DENSE) - CUES  # dense numbers that the gain is told from
 _STEPS: Final = 127
 _MOST_KNOTS: Final = 12
 _IN_A_BIN: Final = 40
@@ -80,7 +81,7 @@ def fit(weights: Weights, texts: Sequence[str], gains: Sequence[float]) -> Weigh
     wanted = np.array(gains[:MOST_FITTED], dtype=np.float64)
     hashed = [_hashed(weights, each) for each in made]
     plain = np.array(
-        [even_dense(each.dense, weights.mean, weights.spread)[:_PLAIN] for each in made]
+        [even_dense(each.dense, weights.mean, weights.spread)[:PLAIN] for each in made]
     ).astype(np.float64)
     plain *= DENSE_SCALE
     # (H H' + P P' + penalty) a = y; then the weights of a bucket are its column by a.
@@ -103,7 +104,10 @@ def fit(weights: Weights, texts: Sequence[str], gains: Sequence[float]) -> Weigh
     # What each question scores without itself: of a ridge there is no need to fit anew.
     unseen: Numbers = wanted - dual / np.diag(inverse)
     priors = np.array(
-        [_prior(weights, each, text) for each, text in zip(made, texts, strict=False)]
+        [
+            _prior(weights, raw_scores(weights, each), text)
+            for each, text in zip(made, texts, strict=False)
+        ]
     )
     # The intents' own word on the gain may be worth as much as what was learned, half
     # of it, or nothing: a larger spread makes it smaller.
@@ -128,11 +132,8 @@ def fit(weights: Weights, texts: Sequence[str], gains: Sequence[float]) -> Weigh
 
 def score(weights: Weights, text: str) -> float:
     """Return how much a question needs the strong tier; larger is more, of no unit."""
-    features = features_of(text)
-    raw = raw_scores(weights, features)
-    return standard_gain(
-        float(raw[-1]), _prior(weights, features, text), weights.scale
-    )  # fmt: skip
+    raw = raw_scores(weights, features_of(text))
+    return standard_gain(float(raw[-1]), _prior(weights, raw, text), weights.scale)
 
 
 def judge(scores: Sequence[float], gains: Sequence[float], draw: Draw) -> Judgement:
@@ -180,11 +181,8 @@ def _hashed(weights: Weights, features: Features) -> Numbers:
     return np.asarray(counts / norm if norm else counts, dtype=np.float64)
 
 
-def _prior(weights: Weights, features: Features, text: str) -> float:
-    logits = raw_scores(weights, features)[:-1] / weights.temperature[0]
-    powers: Floats = np.exp(logits - logits.max())
-    chances: Floats = powers / powers.sum()
-    return prior_of(chances, prompt_tokens(text))
+def _prior(weights: Weights, raw: Floats, text: str) -> float:
+    return prior_of(chances_of(weights, raw), prompt_tokens(text))
 
 
 def _moments(values: Numbers) -> tuple[float, float]:

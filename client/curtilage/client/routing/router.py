@@ -7,7 +7,7 @@ conversations, which tier answered last; no word of a query.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from types import TracebackType
 from typing import Final, Self
@@ -25,7 +25,6 @@ from curtilage.client.options import Require
 from curtilage.client.query import MESSAGE_TOKENS, Query
 from curtilage.client.routing.breaker import (
     HEDGE_PERMILLE,
-    BreakerSettings,
     BreakerState,
     Budget,
 )
@@ -232,30 +231,24 @@ class Router:
         self.plan = plan
         self.hedges = Budget(HEDGE_PERMILLE)
         self.retries = Budget(10 * plan.resilience.retry_budget_percent, reserve=1)
-        self._thresholds = thresholds
+        # Of a policy that wants no drafts, none are judged.
+        off = plan.speculation.mode is Speculating.OFF
+        self._thresholds = None if off else thresholds
         self._running = running
         self._estimator = estimator
         self._clock = clock
         self._device = device
         self._home_tokens = home_tokens
-        self._looked_s = -inf
-        breaker = BreakerSettings(
-            fails=plan.breaker.fails,
-            window_s=plan.breaker.window_s,
-            open_s=plan.breaker.open_s,
-        )
+        self._looked_ms = -inf
         self._health = {
             tier.id: TierHealth(
                 tier.kind,
                 _priors(tier),
-                breaker=breaker,
+                breaker=plan.breaker,
                 context_tokens=tier.context_tokens,
                 limit_per_min=tier.questions_per_min,
             )
             for tier in plan.tiers
-        }
-        self._prices = {
-            tier.id: _priors(tier).cost_microusd_per_mtok for tier in plan.tiers
         }
         self._last_failure: dict[str, FailureReason] = {}
         self._last_tier: OrderedDict[bytes, str] = OrderedDict()
@@ -358,7 +351,7 @@ class Router:
         Asked anew for every query: the home model may be another one since.
         """
         running, thresholds = self._running(), self._thresholds
-        if thresholds is None or self.plan.speculation.mode is Speculating.OFF:
+        if thresholds is None:
             return None
         if running is None:
             return Unfit.NO_MODEL
@@ -373,9 +366,7 @@ class Router:
     @property
     def certified(self) -> float | None:
         """The share of bad ones among accepted drafts that is promised; None: none."""
-        if self._thresholds is None or self.plan.speculation.mode is Speculating.OFF:
-            return None
-        return self._thresholds.alpha
+        return None if self._thresholds is None else self._thresholds.alpha
 
     def remedy(self, routed: Routed, require: Require | None = None) -> str:
         """Say why nobody was chosen, and what to do; empty where somebody was.
@@ -402,13 +393,13 @@ class Router:
 
     def price(self, tier: Tier) -> int:
         """Return what a million tokens cost there, in millionths of a US dollar."""
-        return self._prices[tier.id]
+        return _priors(self.plan.tier(tier.id)).cost_microusd_per_mtok
 
     def views(self) -> dict[str, TierView]:
         """Return what is known of each tier now."""
         now_ms = self.now_ms()
-        if self._device is not None and now_ms - 1000 * self._looked_s > LOOK_MS:
-            self._looked_s = now_ms / 1000
+        if self._device is not None and now_ms - self._looked_ms > LOOK_MS:
+            self._looked_ms = now_ms
             now = self._device()
             for each in self._health.values():
                 each.note_device(on_battery=now.on_battery, metered=now.metered)
@@ -426,7 +417,7 @@ class Router:
 
     def begins_s(self, tier: Tier, estimate: Estimate) -> float:
         """Return by when a tier's first text is due once it is its turn, at worst."""
-        view = replace(self.views()[tier.id], queue_ms=0.0)
+        view = replace(self._health[tier.id].view(self.now_ms()), queue_ms=0.0)
         return view.ttft_ms(estimate.prompt_tokens, slow=True) / 1000
 
     def follow(self, tier: Tier, estimate: Estimate) -> "Following":
@@ -445,10 +436,10 @@ class Router:
         keeps nobody waiting. While it runs, the tier is left alone.
         """
         for tier in self.plan.tiers:
+            if tier.kind is not TierKind.ATTESTED:
+                continue
             health = self._health[tier.id]
-            view = health.view(self.now_ms())
-            failed = view.state is BreakerState.HALF_OPEN
-            if tier.kind is TierKind.ATTESTED and failed:
+            if health.view(self.now_ms()).state is BreakerState.HALF_OPEN:
                 attempt = health.begin(self.now_ms(), prompt_tokens=0)
                 if attempt is not None:
                     yield Following(self, tier.id, health, attempt)
@@ -574,19 +565,7 @@ def required_unmet(why: str) -> str:
 
 def _priors(tier: TierPlan) -> TierPriors:
     """Return what the policy expects of a tier; of its kind, what it leaves open."""
-    usual, said = PRIORS[tier.kind], tier.priors
-    return replace(
-        usual,
-        ttft_ms=usual.ttft_ms if said.ttft_ms is None else said.ttft_ms,
-        tokens_per_s=(
-            usual.tokens_per_s if said.tokens_per_s is None else said.tokens_per_s
-        ),
-        quality_permille=(
-            usual.quality_permille
-            if said.quality_permille is None
-            else said.quality_permille
-        ),
-        cost_microusd_per_mtok=(
-            tier.cost_microusd_per_mtok or usual.cost_microusd_per_mtok
-        ),
-    )
+    said = {k: v for k, v in asdict(tier.priors).items() if v is not None}
+    if tier.cost_microusd_per_mtok:
+        said["cost_microusd_per_mtok"] = tier.cost_microusd_per_mtok
+    return replace(PRIORS[tier.kind], **said)

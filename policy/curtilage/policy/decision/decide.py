@@ -321,7 +321,7 @@ def decide(rulebook: Rulebook, inspection: Inspection) -> Decision:
             tiers=enclaves,
         )
     # What the policy trusts a server in the house with has not left; ``permitted``
-    # lists none for anything else (``Tier.trusts``).
+    # lists none for anything else (``Tier.trusted``).
     houses = permitted.of_kind(TierKind.HOUSE)
     if houses:
         in_house = AllowedInHouse(

@@ -28,6 +28,7 @@ from curtilage.policy.document.routing_plan import (
     Breaker,
     Budgets,
     EstimatorPlan,
+    IntentName,
     LocalPlan,
     Preference,
     Priors,
@@ -59,17 +60,6 @@ TierIds = Annotated[
     Field(max_length=MAX_TIERS),
     AfterValidator(some),
     AfterValidator(each_once),
-]
-IntentName = Literal[
-    "classification",
-    "extraction",
-    "summarisation",
-    "generation",
-    "transform",
-    "qa",
-    "reasoning",
-    "code",
-    "unknown",
 ]
 
 

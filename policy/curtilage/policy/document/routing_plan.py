@@ -7,13 +7,13 @@ stands here says what to prefer among the permitted, and can permit nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, get_args
 
 from curtilage.attest.log.witness_policy import LogPolicy
 from curtilage.policy.decision.conversation import History
 from curtilage.policy.decision.tiers import RoutingClass, TierKind
 
-INTENTS: Final = (
+IntentName: TypeAlias = Literal[
     "classification",
     "extraction",
     "summarisation",
@@ -23,7 +23,8 @@ INTENTS: Final = (
     "reasoning",
     "code",
     "unknown",
-)
+]
+INTENTS: Final[tuple[str, ...]] = get_args(IntentName)
 """What a question can be, for a policy's ``overrides``; the estimator's words."""
 
 # What must stay lies about no longer than somebody waits for it.

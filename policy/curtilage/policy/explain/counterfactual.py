@@ -103,10 +103,10 @@ def smallest_change(policy: Policy, inspection: Inspection) -> Change | None:
     if search.decision.route is Route.ENCLAVE:
         return None
     gone, smallest = search.smallest()
-    if search.outcome(frozenset[int]().union(*gone))[0] is search.decision.route:
-        return None
     things = frozenset[int]().union(*gone)
     route, rule = search.outcome(things)
+    if route is search.decision.route:
+        return None
     return Change(
         absent=tuple(search.described(gone)),
         history=_HISTORY in things,
