@@ -21,12 +21,12 @@ from curtilage.relay.nginx.text import (
     Lines,
     comment,
     indented,
+    listed,
     map_to,
     ms,
     pages,
     quoted,
     rate,
-    wrapped,
 )
 from curtilage.relay.refusals import PROBLEM_JSON
 
@@ -109,10 +109,8 @@ def _head(config: BalancerConfig, folder: Path) -> Lines:
         "",
         f"Behind it: {'relays' if config.chooses else 'enclaves'}.",
         "Otherwise than Envoy's:",
+        *listed(DIFFERENCES),
     ]
-    for name, text in DIFFERENCES.items():
-        first, *rest = wrapped(f"{name}: {text}.", 72)
-        words += [f"  - {first}", *(f"    {line}" for line in rest)]
     return [*comment(*words), ""]
 
 

@@ -35,10 +35,10 @@ from curtilage.relay.nginx.text import (
     Lines,
     comment,
     indented,
+    listed,
     map_to,
     ms,
     rate,
-    wrapped,
 )
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
@@ -165,10 +165,8 @@ def _head(config: RelayConfig, setting: Setting) -> Lines:
         "",
         f"Gateways: {', '.join(config.gateways)}.",
         "It behaves as the built-in relay does, except:",
+        *listed(DIFFERENCES),
     ]
-    for name, text in DIFFERENCES.items():
-        first, *rest = wrapped(f"{name}: {text}.", 72)
-        words += [f"  - {first}", *(f"    {line}" for line in rest)]
     return [*comment(*words), ""]
 
 
