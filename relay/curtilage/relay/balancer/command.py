@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.balancer.config import SAFE_TEXT, BalancerConfig, parse_balancer
+from curtilage.relay.balancer.config import BalancerConfig, parse_balancer
 from curtilage.relay.balancer.envoy import envoy_balancer
 from curtilage.relay.balancer.nginx import nginx_balancer
+from curtilage.relay.config import SAFE_TEXT
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.process import make_parser, parse, read_config_file, say
 
