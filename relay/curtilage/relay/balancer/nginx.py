@@ -87,9 +87,14 @@ def nginx_balancer(config: BalancerConfig, folder: Path) -> str:
         "}",
         "",
         "http {",
-        *indented([*_common(config, folder), *_shares(config)]),
-        *indented(line for row in _backends(config) for line in row),
-        *indented(line for row in _servers(config) for line in row),
+        *indented(
+            [
+                *_common(config, folder),
+                *_shares(config),
+                *_backends(config),
+                *_servers(config),
+            ]
+        ),
         "}",
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -201,12 +206,13 @@ def _shares(config: BalancerConfig) -> Lines:
     return [*lines, ""] if lines else lines
 
 
-def _backends(config: BalancerConfig) -> list[Lines]:
+def _backends(config: BalancerConfig) -> Lines:
     limits = config.limits
     # A lone backend is never left out: there is nobody else to ask.
     fails = f"max_fails=1 fail_timeout={max(1, round(limits.check_s))}s"
-    return [
-        [
+    lines = Lines()
+    for number, backends in enumerate(config.names.values()):
+        lines += [
             f"upstream curtilage_{number} {{",
             f"    zone curtilage_{number} 64k;",
             *(["    least_conn;"] if config.chooses else []),
@@ -220,11 +226,10 @@ def _backends(config: BalancerConfig) -> list[Lines]:
             f"    keepalive_timeout {IDLE_UPSTREAM_S}s;",
             "}",
         ]
-        for number, backends in enumerate(config.names.values())
-    ]
+    return lines
 
 
-def _servers(config: BalancerConfig) -> list[Lines]:
+def _servers(config: BalancerConfig) -> Lines:
     listen, *tls = listening(config.listen, config.tls)
     problem = quoted(
         f'{{"type":"about:blank","status":$status,"title":"{PROBLEM_TITLE}"}}'
@@ -241,31 +246,28 @@ def _servers(config: BalancerConfig) -> list[Lines]:
         "}",
     ]
     # Whoever gives another name is not guessed at: it might be the other party's.
-    strangers = [
+    lines = [
         "server {",
         *indented([listen, *tls, *common, "location / { return 421; }"]),
         "}",
     ]
-    servers = [strangers]
     for number, (name, backends) in enumerate(config.names.items()):
-        servers.append(
-            [
-                "server {",
-                *indented(
-                    [
-                        listen.replace(" default_server", ""),
-                        *(tls if config.tls is not None else []),
-                        f"server_name {name};",
-                        *common,
-                        "location / {",
-                        *indented(_passing(name, number, backends)),
-                        "}",
-                    ]
-                ),
-                "}",
-            ]
-        )
-    return servers
+        lines += [
+            "server {",
+            *indented(
+                [
+                    listen.replace(" default_server", ""),
+                    *tls,
+                    f"server_name {name};",
+                    *common,
+                    "location / {",
+                    *indented(_passing(name, number, backends)),
+                    "}",
+                ]
+            ),
+            "}",
+        ]
+    return lines
 
 
 def _passing(name: str, number: int, backends: Sequence[Upstream]) -> Lines:
