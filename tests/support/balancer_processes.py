@@ -50,6 +50,11 @@ class Backend(Gateway):
 
     healthy = True
 
+    @property
+    def address(self) -> str:
+        """Where it is, for a configuration; without TLS."""
+        return f"http://127.0.0.1:{self.port}"
+
     @override
     def forget(self) -> None:
         super().forget()

@@ -19,6 +19,7 @@ from curtilage.relay.process import (
     OutputError,
     allow_descriptors,
     forbid_core_dumps,
+    make_parser,
     parse,
     read_config_file,
     require_streams,
@@ -144,13 +145,7 @@ def _command(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="curtilage-relay",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("curtilage-relay", DESCRIPTION, EPILOG)
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument("--config", metavar="FILE", help="configuration, TOML")
     parser.add_argument("--listen", metavar="ADDRESS", help="host:port or unix:/path")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from curtilage.relay.process import parse, say
+from curtilage.relay.process import make_parser, parse, say
 
 KEY_BYTES: Final = 32
 SALT_BYTES: Final = 16
@@ -155,13 +155,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="curtilage-relay make-key",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("curtilage-relay make-key", DESCRIPTION, EPILOG)
     parser.add_argument(
         "name", metavar="NAME", help="whose key it is: 1 to 32 of a-z, 0-9 and -"
     )

@@ -7,7 +7,7 @@ kind not listed here refuses the whole file, with all problems named at once.
 import ipaddress
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
@@ -25,6 +25,8 @@ ORIGIN: Final = re.compile(
     r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?/?"
 )
 """Goes into Host, and into nginx's configuration: no octet that means more there."""
+SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
+"""What may stand unquoted in a text for nginx or Envoy without meaning more there."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset({"healthz"})
 RESERVED_NODES: Final = frozenset({"keys", "bundle"})
@@ -219,10 +221,7 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
     Raises:
         ConfigError: with every problem found.
     """
-    try:
-        tree: dict[str, object] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from None
+    tree = read_toml(text)
     for key, value in overrides.items():
         present = tree.get(key)
         if isinstance(value, dict) and isinstance(present, dict):
@@ -230,6 +229,28 @@ def parse_config(text: str, overrides: Mapping[str, object]) -> RelayConfig:
         else:
             tree[key] = value
     return TreeReader(tree).config()
+
+
+def read_toml(text: str) -> dict[str, object]:
+    """Return the tree of a configuration file's text.
+
+    Raises:
+        ConfigError: it is no TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+
+
+def named_files(tls: TLSSettings | None, ca_file: Path | None) -> Mapping[str, str]:
+    """Return the paths that a configuration names, by their keys."""
+    files = {"upstream_ca_file": ca_file}
+    if tls is not None:
+        files["tls.certificate"] = tls.certificate
+        files["tls.key"] = tls.key
+        files["tls.client_ca"] = tls.client_ca
+    return {key: str(path) for key, path in files.items() if path is not None}
 
 
 def is_exposed(config: RelayConfig) -> bool:
@@ -285,6 +306,13 @@ def parse_upstream(text: str, environment: Environment) -> Upstream:
     return HTTPUpstream(origin=f"{url.scheme}://{url.netloc}")
 
 
+def upstream_text(upstream: Upstream) -> str:
+    """Write an address as ``parse_upstream`` reads it."""
+    if isinstance(upstream, UnixAddress):
+        return f"unix:{upstream.path}"
+    return upstream.origin
+
+
 def _unix(text: str) -> UnixAddress:
     path = text.removeprefix("unix:")
     if not path.startswith("/") or "\0" in path:
@@ -319,18 +347,8 @@ class TreeReader:
         Raises:
             ConfigError: with every problem found.
         """
-        # Not ignored: a limit that is misspelt would silently be another one.
-        for key in sorted(self._tree.keys() - KEYS):
-            self._problems.append(
-                f"{key}: unknown key; known: {', '.join(sorted(KEYS))}"
-            )
-        named = self._tree.get("environment", Environment.PRODUCTION.value)
-        if named in list(Environment):
-            environment = Environment(str(named))
-        else:
-            self._problems.append('environment: expected "production" or "development"')
-            # Read on as the stricter one, so that its problems are named as well.
-            environment = Environment.PRODUCTION
+        self._refuse_unknown(KEYS)
+        environment = self._environment()
         listen = self._listen()
         gateways = self._gateways(environment)
         hosts = self._texts(self._tree, "hosts", "hosts")
@@ -359,6 +377,21 @@ class TreeReader:
             telemetry=telemetry,
             upstream_ca_file=ca_file,
         )
+
+    def _refuse_unknown(self, known: Collection[str]) -> None:
+        # Not ignored: a limit that is misspelt would silently be another one.
+        self._problems += [
+            f"{key}: unknown key; known: {', '.join(sorted(known))}"
+            for key in sorted(self._tree.keys() - set(known))
+        ]
+
+    def _environment(self) -> Environment:
+        named = self._tree.get("environment", Environment.PRODUCTION.value)
+        if named in list(Environment):
+            return Environment(str(named))
+        self._problems.append('environment: expected "production" or "development"')
+        # Read on as the stricter one, so that its problems are named as well.
+        return Environment.PRODUCTION
 
     def _listen(self) -> Listen | None:
         value = self._tree.get("listen")

@@ -164,21 +164,14 @@ def make_table(
         pools: their names.
     """
     table = {HEALTH_PATH: Route(method="GET", action=Action.HEALTH, gateway="")}
+    fetched = [*pools]
     for name in gateways:
+        table[f"/{name}"] = Route(method="POST", action=Action.EXCHANGE, gateway=name)
         # What a client fetches must not tell which node it will ask, so there is
         # nothing to fetch of one node.
-        if "/" in name:
-            table[f"/{name}"] = Route(
-                method="POST", action=Action.EXCHANGE, gateway=name
-            )
-            continue
-        for path, method, action in (
-            (f"/{name}", "POST", Action.EXCHANGE),
-            (f"/{name}/keys", "GET", Action.KEYS),
-            (f"/{name}/bundle", "GET", Action.BUNDLE),
-        ):
-            table[path] = Route(method=method, action=action, gateway=name)
-    for name in pools:
+        if "/" not in name:
+            fetched.append(name)
+    for name in fetched:
         for path, action in (("keys", Action.KEYS), ("bundle", Action.BUNDLE)):
             table[f"/{name}/{path}"] = Route(method="GET", action=action, gateway=name)
     return table

@@ -65,6 +65,17 @@ def require_streams() -> None:
         raise OutputError
 
 
+def make_parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """Return a command's parser, without options; its texts stay as they are."""
+    return argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def parse(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,7 +78,7 @@ WRONG = {
     "a share of more": arm(percent=101),
     "no promise": arm(promised_permille=0),
     "a promise without fail": arm(promised_permille=1000),
-    "the same model": arm(model=OLD.tree()),
+    "the same model": arm(model=asdict(OLD)),
     "digest": model(sha256="1B" * 32),
     "no size": model(size_bytes=0),
     "an adapter without size": model(adapter="2c" * 32),

@@ -81,7 +81,7 @@ def before_relays(
     start_balancer: StartBalancer, _backends: tuple[Backend, Backend]
 ) -> BalancerProcess:
     """Return a balancer in front of two relays."""
-    addresses = [f"http://127.0.0.1:{backend.port}" for backend in _backends]
+    addresses = [backend.address for backend in _backends]
     return start_balancer(relays={HOST: addresses}, clients=UNCAPPED)
 
 
@@ -90,10 +90,5 @@ def before_enclaves(
     start_balancer: StartBalancer, _backends: tuple[Backend, Backend]
 ) -> BalancerProcess:
     """Return a balancer in front of two enclaves, ``a.example`` and ``b.example``."""
-    names = ("a.example", "b.example")
-    return start_balancer(
-        enclaves={
-            name: f"http://127.0.0.1:{backend.port}"
-            for name, backend in zip(names, _backends, strict=True)
-        }
-    )
+    a, b = _backends
+    return start_balancer(enclaves={"a.example": a.address, "b.example": b.address})

@@ -28,6 +28,7 @@ from support.relay_wire import (
     HOST,
     SEALED,
     Exchange,
+    Script,
     one_chunk,
     raw_answer,
     raw_request,
@@ -59,6 +60,15 @@ TELLTALE = [
 
 def asked(backends: Backends) -> list[Exchange]:
     return [exchange for backend in backends for exchange in backend.exchanges]
+
+
+def say_once(release: threading.Event) -> Script:
+    def script(exchange: Exchange) -> None:
+        exchange.read()
+        assert release.wait(HANG_S)
+        exchange.wire.send(raw_answer())
+
+    return script
 
 
 def test_a_question_passes_as_it_was_written(
@@ -230,7 +240,7 @@ def test_no_other_enclave_is_asked_for_one_that_is_down(
     balancer = start_balancer(
         enclaves={
             "a.example": f"http://127.0.0.1:{free_port()}",
-            "b.example": f"http://127.0.0.1:{backends[1].port}",
+            "b.example": backends[1].address,
         }
     )
     answer = balancer.send(raw_request(host="a.example"))
@@ -296,7 +306,7 @@ def test_one_client_that_asks_too_often_is_refused(
     start_balancer: StartBalancer, backends: Backends
 ) -> None:
     balancer = start_balancer(
-        relays={HOST: [f"http://127.0.0.1:{backends[0].port}"]},
+        relays={HOST: [backends[0].address]},
         clients={"exchanges": 0, "requests_per_s": 0.001, "burst": 3},
     )
     statuses = [balancer.post().status for _ in range(6)]
@@ -308,17 +318,10 @@ def test_one_client_that_asks_too_often_is_refused(
 def test_one_client_holds_its_share_at_most(
     start_balancer: StartBalancer, backends: Backends, program: Program
 ) -> None:
-    release = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.read()
-        assert release.wait(HANG_S)
-        exchange.wire.send(raw_answer())
-
-    backend = backends[0]
-    backend.script = script
+    backend, release = backends[0], threading.Event()
+    backend.script = say_once(release)
     balancer = start_balancer(
-        relays={HOST: [f"http://127.0.0.1:{backend.port}"]},
+        relays={HOST: [backend.address]},
         clients={"exchanges": 1, "requests_per_s": 0},
     )
     wire = balancer.connect()
@@ -338,17 +341,10 @@ def test_one_client_holds_its_share_at_most(
 def test_who_finds_no_place_is_refused_at_once(
     start_balancer: StartBalancer, backends: Backends
 ) -> None:
-    release = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.read()
-        assert release.wait(HANG_S)
-        exchange.wire.send(raw_answer())
-
-    backend = backends[0]
-    backend.script = script
+    backend, release = backends[0], threading.Event()
+    backend.script = say_once(release)
     balancer = start_balancer(
-        enclaves={"a.example": f"http://127.0.0.1:{backend.port}"},
+        enclaves={"a.example": backend.address},
         limits={**QUICK, "max_per_backend": 1},
     )
     wire = balancer.connect()
@@ -394,7 +390,7 @@ def test_a_silent_backend_is_given_up(
     backend = backends[0]
     backend.script = script
     balancer = start_balancer(
-        enclaves={"a.example": f"http://127.0.0.1:{backend.port}"},
+        enclaves={"a.example": backend.address},
         limits={**QUICK, "silence_s": 0.5},
     )
     assert balancer.send(raw_request(host="a.example")).status in {408, 504}
@@ -414,7 +410,7 @@ def test_a_running_answer_survives_the_drain(
 
     backend = backends[0]
     backend.script = script
-    balancer = start_balancer(relays={HOST: [f"http://127.0.0.1:{backend.port}"]})
+    balancer = start_balancer(relays={HOST: [backend.address]})
     wire = balancer.connect()
     wire.send(raw_request(FIELD))
     read_head(wire)
@@ -440,7 +436,7 @@ def test_nothing_is_written_anywhere(
 ) -> None:
     backend = backends[0]
     backend.script = say_and_close()
-    balancer = start_balancer(relays={HOST: [f"http://127.0.0.1:{backend.port}"]})
+    balancer = start_balancer(relays={HOST: [backend.address]})
     balancer.send(raw_request(target="/canary", host="canary.example"))
     balancer.send(raw_request(target="/canary"))
     balancer.send(b"canary\r\n\r\n")
@@ -497,7 +493,7 @@ def test_a_session_cannot_be_resumed(
     start_balancer: StartBalancer, backends: Backends, certificates: Certificates
 ) -> None:
     balancer = start_balancer(
-        relays={"localhost": [f"http://127.0.0.1:{backends[0].port}"]},
+        relays={"localhost": [backends[0].address]},
         tls=certificates.settings(),
     )
     balancer.tls = certificates.client()
@@ -560,7 +556,7 @@ def test_a_relay_that_is_killed_under_load_loses_only_what_it_had(
     enclave = backends[0]
     tree = {
         "environment": "development",
-        "gateways": {"demo": f"http://127.0.0.1:{enclave.port}"},
+        "gateways": {"demo": enclave.address},
         "clients": {"connections": 0, "exchanges": 0, "requests_per_s": 0},
     }
     relays = list[RelayProcess]()

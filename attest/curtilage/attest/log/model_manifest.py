@@ -7,7 +7,7 @@ these models; here is its form, whom it is for, and whether it may follow anothe
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -54,10 +54,6 @@ class ModelFiles:
     adapter: str = ""
     adapter_bytes: int = 0
 
-    def tree(self) -> dict[str, object]:
-        """Return what stands for it in a manifest."""
-        return {name: getattr(self, name) for name in _MODEL_KEYS}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
@@ -103,9 +99,12 @@ class ModelManifest:
         """Digest of what is rolled out, hex; the same in each of its stages."""
         what = {
             "name": self.name,
-            "previous": self.previous.tree(),
+            "previous": asdict(self.previous),
             "arms": [
-                {"promised_permille": arm.promised_permille, "model": arm.model.tree()}
+                {
+                    "promised_permille": arm.promised_permille,
+                    "model": asdict(arm.model),
+                }
                 for arm in self.arms
             ],
         }
@@ -132,24 +131,7 @@ class ModelManifest:
 
 def encode_model_manifest(manifest: ModelManifest) -> bytes:
     """Encode a manifest; these bytes are the log's leaf."""
-    return canonical_json(
-        {
-            "v": VERSION,
-            "kind": KIND,
-            "name": manifest.name,
-            "serial": manifest.serial,
-            "not_after": manifest.not_after,
-            "previous": manifest.previous.tree(),
-            "arms": [
-                {
-                    "percent": arm.percent,
-                    "promised_permille": arm.promised_permille,
-                    "model": arm.model.tree(),
-                }
-                for arm in manifest.arms
-            ],
-        }
-    )
+    return canonical_json({"v": VERSION, "kind": KIND, **asdict(manifest)})
 
 
 def parse_model_manifest(data: bytes) -> ModelManifest:

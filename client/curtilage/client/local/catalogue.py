@@ -7,6 +7,7 @@ another digest is not that model, wherever it comes from.
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any, Final
 
@@ -82,6 +83,7 @@ class KnownModel:
             )
 
 
+@cache
 def catalogue() -> tuple[KnownModel, ...]:
     """Return every known model, the best first."""
     data = resources.files("curtilage.client.local").joinpath("data", "catalogue.toml")

@@ -160,10 +160,9 @@ def _passages(query: Query) -> Iterator[_Passage]:
     # What is asked stands before a long text or behind it.
     some = len(pieces[last])
     ends = {at for at in (0, 1, some - 2, some - 1) if 0 <= at < some}
-    asked = {word for at in ends for word in _words(pieces[last][at])}
-    seen = Counter(
-        word for each in pieces for text in each for word in set(_words(text))
-    )
+    words = [[_words(text) for text in each] for each in pieces]
+    asked = {word for at in ends for word in words[last][at]}
+    seen = Counter(word for each in words for some in each for word in some)
     whole = sum(map(len, pieces))
     number = 0
     for message, texts in enumerate(pieces):
@@ -171,7 +170,7 @@ def _passages(query: Query) -> Iterator[_Passage]:
             number += 1
             asks = message == last and at in ends
             told = messages[message].role in _PROMPTS
-            shared = asked.intersection(_words(text))
+            shared = asked & words[message][at]
             weight = sum(math.log(1 + whole / seen[word]) for word in shared)
             # Where words do not tell, the pieces are taken from everywhere alike.
             yield _Passage(
@@ -208,5 +207,5 @@ def _chars(query: Query) -> int:
     return sum(len(each.content) for each in query.messages)
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))

@@ -9,7 +9,7 @@ in its place.
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -312,23 +312,34 @@ class LocalModel:
         """Take a model that was chosen; as ``open``."""
 
         def make_engine() -> Engine:
-            verified = verify_model_file(choice.path, choice.sha256)
-            adapter: VerifiedModel | None = None
-            try:
+            with ExitStack() as unused:
+                verified = verify_model_file(choice.path, choice.sha256)
+                unused.callback(verified.close)
                 tokens, least = _context(verified, context_tokens)
+                adapter: VerifiedModel | None = None
                 if choice.adapter is not None:
                     adapter = verify_model_file(choice.adapter, choice.adapter_sha256)
-            except BaseException:
-                verified.close()
-                raise
-            return _engine(
-                verified,
-                choice.model_id,
-                adapter=adapter,
-                context_tokens=tokens,
-                least_context_tokens=least,
-                threads=threads,
-            )
+                    unused.callback(adapter.close)
+                try:
+                    # Here: this part imports without the engine's library.
+                    from curtilage.inference.engine import (  # noqa: PLC0415
+                        LlamaCppEngine,
+                    )
+                except ImportError as problem:
+                    raise LocalModelMissingError(
+                        "the local model needs the extra 'llm' "
+                        f"({problem.name or problem})"
+                    ) from None
+                engine = LlamaCppEngine(
+                    verified,
+                    model_id=choice.model_id,
+                    adapter=adapter,
+                    context_tokens=tokens,
+                    least_context_tokens=least,
+                    threads=threads,
+                )
+                unused.pop_all()  # from here on the engine closes them
+                return engine
 
         return cls(
             make_engine,
@@ -540,34 +551,6 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
             raise LocalModelMemoryError(need, memory)
         tokens = max(tokens // 2, LEAST_CONTEXT_TOKENS)
     return tokens, LEAST_CONTEXT_TOKENS
-
-
-def _engine(
-    verified: VerifiedModel,
-    model_id: str,
-    *,
-    adapter: VerifiedModel | None,
-    context_tokens: int,
-    least_context_tokens: int | None,
-    threads: int | None,
-) -> Engine:
-    try:
-        # Here, not above: this part imports without the engine's library.
-        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
-    except ImportError as problem:
-        for file in filter(None, (verified, adapter)):
-            file.close()
-        raise LocalModelMissingError(
-            f"the local model needs the extra 'llm' ({problem.name or problem})"
-        ) from None
-    return LlamaCppEngine(
-        verified,
-        model_id=model_id,
-        adapter=adapter,
-        context_tokens=context_tokens,
-        least_context_tokens=least_context_tokens,
-        threads=threads,
-    )
 
 
 def _cost(query: Query) -> int:

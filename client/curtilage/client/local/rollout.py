@@ -10,7 +10,7 @@ nothing.
 import math
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -223,8 +223,10 @@ class Rollout:
             OSError: it cannot be written.
         """
         with self._locked():
-            state = self._read()
-            manifest = self._standing(state, now=None).manifest
+            state, manifest = self._read(), None
+            if state is not None:
+                with suppress(RefusedError):
+                    manifest = self._verified(state.leaf, state.proof)
             if state is None or manifest is None:
                 raise RolloutError("no manifest is in force here")
             kept = [each for each in state.withdrawn if each != manifest.subject]
@@ -241,21 +243,7 @@ class Rollout:
         Raises:
             RolloutError: what is remembered cannot be read.
         """
-        return self._standing(self._read(), now=now)
-
-    def look(self, now: datetime) -> Standing:
-        """Return how things stand, and take back a model that is not as good.
-
-        Raises:
-            RolloutError: as ``standing``.
-            OSError: as ``withdraw``.
-        """
-        standing = self.standing(now)
-        if standing.alarm is not None and not standing.withdrawn:
-            self.withdraw()
-        return standing
-
-    def _standing(self, state: _State | None, *, now: datetime | None) -> Standing:
+        state = self._read()
         if state is None or not state.leaf:
             return Standing(problem="no manifest was taken yet")
         try:
@@ -270,7 +258,7 @@ class Rollout:
         standing = Standing(
             manifest=manifest, arm=arm, withdrawn=manifest.subject in state.withdrawn
         )
-        if now is not None and now.timestamp() >= manifest.not_after:
+        if now.timestamp() >= manifest.not_after:
             standing = replace(
                 standing,
                 problem="the manifest has expired; until a newer one is taken, all "
@@ -287,6 +275,18 @@ class Rollout:
             arm.promised_permille / 1000, map(float, grades), least=LEAST_GRADED
         )
         return replace(standing, graded=len(grades), good=sum(grades), alarm=alarm)
+
+    def look(self, now: datetime) -> Standing:
+        """Return how things stand, and take back a model that is not as good.
+
+        Raises:
+            RolloutError: as ``standing``.
+            OSError: as ``withdraw``.
+        """
+        standing = self.standing(now)
+        if standing.alarm is not None and not standing.withdrawn:
+            self.withdraw()
+        return standing
 
     def _verified(self, leaf: bytes, proof: str) -> ModelManifest:
         return verify_model_manifest(

@@ -182,7 +182,7 @@ class Enclave:
         """How many exchanges are on the wire."""
         return self._supervisor.running
 
-    async def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
+    def ask(self, request: ChatRequest) -> AsyncGenerator[Step]:
         """Yield the enclave's answer; before each attempt, that it was recorded.
 
         Raises:
@@ -190,9 +190,7 @@ class Enclave:
                 what is demanded, or it could not be recorded; after it nothing
                 follows.
         """
-        async with aclosing(self._attempts(request)) as steps:
-            async for step in steps:
-                yield step
+        return self._attempts(request)
 
     async def cover(self, size_class: int, records: RecordsCover) -> None:
         """Send a cover request, as a query would be sent, and wait for its answer.
@@ -273,7 +271,7 @@ class Enclave:
 
     async def _changed(
         self,
-        course: "_Course",
+        course: _Course,
         failure: EnclaveError,
         meets: Callable[[VerifiedKey], bool],
     ) -> bool:
@@ -309,7 +307,7 @@ class Enclave:
 
     def _moved(
         self,
-        course: "_Course",
+        course: _Course,
         failure: EnclaveError,
         meets: Callable[[VerifiedKey], bool],
     ) -> bool:
@@ -337,9 +335,7 @@ class Enclave:
             self._notify = None
 
     async def _exchange(
-        self,
-        request: Request,
-        course: "_Course",
+        self, request: Request, course: _Course
     ) -> AsyncGenerator[Step]:
         """Record, seal and send one attempt; yield its answer."""
         # One key for all of it: what is demanded of it, recorded about it and sealed to

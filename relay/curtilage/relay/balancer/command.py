@@ -1,16 +1,16 @@
 """The command curtilage-relay balancer-config: a file in, a program's text out."""
 
-import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.relay.balancer.config import SAFE_TEXT, BalancerConfig, parse_balancer
+from curtilage.relay.balancer.config import BalancerConfig, parse_balancer
 from curtilage.relay.balancer.envoy import envoy_balancer
 from curtilage.relay.balancer.nginx import nginx_balancer
+from curtilage.relay.config import SAFE_TEXT
 from curtilage.relay.errors import ConfigError
-from curtilage.relay.process import parse, read_config_file, say
+from curtilage.relay.process import make_parser, parse, read_config_file, say
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-balancer")
 EXIT_CONFIG: Final = 2
@@ -68,13 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         OutputError: a standard stream cannot be written to.
     """
-    parser = argparse.ArgumentParser(
-        prog="curtilage-relay balancer-config",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("curtilage-relay balancer-config", DESCRIPTION, EPILOG)
     parser.add_argument("program", choices=sorted(PROGRAMS), help="which one will run")
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="the balancer's configuration"

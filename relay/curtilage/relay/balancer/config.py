@@ -6,22 +6,24 @@ enclave, or see both who asks and who answers, is refused as a whole.
 
 import ipaddress
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
 from curtilage.relay.config import (
+    SAFE_TEXT,
     Environment,
     Listen,
     TCPAddress,
     TLSSettings,
     TreeReader,
-    UnixAddress,
     Upstream,
     is_remote,
+    named_files,
     parse_upstream,
+    read_toml,
+    upstream_text,
 )
 from curtilage.relay.errors import ConfigError
 
@@ -38,8 +40,6 @@ KEYS: Final = frozenset(
     }
 )
 NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
-SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
-"""What may stand in either program's text without meaning something to it."""
 DROPPED: Final = (
     "Forwarded",
     "Via",
@@ -135,19 +135,12 @@ def parse_balancer(text: str) -> BalancerConfig:
     Raises:
         ConfigError: with every problem found.
     """
-    try:
-        tree: dict[str, object] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}") from None
-    return _BalancerReader(tree).balancer()
+    return _BalancerReader(read_toml(text)).balancer()
 
 
 class _BalancerReader(TreeReader):
     def balancer(self) -> BalancerConfig:
-        for key in sorted(self._tree.keys() - KEYS):
-            self._problems.append(
-                f"{key}: unknown key; known: {', '.join(sorted(KEYS))}"
-            )
+        self._refuse_unknown(KEYS)
         listen = self._listen()
         tls = self._tls(listen)
         chooses = "relays" in self._tree
@@ -181,11 +174,7 @@ class _BalancerReader(TreeReader):
         )
 
     def _names(self, table: str) -> Mapping[str, tuple[Upstream, ...]]:
-        named = self._tree.get("environment", Environment.PRODUCTION.value)
-        if named not in list(Environment):
-            self._problems.append('environment: expected "production" or "development"')
-            named = Environment.PRODUCTION
-        environment = Environment(str(named))
+        environment = self._environment()
         rows = self._table(table)
         if not rows and table in self._tree:
             self._problems.append(f"{table}: expected at least one name")
@@ -196,7 +185,7 @@ class _BalancerReader(TreeReader):
         seen = [backend for backends in names.values() for backend in backends]
         # Named twice, it would get twice its share.
         self._problems += [
-            f"{table}: {_text(backend)!r} is named twice"
+            f"{table}: {upstream_text(backend)!r} is named twice"
             for backend in dict.fromkeys(seen)
             if seen.count(backend) > 1
         ]
@@ -232,7 +221,7 @@ class _BalancerReader(TreeReader):
             self._check_text(label, text)
         # One transport to all that stand behind one name: the next address to be tried
         # must not be a weaker one.
-        if len({_text(backend).partition(":")[0] for backend in backends}) > 1:
+        if len({upstream_text(backend).partition(":")[0] for backend in backends}) > 1:
             self._problems.append(f"{label}: expected one kind of address for all")
         return tuple(backends)
 
@@ -251,16 +240,10 @@ class _BalancerReader(TreeReader):
             self._problems.append("listen: expected an address, not a name")
 
     def _check_files(self, tls: TLSSettings | None, ca_file: Path | None) -> None:
-        files = {"upstream_ca_file": ca_file}
-        if tls is not None:
-            files["tls.certificate"] = tls.certificate
-            files["tls.key"] = tls.key
-            files["tls.client_ca"] = tls.client_ca
-        for key, path in files.items():
-            if path is not None:
-                self._check_text(key, str(path))
-                if not path.is_absolute():
-                    self._problems.append(f"{key}: expected an absolute path")
+        for key, path in named_files(tls, ca_file).items():
+            self._check_text(key, path)
+            if not path.startswith("/"):
+                self._problems.append(f"{key}: expected an absolute path")
         listen = self._tree.get("listen")
         if isinstance(listen, str):
             self._check_text("listen", listen)
@@ -272,9 +255,3 @@ class _BalancerReader(TreeReader):
                 f"{key}: {text!r} has characters that nginx or Envoy would read as "
                 "its own"
             )
-
-
-def _text(backend: Upstream) -> str:
-    if isinstance(backend, UnixAddress):
-        return f"unix:{backend.path}"
-    return backend.origin

@@ -17,7 +17,7 @@ from curtilage.relay.balancer.config import (
 from curtilage.relay.config import Listen, UnixAddress, Upstream
 from curtilage.relay.nginx.config import FOLDER_MODE, SYSTEM_CA_FILE
 from curtilage.relay.nginx.server import IDLE_UPSTREAM_S, gateway_of
-from curtilage.relay.nginx.text import comment, wrapped
+from curtilage.relay.nginx.text import comment, listed
 from curtilage.relay.refusals import PROBLEM_JSON
 
 Tree = dict[str, object]
@@ -103,10 +103,8 @@ def _head(config: BalancerConfig, folder: Path) -> list[str]:
         "",
         f"Behind it: {'relays' if config.chooses else 'enclaves'}.",
         "Otherwise than nginx's:",
+        *listed(DIFFERENCES),
     ]
-    for name, text in DIFFERENCES.items():
-        first, *rest = wrapped(f"{name}: {text}.", 72)
-        words += [f"  - {first}", *(f"    {line}" for line in rest)]
     return [*comment(*words), ""]
 
 

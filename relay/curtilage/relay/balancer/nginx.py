@@ -21,12 +21,12 @@ from curtilage.relay.nginx.text import (
     Lines,
     comment,
     indented,
+    listed,
     map_to,
     ms,
     pages,
     quoted,
     rate,
-    wrapped,
 )
 from curtilage.relay.refusals import PROBLEM_JSON
 
@@ -87,9 +87,14 @@ def nginx_balancer(config: BalancerConfig, folder: Path) -> str:
         "}",
         "",
         "http {",
-        *indented([*_common(config, folder), *_shares(config)]),
-        *indented(line for row in _backends(config) for line in row),
-        *indented(line for row in _servers(config) for line in row),
+        *indented(
+            [
+                *_common(config, folder),
+                *_shares(config),
+                *_backends(config),
+                *_servers(config),
+            ]
+        ),
         "}",
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -109,10 +114,8 @@ def _head(config: BalancerConfig, folder: Path) -> Lines:
         "",
         f"Behind it: {'relays' if config.chooses else 'enclaves'}.",
         "Otherwise than Envoy's:",
+        *listed(DIFFERENCES),
     ]
-    for name, text in DIFFERENCES.items():
-        first, *rest = wrapped(f"{name}: {text}.", 72)
-        words += [f"  - {first}", *(f"    {line}" for line in rest)]
     return [*comment(*words), ""]
 
 
@@ -203,12 +206,13 @@ def _shares(config: BalancerConfig) -> Lines:
     return [*lines, ""] if lines else lines
 
 
-def _backends(config: BalancerConfig) -> list[Lines]:
+def _backends(config: BalancerConfig) -> Lines:
     limits = config.limits
     # A lone backend is never left out: there is nobody else to ask.
     fails = f"max_fails=1 fail_timeout={max(1, round(limits.check_s))}s"
-    return [
-        [
+    lines = Lines()
+    for number, backends in enumerate(config.names.values()):
+        lines += [
             f"upstream curtilage_{number} {{",
             f"    zone curtilage_{number} 64k;",
             *(["    least_conn;"] if config.chooses else []),
@@ -222,11 +226,10 @@ def _backends(config: BalancerConfig) -> list[Lines]:
             f"    keepalive_timeout {IDLE_UPSTREAM_S}s;",
             "}",
         ]
-        for number, backends in enumerate(config.names.values())
-    ]
+    return lines
 
 
-def _servers(config: BalancerConfig) -> list[Lines]:
+def _servers(config: BalancerConfig) -> Lines:
     listen, *tls = listening(config.listen, config.tls)
     problem = quoted(
         f'{{"type":"about:blank","status":$status,"title":"{PROBLEM_TITLE}"}}'
@@ -243,31 +246,28 @@ def _servers(config: BalancerConfig) -> list[Lines]:
         "}",
     ]
     # Whoever gives another name is not guessed at: it might be the other party's.
-    strangers = [
+    lines = [
         "server {",
         *indented([listen, *tls, *common, "location / { return 421; }"]),
         "}",
     ]
-    servers = [strangers]
     for number, (name, backends) in enumerate(config.names.items()):
-        servers.append(
-            [
-                "server {",
-                *indented(
-                    [
-                        listen.replace(" default_server", ""),
-                        *(tls if config.tls is not None else []),
-                        f"server_name {name};",
-                        *common,
-                        "location / {",
-                        *indented(_passing(name, number, backends)),
-                        "}",
-                    ]
-                ),
-                "}",
-            ]
-        )
-    return servers
+        lines += [
+            "server {",
+            *indented(
+                [
+                    listen.replace(" default_server", ""),
+                    *tls,
+                    f"server_name {name};",
+                    *common,
+                    "location / {",
+                    *indented(_passing(name, number, backends)),
+                    "}",
+                ]
+            ),
+            "}",
+        ]
+    return lines
 
 
 def _passing(name: str, number: int, backends: Sequence[Upstream]) -> Lines:

@@ -9,7 +9,7 @@ from typing import Final
 from curtilage.relay.config import parse_config
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.config import RUNTIME_FOLDER, Setting, nginx_config
-from curtilage.relay.process import parse, read_config_file, say
+from curtilage.relay.process import make_parser, parse, read_config_file, say
 
 EXIT_CONFIG: Final = 2
 
@@ -59,13 +59,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="curtilage-relay nginx-config",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("curtilage-relay nginx-config", DESCRIPTION, EPILOG)
     parser.add_argument(
         "--config", metavar="FILE", required=True, help="the relay's configuration"
     )

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.relay import forward, refusals
-from curtilage.relay.config import RelayConfig, UnixAddress
+from curtilage.relay.config import (
+    SAFE_TEXT,
+    RelayConfig,
+    UnixAddress,
+    named_files,
+    upstream_text,
+)
 from curtilage.relay.errors import ConfigError
 from curtilage.relay.nginx.server import (
     COPIES,
@@ -35,10 +41,10 @@ from curtilage.relay.nginx.text import (
     Lines,
     comment,
     indented,
+    listed,
     map_to,
     ms,
     rate,
-    wrapped,
 )
 
 RUNTIME_FOLDER: Final = Path("/run/curtilage-relay-nginx")
@@ -48,8 +54,6 @@ SYSTEM_CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Where Debian, Ubuntu and Alpine keep the system's certificates."""
 SPARE_CONNECTIONS: Final = 16
 """Fetches of keys and bundles, apart from the exchanges."""
-SAFE_TEXT: Final = re.compile(r"[A-Za-z0-9/._@:,+=\[\]-]+")
-"""What may stand in the text unquoted without meaning something to nginx."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,21 +111,11 @@ def _refuse_what_nginx_cannot(config: RelayConfig, setting: Setting) -> None:
         f"gateways.{pool}: nginx cannot put the bundles of a pool's nodes together"
         for pool in config.pools
     ]
-    files = {
-        "--folder": setting.folder,
-        "upstream_ca_file": config.upstream_ca_file,
-    }
-    if config.tls is not None:
-        files["tls.certificate"] = config.tls.certificate
-        files["tls.key"] = config.tls.key
-        files["tls.client_ca"] = config.tls.client_ca
-    paths = {key: str(path) for key, path in files.items() if path is not None}
+    files = named_files(config.tls, config.upstream_ca_file)
+    paths = {"--folder": str(setting.folder), **files}
     texts = {**paths, "listen": listen_text(config.listen)}
     for name, upstream in config.gateways.items():
-        if isinstance(upstream, UnixAddress):
-            texts[f"gateways.{name}"] = f"unix:{upstream.path}"
-        else:
-            texts[f"gateways.{name}"] = upstream.origin
+        texts[f"gateways.{name}"] = upstream_text(upstream)
         gateway = gateway_of(upstream)
         if gateway.scheme == "https" and _is_address(gateway.host):
             problems.append(
@@ -165,10 +159,8 @@ def _head(config: RelayConfig, setting: Setting) -> Lines:
         "",
         f"Gateways: {', '.join(config.gateways)}.",
         "It behaves as the built-in relay does, except:",
+        *listed(DIFFERENCES),
     ]
-    for name, text in DIFFERENCES.items():
-        first, *rest = wrapped(f"{name}: {text}.", 72)
-        words += [f"  - {first}", *(f"    {line}" for line in rest)]
     return [*comment(*words), ""]
 
 

@@ -4,6 +4,7 @@ Pure text: quoting, comments, maps. Knows no relay's configuration.
 """
 
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import Final
 
 Lines = list[str]
@@ -172,13 +173,17 @@ def indented(lines: Iterable[str]) -> Lines:
     return [f"    {line}" if line else line for line in lines]
 
 
-def wrapped(text: str, width: int) -> Lines:
-    """Break a text into lines."""
-    lines, line = Lines(), ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return [*lines, line]
+def listed(texts: Mapping[str, str]) -> Lines:
+    """Write texts under their names, each an item of a list."""
+    return [
+        line
+        for name, text in texts.items()
+        for line in wrap(
+            f"{name}: {text}.",
+            76,
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
