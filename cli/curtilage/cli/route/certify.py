@@ -55,6 +55,8 @@ class Certified:
 
 def run(arguments: argparse.Namespace) -> int:
     """Certify; exit 1, and write nothing, where nothing can be certified."""
+    if not 0 < arguments.alpha < 1:
+        raise UsageError("--alpha lies between 0 and 1")
     rows = read_answered(Path(arguments.data))
     if not arguments.json and rows:
         # First, and whatever comes of it: no score can do better than that.
@@ -100,11 +102,9 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
 
     Raises:
         CannotCertifyError: too few answers, nothing to learn from them, or no share of
-            which the error rate lies below ``alpha``.
-        UsageError: ``alpha`` is no share, or numpy is missing.
+            which the error rate lies below ``alpha``, a share.
+        UsageError: numpy is missing.
     """
-    if not 0 < alpha < 1:
-        raise UsageError("--alpha lies between 0 and 1")
     if len(rows) < MIN_FITTED + MIN_GRADED:
         raise CannotCertifyError(
             f"{len(rows)} graded answers; it takes {MIN_FITTED} to learn from, and "
