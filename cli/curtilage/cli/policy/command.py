@@ -41,8 +41,9 @@ _SCAN = {
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Check a policy; exit 2 where it is wrong."""
+    named = arguments.policy if arguments.file is None else arguments.file
     try:
-        policy, source = read_usable_policy(arguments.file)
+        policy, source = read_usable_policy(named)
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
