@@ -1,12 +1,12 @@
 """Graded questions, as a file has them: lines of JSON, read strictly."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
+from curtilage.cli.json_lines import object_of
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import open_ordinary
 from curtilage.client.routing.estimate import Intent
@@ -41,7 +41,7 @@ def objects_in(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is no JSON object; names it by its number.
+        UsageError: a line, named by its number, is no JSON object or has a key twice.
     """
     try:
         with open_ordinary(path) as file:
@@ -50,13 +50,12 @@ def objects_in(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
                     continue
                 if number > MAX_ROWS or len(line) > MAX_LINE_BYTES:
                     raise UsageError(f"{path}, line {number}: longer than is read")
-                try:
-                    value: object = json.loads(line.decode("utf-8"))
-                except (ValueError, RecursionError):
-                    value = None
-                if not isinstance(value, dict):
-                    raise UsageError(f"{path}, line {number}: no JSON object")
-                yield number, cast("dict[str, object]", value)
+                value = object_of(line)
+                if value is None:
+                    raise UsageError(
+                        f"{path}, line {number}: no JSON object, or a key twice"
+                    )
+                yield number, value
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
 
