@@ -19,8 +19,9 @@ from curtilage.attest.log.model_manifest import (
     encode_model_manifest,
     parse_model_manifest,
 )
+from curtilage.cli.options import write_or_print
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, err, out, out_bytes, out_json, unix_text
+from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.assemble import rollout_for
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.files import read_bounded, read_text
@@ -38,7 +39,6 @@ from curtilage.client.routing.trace import model_tag, read_grades
 from curtilage.transparency.publisher import moment_of
 
 MAX_PROOF_BYTES: Final = 512 * 1024
-_PERCENT: Final = 100
 _UNSURE: Final = 0.025  # at each end: an interval of 95 %
 
 
@@ -59,14 +59,7 @@ def run_manifest(arguments: argparse.Namespace) -> int:
     for arm in manifest.arms:
         err(f"{arm.percent} % of the devices take sha256:{arm.model.sha256}")
     err(f"number {manifest.serial}, expires {unix_text(not_after)}")
-    if arguments.out is None:
-        out_bytes(data)
-        return DONE
-    try:
-        Path(arguments.out).write_bytes(data)
-    except OSError as failure:
-        raise ConfigError(f"{arguments.out}: {failure.strerror}") from None
-    return DONE
+    return write_or_print(arguments.out, data)
 
 
 def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:

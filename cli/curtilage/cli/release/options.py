@@ -12,15 +12,13 @@ from curtilage.attest.log.note import NoteKey
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.cli.terminal import (
-    DONE,
     REFUSED,
     err,
     err_again,
-    out_bytes,
     out_json,
 )
 from curtilage.client.config import read_policy
-from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.errors import UsageError
 from curtilage.client.files import read_bounded, read_text
 from curtilage.policy.expectations import expectations_from
 from curtilage.transparency.proof import ReleaseRules, rules_from
@@ -87,18 +85,6 @@ def refusal_object(refusal: RefusedError) -> dict[str, object]:
         "code": refusal.code.value,
         "detail": refusal.detail,
     }
-
-
-def write_or_print(path: str | None, data: bytes) -> int:
-    """Write to the file that was asked for, else to standard output."""
-    if path is None:
-        out_bytes(data)
-        return DONE
-    try:
-        Path(path).write_bytes(data)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
-    return DONE
 
 
 class Progress:
