@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,14 +19,13 @@ from curtilage.attest.log.model_manifest import (
     parse_model_manifest,
 )
 from curtilage.cli.options import write_or_print
-from curtilage.cli.start import config_from
+from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.assemble import rollout_for
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.files import read_bounded, read_text
 from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.rollout import (
     LEAST_GRADED,
     FilesMissingError,
@@ -108,7 +106,7 @@ def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
 
 def _files(name: str) -> ModelFiles:
     """Return a model of this machine, whose files are hashed first."""
-    choice = resolve(name, registry=_registry())
+    choice = resolve(name, registry=registry())
     verify_choice(choice)
     adapter = choice.adapter
     return ModelFiles(
@@ -256,7 +254,3 @@ def _rollout(arguments: argparse.Namespace) -> Rollout:
     if problem:
         raise ClientError(f"{config.policy_source}: {problem}")
     return rollout_for(plan.rollout)
-
-
-def _registry() -> Registry:
-    return Registry(data_directory(os.environ, Path.home()))

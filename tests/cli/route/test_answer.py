@@ -38,7 +38,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def opened(*_: object, **__: object) -> LocalModel:
         return model
 
-    monkeypatch.setattr(LocalModel, "open", opened)
+    monkeypatch.setattr(LocalModel, "of", opened)
     path = tmp_path / "questions.jsonl"
     path.write_text(
         '{"text": "7 * 8 = ?", "task": "sums", "expect": {"contains": "56"}}\n'

@@ -1,7 +1,6 @@
 """``curtilage route advise``: whether routing pays on this traffic."""
 
 import argparse
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
-from curtilage.cli.start import config_from
+from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, err, out, out_json, progress
 from curtilage.client.assemble import router_for, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.model import resolve
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.advise import (
@@ -114,9 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _model_of(config: ClientConfig) -> str | None:
     """Return the digest of the model that would run; None: there is none."""
-    registry = Registry(data_directory(os.environ, Path.home()))
     try:
-        named = resolve(config.model, sha256=config.model_sha256, registry=registry)
+        named = resolve(config.model, sha256=config.model_sha256, registry=registry())
     except (ConfigError, LocalUnavailableError):
         return None
     return named.sha256

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -12,14 +11,13 @@ from typing import Final
 
 from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
 from curtilage.cli.route.grading import Asked, read_asked
-from curtilage.cli.start import config_from
+from curtilage.cli.start import config_from, registry
 from curtilage.cli.terminal import DONE, REFUSED, err, err_again, out, progress
 from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Message, Query, Settings
 
@@ -69,15 +67,9 @@ async def _answered(
 async def _started(
     config: ClientConfig,
 ) -> AsyncGenerator[tuple[LocalModel, AnsweredBy]]:
-    registry = Registry(data_directory(os.environ, Path.home()))
-    chosen = resolve(config.model, sha256=config.model_sha256, registry=registry)
+    chosen = resolve(config.model, sha256=config.model_sha256, registry=registry())
     shape = read_shape(chosen.path)
-    model = LocalModel.open(
-        config.model,
-        sha256=config.model_sha256,
-        registry=registry,
-        context_tokens=config.context_tokens,
-    )
+    model = LocalModel.of(chosen, context_tokens=config.context_tokens)
     with progress("loading the local model"):
         await model.start()
     try:

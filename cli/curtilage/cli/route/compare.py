@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -13,7 +12,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from curtilage.cli.route.grading import Paired, Question, compared, read_questions
-from curtilage.cli.start import config_from, session_from
+from curtilage.cli.start import config_from, registry, session_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
@@ -27,7 +26,6 @@ from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.options import Require, RoutingOptions
 from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.tiers import Tier, TierKind
@@ -121,9 +119,8 @@ class _Side:
     async def started(self) -> AsyncGenerator[Answers]:
         """Start it, and stop it at the end."""
         if self.tier is None:
-            registry = Registry(data_directory(os.environ, Path.home()))
             model = LocalModel.open(
-                self.model, sha256=self.sha256, registry=registry
+                self.model, sha256=self.sha256, registry=registry()
             )  # fmt: skip
             with progress(f"loading {self.name}"):
                 await model.start()
