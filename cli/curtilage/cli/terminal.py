@@ -92,6 +92,11 @@ def out_json(value: object) -> None:
     out(json.dumps(value, ensure_ascii=False))
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a noun as it stands behind a number: ``1 question``, ``2 questions``."""
+    return noun if count == 1 else f"{noun}s"
+
+
 def time_text(time: datetime) -> str:
     """Write a time as RFC 3339 does, in UTC, to the second."""
     return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"

@@ -9,7 +9,7 @@ from typing import Final
 from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
 from curtilage.cli.start import config_from, registry
-from curtilage.cli.terminal import DONE, err, out, out_json, progress
+from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
 from curtilage.client.assemble import router_for, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = () if arguments.graded is None else read_graded(Path(arguments.graded))
     if 0 < len(rows) < MIN_GRADED:
         err(
-            f"{arguments.graded}: {len(rows)} graded questions, and it takes "
+            f"{arguments.graded}: {len(rows)} graded {plural(len(rows), 'question')}, "
+            "and it takes "
             f"{MIN_GRADED}: rely on nothing that is said of quality"
         )
     tiers = figures_of(
@@ -218,7 +219,8 @@ def drift_of(
 def drift_words(drift: Drift) -> str:
     """Say whether quality has sunk."""
     said = (
-        f"quality   {drift.graded} words of feedback on answers of the house; "
+        f"quality   {drift.graded} {plural(drift.graded, 'word')} of feedback on "
+        "answers of the house; "
         f"{drift.promised:.0%} good were promised"
     )
     if drift.alarm():
@@ -231,8 +233,9 @@ def words_of(
 ) -> Iterator[str]:
     """Yield the advice in lines."""
     yield (
-        f"trace     {advice.queries:,} answers in {advice.days:.1f} days, "
-        f"{advice.unanswered:,} questions without one"
+        f"trace     {advice.queries:,} {plural(advice.queries, 'answer')} in "
+        f"{advice.days:.1f} days, "
+        f"{advice.unanswered:,} {plural(advice.unanswered, 'question')} without one"
     )
     tokens = advice.tokens_per_day
     yield (

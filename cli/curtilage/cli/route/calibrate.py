@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
-from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, progress
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, progress
 from curtilage.client.audit.export import new_file
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.advise import repeatable
@@ -154,7 +154,8 @@ def calibrated(rows: Sequence[GradedRow], *, good: float) -> Calibrated:
     """
     if len(rows) < MIN_GRADED:
         raise CannotCertifyError(
-            f"{len(rows)} graded questions; it takes {MIN_GRADED} at least"
+            f"{len(rows)} graded {plural(len(rows), 'question')}; it takes "
+            f"{MIN_GRADED} at least"
         )
     judgement, weights, seen = None, None, rows
     scores = [row.score for row in rows if row.score is not None]

@@ -14,7 +14,7 @@ from curtilage.cli.route.calibrate import (
     require_numpy,
     write_new,
 )
-from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.answer_features import FEATURES_SHA256
 from curtilage.client.routing.certify import (
@@ -107,8 +107,8 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
     """
     if len(rows) < MIN_FITTED + MIN_GRADED:
         raise CannotCertifyError(
-            f"{len(rows)} graded answers; it takes {MIN_FITTED} to learn from, and "
-            f"{MIN_GRADED} others"
+            f"{len(rows)} graded {plural(len(rows), 'answer')}; it takes {MIN_FITTED} "
+            f"to learn from, and {MIN_GRADED} others"
         )
     half = min(len(rows) // 2, len(rows) - MIN_GRADED, MOST_FITTED)
     rows = [rows[at] for at in drawn(len(rows))]

@@ -20,6 +20,7 @@ from curtilage.cli.terminal import (
     err_again,
     out,
     out_json,
+    plural,
     progress,
 )
 from curtilage.client.answer import AnswerEvent, Delta
@@ -260,7 +261,7 @@ def words_of(
             yield f"{each.task:<{wide}}  no question that both answered"
             continue
         yield (
-            f"{each.task:<{wide}}  {each.count:4} questions: "
+            f"{each.task:<{wide}}  {each.count:4} {plural(each.count, 'question')}: "
             f"A {each.a / each.count:.1%}, B {each.b / each.count:.1%}; "
             f"difference {100 * each.difference:+.1f} points "
             f"({100 * each.low:+.1f} to {100 * each.high:+.1f}; p = {each.p_value:.2g})"
