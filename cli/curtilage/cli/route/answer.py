@@ -2,17 +2,14 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from time import monotonic
-from typing import Final
 
 from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
 from curtilage.cli.route.grading import Asked, read_asked
 from curtilage.cli.start import config_from, registry
-from curtilage.cli.terminal import DONE, REFUSED, err, err_again, out, progress
+from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file
 from curtilage.client.config import ClientConfig
@@ -20,8 +17,6 @@ from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve
 from curtilage.client.local.shape import read_shape
 from curtilage.client.query import Message, Query, Settings
-
-QUIET_S: Final = 2.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +41,7 @@ async def _answered(
     config: ClientConfig, questions: Sequence[Asked], settings: Settings, path: Path
 ) -> tuple[int, int]:
     answered = graded = 0
-    began = monotonic()
+    far = HowFar()
     async with _started(config) as (model, by):
         with new_file(path) as file:
             for number, question in enumerate(questions, start=1):
@@ -54,12 +49,14 @@ async def _answered(
                     row = await _row(model, by, question, settings)
                 except ClientError as error:
                     err(f"question {number} left unanswered: {error}")
-                    continue
-                file.write(line_of(row))
-                answered += 1
-                graded += row.grade is not None
-                if sys.stderr.isatty() and monotonic() - began > QUIET_S:
-                    err_again(f"{number} of {len(questions)} questions")
+                else:
+                    file.write(line_of(row))
+                    answered += 1
+                    graded += row.grade is not None
+                far.tell(
+                    f"{number} of {len(questions)} questions",
+                    last=number == len(questions),
+                )
     return answered, graded
 
 

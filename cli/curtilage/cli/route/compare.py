@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -16,8 +15,8 @@ from curtilage.cli.start import config_from, registry, session_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
+    HowFar,
     err,
-    err_again,
     out,
     out_json,
     plural,
@@ -32,7 +31,6 @@ from curtilage.client.query import Message, Query, Settings
 from curtilage.policy.decision.tiers import Tier, TierKind
 
 TIER: Final = "tier:"
-QUIET_S: Final = 2.0
 _REQUIRED: Final = {each.kind: each for each in Require}
 
 
@@ -175,7 +173,7 @@ async def _ask_all(
     replies: list[Reply | None] = []
     why_not = ""
     async with side.started() as answers:
-        began = monotonic()
+        far = HowFar()
         for number, question in enumerate(questions, start=1):
             message = Message(role="user", content=question.text)
             query = Query(messages=(message,), settings=settings)
@@ -184,8 +182,10 @@ async def _ask_all(
             except ClientError as error:
                 replies.append(None)
                 why_not = str(error)
-            if sys.stderr.isatty() and monotonic() - began > QUIET_S:
-                err_again(f"{title}: {number} of {len(questions)} questions")
+            far.tell(
+                f"{title}: {number} of {len(questions)} questions",
+                last=number == len(questions),
+            )
     if missing := replies.count(None):
         err(f"{title} left {missing} of {len(questions)} unanswered: {why_not}")
     return replies
