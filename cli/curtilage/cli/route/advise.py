@@ -92,10 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
             draw=repeatable(SEED),
         )
     drift = drift_of(lines, tiers, judged, advice, arguments.promised)
+    drafts = list(draft_words(policy, _model_of(config)))
     if arguments.json:
         told = asdict(advice)
         told["hybrid"] = not advice.against
-        told["drafts"] = list(draft_words(policy, _model_of(config)))
+        told["drafts"] = drafts
         told["drift"] = None if drift is None else {
             "promised": drift.promised, "graded": drift.graded,
             "evidence": drift.evidence, "alarm": drift.alarm(),
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     for line in words_of(advice, tiers, cover_share=_cover_share(policy)):
         out(line)
-    for line in draft_words(policy, _model_of(config)):
+    for line in drafts:
         out(f"drafts    {line}")
     if drift is not None:
         out(drift_words(drift))

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
@@ -16,7 +17,7 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve
 from curtilage.client.local.shape import read_shape
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.query import Settings, single_query
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,8 +86,7 @@ async def _started(
 async def _row(
     model: LocalModel, by: AnsweredBy, question: Asked, settings: Settings
 ) -> AnsweredRow:
-    message = Message(role="user", content=question.text)
-    query = Query(messages=(message,), settings=settings)
+    query = replace(single_query(question.text), settings=settings)
     deltas, finish = list[Delta](), "stop"
     async with aclosing(model.generate(query, signals=True)) as events:
         async for event in events:

@@ -27,7 +27,7 @@ from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.options import Require, RoutingOptions
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.query import Query, Settings, single_query
 from curtilage.policy.decision.tiers import Tier, TierKind
 
 TIER: Final = "tier:"
@@ -175,8 +175,7 @@ async def _ask_all(
     async with side.started() as answers:
         far = HowFar()
         for number, question in enumerate(questions, start=1):
-            message = Message(role="user", content=question.text)
-            query = Query(messages=(message,), settings=settings)
+            query = replace(single_query(question.text), settings=settings)
             try:
                 replies.append(await _ask(answers, query))
             except ClientError as error:
