@@ -137,8 +137,7 @@ async def _answer(model: LocalModel, request: web.BaseRequest) -> web.StreamResp
                 if isinstance(event, Delta):
                     await response.write(chunks.piece(event))
                     continue
-                last = chunks.last(event, include_usage=asked.include_usage)
-                for data in last:
+                for data in chunks.last(event, include_usage=asked.include_usage):
                     await response.write(data)
     except ClientError as error:
         status, body = error_object(error)

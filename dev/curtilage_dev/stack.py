@@ -391,7 +391,7 @@ class Stack:
         if self.model_sha256:
             lines.append(f"sha256 = {json.dumps(self.model_sha256)}")
         text = "\n".join(lines)
-        return f"{text}\n{self._tls_table('enclave')}{self.enclave_extra}\n"
+        return f"{text}\n{self._tls_table(name)}{self.enclave_extra}\n"
 
 
 def _anchor_lines(product: str, certificate: Path) -> list[str]:

@@ -122,6 +122,11 @@ def test_a_system_message_goes_before_each_text() -> None:
         assert one.query.messages[0].role == "system"
 
 
+def test_a_mark_of_byte_order_is_no_part_of_a_line() -> None:
+    (question,) = read(b'\xef\xbb\xbf{"id": 1, "text": "a"}\n')
+    assert question.query.messages[0].content == "a"
+
+
 def test_blank_lines_are_no_questions() -> None:
     assert [each.id for each in read(b"", *THREE, b" \n")] == [1, 2, 3]
 

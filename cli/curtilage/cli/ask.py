@@ -31,6 +31,7 @@ from curtilage.cli.terminal import (
     out,
     out_bytes,
     out_json,
+    plural,
 )
 from curtilage.client.answer import (
     Delta,
@@ -225,8 +226,9 @@ async def _show(stream: AnswerStream) -> None:
             if isinstance(event, Delta):
                 out(event.text, end="")
     out("")
+    tokens = stream.answer.finished.completion_tokens
     err(
-        f"[{stream.answer.finished.completion_tokens} tokens, "
+        f"[{tokens} {plural(tokens, 'token')}, "
         f"first after {first_s:.2f} s, all after {monotonic() - started:.2f} s]"
     )
 

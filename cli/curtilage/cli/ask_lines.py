@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
+from curtilage.cli.json_lines import MAX_ID_CHARS, LineId, is_id, object_of
 from curtilage.cli.provenance import answer_object
 from curtilage.client.answer import Answer
 from curtilage.client.errors import (
@@ -44,11 +45,8 @@ from curtilage.client.openai_chat import (
 from curtilage.client.options import ROUTING_FIELDS
 from curtilage.client.query import Query
 
-MAX_ID_CHARS: Final = 256
 LINE_OPTIONS: Final = (OPTIONS | ROUTING_FIELDS) - {"consent", "defer"}
 """What a line may say of its own question; a file consents to nothing."""
-
-LineId = str | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,7 @@ def read_questions(
 
 
 def _question(line: bytes, usual: Mapping[str, object], system: str | None) -> Question:
-    fields = _object(line) if len(line) <= MAX_REQUEST_BYTES else None
+    fields = object_of(line) if len(line) <= MAX_REQUEST_BYTES else None
     if fields is None:
         raise UsageError("is no JSON object, has a key twice, or is too long")
     line_id, text, messages = (fields.pop(key, None) for key in _OWN)
@@ -147,32 +145,14 @@ def _question(line: bytes, usual: Mapping[str, object], system: str | None) -> Q
     query = query_from(
         cast("list[dict[str, object]]", turns), {**usual, **fields}, stream=False
     )
-    return Question(id=_id(line_id), query=query)
+    if not is_id(line_id):
+        raise UsageError(
+            f"id must be an integer, or text up to {MAX_ID_CHARS} characters"
+        )
+    return Question(id=line_id, query=query)
 
 
 _OWN: Final = ("id", "text", "messages")
-
-
-def _id(value: object) -> LineId:
-    # Exactly an integer: true is one in Python, and would come back as another's 1.
-    if type(value) is int or (isinstance(value, str) and len(value) <= MAX_ID_CHARS):
-        return value
-    raise UsageError(f"id must be an integer, or text up to {MAX_ID_CHARS} characters")
-
-
-def _object(line: bytes) -> dict[str, object] | None:
-    try:
-        value: object = json.loads(line, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
 
 
 class Results:
@@ -230,7 +210,7 @@ def _known(path: Path, descriptor: int) -> set[LineId]:
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         for number, line in enumerate(file, start=1):
-            fields = _object(line)
+            fields = object_of(line)
             ours = fields and "id" in fields and fields.keys() & {"answer", "error"}
             if not line.endswith(b"\n") and (fields is None or ours):
                 break  # whoever wrote it was killed there

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import cast
 
+from curtilage.cli.json_lines import LineId, is_id, object_of
 from curtilage.client.detection.inspection import InspectsMany
 from curtilage.client.query import ROLES, Message, Query
 from curtilage.policy.decision.decide import decide
@@ -22,16 +23,13 @@ from curtilage.policy.document.model import Policy
 
 BATCH_LINES = 256
 MAX_LINE_BYTES = 8 * 1024 * 1024
-MAX_ID_CHARS = 256
 _LINE_FIELDS = frozenset({"id", "text", "messages"})
 _MESSAGE_FIELDS = frozenset({"role", "content", "name"})
-
-LineId = str | int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    id: LineId
+    id: LineId | None
     query: Query | None
 
 
@@ -70,7 +68,7 @@ def decide_lines(
             )
 
 
-def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId, Query | None]]:
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[LineId | None, Query | None]]:
     """Yield each line's id and query; a line that cannot be read has none."""
     for line in _without_trailing(lines):
         read = _parse_line(line)
@@ -90,7 +88,7 @@ def _without_trailing(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _encode(
-    line_id: LineId,
+    line_id: LineId | None,
     *,
     route: Route,
     classes: Sequence[str],
@@ -109,31 +107,11 @@ def _encode(
 
 def _parse_line(line: bytes) -> _Line:
     """Read a line; a line that is wrong keeps its id where it has one."""
-    value: object = None
-    if len(line) <= MAX_LINE_BYTES:
-        try:
-            value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
-        except (ValueError, RecursionError):
-            value = None
-    if not isinstance(value, dict):
+    fields = object_of(line) if len(line) <= MAX_LINE_BYTES else None
+    if fields is None:
         return _Line(id=None, query=None)
-    fields = cast("dict[str, object]", value)
     line_id = fields.get("id")
-    # Exactly an integer: true is one in Python, and would come back as another's 1.
-    known = type(line_id) is int or (
-        isinstance(line_id, str) and len(line_id) <= MAX_ID_CHARS
-    )
-    return _Line(
-        id=cast("LineId", line_id) if known else None, query=_parse_query(fields)
-    )
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a key given twice: who reads the line next may take the other."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is given twice")
-    return found
+    return _Line(id=line_id if is_id(line_id) else None, query=_parse_query(fields))
 
 
 def _parse_query(fields: Mapping[str, object]) -> Query | None:

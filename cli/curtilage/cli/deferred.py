@@ -5,7 +5,6 @@ import asyncio
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 
 from curtilage.cli.provenance import answer_object, provenance_line
 from curtilage.cli.start import config_from, session_from
@@ -16,7 +15,7 @@ from curtilage.cli.terminal import (
     err,
     out,
     out_json,
-    time_text,
+    unix_text,
 )
 from curtilage.client.assemble import queue_of
 from curtilage.client.config import ClientConfig
@@ -61,17 +60,13 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def _object(item: Deferred) -> dict[str, object]:
-    put, until = (
-        time_text(datetime.fromtimestamp(ms / 1000, UTC))
-        for ms in (item.put_ms, item.until_ms)
-    )
     return {
         "ticket": item.ticket,
         "state": item.state.value,
         "class": item.routing_class.value,
         "cause": item.cause,
-        "put": put,
-        "until": until,
+        "put": unix_text(item.put_ms // 1000),
+        "until": unix_text(item.until_ms // 1000),
     }
 
 

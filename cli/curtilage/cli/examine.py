@@ -5,12 +5,10 @@ stays home. An examination wants to know everything, and the same on a busy
 machine.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
-from time import monotonic
 from typing import Final
 
-from curtilage.cli.terminal import err, err_again, progress
+from curtilage.cli.terminal import HowFar, err, progress
 from curtilage.client.assemble import inspector_for
 from curtilage.client.detection.inspection import CheckedInspector, InspectsMany
 from curtilage.client.query import Query
@@ -19,7 +17,6 @@ from curtilage.policy.document.model import Policy, full_scan
 from curtilage.policy.signing import Currency
 
 BATCH: Final = 64
-QUIET_S: Final = 2.0
 
 
 def start_detectors(
@@ -43,12 +40,9 @@ def inspect_all(
     inspector: InspectsMany, queries: Sequence[Query]
 ) -> Iterator[Inspection]:
     """Yield what is found in each; tell a person how far it is, after a while."""
-    started, told = monotonic(), False
+    far = HowFar()
     for first in range(0, len(queries), BATCH):
         batch = queries[first : first + BATCH]
         yield from inspector.inspect_many(batch)
-        if sys.stderr.isatty() and monotonic() - started > QUIET_S:
-            told = True
-            err_again(f"{first + len(batch)} of {len(queries)} queries")
-    if told:
-        err("")
+        done = first + len(batch)
+        far.tell(f"{done} of {len(queries)} queries", last=done == len(queries))

@@ -235,14 +235,14 @@ def _digest(named: str | None, model: KnownModel | None) -> str:
     Raises:
         UsageError: nothing says it, or a name of the catalogue is given to another.
     """
-    if model is None and named is None:
-        raise UsageError(
-            "a model file is used only with its SHA-256: add --sha256 (names that "
-            "need none: `curtilage models recommend`)"
-        )
-    if model is None or named is None:
-        return (named or "").lower() if model is None else model.sha256
-    if named.lower() != model.sha256:
+    if model is None:
+        if named is None:
+            raise UsageError(
+                "a model file is used only with its SHA-256: add --sha256 (names that "
+                "need none: `curtilage models recommend`)"
+            )
+        return named.lower()
+    if named is not None and named.lower() != model.sha256:
         raise UsageError(f"the name {model.name!r} stands for sha256:{model.sha256}")
     return model.sha256
 

@@ -4,10 +4,11 @@ import argparse
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
-from curtilage.cli.terminal import Commands, add_command, err
-from curtilage.client.errors import UsageError
+from curtilage.cli.terminal import DONE, Commands, add_command, err, out_bytes
+from curtilage.client.errors import ConfigError, UsageError
 
 # Linux keeps 4,095 bytes of a line that is typed, its end among them, and drops
 # the rest without a word: half a question must not be asked.
@@ -159,6 +160,18 @@ def text_from(words: list[str]) -> str:
     if not text:
         raise UsageError("there is no text; give `-` to read it, or give it as words")
     return text
+
+
+def write_or_print(path: str | None, data: bytes) -> int:
+    """Write to the file that was asked for, else to standard output."""
+    if path is None:
+        out_bytes(data)
+        return DONE
+    try:
+        Path(path).write_bytes(data)
+    except OSError as failure:
+        raise ConfigError(f"{path}: {failure.strerror}") from None
+    return DONE
 
 
 def add_explain(

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,14 +18,14 @@ from curtilage.attest.log.model_manifest import (
     encode_model_manifest,
     parse_model_manifest,
 )
-from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, err, out, out_bytes, out_json, unix_text
+from curtilage.cli.options import write_or_print
+from curtilage.cli.start import config_from, registry
+from curtilage.cli.terminal import DONE, err, out, out_json, unix_text
 from curtilage.client.assemble import rollout_for
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.files import read_bounded, read_text
 from curtilage.client.local.catalogue import by_digest
 from curtilage.client.local.model import resolve, verify_choice
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.rollout import (
     LEAST_GRADED,
     FilesMissingError,
@@ -38,7 +37,6 @@ from curtilage.client.routing.trace import model_tag, read_grades
 from curtilage.transparency.publisher import moment_of
 
 MAX_PROOF_BYTES: Final = 512 * 1024
-_PERCENT: Final = 100
 _UNSURE: Final = 0.025  # at each end: an interval of 95 %
 
 
@@ -59,14 +57,7 @@ def run_manifest(arguments: argparse.Namespace) -> int:
     for arm in manifest.arms:
         err(f"{arm.percent} % of the devices take sha256:{arm.model.sha256}")
     err(f"number {manifest.serial}, expires {unix_text(not_after)}")
-    if arguments.out is None:
-        out_bytes(data)
-        return DONE
-    try:
-        Path(arguments.out).write_bytes(data)
-    except OSError as failure:
-        raise ConfigError(f"{arguments.out}: {failure.strerror}") from None
-    return DONE
+    return write_or_print(arguments.out, data)
 
 
 def _first(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
@@ -115,7 +106,7 @@ def _next(arguments: argparse.Namespace, not_after: int) -> ModelManifest:
 
 def _files(name: str) -> ModelFiles:
     """Return a model of this machine, whose files are hashed first."""
-    choice = resolve(name, registry=_registry())
+    choice = resolve(name, registry=registry())
     verify_choice(choice)
     adapter = choice.adapter
     return ModelFiles(
@@ -263,7 +254,3 @@ def _rollout(arguments: argparse.Namespace) -> Rollout:
     if problem:
         raise ClientError(f"{config.policy_source}: {problem}")
     return rollout_for(plan.rollout)
-
-
-def _registry() -> Registry:
-    return Registry(data_directory(os.environ, Path.home()))

@@ -12,6 +12,7 @@ from curtilage.cli.terminal import (
     DONE,
     err,
     out_json,
+    plural,
 )
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
@@ -91,7 +92,9 @@ async def _serve_until(
         if queue is not None and queue.in_memory:
             left = [each for each in await queue.items() if each.state is State.WAITING]
             if left:
-                err(f"{len(left)} questions waited in memory, and are forgotten")
+                are = "is" if len(left) == 1 else "are"
+                questions = f"{len(left)} {plural(len(left), 'question')}"
+                err(f"{questions} waited in memory, and {are} forgotten")
 
 
 async def _stopped(stop: asyncio.Event, wait_s: float) -> bool:

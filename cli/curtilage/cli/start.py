@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from curtilage.cli.terminal import err, progress
@@ -13,6 +14,7 @@ from curtilage.client.assemble import assemble
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.consent import Consents
+from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.session import Session
 
 TOLD_AFTER_S: Final = 2.0
@@ -40,6 +42,11 @@ def config_from(arguments: argparse.Namespace) -> ClientConfig:
         house_key_file=getattr(arguments, "house_key_file", None),
     )
     return read_config(flags, os.environ)
+
+
+def registry() -> Registry:
+    """Open the registry of this user's models."""
+    return Registry(data_directory(os.environ, Path.home()))
 
 
 @asynccontextmanager

@@ -23,6 +23,8 @@ REFUSED: Final = 1
 WRONG_USE: Final = 2
 COULD_NOT: Final = 3
 
+TOLD_AFTER_S: Final = 2.0
+TOLD_EVERY_S: Final = 0.5
 EXIT_CODES: Final = (
     "exit: 0 done, 1 refused by policy, 2 wrong use, 3 could not, 130 interrupted"
 )
@@ -92,6 +94,11 @@ def out_json(value: object) -> None:
     out(json.dumps(value, ensure_ascii=False))
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a noun as it stands behind a number: ``1 question``, ``2 questions``."""
+    return noun if count == 1 else f"{noun}s"
+
+
 def time_text(time: datetime) -> str:
     """Write a time as RFC 3339 does, in UTC, to the second."""
     return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
@@ -122,6 +129,29 @@ def _mark(match: re.Match[str]) -> str:
 def _write(stream: TextIO, text: str) -> None:
     stream.write(with_marks(text) if stream.isatty() else text)
     stream.flush()
+
+
+class HowFar:
+    """A line that says how far a long piece of work is; on a terminal only.
+
+    Says nothing of what takes less than two seconds.
+    """
+
+    def __init__(self) -> None:
+        self._started = monotonic()
+        self._told = 0.0
+        self._shown = sys.stderr.isatty()
+
+    def tell(self, text: str, *, last: bool) -> None:
+        """Write over what was told before; the last time, whatever it was, ends it."""
+        now = monotonic()
+        if not self._shown or now - self._started < TOLD_AFTER_S:
+            return
+        if last:
+            err_again(text, end="\n")
+        elif now - self._told >= TOLD_EVERY_S:
+            err_again(text)
+            self._told = now
 
 
 @contextmanager

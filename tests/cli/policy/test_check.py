@@ -191,6 +191,19 @@ def test_check_looks_for_the_model_and_its_digest(
     assert "the model folder holds a link" in shown
 
 
+def test_check_takes_the_policy_as_other_commands_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("own.yaml").write_text(POLICY, "utf-8")
+    assert ran("check", "--policy", "own.yaml", capsys=capsys) == ran(
+        "check", "own.yaml", capsys=capsys
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["policy", "check", "--policy", "own.yaml", "clinic"])
+    assert ended.value.code == 2
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_check_takes_the_name_of_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     status, shown = ran("check", "bank", capsys=capsys)
     assert status == 0

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from curtilage.cli import examine
+from curtilage.cli import examine, terminal
 from curtilage.cli import explain as explain_command
 from curtilage.cli import main as cli
 from curtilage.cli.decide_lines import read_lines
@@ -319,7 +319,7 @@ def test_an_examination_is_patient_and_looks_at_everything() -> None:
 def test_an_examination_tells_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(examine, "QUIET_S", -1.0)
+    monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     queries = [Query(messages=())] * 70
     detectors = Words()

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from curtilage.attest.log.manifest import Residency, parse_manifest
 from curtilage.attest.log.note import parse_hashes
 from curtilage.cli import main as cli
-from curtilage.cli.release import options as release_shared
+from curtilage.cli import terminal
 from curtilage.cli.release.options import Progress
 from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.log import new_witness
@@ -503,7 +503,7 @@ def test_progress_is_told_after_two_seconds_on_a_terminal(
     def clock() -> float:
         return now
 
-    monkeypatch.setattr(release_shared, "monotonic", clock)
+    monkeypatch.setattr(terminal, "monotonic", clock)
     Progress().leaves(1, 10)
     assert capsys.readouterr().err == "", "not a terminal"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -144,14 +144,17 @@ def test_the_promise_is_what_the_grades_bound(
     assert 0.99 < told["drift"]["promised"] < 1
 
 
+@pytest.mark.parametrize(
+    ("many", "said"), [(9, "9 graded questions"), (1, "1 graded question")]
+)
 def test_few_grades_are_told_to_say_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], many: int, said: str
 ) -> None:
     trace = written(tmp_path, USUAL)
-    rows = graded(tmp_path, 9)
+    rows = graded(tmp_path, many)
     given = ["route", "advise", "--trace", str(trace), "--graded", str(rows)]
     assert cli.main(given) == 0
-    assert "9 graded questions, and it takes 500" in capsys.readouterr().err
+    assert f"{said}, and it takes 500" in capsys.readouterr().err
 
 
 def test_without_feedback_nothing_is_said_of_quality(

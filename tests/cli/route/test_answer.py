@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.cli import main as cli
+from curtilage.cli import terminal
 from curtilage.cli.route import answer as answering
 from curtilage.cli.route.answered_file import (
     AnsweredBy,
@@ -38,7 +39,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def opened(*_: object, **__: object) -> LocalModel:
         return model
 
-    monkeypatch.setattr(LocalModel, "open", opened)
+    monkeypatch.setattr(LocalModel, "of", opened)
     path = tmp_path / "questions.jsonl"
     path.write_text(
         '{"text": "7 * 8 = ?", "task": "sums", "expect": {"contains": "56"}}\n'
@@ -54,6 +55,17 @@ def ask(questions: str) -> int:
     return cli.main(
         ["route", "answer", "--data", questions, "--out", "answered.jsonl", *model]
     )
+
+
+def test_how_far_it_is_ends_its_line(
+    questions: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(terminal, "TOLD_AFTER_S", -1.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert ask(questions) == 0
+    assert capsys.readouterr().err.endswith("2 of 2 questions\n")
 
 
 def test_what_is_expected_grades_and_the_rest_waits(

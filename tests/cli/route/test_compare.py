@@ -44,6 +44,7 @@ def test_what_one_side_left_unanswered_counts_for_neither() -> None:
     assert (mail.count, sums.count, whole.count) == (1, 0, 1)
     lines = list(words_of([mail, sums, whole], {}, {}))
     assert lines[1].endswith("no question that both answered")
+    assert " 1 question: A 100.0%" in lines[0]
 
 
 def test_speed_is_the_median_behind_the_first_text() -> None:

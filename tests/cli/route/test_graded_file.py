@@ -61,7 +61,16 @@ def test_what_is_no_row_is_named_by_its_line(
     assert CANARY not in str(refused.value)
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"text": "a", "weak": 0, "weak": 1, "strong": 1}',
+    ],
+)
 def test_what_is_no_object_is_named_by_its_line(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "graded.jsonl"
     path.write_bytes(line + b"\n")

@@ -79,7 +79,7 @@ def test_it_is_shown_in_words(
     path = written(
         tmp_path,
         [
-            LINE,
+            replace(LINE, outcome=TraceOutcome.INCOMPLETE),
             replace(LINE, tier="local", fallback="relay_unreachable"),
             replace(LINE, tier=None, why="no_tier", outcome=TraceOutcome.REFUSED),
         ],
@@ -89,6 +89,7 @@ def test_it_is_shown_in_words(
     assert "enclave: 1 answer, 50.0% of all" in shown
     assert "once in another's place: the relay cannot be reached" in shown
     assert "no answer: once (no_tier)" in shown
+    assert "cut           1 answer\n" in shown
 
 
 def test_it_is_shown_as_json(

@@ -10,6 +10,7 @@ from curtilage.cli.terminal import (
     err,
     out,
     out_json,
+    plural,
 )
 from curtilage.client.config import patterns_under_deadline, read_usable_policy
 from curtilage.client.errors import UsageError
@@ -41,8 +42,9 @@ _SCAN = {
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Check a policy; exit 2 where it is wrong."""
+    named = arguments.policy if arguments.file is None else arguments.file
     try:
-        policy, source = read_usable_policy(arguments.file)
+        policy, source = read_usable_policy(named)
     except PolicyError as error:
         _tell_problems(error, as_json=arguments.json)
         return WRONG_USE
@@ -86,7 +88,7 @@ def _summary(policy: Policy, source: str) -> Iterator[str]:
     yield f"  rules     {len(policy.rules)}, {len(document.rules)} of them its own"
     for name in document.packs:
         pack = load_pack(name)
-        count = f"{len(pack.rules)} rule{'s' if len(pack.rules) > 1 else ''}"
+        count = f"{len(pack.rules)} {plural(len(pack.rules), 'rule')}"
         yield f"  pack      {name}: {pack.title} ({count})"
     yield f"  default   {document.default.decision}, where no rule is more private"
     yield f"  languages {', '.join(policy.languages)}; any other stays home"
@@ -157,4 +159,4 @@ def _tell_problems(error: PolicyError, *, as_json: bool) -> None:
     for problem in error.problems:
         err(f"{error.source}: {problem}")
     count = len(error.problems)
-    err(f"{count} problem{'s' if count > 1 else ''}; the policy is not usable")
+    err(f"{count} {plural(count, 'problem')}; the policy is not usable")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.decide_lines import LineId, read_lines
+from curtilage.cli.decide_lines import read_lines
 from curtilage.cli.examine import inspect_all, start_detectors
+from curtilage.cli.json_lines import LineId
 from curtilage.cli.terminal import (
     DONE,
     out,
@@ -49,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compared(
-    old: ClientConfig, new: ClientConfig, lines: Sequence[tuple[LineId, Query | None]]
+    old: ClientConfig,
+    new: ClientConfig,
+    lines: Sequence[tuple[LineId | None, Query | None]],
 ) -> Iterator[Compared]:
     """Yield every line under both policies.
 

@@ -63,11 +63,13 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
         "names,\nand print every problem with its line, or what it combines.",
         example="curtilage policy check clinic.yaml\ncurtilage policy check",
     )
-    check.add_argument(
+    which = check.add_mutually_exclusive_group()
+    which.add_argument(
         "file",
         nargs="?",
         help="policy file, or a shipped profile (default: the default profile)",
     )
+    which.add_argument("--policy", metavar="FILE", help="the same, as elsewhere")
     check.add_argument("--json", action="store_true", help="one JSON object")
     # ``--help`` lists the commands in the order in which they are added.
     add_explain(actions, path="curtilage policy explain")

@@ -7,13 +7,12 @@ from typing import Final
 
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.note import encode_hashes
-from curtilage.cli.options import time_of
+from curtilage.cli.options import time_of, write_or_print
 from curtilage.cli.release.options import (
     Progress,
     key_of,
     refusing,
     rules_of,
-    write_or_print,
 )
 from curtilage.cli.terminal import (
     DONE,

@@ -8,11 +8,11 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.log.model_manifest import ModelManifest, parse_leaf
+from curtilage.cli.options import write_or_print
 from curtilage.cli.release.options import (
     Progress,
     key_of,
     refusing,
-    write_or_print,
 )
 from curtilage.cli.terminal import (
     DONE,

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest, Residency
-from curtilage.cli.release.options import Progress, write_or_print
+from curtilage.cli.options import write_or_print
+from curtilage.cli.release.options import Progress
 from curtilage.cli.terminal import err, unix_text
 from curtilage.client.errors import UsageError
 from curtilage.transparency.publisher import (

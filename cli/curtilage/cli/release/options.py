@@ -1,10 +1,8 @@
 """What the ``release`` commands share: keys and rules by option, progress, outcomes."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 from curtilage.attest.errors import RefusedError
@@ -12,22 +10,18 @@ from curtilage.attest.log.note import NoteKey
 from curtilage.attest.log.vkeys import parse_verifier_key
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.cli.terminal import (
-    DONE,
     REFUSED,
+    HowFar,
     err,
-    err_again,
-    out_bytes,
     out_json,
 )
 from curtilage.client.config import read_policy
-from curtilage.client.errors import ConfigError, UsageError
+from curtilage.client.errors import UsageError
 from curtilage.client.files import read_bounded, read_text
 from curtilage.policy.expectations import expectations_from
 from curtilage.transparency.proof import ReleaseRules, rules_from
 
 MAX_VKEY_BYTES: Final = 8192
-TOLD_AFTER_S: Final = 2.0
-TOLD_EVERY_S: Final = 0.5
 _MEBIBYTE: Final = 1 << 20
 
 Run = Callable[[argparse.Namespace], int]
@@ -89,44 +83,14 @@ def refusal_object(refusal: RefusedError) -> dict[str, object]:
     }
 
 
-def write_or_print(path: str | None, data: bytes) -> int:
-    """Write to the file that was asked for, else to standard output."""
-    if path is None:
-        out_bytes(data)
-        return DONE
-    try:
-        Path(path).write_bytes(data)
-    except OSError as failure:
-        raise ConfigError(f"{path}: {failure.strerror}") from None
-    return DONE
-
-
-class Progress:
-    """A line that says how far a long piece of work is; on a terminal only.
-
-    Says nothing of what takes less than two seconds.
-    """
-
-    def __init__(self) -> None:
-        self._started = monotonic()
-        self._told = 0.0
-        self._shown = sys.stderr.isatty()
+class Progress(HowFar):
+    """How far the reading of a log, or of files, is."""
 
     def leaves(self, done: int, total: int) -> None:
         """Tell how many leaves were looked at."""
-        self._tell(f"{done:,} of {total:,} leaves", done == total)
+        self.tell(f"{done:,} of {total:,} leaves", last=done == total)
 
     def hashed(self, name: str, done: int, total: int) -> None:
         """Tell how much of a file was hashed."""
         text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self._tell(text, done == total)
-
-    def _tell(self, text: str, last: bool) -> None:
-        now = monotonic()
-        if not self._shown or now - self._started < TOLD_AFTER_S:
-            return
-        if last:
-            err_again(text, end="\n")
-        elif now - self._told >= TOLD_EVERY_S:
-            err_again(text)
-            self._told = now
+        self.tell(text, last=done == total)

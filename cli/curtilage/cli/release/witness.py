@@ -4,12 +4,11 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from curtilage.cli.options import time_of
+from curtilage.cli.options import time_of, write_or_print
 from curtilage.cli.release.options import (
     Progress,
     key_of,
     refusing,
-    write_or_print,
 )
 from curtilage.cli.terminal import DONE, err, out
 from curtilage.client.files import read_text

@@ -1,7 +1,6 @@
 """``curtilage route advise``: whether routing pays on this traffic."""
 
 import argparse
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
 from curtilage.cli.route.stats import amounts_of, figures_of, read_named
-from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, err, out, out_json, progress
+from curtilage.cli.start import config_from, registry
+from curtilage.cli.terminal import DONE, err, out, out_json, plural, progress
 from curtilage.client.assemble import router_for, thresholds_of
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.model import resolve
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.parts import UnavailableLocal
 from curtilage.client.query import single_query
 from curtilage.client.routing.advise import (
@@ -74,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = () if arguments.graded is None else read_graded(Path(arguments.graded))
     if 0 < len(rows) < MIN_GRADED:
         err(
-            f"{arguments.graded}: {len(rows)} graded questions, and it takes "
+            f"{arguments.graded}: {len(rows)} graded {plural(len(rows), 'question')}, "
+            "and it takes "
             f"{MIN_GRADED}: rely on nothing that is said of quality"
         )
     tiers = figures_of(
@@ -93,10 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
             draw=repeatable(SEED),
         )
     drift = drift_of(lines, tiers, judged, advice, arguments.promised)
+    drafts = list(draft_words(policy, _model_of(config)))
     if arguments.json:
         told = asdict(advice)
         told["hybrid"] = not advice.against
-        told["drafts"] = list(draft_words(policy, _model_of(config)))
+        told["drafts"] = drafts
         told["drift"] = None if drift is None else {
             "promised": drift.promised, "graded": drift.graded,
             "evidence": drift.evidence, "alarm": drift.alarm(),
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     for line in words_of(advice, tiers, cover_share=_cover_share(policy)):
         out(line)
-    for line in draft_words(policy, _model_of(config)):
+    for line in drafts:
         out(f"drafts    {line}")
     if drift is not None:
         out(drift_words(drift))
@@ -114,9 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _model_of(config: ClientConfig) -> str | None:
     """Return the digest of the model that would run; None: there is none."""
-    registry = Registry(data_directory(os.environ, Path.home()))
     try:
-        named = resolve(config.model, sha256=config.model_sha256, registry=registry)
+        named = resolve(config.model, sha256=config.model_sha256, registry=registry())
     except (ConfigError, LocalUnavailableError):
         return None
     return named.sha256
@@ -221,7 +220,8 @@ def drift_of(
 def drift_words(drift: Drift) -> str:
     """Say whether quality has sunk."""
     said = (
-        f"quality   {drift.graded} words of feedback on answers of the house; "
+        f"quality   {drift.graded} {plural(drift.graded, 'word')} of feedback on "
+        "answers of the house; "
         f"{drift.promised:.0%} good were promised"
     )
     if drift.alarm():
@@ -234,8 +234,9 @@ def words_of(
 ) -> Iterator[str]:
     """Yield the advice in lines."""
     yield (
-        f"trace     {advice.queries:,} answers in {advice.days:.1f} days, "
-        f"{advice.unanswered:,} questions without one"
+        f"trace     {advice.queries:,} {plural(advice.queries, 'answer')} in "
+        f"{advice.days:.1f} days, "
+        f"{advice.unanswered:,} {plural(advice.unanswered, 'question')} without one"
     )
     tokens = advice.tokens_per_day
     yield (

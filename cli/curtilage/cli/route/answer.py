@@ -2,28 +2,22 @@
 
 import argparse
 import asyncio
-import os
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
-from typing import Final
 
 from curtilage.cli.route.answered_file import AnsweredBy, AnsweredRow, line_of
 from curtilage.cli.route.grading import Asked, read_asked
-from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, REFUSED, err, err_again, out, progress
+from curtilage.cli.start import config_from, registry
+from curtilage.cli.terminal import DONE, REFUSED, HowFar, err, out, progress
 from curtilage.client.answer import Delta
 from curtilage.client.audit.export import new_file
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError
 from curtilage.client.local.model import LocalModel, resolve
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.local.shape import read_shape
-from curtilage.client.query import Message, Query, Settings
-
-QUIET_S: Final = 2.0
+from curtilage.client.query import Settings, single_query
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +42,7 @@ async def _answered(
     config: ClientConfig, questions: Sequence[Asked], settings: Settings, path: Path
 ) -> tuple[int, int]:
     answered = graded = 0
-    began = monotonic()
+    far = HowFar()
     async with _started(config) as (model, by):
         with new_file(path) as file:
             for number, question in enumerate(questions, start=1):
@@ -56,12 +50,14 @@ async def _answered(
                     row = await _row(model, by, question, settings)
                 except ClientError as error:
                     err(f"question {number} left unanswered: {error}")
-                    continue
-                file.write(line_of(row))
-                answered += 1
-                graded += row.grade is not None
-                if sys.stderr.isatty() and monotonic() - began > QUIET_S:
-                    err_again(f"{number} of {len(questions)} questions")
+                else:
+                    file.write(line_of(row))
+                    answered += 1
+                    graded += row.grade is not None
+                far.tell(
+                    f"{number} of {len(questions)} questions",
+                    last=number == len(questions),
+                )
     return answered, graded
 
 
@@ -69,15 +65,9 @@ async def _answered(
 async def _started(
     config: ClientConfig,
 ) -> AsyncGenerator[tuple[LocalModel, AnsweredBy]]:
-    registry = Registry(data_directory(os.environ, Path.home()))
-    chosen = resolve(config.model, sha256=config.model_sha256, registry=registry)
+    chosen = resolve(config.model, sha256=config.model_sha256, registry=registry())
     shape = read_shape(chosen.path)
-    model = LocalModel.open(
-        config.model,
-        sha256=config.model_sha256,
-        registry=registry,
-        context_tokens=config.context_tokens,
-    )
+    model = LocalModel.of(chosen, context_tokens=config.context_tokens)
     with progress("loading the local model"):
         await model.start()
     try:
@@ -96,8 +86,7 @@ async def _started(
 async def _row(
     model: LocalModel, by: AnsweredBy, question: Asked, settings: Settings
 ) -> AnsweredRow:
-    message = Message(role="user", content=question.text)
-    query = Query(messages=(message,), settings=settings)
+    query = replace(single_query(question.text), settings=settings)
     deltas, finish = list[Delta](), "stop"
     async with aclosing(model.generate(query, signals=True)) as events:
         async for event in events:

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.cli.route.graded_file import objects_in
+from curtilage.cli.route.graded_file import rows_in
 from curtilage.client.answer import Delta, TokenSignal
 from curtilage.client.errors import UsageError
 
@@ -73,14 +73,11 @@ def read_answered(path: Path) -> tuple[AnsweredRow, ...]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is wrong, has no grade yet, or is of another model than the
-            first; names it by its number, never by its text.
+        UsageError: as ``rows_in``; or a line has no grade yet, or is of another model
+            than the first.
     """
     rows: list[AnsweredRow] = []
-    for number, value in objects_in(path):
-        row = _row_of(value)
-        if row is None:
-            raise UsageError(f"{path}, line {number}: expected {EXPECTED}")
+    for number, row in rows_in(path, _row_of, EXPECTED):
         if row.grade is None:
             raise UsageError(f"{path}, line {number}: nobody graded it yet")
         if rows and row.model != rows[0].model:

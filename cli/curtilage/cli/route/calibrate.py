@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from curtilage.cli.route.graded_file import GradedRow, read_graded
-from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, progress
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural, progress
 from curtilage.client.audit.export import new_file
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.advise import repeatable
@@ -92,15 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             err(f"cannot certify: {reason}. Nothing is written; the rules go on")
         return REFUSED
-    path = None if arguments.out is None else Path(arguments.out)
-    digest = None
+    path, digest = arguments.out, None
     if path is not None and found.weights is not None:
         from curtilage.client.routing.refit import packed  # noqa: PLC0415 - numpy
 
-        data = packed(found.weights)
-        with new_file(path) as file:
-            file.write(data)
-        digest = sha256(data).hexdigest()
+        digest = write_new(path, packed(found.weights))
     if arguments.json:
         out_json(
             {
@@ -119,9 +116,33 @@ def run(arguments: argparse.Namespace) -> int:
         out(f"written to {path}; in the policy, which it lies beside:")
         out(
             "  routing: {estimator: {kind: ngram, "
-            f'file: "{path.name}", sha256: "{digest}"}}}}'
+            f'file: "{Path(path).name}", sha256: "{digest}"}}}}'
         )
     return DONE
+
+
+def write_new(path: str, data: bytes) -> str:
+    """Write a file that is not there yet; return its digest, as a policy names it."""
+    with new_file(Path(path)) as file:
+        file.write(data)
+    return sha256(data).hexdigest()
+
+
+def drawn(count: int) -> list[int]:
+    """Return the places of so many rows in an order of chance, always the same one.
+
+    Files are often sorted, and what comes first is of another kind.
+    """
+    draw = repeatable(SEED)
+    return [at for _, at in sorted((draw(), at) for at in range(count))]
+
+
+def require_numpy() -> None:
+    """Raise what says how to get numpy, which is an extra, where it is missing."""
+    if find_spec("numpy") is None:
+        raise UsageError(
+            "fitting needs numpy, which comes with the extras `pii` and `llm`"
+        )
 
 
 def calibrated(rows: Sequence[GradedRow], *, good: float) -> Calibrated:
@@ -133,16 +154,14 @@ def calibrated(rows: Sequence[GradedRow], *, good: float) -> Calibrated:
     """
     if len(rows) < MIN_GRADED:
         raise CannotCertifyError(
-            f"{len(rows)} graded questions; it takes {MIN_GRADED} at least"
+            f"{len(rows)} graded {plural(len(rows), 'question')}; it takes "
+            f"{MIN_GRADED} at least"
         )
     judgement, weights, seen = None, None, rows
     scores = [row.score for row in rows if row.score is not None]
     least = MIN_GRADED
     if not scores:
-        # By chance: files are often sorted, and what comes first is of another kind.
-        draw = repeatable(SEED)
-        drawn = sorted((draw(), at) for at in range(len(rows)))
-        order = [rows[at] for _, at in drawn]
+        order = [rows[at] for at in drawn(len(rows))]
         half = min(len(order) // 2, MOST_FITTED)
         known, seen = order[:half], order[half:]
         # The bounds are exact for any number; what is too few is so for both halves.
@@ -182,15 +201,10 @@ def _fitted(
             "the strong tier's answers are no better than the home model's: keep "
             "everything home"
         )
-    try:
-        from curtilage.client.routing import refit  # noqa: PLC0415 - needs numpy
-        from curtilage.client.routing.ngram import load_weights  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        if missing.name != "numpy":
-            raise
-        raise UsageError(
-            "fitting needs numpy, which comes with the extras `pii` and `llm`"
-        ) from None
+    require_numpy()
+    from curtilage.client.routing import refit  # noqa: PLC0415 - needs numpy
+    from curtilage.client.routing.ngram import load_weights  # noqa: PLC0415
+
     package = resources.files("curtilage.client.routing")
     shipped = load_weights(package.joinpath(FOLDER, FILE).read_bytes())
     with progress(f"fitting the estimator to {len(known)} questions"):

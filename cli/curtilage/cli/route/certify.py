@@ -3,16 +3,19 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from curtilage.cli.route.answered_file import AnsweredRow, read_answered
-from curtilage.cli.route.calibrate import CannotCertifyError
-from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json
-from curtilage.client.audit.export import new_file
+from curtilage.cli.route.calibrate import (
+    ALPHAS,
+    CannotCertifyError,
+    drawn,
+    require_numpy,
+    write_new,
+)
+from curtilage.cli.terminal import DONE, REFUSED, err, out, out_json, plural
 from curtilage.client.errors import UsageError
-from curtilage.client.routing.advise import repeatable
 from curtilage.client.routing.answer_features import FEATURES_SHA256
 from curtilage.client.routing.certify import (
     DELTA,
@@ -31,8 +34,6 @@ from curtilage.client.routing.verifier import looks_at, score_by
 
 MIN_FITTED: Final = 200
 MOST_FITTED: Final = 2000
-ALPHAS: Final = (0.05, 0.10, 0.15, 0.20, 0.30)
-SEED: Final = 1  # the same file is cut into the same parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ class Certified:
 
 def run(arguments: argparse.Namespace) -> int:
     """Certify; exit 1, and write nothing, where nothing can be certified."""
+    if not 0 < arguments.alpha < 1:
+        raise UsageError("--alpha lies between 0 and 1")
     rows = read_answered(Path(arguments.data))
     if not arguments.json and rows:
         # First, and whatever comes of it: no score can do better than that.
@@ -66,16 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             out_json({"certified": False, "reason": str(reason)})
         return REFUSED
-    digest = None
-    if arguments.out is not None:
-        data = packed(found.thresholds)
-        with new_file(Path(arguments.out)) as file:
-            file.write(data)
-        digest = sha256(data).hexdigest()
+    path = arguments.out
+    digest = None if path is None else write_new(path, packed(found.thresholds))
     if arguments.json:
         out_json(object_of(found, digest))
     else:
-        for line in words_of(found, arguments.out, digest):
+        for line in words_of(found, path, digest):
             out(line)
     return DONE
 
@@ -103,38 +102,29 @@ def certify(rows: Sequence[AnsweredRow], *, alpha: float, good: float) -> Certif
 
     Raises:
         CannotCertifyError: too few answers, nothing to learn from them, or no share of
-            which the error rate lies below ``alpha``.
-        UsageError: ``alpha`` is no share, or numpy is missing.
+            which the error rate lies below ``alpha``, a share.
+        UsageError: numpy is missing.
     """
-    if not 0 < alpha < 1:
-        raise UsageError("--alpha lies between 0 and 1")
     if len(rows) < MIN_FITTED + MIN_GRADED:
         raise CannotCertifyError(
-            f"{len(rows)} graded answers; it takes {MIN_FITTED} to learn from, and "
-            f"{MIN_GRADED} others"
+            f"{len(rows)} graded {plural(len(rows), 'answer')}; it takes {MIN_FITTED} "
+            f"to learn from, and {MIN_GRADED} others"
         )
-    # By chance: files are often sorted, and what comes first is of another kind.
-    draw = repeatable(SEED)
-    order = [at for _, at in sorted((draw(), at) for at in range(len(rows)))]
-    half = min(len(order) // 2, len(order) - MIN_GRADED, MOST_FITTED)
+    half = min(len(rows) // 2, len(rows) - MIN_GRADED, MOST_FITTED)
+    rows = [rows[at] for at in drawn(len(rows))]
     looks = [looks_at(each.text, each.deltas, each.finish) for each in rows]
     bad = [_is_bad(each, good) for each in rows]
-    known, seen = order[:half], order[half:]
+    require_numpy()
+    from curtilage.client.routing.answer_heads import fit_heads  # noqa: PLC0415
+
     try:
-        from curtilage.client.routing.answer_heads import (  # noqa: PLC0415 - numpy
-            fit_heads,
-        )
-    except ModuleNotFoundError as missing:
-        if missing.name != "numpy":
-            raise
-        raise UsageError(
-            "fitting needs numpy, which comes with the extras `pii` and `llm`"
-        ) from None
-    try:
-        heads = fit_heads([looks[at] for at in known], [not bad[at] for at in known])
+        heads = fit_heads(looks[:half], [not each for each in bad[:half]])
     except ValueError as error:
         raise CannotCertifyError(f"nothing can be learned: {error}") from None
-    graded = [Graded(score=score_by(heads, looks[at]), bad=bad[at]) for at in seen]
+    graded = [
+        Graded(score=score_by(heads, look), bad=was_bad)
+        for look, was_bad in zip(looks[half:], bad[half:], strict=True)
+    ]
     bounds = tuple(_from_zero(each, graded) for each in bounds_of(graded))
     chosen = certified(bounds, alpha)
     if chosen is None:

@@ -2,8 +2,6 @@
 
 import argparse
 import asyncio
-import os
-import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -13,27 +11,26 @@ from time import monotonic
 from typing import Final, Protocol
 
 from curtilage.cli.route.grading import Paired, Question, compared, read_questions
-from curtilage.cli.start import config_from, session_from
+from curtilage.cli.start import config_from, registry, session_from
 from curtilage.cli.terminal import (
     DONE,
     REFUSED,
+    HowFar,
     err,
-    err_again,
     out,
     out_json,
+    plural,
     progress,
 )
 from curtilage.client.answer import AnswerEvent, Delta
 from curtilage.client.config import ClientConfig
 from curtilage.client.errors import ClientError, ConfigError, UsageError
 from curtilage.client.local.model import LocalModel
-from curtilage.client.local.registry import Registry, data_directory
 from curtilage.client.options import Require, RoutingOptions
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.query import Query, Settings, single_query
 from curtilage.policy.decision.tiers import Tier, TierKind
 
 TIER: Final = "tier:"
-QUIET_S: Final = 2.0
 _REQUIRED: Final = {each.kind: each for each in Require}
 
 
@@ -121,9 +118,8 @@ class _Side:
     async def started(self) -> AsyncGenerator[Answers]:
         """Start it, and stop it at the end."""
         if self.tier is None:
-            registry = Registry(data_directory(os.environ, Path.home()))
             model = LocalModel.open(
-                self.model, sha256=self.sha256, registry=registry
+                self.model, sha256=self.sha256, registry=registry()
             )  # fmt: skip
             with progress(f"loading {self.name}"):
                 await model.start()
@@ -177,17 +173,18 @@ async def _ask_all(
     replies: list[Reply | None] = []
     why_not = ""
     async with side.started() as answers:
-        began = monotonic()
+        far = HowFar()
         for number, question in enumerate(questions, start=1):
-            message = Message(role="user", content=question.text)
-            query = Query(messages=(message,), settings=settings)
+            query = replace(single_query(question.text), settings=settings)
             try:
                 replies.append(await _ask(answers, query))
             except ClientError as error:
                 replies.append(None)
                 why_not = str(error)
-            if sys.stderr.isatty() and monotonic() - began > QUIET_S:
-                err_again(f"{title}: {number} of {len(questions)} questions")
+            far.tell(
+                f"{title}: {number} of {len(questions)} questions",
+                last=number == len(questions),
+            )
     if missing := replies.count(None):
         err(f"{title} left {missing} of {len(questions)} unanswered: {why_not}")
     return replies
@@ -263,7 +260,7 @@ def words_of(
             yield f"{each.task:<{wide}}  no question that both answered"
             continue
         yield (
-            f"{each.task:<{wide}}  {each.count:4} questions: "
+            f"{each.task:<{wide}}  {each.count:4} {plural(each.count, 'question')}: "
             f"A {each.a / each.count:.1%}, B {each.b / each.count:.1%}; "
             f"difference {100 * each.difference:+.1f} points "
             f"({100 * each.low:+.1f} to {100 * each.high:+.1f}; p = {each.p_value:.2g})"

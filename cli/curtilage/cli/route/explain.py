@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from curtilage.cli.examine import start_detectors
 from curtilage.cli.options import text_from
@@ -12,7 +12,7 @@ from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.assemble import estimator_of, router_for
 from curtilage.client.config import ClientConfig
 from curtilage.client.parts import UnavailableLocal
-from curtilage.client.query import Message, Query, Settings
+from curtilage.client.query import Query, Settings, single_query
 from curtilage.client.routing.estimate import Estimate, Estimator
 from curtilage.client.routing.estimators import open_estimator
 from curtilage.client.routing.explain import explain_text
@@ -30,10 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain; exit 1 where the policy blocks, or nobody may answer."""
     text = text_from(arguments.text)
     config = config_from(arguments)
-    query = Query(
-        messages=(Message(role="user", content=text),),
-        settings=Settings(max_tokens=arguments.max_tokens),
-    )
+    settings = Settings(max_tokens=arguments.max_tokens)
+    query = replace(single_query(text), settings=settings)
     decision = asyncio.run(_decided(config, query))
     router = router_for(config.policy, UnavailableLocal("not started"))
     routed = None
@@ -76,11 +74,11 @@ def words_of(
         yield from _unrouted(decision, query)
         return
     found, choice = routed.estimate, routed.choice
-    scores = dict(zip((tier.id for tier in choice.order), choice.scores, strict=True))
-    for tier in choice.order:
-        view = router.views()[tier.id]
-        yield f"permitted {tier.id} ({tier.kind.value}): {scores[tier.id]:+.3f}"
-        yield f"          {_terms(view, found.prompt_tokens, found.answer_tokens)}"
+    views = router.views()
+    for tier, score in zip(choice.order, choice.scores, strict=True):
+        yield f"permitted {tier.id} ({tier.kind.value}): {score:+.3f}"
+        terms = _terms(views[tier.id], found.prompt_tokens, found.answer_tokens)
+        yield f"          {terms}"
     for name, denial in choice.denied:
         yield f"not       {name}: {WHY_NOT[denial]}"
     yield from _expected(estimator_of(router.plan), query, found)

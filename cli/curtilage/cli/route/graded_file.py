@@ -1,12 +1,12 @@
 """Graded questions, as a file has them: lines of JSON, read strictly."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeVar
 
+from curtilage.cli.json_lines import object_of
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.files import open_ordinary
 from curtilage.client.routing.estimate import Intent
@@ -15,6 +15,9 @@ MAX_LINE_BYTES: Final = 1024 * 1024
 MAX_ROWS: Final = 200_000
 _NEEDED: Final = frozenset({"text", "weak", "strong"})
 _KNOWN: Final = _NEEDED | {"intent", "score"}
+_EXPECTED: Final = "text, weak and strong (0 to 1), and at most intent and score"
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,20 @@ class GradedRow:
     score: float | None = None
 
 
-def objects_in(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the number and the object of every line that is not blank.
+def rows_in(
+    path: Path, row_of: Callable[[dict[str, object]], Row | None], expected: str
+) -> Iterator[tuple[int, Row]]:
+    """Yield the number of every line that is not blank, and what it holds.
+
+    Args:
+        path: a file of lines of JSON.
+        row_of: reads a line's object; None: it is wrong.
+        expected: what a line is, for people.
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is no JSON object; names it by its number.
+        UsageError: a line, named by its number and never by its text, is no JSON
+            object, has a key twice, or is wrong.
     """
     try:
         with open_ordinary(path) as file:
@@ -50,13 +61,15 @@ def objects_in(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
                     continue
                 if number > MAX_ROWS or len(line) > MAX_LINE_BYTES:
                     raise UsageError(f"{path}, line {number}: longer than is read")
-                try:
-                    value: object = json.loads(line.decode("utf-8"))
-                except (ValueError, RecursionError):
-                    value = None
-                if not isinstance(value, dict):
-                    raise UsageError(f"{path}, line {number}: no JSON object")
-                yield number, cast("dict[str, object]", value)
+                value = object_of(line)
+                if value is None:
+                    raise UsageError(
+                        f"{path}, line {number}: no JSON object, or a key twice"
+                    )
+                row = row_of(value)
+                if row is None:
+                    raise UsageError(f"{path}, line {number}: expected {expected}")
+                yield number, row
     except OSError as failure:
         raise ConfigError(f"{path}: {failure.strerror}") from None
 
@@ -66,21 +79,12 @@ def read_graded(path: Path) -> tuple[GradedRow, ...]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is wrong; names it by its number, never by its text. Or only
-            some lines have a score.
+        UsageError: as ``rows_in``; or only some lines have a score.
     """
-    rows: list[GradedRow] = []
-    for number, value in objects_in(path):
-        row = _row_of(value)
-        if row is None:
-            raise UsageError(
-                f"{path}, line {number}: expected text, weak and strong (0 to 1), and "
-                "at most intent and score"
-            )
-        rows.append(row)
+    rows = tuple(row for _, row in rows_in(path, _row_of, _EXPECTED))
     if len({row.score is None for row in rows}) > 1:
         raise UsageError(f"{path}: some lines have a score, and others have none")
-    return tuple(rows)
+    return rows
 
 
 def _row_of(value: dict[str, object]) -> GradedRow | None:

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.cli.route.graded_file import objects_in
+from curtilage.cli.route.graded_file import Row, rows_in
 from curtilage.client.errors import UsageError
 from curtilage.client.routing.certify import lower_bound, upper_bound
 
@@ -96,20 +96,10 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is wrong, or there is none; names it by its number.
+        UsageError: as ``rows_in``; or there is no question.
     """
-    questions: list[Question] = []
-    for number, value in objects_in(path):
-        question = _question_of(value)
-        if question is None:
-            raise UsageError(
-                f"{path}, line {number}: expected text, expect (one of "
-                f"{', '.join(KINDS)}), and at most task"
-            )
-        questions.append(question)
-    if not questions:
-        raise UsageError(f"{path}: holds no question")
-    return tuple(questions)
+    expected = f"text, expect (one of {', '.join(KINDS)}), and at most task"
+    return _some(path, _question_of, expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,38 +120,38 @@ def read_asked(path: Path) -> tuple[Asked, ...]:
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: a line is wrong, or there is none; names it by its number.
+        UsageError: as ``rows_in``; or there is no question.
     """
-    asked: list[Asked] = []
-    for number, value in objects_in(path):
-        text, wanted = value.get("text"), value.get("expect")
-        expected = None if wanted is None else _expected_of(wanted)
-        if (
-            not value.keys() <= {"text", "task", "expect"}
-            or not isinstance(text, str)
-            or (expected is None and wanted is not None)
-        ):
-            raise UsageError(
-                f"{path}, line {number}: expected text, and at most task and expect "
-                f"(one of {', '.join(KINDS)})"
-            )
-        asked.append(Asked(text=text, expected=expected))
-    if not asked:
+    expected = f"text, and at most task and expect (one of {', '.join(KINDS)})"
+    return _some(path, _asked_of, expected)
+
+
+def _some(
+    path: Path, row_of: Callable[[dict[str, object]], Row | None], expected: str
+) -> tuple[Row, ...]:
+    rows = tuple(row for _, row in rows_in(path, row_of, expected))
+    if not rows:
         raise UsageError(f"{path}: holds no question")
-    return tuple(asked)
+    return rows
 
 
-def _question_of(value: Mapping[str, object]) -> Question | None:
-    text, task = value.get("text"), value.get("task", "all")
-    expected = _expected_of(value.get("expect"))
+def _asked_of(value: Mapping[str, object]) -> Asked | None:
+    text, wanted = value.get("text"), value.get("expect")
+    expected = None if wanted is None else _expected_of(wanted)
     if (
         not value.keys() <= {"text", "task", "expect"}
         or not isinstance(text, str)
-        or not isinstance(task, str)
-        or expected is None
+        or (expected is None and wanted is not None)
     ):
         return None
-    return Question(text=text, task=task, expected=expected)
+    return Asked(text=text, expected=expected)
+
+
+def _question_of(value: Mapping[str, object]) -> Question | None:
+    asked, task = _asked_of(value), value.get("task", "all")
+    if asked is None or asked.expected is None or not isinstance(task, str):
+        return None
+    return Question(text=asked.text, task=task, expected=asked.expected)
 
 
 def _expected_of(value: object) -> Expected | None:

@@ -102,13 +102,7 @@ def add(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     add_text(explain, "the text")
     add_policy_flag(explain)
-    explain.add_argument(
-        "--max-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="how long the answer may be (default 256)",
-    )
+    _add_max_tokens(explain, "the answer", 256)
     explain.add_argument("--json", action="store_true", help="one JSON object")
 
     stats = add_command(
@@ -160,6 +154,32 @@ def _add_prices(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_data(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--data", required=True, metavar="FILE", help=f"{what}, lines of JSON"
+    )
+
+
+def _add_good(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--good",
+        type=float,
+        default=0.5,
+        metavar="GRADE",
+        help="an answer graded lower than this is bad (default %(default)s)",
+    )
+
+
+def _add_max_tokens(parser: argparse.ArgumentParser, what: str, default: int) -> None:
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=default,
+        metavar="N",
+        help=f"how long {what} may be (default %(default)s)",
+    )
+
+
 def _add_advise(actions: "Commands[argparse.ArgumentParser]") -> None:
     advise = add_command(
         actions,
@@ -208,22 +228,14 @@ def _add_calibrate(actions: "Commands[argparse.ArgumentParser]") -> None:
         example="curtilage route calibrate --data graded.jsonl\n"
         "curtilage route calibrate --data graded.jsonl --out ward-router.npz",
     )
-    calibrate.add_argument(
-        "--data", required=True, metavar="FILE", help="graded questions, lines of JSON"
-    )
+    _add_data(calibrate, "graded questions")
     calibrate.add_argument(
         "--out",
         metavar="FILE",
         help="write the estimator there, for `routing: {estimator: ...}` of a policy; "
         "no file is overwritten",
     )
-    calibrate.add_argument(
-        "--good",
-        type=float,
-        default=0.5,
-        metavar="GRADE",
-        help="an answer graded lower than this is bad (default 0.5)",
-    )
+    _add_good(calibrate)
     calibrate.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -239,9 +251,7 @@ def _add_compare(actions: "Commands[argparse.ArgumentParser]") -> None:
     )
     compare.add_argument("a", metavar="A", help="the side that is known")
     compare.add_argument("b", metavar="B", help="the side that may take its place")
-    compare.add_argument(
-        "--data", required=True, metavar="FILE", help="questions, lines of JSON"
-    )
+    _add_data(compare, "questions")
     compare.add_argument(
         "--sha256",
         action="append",
@@ -256,13 +266,7 @@ def _add_compare(actions: "Commands[argparse.ArgumentParser]") -> None:
         metavar="POINTS",
         help="how much worse B may be, in points of 100 (default 5)",
     )
-    compare.add_argument(
-        "--max-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="how long each answer may be (default %(default)s)",
-    )
+    _add_max_tokens(compare, "each answer", 256)
     add_client_flags(compare)
     compare.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -275,19 +279,11 @@ def _add_answer(actions: "Commands[argparse.ArgumentParser]") -> None:
         text=ANSWER,
         example="curtilage route answer --data questions.jsonl --out answered.jsonl",
     )
-    answer.add_argument(
-        "--data", required=True, metavar="FILE", help="questions, lines of JSON"
-    )
+    _add_data(answer, "questions")
     answer.add_argument(
         "--out", required=True, metavar="FILE", help="where; no file is overwritten"
     )
-    answer.add_argument(
-        "--max-tokens",
-        type=int,
-        default=512,
-        metavar="N",
-        help="how long each answer may be (default %(default)s)",
-    )
+    _add_max_tokens(answer, "each answer", 512)
     answer.add_argument(
         "--temperature",
         type=float,
@@ -308,9 +304,7 @@ def _add_certify(actions: "Commands[argparse.ArgumentParser]") -> None:
         "curtilage route certify --data answered.jsonl --alpha 0.05 \\\n"
         "  --out ward-thresholds.json",
     )
-    certify.add_argument(
-        "--data", required=True, metavar="FILE", help="graded answers, lines of JSON"
-    )
+    _add_data(certify, "graded answers")
     certify.add_argument(
         "--out",
         metavar="FILE",
@@ -324,11 +318,5 @@ def _add_certify(actions: "Commands[argparse.ArgumentParser]") -> None:
         metavar="SHARE",
         help="at most so many of the accepted drafts are bad (default 0.10)",
     )
-    certify.add_argument(
-        "--good",
-        type=float,
-        default=0.5,
-        metavar="GRADE",
-        help="an answer graded lower than this is bad (default 0.5)",
-    )
+    _add_good(certify)
     certify.add_argument("--json", action="store_true", help="one JSON object")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.cli.start import config_from
-from curtilage.cli.terminal import DONE, out, out_json
+from curtilage.cli.terminal import DONE, out, out_json, plural
 from curtilage.client.audit.directory import state_directory
 from curtilage.client.errors import EXPLAINED, UsageError
 from curtilage.client.routing.advise import TierFigures
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _words_of(stats: TierStats) -> Iterator[str]:
-    answers = "answer" if stats.queries == 1 else "answers"
+    answers = plural(stats.queries, "answer")
     yield f"{stats.tier}: {stats.queries} {answers}, {stats.share:.1%} of all"
     if stats.ttft_ms is not None:
         p50, p95 = stats.ttft_ms
@@ -94,7 +94,7 @@ def _words_of(stats: TierStats) -> Iterator[str]:
         each_1000 = 1000 * stats.cost_usd / stats.queries
         yield f"  cost          about ${stats.cost_usd:.2f}, ${each_1000:.2f} for 1,000"
     if stats.incomplete:
-        yield f"  cut           {stats.incomplete} answers"
+        yield f"  cut           {stats.incomplete} {plural(stats.incomplete, 'answer')}"
     for reason, count in stats.instead.items():
         why = _EXPLAINED.get(reason, reason)
         yield f"  instead       {_times(count)} in another's place: {why}"
