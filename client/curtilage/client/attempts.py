@@ -55,7 +55,6 @@ from curtilage.client.routing.router import (
     Router,
     question_of,
     required_unmet,
-    retry_after_s,
 )
 from curtilage.client.routing.speculate import SPECULATIVE, Speculation
 from curtilage.client.routing.trace import TraceLine
@@ -258,7 +257,7 @@ class Attempts:
 
         ``alone``: nobody else writes, and nothing was shown.
         """
-        router, wait_s = self._router, retry_after_s(failed)
+        router, wait_s = self._router, failed.retry_after_s
         if router is None or router.plan.observe or wait_s is None:
             return False
         # What a person agreed to is one attempt, and he is not asked for the next.

@@ -18,8 +18,7 @@ from curtilage.client.errors import (
     BusyError,
     ClientError,
     ConsentRequiredError,
-    EnclaveError,
-    HouseUnavailableError,
+    ElsewhereError,
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
@@ -428,7 +427,7 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
                 kind = "rate_limit_error"
             elif status < SERVER_ERROR:
                 kind = "invalid_request_error"
-        case EnclaveError() | HouseUnavailableError() | IncompleteAnswerError():
+        case ElsewhereError() | IncompleteAnswerError():
             status, kind, code = 502, "unavailable_error", error.reason.value
         case _:
             status, kind, code = 500, "server_error", "internal"
