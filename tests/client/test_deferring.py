@@ -264,6 +264,19 @@ async def test_nothing_is_promised_of_what_was_sealed() -> None:
     assert "device" not in str(told)
 
 
+async def test_when_a_busy_enclave_wants_to_be_asked_again_is_told() -> None:
+    bench = Bench()
+    bench.enclave.fetch_fails = None
+    bench.enclave.reply = Reply(
+        content=b"{}",
+        status=503,
+        media_type=b"x/y",
+        fields=((b"retry-after", b"9"),),
+    )
+    bench.awake.set()  # it is waited for once, while there is time
+    assert (await bench.queued(query(total_ms=1000))).eta_s == 9
+
+
 @pytest.mark.parametrize(
     "reason", [FailureReason.EVIDENCE_REFUSED, FailureReason.RELAY_DENIED]
 )

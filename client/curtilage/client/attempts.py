@@ -33,7 +33,6 @@ from curtilage.client.errors import (
     ClientError,
     EnclaveError,
     FailureReason,
-    HouseUnavailableError,
     IncompleteAnswerError,
     LocalUnavailableError,
     NotRoutedError,
@@ -300,16 +299,12 @@ class Attempts:
         if self._queue is None:
             return None
         reasons = [each.reason for each in asked.failures]
-        known = [
-            each.retry_after_s
-            for each in asked.failures
-            if isinstance(each, HouseUnavailableError)
-        ]
         if asked.plan.fallback is not None:
             reasons.append(asked.plan.fallback)
-        if self._router is not None:
+        known: list[int | None] = []
+        if self._router is not None:  # which knows how long each wants to be left alone
             tiers = [each.id for each in asked.ways.permitted.tiers]
-            known += [self._router.left_alone_s(each) for each in tiers]
+            known = [self._router.left_alone_s(each) for each in tiers]
         queued = await self._queue.put(
             asked.query,
             asked.recorder.decision,
