@@ -260,7 +260,7 @@ class Attempts:
         if router is None or router.plan.observe or wait_s is None:
             return False
         # What a person agreed to is one attempt, and he is not asked for the next.
-        agreed = isinstance(failed, EnclaveError) and self._is_asked_about(
+        agreed = isinstance(failed, EnclaveError) and self._doors.asks_about(
             asked.ways.permitted.routing_class
         )
         if asked.waited or not alone or agreed:
@@ -405,13 +405,8 @@ class Attempts:
 
     def _lightly(self, routing_class: RoutingClass) -> bool:
         """Tell whether a question of a class may be put to a second one."""
-        return routing_class in SPECULATIVE and not self._is_asked_about(routing_class)
-
-    def _is_asked_about(self, routing_class: RoutingClass) -> bool:
-        """Tell whether a person is to agree before a question of a class leaves."""
-        plan = self._parts.policy.routing
-        return plan is not None and any(
-            routing_class.privacy >= each.privacy for each in plan.consent
+        return routing_class in SPECULATIVE and not self._doors.asks_about(
+            routing_class
         )
 
     async def _writes(
