@@ -602,7 +602,7 @@ def _unanswered(  # noqa: PLR0911 - one error each
                 f"this query must stay here (rule {decision.rule!r}), but {last}"
             )
         return last
-    told = [str(each) for each in failures]
     if isinstance(last, LocalUnavailableError):
-        return last.told_as("; ".join(told[:-1]) + f", and on this machine: {last}")
+        told = "; ".join(str(each) for each in earlier)
+        return last.told_as(f"{told}, and on this machine: {last}")
     return last
